@@ -1,0 +1,1 @@
+"""Benchmarks: medians, and ratios to a floor measured in the same run."""

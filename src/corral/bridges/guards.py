@@ -1,0 +1,183 @@
+"""The guards between a guest's call and the tool. Each takes a handler and returns a handler; `pipeline` orders them.
+
+A guard refuses by raising an error of `corral.errors`. The outermost one turns errors into replies, so a handler made
+by `pipeline` never raises for anything a guest or a tool does.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import secrets
+import time
+from collections import deque
+
+import anyio
+
+from corral.bridges.records import CallRecorder
+from corral.errors import (
+    AccessDenied,
+    CallBudgetExceeded,
+    CorralError,
+    InvalidToolOutput,
+    MessageTooLarge,
+    ToolError,
+    ToolFailed,
+)
+from corral.guest import UnencodableValue, encode_value
+from corral.tools import ParsedInput, Tool, ToolRegistry
+from corral.types import Call, CallError, Handler, Limits, Reply
+
+__all__ = ["answered", "dispatch", "encoded", "limited", "pipeline", "recorded", "validated"]
+
+logger = logging.getLogger("corral.tools")
+
+
+def pipeline(tools: ToolRegistry, limits: Limits, recorder: CallRecorder) -> Handler:
+    """audit ▸ authenticate ▸ authorize ▸ limit ▸ validate ▸ approve ▸ dispatch, as far as each is built."""
+    handler = dispatch(tools)
+    handler = encoded(handler, limits)
+    # approve: asks for the consent that `Tool.needs_approval` demands; sees validated input.
+    handler = validated(handler, tools)
+    handler = limited(handler, limits)
+    # authorize: compares `Tool.scopes` and `Tool.any_scope` with the context's.
+    # authenticate: for protocols that carry a token; a pipe's context comes from the host itself.
+    # audit: an event per call for the host's sinks, denials included.
+    handler = answered(handler)
+    return recorded(handler, recorder)
+
+
+def recorded(handler: Handler, recorder: CallRecorder) -> Handler:
+    """Records every call and its outcome."""
+
+    async def record(call: Call) -> Reply:
+        entry = recorder.start(call)
+        started = time.perf_counter()
+        try:
+            reply = await handler(call)
+        except BaseException:
+            recorder.cut_short(entry, (time.perf_counter() - started) * 1000)
+            raise
+        recorder.finish(entry, reply, (time.perf_counter() - started) * 1000)
+        return reply
+
+    return record
+
+
+def answered(handler: Handler) -> Handler:
+    """Turns errors into replies: ours with their text, anything else as a failure whose details go to the log only."""
+
+    async def answer(call: Call) -> Reply:
+        try:
+            return await handler(call)
+        except CorralError as error:
+            return Reply(error=CallError.of(error))
+        except Exception:
+            return Reply(error=CallError.of(_unexpected(call)))
+
+    return answer
+
+
+def limited(handler: Handler, limits: Limits) -> Handler:
+    """Holds the budget of calls, and makes calls wait while too many are running."""
+    made = 0
+    running = 0
+    waiting: deque[anyio.Event] = deque()
+
+    async def limit(call: Call) -> Reply:
+        nonlocal made, running
+        made += 1
+        if made > limits.calls:
+            raise CallBudgetExceeded(f"the program may make {limits.calls} tool calls")
+        if running >= limits.calls_in_flight:
+            waiting.append(turn := anyio.Event())
+            await turn.wait()
+        running += 1
+        try:
+            return await handler(call)
+        finally:
+            running -= 1
+            if waiting:
+                waiting.popleft().set()
+
+    return limit
+
+
+def validated(handler: Handler, tools: ToolRegistry) -> Handler:
+    """Finds the tool and validates the input; the next handler sees the validated one."""
+
+    async def validate(call: Call) -> Reply:
+        parsed = tools.resolve(call.tool).parse_input(call.input)
+        return await handler(call.with_input(parsed))
+
+    return validate
+
+
+def encoded(handler: Handler, limits: Limits) -> Handler:
+    """Encodes the output for its way back, within its bound."""
+
+    async def encode(call: Call) -> Reply:
+        reply = await handler(call)
+        if reply.error is not None or reply.nothing:
+            return reply
+        try:
+            value = encode_value(reply.value)
+        except UnencodableValue as problem:
+            raise InvalidToolOutput(f"tools.{call.tool} returned what a program cannot receive: {problem}") from problem
+        if len(value.text) > limits.tool_output_bytes:
+            raise MessageTooLarge(
+                f"tools.{call.tool} returned {len(value.text)} bytes; {limits.tool_output_bytes} are allowed, "
+                "so ask it for less at a time"
+            )
+        return Reply(value=reply.value, encoded=value)
+
+    return encode
+
+
+def dispatch(tools: ToolRegistry) -> Handler:
+    """Runs the tool on validated input. Its own `ToolError`s reach the program; other exceptions only the log."""
+
+    async def run(call: Call) -> Reply:
+        tool = tools.resolve(call.tool)
+        assert isinstance(call.input, ParsedInput)
+        try:
+            if tool.timeout_seconds is None:
+                value = await tool.execute(call.input, call.context)
+            else:
+                value = await _within_its_time(tool, call.input, call)
+        except (ToolError, AccessDenied):
+            raise
+        except Exception as error:
+            raise _unexpected(call) from error
+        except anyio.get_cancelled_exc_class() as error:
+            if anyio.current_effective_deadline() == -math.inf:
+                raise  # this execution is being cancelled
+            raise _unexpected(call) from error  # something inside the tool was, and the program must hear of it
+        try:
+            value = tool.dump_output(value)
+        except InvalidToolOutput:  # its message is for the model and says little on purpose
+            logger.warning("tools.%s broke its output schema in execution %s", call.tool, call.execution_id, exc_info=True)
+            raise
+        return Reply(value=value, nothing=value is None and _returns_nothing(tool))
+
+    return run
+
+
+async def _within_its_time(tool: Tool, parsed: ParsedInput, call: Call) -> object:
+    assert tool.timeout_seconds is not None
+    with anyio.move_on_after(tool.timeout_seconds) as scope:
+        return await tool.execute(parsed, call.context)
+    if scope.cancelled_caught:
+        raise ToolFailed(f"tools.{call.tool} did not answer within {tool.timeout_seconds:g} s")
+    raise AssertionError("a tool's call neither returned nor was cancelled")
+
+
+def _returns_nothing(tool: Tool) -> bool:
+    return tool.output_schema is None or tool.output_schema.get("type") == "null"
+
+
+def _unexpected(call: Call) -> ToolFailed:
+    """Logs the exception being handled, and makes the error that a program may see of it."""
+    correlation = secrets.token_hex(6)
+    logger.exception("tools.%s failed in execution %s (correlation id %s)", call.tool, call.execution_id, correlation)
+    return ToolFailed(f"tools.{call.tool} failed (correlation id {correlation})")

@@ -1,0 +1,38 @@
+"""The record of an execution's calls."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from corral.types import Call, CallError, Event, Reply, ToolCallFinished, ToolCallRecord, ToolCallStarted
+
+__all__ = ["CallRecorder"]
+
+
+class CallRecorder:
+    """Keeps a record of every call of one execution, also of those that were refused or cut short."""
+
+    def __init__(self, emit: Callable[[Event], None], *, observed: Callable[[], bool] = lambda: True) -> None:
+        self._emit = emit
+        self._observed = observed  # making events that nobody sees would cost a tenth of a call
+        self.records: list[ToolCallRecord] = []
+
+    def start(self, call: Call) -> ToolCallRecord:
+        record = ToolCallRecord(name=call.tool, sequence=call.sequence, input=call.input, started=time.time())
+        self.records.append(record)
+        if self._observed():
+            self._emit(ToolCallStarted(call=record))
+        return record
+
+    def finish(self, record: ToolCallRecord, reply: Reply, duration_ms: float) -> None:
+        record.duration_ms = duration_ms
+        record.output = reply.value
+        record.error = reply.error
+        if self._observed():
+            self._emit(ToolCallFinished(call=record))
+
+    def cut_short(self, record: ToolCallRecord, duration_ms: float) -> None:
+        message = "the execution ended before the tool answered"
+        error = CallError(code="cancelled", name="Cancelled", message=message)
+        self.finish(record, Reply(error=error), duration_ms)

@@ -1,0 +1,35 @@
+"""Providers and protocols by name: our own from a table, others from entry points, so that a package adds one without
+touching corral. Nothing is imported before it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from corral.errors import MissingExtra, UnknownProvider
+
+__all__ = ["load_by_name"]
+
+_OWN: Mapping[str, Mapping[str, str]] = {
+    "corral.sandboxes": {"deno": "corral.sandboxes.deno:DenoSandbox"},
+    "corral.bridges": {"pipe": "corral.bridges.pipe:PipeBridge"},
+}
+
+
+def load_by_name(group: str, name: str) -> Any:
+    """Constructs what is called `name` in `group` ("corral.sandboxes", "corral.bridges"), with its defaults.
+
+    Raises:
+        UnknownProvider: neither corral nor an installed package has that name.
+        MissingExtra: its optional dependency is not installed.
+    """
+    own = _OWN[group]
+    found = [EntryPoint(name, own[name], group)] if name in own else list(entry_points(group=group, name=name))
+    if not found:
+        known = ", ".join(sorted({*own, *entry_points(group=group).names}))
+        raise UnknownProvider(f"there is no {name!r} in {group}; there are: {known}")
+    try:
+        return found[0].load()()
+    except ModuleNotFoundError as error:
+        raise MissingExtra(f"{name!r} needs {error.name}: pip install 'corral[{name}]'") from error

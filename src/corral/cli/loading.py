@@ -1,0 +1,136 @@
+"""Tools from where `--tools` says: `module`, `module:attribute` or `path/to/file.py[:attribute]`."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import sys
+import traceback
+from collections.abc import Callable, Iterable
+from difflib import get_close_matches
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeAlias, cast
+
+import corral
+from corral import Tool, ToolRegistry
+from corral.errors import ConfigError
+
+__all__ = ["load_tools"]
+
+Tools: TypeAlias = list[Tool | Callable[..., Any]]
+
+_USUAL_NAMES = ("tools", "registry")
+_NOT_THE_HOSTS = (str(Path(corral.__file__).parent), str(Path(importlib.__file__).parent), "<frozen importlib")
+"""Where frames of a traceback come from that say nothing about the host's own code."""
+
+
+def load_tools(places: Iterable[str]) -> ToolRegistry:
+    """All tools of all `places`. The current directory can be imported from.
+
+    Raises:
+        ConfigError: a place does not exist, cannot be imported, or holds no tools.
+    """
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    return ToolRegistry(*(found for place in places for found in _load(place)))
+
+
+def _load(place: str) -> Tools:
+    name, colon, attribute = place.partition(":")
+    module = _import_file(name) if name.endswith(".py") else _import_module(name)
+    return _attribute(module, name, attribute) if colon else _tools_of(module, name)
+
+
+def _import_module(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{name}.".startswith(f"{error.name}."):
+            raise ConfigError(f"there is no module {error.name!r} here or on Python's path") from None
+        raise _import_failed(name, error) from error
+    except (TypeError, ValueError):
+        raise ConfigError(f"--tools {name!r}: not the name of a module, and not a path that ends in .py") from None
+    except Exception as error:
+        raise _import_failed(name, error) from error
+
+
+def _import_file(name: str) -> ModuleType:
+    path = Path(name).resolve()
+    if not path.is_file():
+        raise ConfigError(f"there is no file {name}")
+    # Not by its stem: a file may be called types.py.
+    specification = importlib.util.spec_from_file_location(f"tools of {path}", path)
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    sys.modules[specification.name] = module
+    sys.path.insert(0, str(path.parent))
+    try:
+        specification.loader.exec_module(module)
+    except Exception as error:
+        raise _import_failed(name, error) from error
+    return module
+
+
+def _import_failed(name: str, error: Exception) -> ConfigError:
+    """Prints the traceback, as far as it is the host's, and makes the error that ends the command."""
+    explained = traceback.TracebackException.from_exception(error)
+    explained.stack[:] = [frame for frame in explained.stack if not frame.filename.startswith(_NOT_THE_HOSTS)]
+    print(*explained.format(), sep="", end="", file=sys.stderr)
+    return ConfigError(f"{name} cannot be imported")
+
+
+def _attribute(module: ModuleType, module_name: str, attribute: str) -> Tools:
+    place = f"{module_name}:{attribute}"
+    if not hasattr(module, attribute):
+        near = get_close_matches(attribute, vars(module), n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise ConfigError(f"{module_name} has no {attribute!r}{hint}")
+    value: object = getattr(module, attribute)
+    tools = _as_tools(value)
+    if tools is None and callable(value):
+        value = _made_by(value, place)
+        tools = _as_tools(value)
+    if tools is None:
+        raise ConfigError(f"{place} is no tool, list of tools or ToolRegistry, but {type(value).__name__}")
+    if not tools:
+        raise ConfigError(f"{place} holds no tools")
+    return tools
+
+
+def _made_by(function: Callable[..., object], place: str) -> object:
+    try:
+        inspect.signature(function).bind()
+    except TypeError:
+        raise ConfigError(f"{place} takes arguments; make it a tool with @tool, or put it into a list") from None
+    try:
+        return function()
+    except Exception as error:
+        raise _import_failed(place, error) from error
+
+
+def _tools_of(module: ModuleType, name: str) -> Tools:
+    for usual in _USUAL_NAMES:
+        value: object = getattr(module, usual, None)
+        if not isinstance(value, Tool) and (named := _as_tools(value)):
+            return named
+    tools = dict.fromkeys(cast("Tool", value) for value in vars(module).values() if isinstance(value, Tool))
+    if not tools:
+        raise ConfigError(f"{name} holds no tools: decorate functions with @tool, or name what holds them, {name}:NAME")
+    return list(tools)
+
+
+def _as_tools(value: object) -> Tools | None:
+    match value:
+        case ToolRegistry():
+            return list(value.snapshot().values())
+        case Tool():
+            return [value]
+        case list() | tuple():
+            members = cast("list[object]", value)
+            return [each for each in members if callable(each)] if all(map(callable, members)) else None
+        case _:
+            return None

@@ -1,0 +1,186 @@
+"""`corral run`: runs one program and shows what it does."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import anyio
+
+from corral import ConsoleOutput, Corral, Event, ExecutionContext, ExecutionResult, Limits, Run
+from corral.cli.loading import load_tools
+from corral.cli.progress import Progress
+from corral.cli.report import error_lines, note_lines
+from corral.cli.screen import Screen, screen
+from corral.cli.text import json_text, printable
+from corral.errors import ConfigError
+
+__all__ = ["add_run"]
+
+_EPILOG = """\
+Standard output has what the program logs with console.log, info and debug, and then its result: a text as it is,
+anything else as JSON, nothing for null. All else is on standard error. --quiet leaves only the result and errors.
+
+exit codes: 0 succeeded, 1 failed, 2 wrong usage or set-up, 124 timed out, 130 cancelled
+"""
+
+
+def add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:  # pyright: ignore[reportPrivateUsage]
+    """Adds the command to `corral`."""
+    parser = commands.add_parser(
+        "run",
+        help="run a program",
+        description="Runs a program against tools, in a sandbox.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.set_defaults(command=_run)
+    parser.add_argument("program", help="file with the program, or - for standard input")
+    parser.add_argument(
+        "--tools",
+        action="append",
+        default=[],
+        metavar="PLACE",
+        help="tools it may call: module, module:name or file.py[:name]; may be repeated",
+    )
+    parser.add_argument("--language", choices=("typescript", "python"), help="default: by the file's name")
+    output = parser.add_argument_group("output")
+    output.add_argument("--json", action="store_true", help="print the whole result as JSON, and nothing else")
+    output.add_argument("--quiet", action="store_true", help="print only the result and errors")
+    output.add_argument("--progress", action="store_true", help="a line per tool call, also where there is no terminal")
+    context = parser.add_argument_group("on whose behalf it runs")
+    context.add_argument("--user", dest="user_id", metavar="ID")
+    context.add_argument("--organization", dest="organization_id", metavar="ID")
+    context.add_argument("--session", dest="session_id", metavar="ID")
+    context.add_argument("--scope", dest="scopes", action="append", metavar="SCOPE", help="may be repeated")
+    environment = parser.add_argument_group("environment")
+    environment.add_argument(
+        "--env", action="append", type=_variable, metavar="NAME=VALUE", help="what process.env shows; may be repeated"
+    )
+    limits = parser.add_argument_group("limits")
+    for name, field in Limits.model_fields.items():
+        kind: type[int | float] = float if field.annotation is float else int
+        flag = f"--{name.replace('_', '-')}"
+        limits.add_argument(flag, type=kind, metavar="N", help=f"default: {field.default:g}")
+
+
+def _variable(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name, value
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    source = _read(arguments.program)
+    with screen() as view:
+        corral = Corral(load_tools(arguments.tools), limits=Limits(**_given(arguments, *Limits.model_fields)))
+        result = anyio.run(_execute, corral, source, arguments, view)
+        _show(result, source, arguments, view)
+    return result.exit_code
+
+
+def _read(program: str) -> str:
+    try:
+        content = sys.stdin.buffer.read() if program == "-" else Path(program).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cannot read {program}: {error.strerror}") from error
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{program} is not UTF-8: byte {error.start + 1} is {content[error.start]:#04x}") from None
+
+
+async def _execute(corral: Corral, source: str, arguments: argparse.Namespace, view: Screen) -> ExecutionResult:
+    progress = Progress(view) if _wants_progress(arguments, view) else None
+    language = arguments.language or ("python" if arguments.program.endswith(".py") else "typescript")
+    async with (
+        corral,
+        corral.start(
+            source,
+            language=language,
+            context=ExecutionContext(**_given(arguments, "user_id", "organization_id", "session_id", "scopes")),
+            env=None if arguments.env is None else dict(arguments.env),
+        ) as run,
+    ):
+        with _cancelling(run):
+            await _follow(run, progress, view, console=not (arguments.json or arguments.quiet))
+            return await run.result()
+
+
+def _wants_progress(arguments: argparse.Namespace, view: Screen) -> bool:
+    return bool(arguments.progress) or (view.live and not arguments.quiet)
+
+
+def _given(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:
+    return {name: value for name in names if (value := getattr(arguments, name)) is not None}
+
+
+async def _follow(run: Run, progress: Progress | None, view: Screen, *, console: bool) -> None:
+    if progress is None:
+        async for event in run:
+            if console:
+                _print(event, view)
+        return
+    async with progress.turning():
+        async for event in run:
+            progress.see(event)
+            if console:
+                _print(event, view)
+
+
+def _print(event: Event, view: Screen) -> None:
+    if isinstance(event, ConsoleOutput):
+        if event.entry.level in ("warn", "error"):
+            view.err(printable(event.entry.text))
+        else:
+            view.out(event.entry.text)
+
+
+@contextmanager
+def _cancelling(run: Run) -> Generator[None]:
+    """Within the block Ctrl-C, or SIGTERM, cancels the run. A second one ends this process at once.
+
+    The handlers are Python's, not the event loop's, so that the second one works while a tool blocks the loop.
+    """
+    loop = asyncio.get_running_loop()
+    cancelled = False
+
+    def cancel(number: int, _frame: FrameType | None) -> None:
+        nonlocal cancelled
+        if cancelled:
+            os._exit(128 + number)
+        cancelled = True
+        loop.call_soon_threadsafe(run.cancel)
+
+    before = {number: signal.signal(number, cancel) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _show(result: ExecutionResult, source: str, arguments: argparse.Namespace, view: Screen) -> None:
+    if arguments.json:
+        view.out(result.to_json(indent=2))
+        return
+    file = "<stdin>" if arguments.program == "-" else arguments.program
+    if isinstance(result.value, str):
+        view.out(result.value)
+    elif result.value is not None:
+        view.out(json_text(result.value, indent=2))
+    if not arguments.quiet:
+        for line in note_lines(result, file, view):
+            view.err(line)
+    for line in error_lines(result, source, file, view):
+        view.err(line)

@@ -1,0 +1,48 @@
+"""Text as a terminal shows it: how wide it is, what of it fits, and nothing in it that drives the terminal."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+from pydantic_core import to_json
+
+__all__ = ["fitted", "json_text", "printable", "width"]
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def printable(text: str) -> str:
+    """`text` with its control characters, other than tabs and newlines, as escapes."""
+    return _CONTROL.sub(lambda control: f"\\x{ord(control[0]):02x}", text)
+
+
+def width(text: str) -> int:
+    """How many columns a terminal needs for one line without tabs."""
+    return len(text) if text.isascii() else sum(map(_columns, text))
+
+
+def fitted(text: str, columns: int) -> str:
+    """`text`, or as much of its beginning as fits, with an ellipsis."""
+    used = 0
+    room_ends = 0
+    for index, character in enumerate(text):
+        used += _columns(character)
+        if used < columns:
+            room_ends = index + 1
+        elif used > columns:
+            return f"{text[:room_ends]}…"
+    return text
+
+
+def json_text(value: object, *, indent: int | None = None) -> str:
+    """A value as JSON, by the rules of `ExecutionResult.to_json`."""
+    return to_json(value, indent=indent, bytes_mode="base64", inf_nan_mode="strings", fallback=str).decode()
+
+
+def _columns(character: str) -> int:
+    if character.isascii():
+        return 1
+    if unicodedata.category(character) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1

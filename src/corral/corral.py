@@ -1,0 +1,248 @@
+"""`Corral`: the one module that wires all stages of the pipeline."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
+from functools import partial
+from types import TracebackType
+from typing import Any, Self, TypeAlias, TypedDict, Unpack
+
+import anyio
+import anyio.from_thread
+import anyio.to_thread
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+
+from corral.bridges import BridgeProtocol
+from corral.catalog import load_by_name
+from corral.declarations import declare_typescript
+from corral.errors import ConfigError, LimitNotEnforceable, UnknownProvider
+from corral.execution import Execution, Run
+from corral.sandboxes import SandboxProvider
+from corral.tools import Tool, ToolRegistry
+from corral.types import Event, ExecutionContext, ExecutionResult, Language, Limits
+
+__all__ = ["Corral", "Sandboxes", "ToolSource"]
+
+ToolSource: TypeAlias = ToolRegistry | Iterable[Tool | Callable[..., Any]]
+"""Tools: a registry, which stays live, or tools and functions."""
+
+Sandboxes: TypeAlias = str | SandboxProvider | Mapping[Language, SandboxProvider]
+"""A provider's name, one provider, one per language, or "auto"."""
+
+_DEFAULT_PROVIDERS: Mapping[Language, str] = {"typescript": "deno"}
+_CORE_LIMITS = frozenset({"wall_seconds", "source_bytes"})
+"""Limits that are held outside of any sandbox."""
+
+
+class RunOptions(TypedDict, total=False):
+    """What one execution may set for itself, over the defaults of its `Corral`."""
+
+    language: Language
+    context: ExecutionContext | None
+    limits: Limits | None
+    env: Mapping[str, str] | None
+    tools: ToolSource | None
+    on_event: Callable[[Event], object] | None
+
+
+class Corral:
+    """Runs models' programs against tools, each in a sandbox of its own.
+
+    Constructing one and asking for declarations does no input or output. Executions may overlap freely; `aclose`, which
+    any task of the same event loop may call, cancels those that still run and leaves nothing behind.
+
+    Raises:
+        ConfigError: of one of its kinds, where the parts do not fit together.
+    """
+
+    def __init__(
+        self,
+        tools: ToolSource = (),
+        *,
+        sandbox: Sandboxes = "auto",
+        bridge: str | BridgeProtocol = "pipe",
+        limits: Limits | None = None,
+    ) -> None:
+        self.tools = _registry(tools)
+        self.limits = limits or Limits()
+        self._sandbox = sandbox
+        self._bridge = bridge if isinstance(bridge, BridgeProtocol) else load_by_name("corral.bridges", bridge)
+        self._providers: dict[Language, SandboxProvider] = {}
+        self._live: set[Execution] = set()
+        self._closed = False
+        self._portal: BlockingPortal | None = None
+        self._sync_resources = ExitStack()
+
+    # --- running programs
+
+    async def execute(self, source: str, **options: Unpack[RunOptions]) -> ExecutionResult:
+        """Runs a program to its end. Whatever the program does is in the result.
+
+        Raises:
+            StartFailed: the sandbox did not start.
+            ConfigError: the options do not fit together, or the Corral is closed.
+        """
+        execution = self._execution(source, **options)
+        with self._lives(execution):
+            return await execution.run()
+
+    @asynccontextmanager
+    async def start(self, source: str, **options: Unpack[RunOptions]) -> AsyncIterator[Run]:
+        """Starts a program and yields its handle; leaving the block cancels what still runs.
+
+        Raises:
+            As `execute`; a sandbox that does not start raises from `Run.result()`.
+        """
+        execution = self._execution(source, **options)
+        failure: BaseException | None = None
+        async with anyio.create_task_group() as tasks:
+            run = Run(execution)
+            with self._lives(execution):
+                tasks.start_soon(run.drive)
+                try:
+                    yield run
+                except BaseException as error:  # raised below: a task group would wrap it
+                    failure = error
+                execution.cancel()
+                with anyio.CancelScope(shield=True):
+                    await run.done.wait()
+                run.close()
+        if failure is not None:
+            raise failure
+
+    def execute_sync(self, source: str, **options: Unpack[RunOptions]) -> ExecutionResult:
+        """`execute` for callers without an event loop; it runs in a thread with a loop of its own.
+
+        Inside `with Corral(...)` the loop is kept between calls.
+
+        Raises:
+            ConfigError: this thread already runs an event loop; there, await `execute`.
+        """
+        _refuse_running_loop()
+        if self._portal is not None:
+            return self._portal.call(partial(self.execute, source, **options))
+        with start_blocking_portal() as portal:
+            return portal.call(partial(self.execute, source, **options))
+
+    # --- what models are told
+
+    def declarations(self, language: Language = "typescript") -> str:
+        """The tools' declarations in the program's language: the same text for the same tools, in a stable order."""
+        if language != "typescript":
+            raise ConfigError(f"there are no declarations in {language!r} yet; use 'typescript'")
+        return declare_typescript(self.tools.snapshot())
+
+    # --- its life
+
+    async def aclose(self) -> None:
+        """Cancels what still runs, waits until it has ended and frees what sandboxes keep. Idempotent."""
+        self._closed = True
+        live = list(self._live)
+        for execution in live:
+            execution.cancel()
+        with anyio.CancelScope(shield=True):
+            for execution in live:
+                await execution.ended.wait()
+            for provider in self._providers.values():
+                await provider.aclose()
+
+    async def __aenter__(self) -> Self:
+        self._closed = False
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def __enter__(self) -> Self:
+        _refuse_running_loop()
+        self._closed = False
+        self._portal = self._sync_resources.enter_context(start_blocking_portal())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        assert self._portal is not None
+        try:
+            self._portal.call(self.aclose)
+        finally:
+            self._portal = None
+            self._sync_resources.close()
+
+    # --- putting an execution together
+
+    def _execution(
+        self,
+        source: str,
+        *,
+        language: Language = "typescript",
+        context: ExecutionContext | None = None,
+        limits: Limits | None = None,
+        env: Mapping[str, str] | None = None,
+        tools: ToolSource | None = None,
+        on_event: Callable[[Event], object] | None = None,
+    ) -> Execution:
+        if self._closed:
+            raise ConfigError("this Corral is closed")
+        limits = limits or self.limits
+        provider = self._provider(language)
+        held = provider.capabilities.enforces | _CORE_LIMITS
+        loose = [name for name in Limits.model_fields if name not in held]
+        if loose:
+            raise LimitNotEnforceable(
+                f"sandbox {provider.name!r} cannot hold {', '.join(loose)} on this system; use another sandbox"
+            )
+        return Execution(
+            source=source,
+            language=language,
+            context=context or ExecutionContext(),
+            limits=limits,
+            env=env,
+            tools=self.tools if tools is None else _registry(tools),
+            provider=provider,
+            bridge=self._bridge,
+            on_event=on_event,
+        )
+
+    def _lives(self, execution: Execution) -> AbstractContextManager[None]:
+        stack = ExitStack()
+        self._live.add(execution)
+        stack.callback(self._live.discard, execution)
+        return stack  # pyright: ignore[reportReturnType]
+
+    def _provider(self, language: Language) -> SandboxProvider:
+        if language not in self._providers:
+            provider = self._choose(language)
+            if language not in provider.capabilities.languages:
+                raise UnknownProvider(f"sandbox {provider.name!r} does not run {language}")
+            self._providers[language] = provider
+        return self._providers[language]
+
+    def _choose(self, language: Language) -> SandboxProvider:
+        sandbox = self._sandbox
+        if isinstance(sandbox, SandboxProvider):
+            return sandbox
+        if isinstance(sandbox, str):
+            name = _DEFAULT_PROVIDERS.get(language) if sandbox == "auto" else sandbox
+            if name is None:
+                raise UnknownProvider(f"no sandbox runs {language!r}; there are sandboxes for typescript")
+            return load_by_name("corral.sandboxes", name)
+        if language not in sandbox:
+            raise UnknownProvider(f"this Corral has no sandbox for {language!r}")
+        return sandbox[language]
+
+
+def _registry(tools: ToolSource) -> ToolRegistry:
+    return tools if isinstance(tools, ToolRegistry) else ToolRegistry(*tools)
+
+
+def _refuse_running_loop() -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise ConfigError("this thread runs an event loop: use `async with Corral(...)` and await `execute` instead")

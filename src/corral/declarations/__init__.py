@@ -1,0 +1,8 @@
+"""How tools are shown to a model: declarations that it reads, and that its program is checked against."""
+
+from __future__ import annotations
+
+from corral.declarations.secrets import secret_parameters
+from corral.declarations.typescript import ToolShape, declare_typescript
+
+__all__ = ["ToolShape", "declare_typescript", "secret_parameters"]

@@ -1,0 +1,136 @@
+"""Schemas that choose: keeping the members of a union apart, and conditions as unions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from corral.declarations.algebra import intersect, members_of, properties_of, union
+from corral.declarations.shapes import (
+    ANY_OBJECT,
+    NEVER,
+    UNKNOWN,
+    Constant,
+    Definition,
+    Intersection,
+    Object,
+    Property,
+    Reference,
+    Shape,
+)
+
+__all__ = ["branch", "exclusive", "forbid"]
+
+_MAX_HOPS = 20
+_MAX_FORBIDDEN = 24
+"""How many properties may be added to a union to keep its members apart."""
+
+
+def exclusive(members: Sequence[Shape], *, one_of: bool) -> Shape:
+    """The union, in which each object forbids what only others announce: TypeScript lets literals mix members.
+
+    That is done for closed objects and, with `one_of`, for the properties that another member requires. Members that
+    a property with constants tells apart need nothing.
+    """
+    objects = {position: found for position, member in enumerate(members) if (found := _object(member)) is not None}
+    if len(objects) < 2 or _discriminated(list(objects.values())):
+        return union(members)
+    forbidden = {
+        position: _foreign_names(own, [each for other, each in objects.items() if other != position], one_of=one_of)
+        for position, own in objects.items()
+    }
+    if sum(map(len, forbidden.values())) > _MAX_FORBIDDEN:
+        return union(members)
+    return union(_without(member, forbidden.get(position, [])) for position, member in enumerate(members))
+
+
+def forbid(name: str) -> Object:
+    """Objects without a property of that name."""
+    return Object((Property(name, NEVER, required=False),))
+
+
+def branch(shape: Shape, condition: Shape, then: Shape, otherwise: Shape) -> Shape:
+    """Objects of the shape that are like `then` if they are like `condition`, else like `otherwise`.
+
+    The two cases become a union. They overlap where the opposite of the condition cannot be expressed.
+    """
+    then, otherwise = intersect(ANY_OBJECT, then), intersect(ANY_OBJECT, otherwise)
+    positive = intersect(intersect(ANY_OBJECT, condition), then)
+    opposite = _opposite(condition, shape)
+    if opposite is None:
+        said = properties_of(shape).keys()
+        if otherwise == ANY_OBJECT and properties_of(positive).keys() <= said:
+            return shape
+        opposite = Object(tuple(Property(name, UNKNOWN, required=False) for name in properties_of(condition)))
+    return intersect(shape, union((positive, intersect(opposite, otherwise))))
+
+
+def _foreign_names(own: Object, others: list[Object], *, one_of: bool) -> list[str]:
+    closed = own.additional == NEVER and not own.patterns
+    if not closed and not (one_of and own.additional is None):
+        return []
+    known = {each.name for each in own.properties}
+    announced = [each for other in others for each in other.properties if closed or each.required]
+    return list(dict.fromkeys(each.name for each in announced if each.name not in known))
+
+
+def _without(member: Shape, names: list[str]) -> Shape:
+    if not names:
+        return member
+    absent = tuple(Property(name, NEVER, required=False) for name in names)
+    if isinstance(member, Object):
+        return replace(member, properties=member.properties + absent)
+    return Intersection((member, Object(absent)))
+
+
+def _object(shape: Shape) -> Object | None:
+    """The object that the shape is, or is a name of."""
+    for _ in range(_MAX_HOPS):
+        match shape:
+            case Reference(definition=Definition(shape=found)) if found:
+                shape = found
+            case Object():
+                return shape
+            case _:
+                return None
+    return None
+
+
+def _discriminated(objects: list[Object]) -> bool:
+    """Whether there is a property whose constants say which of the objects a value is."""
+    return any(_tells_apart(candidate.name, objects) for candidate in objects[0].properties)
+
+
+def _tells_apart(name: str, objects: list[Object]) -> bool:
+    seen: set[Shape] = set()
+    for each in objects:
+        own = _constants(next((found.shape for found in each.properties if found.name == name), UNKNOWN))
+        if not own or not seen.isdisjoint(own):
+            return False
+        seen.update(own)
+    return True
+
+
+def _constants(shape: Shape) -> list[Shape]:
+    """The constants that are all the shape accepts; none if it accepts something else."""
+    members = members_of(shape)
+    return list(members) if all(isinstance(member, Constant) for member in members) else []
+
+
+def _opposite(condition: Shape, shape: Shape) -> Shape | None:
+    """What objects of the shape are that are not like the condition; None if that cannot be said.
+
+    It can where the condition is about one property: that it is there, or which of the shape's constants it has.
+    """
+    match condition:
+        case Object(properties=(Property(name=name, shape=wanted, required=required),), patterns=(), additional=None):
+            if wanted == UNKNOWN:
+                return forbid(name) if required else None
+        case _:
+            return None
+    possible = [_constants(each) for each in properties_of(shape).get(name, ())]
+    excluded = _constants(wanted)
+    if len(possible) != 1 or not possible[0] or not excluded:
+        return None
+    left = union(each for each in possible[0] if each not in excluded)
+    return NEVER if left == NEVER else Object((Property(name, left, required=not required),))

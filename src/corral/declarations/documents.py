@@ -1,0 +1,249 @@
+"""One JSON Schema document: its subschemas, and where its references lead."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import TypeAlias, cast
+from urllib.parse import unquote, urldefrag, urljoin
+
+from corral.types import JsonSchema
+
+__all__ = ["Document", "Pointer", "Scope", "Target", "integer", "listing", "mapping", "subschemas"]
+
+Pointer: TypeAlias = tuple[str, ...]
+"""The unescaped tokens of a JSON pointer from the root of the document."""
+
+_MAX_LEVELS = 200
+_MAX_NODES = 200_000
+
+_SCHEMA_KEYWORDS = (
+    "additionalItems",
+    "additionalProperties",
+    "contains",
+    "contentSchema",
+    "else",
+    "if",
+    "items",
+    "not",
+    "propertyNames",
+    "then",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+)
+_LIST_KEYWORDS = ("allOf", "anyOf", "items", "oneOf", "prefixItems")
+_MAP_KEYWORDS = ("$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties")
+
+
+def mapping(value: object) -> dict[str, object]:
+    """The value if it is a JSON object, else an empty one."""
+    return cast("dict[str, object]", value) if isinstance(value, dict) else {}
+
+
+def listing(value: object) -> list[object]:
+    """The value if it is a JSON array, else an empty one."""
+    return cast("list[object]", value) if isinstance(value, list) else []
+
+
+def integer(value: object) -> int | None:
+    """The value if it is a number without a fraction, else None."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    return int(value) if isinstance(value, float) and value.is_integer() else None
+
+
+def subschemas(schema: object) -> Iterator[tuple[Pointer, object]]:
+    """The schemas directly within a schema, with where they are in it."""
+    keywords = mapping(schema)
+    for keyword in _SCHEMA_KEYWORDS:
+        if isinstance(keywords.get(keyword), dict):
+            yield (keyword,), keywords[keyword]
+    for keyword in _LIST_KEYWORDS:
+        for position, member in enumerate(listing(keywords.get(keyword))):
+            yield (keyword, str(position)), member
+    for keyword in _MAP_KEYWORDS:
+        for name, member in mapping(keywords.get(keyword)).items():
+            yield (keyword, name), member
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What references are relative to: a base URI and, outermost first, the resources with dynamic anchors around."""
+
+    base: str = ""
+    dynamic: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a reference leads. `scope` is that of the schema which holds the target."""
+
+    pointer: Pointer
+    scope: Scope
+
+
+class Document:
+    """A copy of a schema in which every reference can be looked up. Never raises, whatever the schema is.
+
+    What is nested over 200 levels deep, or beyond 200,000 nodes, is replaced by `true`; numbers that no double can
+    hold become infinite. Only references within the document are resolved.
+    """
+
+    def __init__(self, schema: JsonSchema) -> None:
+        self.root, self.size = _bounded_copy(schema)
+        self.references_stand_alone = "draft-0" in str(mapping(self.root).get("$schema"))
+        """Up to draft 7, whatever stands beside a `$ref` does not count."""
+        self._resources: dict[str, Pointer] = {"": ()}
+        self._anchors: dict[tuple[str, str], Pointer] = {}
+        self._dynamic_anchors: dict[tuple[str, str], Pointer] = {}
+        self._texts: dict[Pointer, str] = {}
+        self._targets: dict[Target, list[Target | None]] = {}
+        self._index()
+        self._dynamic_resources = {base for base, _ in self._dynamic_anchors}
+
+    def enter(self, schema: object, scope: Scope) -> Scope:
+        """The scope within a schema found in `scope`."""
+        base = _base_within(schema, scope.base)
+        dynamic = scope.dynamic
+        if base in self._dynamic_resources and base not in dynamic:
+            dynamic = (*dynamic, base)
+        return Scope(base, dynamic)
+
+    def at(self, pointer: Pointer) -> object:
+        """The schema there; `true` if there is nothing."""
+        found = self._find(pointer)
+        return True if found is None else found[0]
+
+    def references(self, schema: object, scope: Scope) -> Iterator[Target | None]:
+        """Where the references of this very schema lead; None for each that leads nowhere."""
+        keywords = mapping(schema)
+        for keyword in ("$ref", "$dynamicRef", "$recursiveRef"):
+            reference = keywords.get(keyword)
+            if isinstance(reference, str):
+                yield self._resolve(reference, scope, dynamic=keyword == "$dynamicRef")
+
+    def text_at(self, pointer: Pointer) -> str:
+        """The schema there as text: equal texts are equal schemas."""
+        if pointer not in self._texts:
+            self._texts[pointer] = json.dumps(self.at(pointer), sort_keys=True, default=repr)
+        return self._texts[pointer]
+
+    def targets_within(self, target: Target) -> list[Target | None]:
+        """Where all references lead that are at or below a target, in an order that depends on `text_at` only."""
+        if target not in self._targets:
+            found: list[Target | None] = []
+            waiting = [(self.at(target.pointer), target.scope)]
+            while waiting:
+                schema, outer = waiting.pop()
+                scope = self.enter(schema, outer)
+                found += self.references(schema, scope)
+                members = sorted(subschemas(schema), key=itemgetter(0))
+                waiting += [(member, scope) for _, member in members]
+            self._targets[target] = found
+        return self._targets[target]
+
+    def _resolve(self, reference: str, scope: Scope, *, dynamic: bool) -> Target | None:
+        uri, fragment = _split(reference, scope.base)
+        pointer = self._locate(uri, fragment)
+        if pointer is None:
+            return None
+        if dynamic and pointer == self._dynamic_anchors.get((uri, fragment)):
+            anchors = (self._dynamic_anchors.get((base, fragment)) for base in scope.dynamic)
+            pointer = next((anchor for anchor in anchors if anchor is not None), pointer)
+        found = self._find(pointer)
+        return None if found is None else Target(pointer, self.enter(None, Scope(found[1], scope.dynamic)))
+
+    def _locate(self, uri: str, fragment: str) -> Pointer | None:
+        """Where in the document that is. A pointer that its resource does not know may be one from the root."""
+        if fragment and not fragment.startswith("/"):
+            return self._anchors.get((uri, fragment))
+        start = self._resources.get(uri)
+        if start is None:
+            return None
+        tokens = tuple(token.replace("~1", "/").replace("~0", "~") for token in fragment.split("/")[1:])
+        candidates = (start + tokens, tokens)
+        return next((pointer for pointer in candidates if self._find(pointer) is not None), None)
+
+    def _find(self, pointer: Pointer) -> tuple[object, str] | None:
+        """The node there, and the base URI that it stands in."""
+        node, base = self.root, ""
+        for token in pointer:
+            base = _base_within(node, base)
+            items = listing(node)
+            if token in mapping(node):
+                node = mapping(node)[token]
+            elif token.isascii() and token.isdecimal() and len(token) < 10 and int(token) < len(items):
+                node = items[int(token)]
+            else:
+                return None
+        return node, base
+
+    def _index(self) -> None:
+        waiting: list[tuple[object, Pointer, str]] = [(self.root, (), "")]
+        while waiting:
+            schema, pointer, outer = waiting.pop()
+            base = _base_within(schema, outer)
+            keywords = mapping(schema)
+            if base != outer:
+                self._resources.setdefault(base, pointer)
+            identifier = keywords.get("$id")
+            if isinstance(identifier, str) and identifier.startswith("#"):
+                self._anchors.setdefault((base, identifier[1:]), pointer)
+            for keyword in ("$anchor", "$dynamicAnchor"):
+                anchor = keywords.get(keyword)
+                if isinstance(anchor, str):
+                    self._anchors.setdefault((base, anchor), pointer)
+                    if keyword == "$dynamicAnchor":
+                        self._dynamic_anchors.setdefault((base, anchor), pointer)
+            waiting += [(member, pointer + path, base) for path, member in subschemas(schema)]
+
+
+def _base_within(schema: object, base: str) -> str:
+    identifier = mapping(schema).get("$id")
+    if not isinstance(identifier, str) or identifier.startswith("#"):
+        return base
+    return _split(identifier, base)[0]
+
+
+def _split(reference: str, base: str) -> tuple[str, str]:
+    """The absolute URI that a reference means, and its fragment, decoded."""
+    if reference.startswith("#"):
+        return base, unquote(reference[1:])
+    try:
+        uri, fragment = urldefrag(urljoin(base, reference))
+    except ValueError:
+        return reference, ""
+    return uri, unquote(fragment)
+
+
+def _bounded_copy(schema: object) -> tuple[object, int]:
+    """A copy within bounds, and how many nodes it has. It works without recursion, so that depth does no harm."""
+    top: list[object] = [schema]
+    waiting: list[tuple[list[object] | dict[str, object], int]] = [(top, 0)]
+    nodes = 0
+    while waiting:
+        container, level = waiting.pop()
+        entries = list(container.items()) if isinstance(container, dict) else list(enumerate(container))
+        for key, value in entries:
+            nodes += 1
+            copied = _shallow_copy(value) if level < _MAX_LEVELS and nodes < _MAX_NODES else True
+            container[key] = copied  # pyright: ignore[reportArgumentType, reportCallIssue] - the key is its own
+            if isinstance(copied, dict | list) and copied:
+                waiting.append((cast("dict[str, object] | list[object]", copied), level + 1))
+    return top[0], nodes
+
+
+def _shallow_copy(value: object) -> object:
+    match value:
+        case dict():
+            items = cast("dict[object, object]", value).items()
+            return {key: each for key, each in items if isinstance(key, str)}
+        case list() | tuple():
+            return list(cast("list[object]", value))
+        case int() if not isinstance(value, bool) and abs(value) > 1e308:
+            return math.copysign(math.inf, value)
+        case _:
+            return value

@@ -1,0 +1,157 @@
+"""Shapes as TypeScript type expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from corral.declarations.algebra import union
+from corral.declarations.jsdoc import comment
+from corral.declarations.names import property_key, template_text
+from corral.declarations.shapes import (
+    NEVER,
+    UNKNOWN,
+    Array,
+    Constant,
+    Definition,
+    Intersection,
+    KeyPattern,
+    Never,
+    Object,
+    Primitive,
+    Property,
+    Reference,
+    Shape,
+    Union,
+    Unknown,
+)
+
+__all__ = ["indented", "type_expression"]
+
+_LINE_CHARACTERS = 90
+_MAX_SPELT_ITEMS = 4
+"""How many items an array may have beyond its prefix for each to be spelt out."""
+_OBJECT_MEMBERS = frozenset(
+    ("constructor", "hasOwnProperty", "isPrototypeOf", "propertyIsEnumerable", "toLocaleString", "toString", "valueOf")
+)
+"""What TypeScript believes every object to have: an optional property of such a name must allow it."""
+
+
+def type_expression(shape: Shape, names: Mapping[Definition, str]) -> str:
+    """The type, on one line if it is short and has no comments. Each definition in it needs a name."""
+    return _Printer(names).show(shape)
+
+
+def indented(text: str) -> str:
+    """The text two columns further in. No literal of ours contains a line break."""
+    return "\n".join(f"  {line}" if line else line for line in text.split("\n"))
+
+
+class _Printer:
+    def __init__(self, names: Mapping[Definition, str]) -> None:
+        self._names = names
+
+    def show(self, shape: Shape) -> str:
+        match shape:
+            case Unknown():
+                return "unknown"
+            case Never():
+                return "never"
+            case Primitive(kind=kind):
+                return "Uint8Array" if kind == "bytes" else kind
+            case Constant(text=text):
+                return text
+            case Reference(definition=definition):
+                return self._names[definition]
+            case Union(members=members):
+                return " | ".join(self.show(member) for member in members)
+            case Intersection(members=members):
+                return " & ".join(self._grouped(member, Union) for member in members)
+            case Array():
+                return self._array(shape)
+            case Object():
+                return self._object(shape)
+
+    def _grouped(self, shape: Shape, *loose: type[Shape]) -> str:
+        text = self.show(shape)
+        return f"({text})" if isinstance(shape, loose) else text
+
+    # --- arrays
+
+    def _array(self, shape: Array) -> str:
+        rest = UNKNOWN if shape.rest is None else shape.rest
+        known, least = len(shape.prefix), shape.min_items
+        ends = [end for end in (shape.max_items, known if rest == NEVER else None) if end is not None]
+        most = min(ends, default=None)
+        if most is not None and least > most:
+            return "never"
+        spread = f"{self._grouped(rest, Union, Intersection)}[]"
+        if not known and most != 0 and not (most is not None and least == most <= _MAX_SPELT_ITEMS):
+            return spread
+        spelt = _spelt_items(known, least, most)
+        items = [self._item(shape, index, rest) for index in range(spelt)]
+        if most is None or most > spelt:
+            items.append(f"...{spread}")
+        return f"[{', '.join(items)}]"
+
+    def _item(self, shape: Array, index: int, rest: Shape) -> str:
+        item = shape.prefix[index] if index < len(shape.prefix) else rest
+        return self.show(item) if index < shape.min_items else f"{self._grouped(item, Union, Intersection)}?"
+
+    # --- objects
+
+    def _object(self, shape: Object) -> str:
+        members = [*map(self._property, shape.properties), *self._index_signatures(shape)]
+        if not members:
+            return f"Record<string, {'never' if shape.additional == NEVER else 'unknown'}>"
+        if not shape.properties and not shape.patterns and isinstance(shape.additional, Primitive | Unknown):
+            return f"Record<string, {self.show(shape.additional)}>"
+        line = f"{{ {'; '.join(members)} }}"
+        if len(line) <= _LINE_CHARACTERS and "\n" not in line:
+            return line
+        return "\n".join(("{", *(indented(f"{member};") for member in members), "}"))
+
+    def _property(self, each: Property) -> str:
+        optional = "" if each.required else "?"
+        types = " | ".join((self.show(each.shape), *_inherited(each)))
+        return f"{comment(each.doc)}{property_key(each.name)}{optional}: {types}"
+
+    def _index_signatures(self, shape: Object) -> Iterator[str]:
+        """An index signature has to allow what each property and narrower signature in its range is."""
+        is_explicit = shape.additional not in (None, NEVER)
+        general = [shape.additional] if is_explicit and shape.additional is not None else []
+        templates: dict[KeyPattern, Shape] = {}
+        for pattern, value in shape.patterns:
+            if pattern.covers("") or (is_explicit and not pattern.exact):
+                general.append(value)
+            else:
+                templates[pattern] = union((templates.get(pattern, NEVER), value))
+        for pattern in templates:
+            narrower = [value for other, value in templates.items() if pattern.covers(other)]
+            inside = [each for each in shape.properties if pattern.covers(each.name)]
+            yield f"[key: {_template(pattern)}]: {self._index_type(narrower, inside)}"
+        if general:
+            yield f"[key: string]: {self._index_type([*general, *templates.values()], shape.properties)}"
+
+    def _index_type(self, values: Sequence[Shape], properties: Sequence[Property]) -> str:
+        shape = union((*values, *(each.shape for each in properties)))
+        if shape == UNKNOWN:
+            return "unknown"
+        absent = ["undefined"] if any(not each.required for each in properties) else []
+        inherited = [name for each in properties for name in _inherited(each)]
+        return " | ".join((self.show(shape), *absent, *inherited))
+
+
+def _spelt_items(known: int, least: int, most: int | None) -> int:
+    """How many items are spelt out one by one: more than the known ones if it makes the length right, cheaply."""
+    for wanted in (most, least):
+        if wanted is not None and wanted - known <= _MAX_SPELT_ITEMS:
+            return wanted if wanted == most else max(known, wanted)
+    return known
+
+
+def _inherited(each: Property) -> list[str]:
+    return [f'Object["{each.name}"]'] if each.name in _OBJECT_MEMBERS and not each.required else []
+
+
+def _template(pattern: KeyPattern) -> str:
+    return f"`{template_text(pattern.prefix)}${{{pattern.hole}}}{template_text(pattern.suffix)}`"

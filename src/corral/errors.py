@@ -1,0 +1,277 @@
+"""Every error that corral raises or reports, drawn as a tree.
+
+The branches say who must act:
+
+    CorralError
+    ├── ConfigError            the caller: the host program is set up wrongly
+    │   ├── UnknownProvider        no sandbox or bridge of that name
+    │   ├── MissingExtra           an optional dependency is not installed
+    │   ├── LimitNotEnforceable    the sandbox cannot hold a limit that was asked for
+    │   └── ToolDefinitionError    a tool cannot be declared as written
+    ├── ProgramError           the model: its program was refused or failed
+    │   ├── ProgramRejected        it never started (syntax, imports, size)
+    │   ├── ProgramFailed          it threw, or its result cannot leave the sandbox
+    │   ├── ProgramTimeout         it ran out of wall-clock or processor time
+    │   ├── MemoryExceeded         it ran out of memory
+    │   ├── OutputExceeded         its result is larger than allowed
+    │   └── CallBudgetExceeded     it made more tool calls than allowed
+    ├── ToolError              the model: a tool call failed; text written for the model
+    │   ├── ToolNotFound           no tool of that name
+    │   ├── InvalidArguments       the input does not fit the tool's schema
+    │   ├── ToolFailed             the tool raised or timed out; details are in the host's log
+    │   └── InvalidToolOutput      the tool returned what its schema does not allow
+    ├── AccessDenied           policy: the call is well formed and not permitted
+    │   ├── InvalidToken
+    │   ├── ScopeDenied
+    │   ├── RateLimited
+    │   ├── ApprovalDenied
+    │   └── EgressBlocked
+    ├── SandboxError           the operator: the sandbox did not do its part
+    │   ├── StartFailed            it could not be started
+    │   └── SandboxLost            it ended without a result
+    └── BridgeError            the operator: what came over the bridge is not a message of ours
+        ├── MalformedMessage
+        └── MessageTooLarge
+
+A program that fails is data (`ExecutionResult.error`); `ExecutionResult.raise_for_error()` turns it into one of
+these. `ToolError` and `AccessDenied` are also what a tool call throws inside the program.
+Each class has a stable `code`, which is what crosses process boundaries and what hosts should compare.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+__all__ = [
+    "AccessDenied",
+    "ApprovalDenied",
+    "BridgeError",
+    "CallBudgetExceeded",
+    "ConfigError",
+    "CorralError",
+    "EgressBlocked",
+    "InvalidArguments",
+    "InvalidToken",
+    "InvalidToolOutput",
+    "LimitNotEnforceable",
+    "MalformedMessage",
+    "MemoryExceeded",
+    "MessageTooLarge",
+    "MissingExtra",
+    "OutputExceeded",
+    "ProgramError",
+    "ProgramFailed",
+    "ProgramRejected",
+    "ProgramTimeout",
+    "RateLimited",
+    "SandboxError",
+    "SandboxLost",
+    "ScopeDenied",
+    "StartFailed",
+    "ToolDefinitionError",
+    "ToolError",
+    "ToolFailed",
+    "ToolNotFound",
+    "UnknownProvider",
+    "error_class",
+]
+
+
+class CorralError(Exception):
+    """Base of every error of corral. `str(error)` is the message; `code` is stable across releases."""
+
+    code: ClassVar[str] = "corral_error"
+
+
+class ConfigError(CorralError):
+    """The host program is set up wrongly. Always raised, never part of a result."""
+
+    code = "config_error"
+
+
+class UnknownProvider(ConfigError):
+    """No sandbox provider or bridge protocol has that name."""
+
+    code = "unknown_provider"
+
+
+class MissingExtra(ConfigError):
+    """An optional dependency is not installed; the message names the extra to install."""
+
+    code = "missing_extra"
+
+
+class LimitNotEnforceable(ConfigError):
+    """The sandbox cannot hold a limit that was asked for, and dropping it silently would be wrong."""
+
+    code = "limit_not_enforceable"
+
+
+class ToolDefinitionError(ConfigError):
+    """A tool cannot be declared as written: its name, its schema or its signature."""
+
+    code = "tool_definition_error"
+
+
+class ProgramError(CorralError):
+    """The model's program was refused or failed."""
+
+    code = "program_error"
+
+
+class ProgramRejected(ProgramError):
+    """The program never started: a syntax error, an import that is not allowed, or too much source.
+
+    `line` and `column` say where in the source as the model wrote it, if a place is to blame; both count from 1.
+    """
+
+    code = "program_rejected"
+
+    def __init__(self, message: str = "", *, line: int | None = None, column: int | None = None) -> None:
+        super().__init__(message)
+        self.line = line
+        self.column = column
+
+
+class ProgramFailed(ProgramError):
+    """The program threw, waited for ever, or its result cannot leave the sandbox."""
+
+    code = "program_failed"
+
+
+class ProgramTimeout(ProgramError):
+    """The program ran out of wall-clock or processor time."""
+
+    code = "program_timeout"
+
+
+class MemoryExceeded(ProgramError):
+    """The program ran out of memory."""
+
+    code = "memory_exceeded"
+
+
+class OutputExceeded(ProgramError):
+    """The program's result is larger than allowed."""
+
+    code = "output_exceeded"
+
+
+class CallBudgetExceeded(ProgramError):
+    """The program made more tool calls than allowed."""
+
+    code = "call_budget_exceeded"
+
+
+class ToolError(CorralError):
+    """A tool call failed, with a text for the model. Tools raise it to say what the program should know."""
+
+    code = "tool_error"
+
+
+class ToolNotFound(ToolError):
+    """No tool has that name; the message lists near names."""
+
+    code = "tool_not_found"
+
+
+class InvalidArguments(ToolError):
+    """The input of a call does not fit the tool's schema; the tool did not run."""
+
+    code = "invalid_arguments"
+
+
+class ToolFailed(ToolError):
+    """The tool raised or timed out. The message carries a correlation id; the details are in the host's log."""
+
+    code = "tool_failed"
+
+
+class InvalidToolOutput(ToolError):
+    """The tool ran and returned what its output schema, or the bridge, does not allow."""
+
+    code = "invalid_tool_output"
+
+
+class AccessDenied(CorralError):
+    """A policy of the host does not permit the call."""
+
+    code = "access_denied"
+
+
+class InvalidToken(AccessDenied):
+    """The execution token is missing, malformed, expired or meant for something else."""
+
+    code = "invalid_token"
+
+
+class ScopeDenied(AccessDenied):
+    """The caller's context lacks a scope that the tool requires."""
+
+    code = "scope_denied"
+
+
+class RateLimited(AccessDenied):
+    """Too many calls; try again later."""
+
+    code = "rate_limited"
+
+
+class ApprovalDenied(AccessDenied):
+    """The call needed an approval and did not get it."""
+
+    code = "approval_denied"
+
+
+class EgressBlocked(AccessDenied):
+    """An outbound request was aimed at an address or host that is not allowed."""
+
+    code = "egress_blocked"
+
+
+class SandboxError(CorralError):
+    """The sandbox did not do its part."""
+
+    code = "sandbox_error"
+
+
+class StartFailed(SandboxError):
+    """The sandbox could not be started."""
+
+    code = "start_failed"
+
+
+class SandboxLost(SandboxError):
+    """The sandbox ended without a result."""
+
+    code = "sandbox_lost"
+
+
+class BridgeError(CorralError):
+    """What came over the bridge is not a message of ours."""
+
+    code = "bridge_error"
+
+
+class MalformedMessage(BridgeError):
+    """A message breaks the protocol: wrong framing, nonce, kind or shape."""
+
+    code = "malformed_message"
+
+
+class MessageTooLarge(BridgeError):
+    """A message is larger than its kind allows; it was refused before it was parsed."""
+
+    code = "message_too_large"
+
+
+def _with_subclasses(root: type[CorralError]) -> list[type[CorralError]]:
+    return [root, *(found for child in root.__subclasses__() for found in _with_subclasses(child))]
+
+
+_BY_CODE = {found.code: found for found in _with_subclasses(CorralError)}
+
+
+def error_class(code: str) -> type[CorralError]:
+    """The class whose `code` this is, or `CorralError` for a code of a later release."""
+    return _BY_CODE.get(code, CorralError)

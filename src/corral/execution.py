@@ -1,0 +1,253 @@
+"""One execution: source in, `ExecutionResult` out. Deadlines, cancellation and cleanup are held here, and only here."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import replace
+from math import inf
+
+import anyio
+import anyio.to_thread
+
+from corral.bridges import BridgeProtocol, CallRecorder, pipeline
+from corral.errors import ProgramRejected, ProgramTimeout, StartFailed
+from corral.programs import prepare_typescript
+from corral.sandboxes import Job, Sandbox, SandboxProvider, failed_exit
+from corral.tools import ToolRegistry
+from corral.types import (
+    ConsoleOutput,
+    Diagnostic,
+    Event,
+    ExecutionContext,
+    ExecutionError,
+    ExecutionFinished,
+    ExecutionResult,
+    ExecutionStarted,
+    Exit,
+    Language,
+    Limits,
+    LogEntry,
+    Program,
+    SandboxConfig,
+)
+
+__all__ = ["Execution", "Run"]
+
+logger = logging.getLogger("corral")
+
+_START_SECONDS = 30.0
+"""A sandbox that has not started by then never will; on a loaded machine one takes tenths of a second."""
+_LONG_SOURCE_CHARS = 20_000
+"""Longer sources are parsed in a worker thread, so that the event loop keeps turning (about 1 ms per 2,000 characters)."""
+
+
+class Execution:
+    """Takes one program through the pipeline. `run` is called once; `cancel` may come at any time."""
+
+    def __init__(
+        self,
+        *,
+        source: str,
+        language: Language,
+        context: ExecutionContext,
+        limits: Limits,
+        env: Mapping[str, str] | None,
+        tools: ToolRegistry,
+        provider: SandboxProvider,
+        bridge: BridgeProtocol,
+        on_event: Callable[[Event], object] | None,
+    ) -> None:
+        self.execution_id = f"execution-{secrets.token_hex(8)}"
+        self.ended = anyio.Event()
+        self._source = source
+        self._language: Language = language
+        self._context = context
+        self._limits = limits
+        self._env = env
+        self._tools = tools
+        self._provider = provider
+        self._bridge = bridge
+        self._observers = [] if on_event is None else [on_event]
+        self._scope = anyio.CancelScope()
+        self._recorder = CallRecorder(self._emit, observed=lambda: bool(self._observers))
+        self._logs: list[LogEntry] = []
+        self._isolation: str | None = None
+
+    def observe(self, observer: Callable[[Event], object]) -> None:
+        """Adds someone who is told of every event."""
+        self._observers.append(observer)
+
+    def cancel(self) -> None:
+        """Ends it; its status will be `cancelled`. Does nothing once it has ended."""
+        self._scope.cancel()
+
+    async def run(self) -> ExecutionResult:
+        """Runs it to its end.
+
+        Raises:
+            StartFailed: the sandbox did not start.
+        """
+        started = time.perf_counter()
+        self._emit(ExecutionStarted(execution_id=self.execution_id, language=self._language))
+        try:
+            ended: tuple[Program | None, Exit] | None = None
+            with self._scope:
+                ended = await self._prepare_and_execute()
+            result = self._result(ended, (time.perf_counter() - started) * 1000)
+        finally:
+            self.ended.set()
+        self._emit(ExecutionFinished(result=result))
+        return result
+
+    async def _prepare_and_execute(self) -> tuple[Program | None, Exit]:
+        try:
+            program = await self._prepare()
+        except ProgramRejected as error:
+            return None, _rejected(error)
+        return program, await self._execute(program)
+
+    async def _prepare(self) -> Program:
+        size = len(self._source) if self._source.isascii() else len(self._source.encode("utf-8", "surrogatepass"))
+        if size > self._limits.source_bytes:
+            raise ProgramRejected(f"the program has {size} bytes; {self._limits.source_bytes} are allowed")
+        if len(self._source) < _LONG_SOURCE_CHARS:
+            return prepare_typescript(self._source)
+        return await anyio.to_thread.run_sync(prepare_typescript, self._source)
+
+    async def _execute(self, program: Program) -> Exit:
+        job = Job(
+            execution_id=self.execution_id,
+            program=program,
+            context=self._context,
+            limits=self._limits,
+            tools=self._tools.names(),
+            env=self._env,
+            on_log=self._log,
+        )
+        handler = pipeline(self._tools, self._limits, self._recorder)
+        sandbox = await self._start_sandbox()
+        try:
+            self._isolation = sandbox.isolation
+            with anyio.move_on_after(self._limits.wall_seconds):
+                async with self._bridge.serve(handler) as endpoint:
+                    return await sandbox.execute(job, endpoint)
+            return failed_exit(
+                ProgramTimeout(f"the program did not end within {self._limits.wall_seconds:g} s, all it may take")
+            )
+        finally:
+            with anyio.CancelScope(shield=True):
+                await sandbox.aclose()
+
+    async def _start_sandbox(self) -> Sandbox:
+        with anyio.move_on_after(_START_SECONDS):
+            return await self._provider.start(SandboxConfig(language=self._language, memory_mb=self._limits.memory_mb))
+        raise StartFailed(f"sandbox {self._provider.name!r} did not start within {_START_SECONDS:g} s")
+
+    def _log(self, entry: LogEntry) -> None:
+        self._logs.append(entry)
+        self._emit(ConsoleOutput(entry=entry))
+
+    def _emit(self, event: Event) -> None:
+        for observer in self._observers:
+            try:
+                observer(event)
+            except Exception:
+                logger.warning("an observer of %s raised on %r", self.execution_id, event.type, exc_info=True)
+
+    def _result(self, ended: tuple[Program | None, Exit] | None, duration_ms: float) -> ExecutionResult:
+        result = ExecutionResult(
+            execution_id=self.execution_id,
+            status="cancelled",
+            language=self._language,
+            logs=tuple(self._logs),
+            exit_code=130,
+            duration_ms=duration_ms,
+            tool_calls=tuple(self._recorder.records),
+            isolation=self._isolation,
+        )
+        if ended is None:
+            error = ExecutionError(code="cancelled", name="Cancelled", message="the execution was cancelled")
+            return replace(result, error=error)
+        program, exit = ended
+        dropped = exit.dropped_log_bytes
+        return replace(
+            result,
+            status=exit.status,
+            value=exit.value,
+            error=exit.error,
+            exit_code=exit.exit_code,
+            unawaited=exit.unawaited,
+            diagnostics=(*_remarks(program, exit), *exit.diagnostics),
+            truncated=(f"{dropped} bytes of console output over the limit were dropped",) if dropped else (),
+        )
+
+
+class Run:
+    """A running execution: iterate its events, await its result, or cancel it."""
+
+    def __init__(self, execution: Execution) -> None:
+        self._execution = execution
+        self._send, self._events = anyio.create_memory_object_stream[Event](inf)  # bounded by the limits of the run
+        self._result: ExecutionResult | None = None
+        self._failure: Exception | None = None
+        self.done = anyio.Event()
+        execution.observe(self._send.send_nowait)
+
+    @property
+    def execution_id(self) -> str:
+        return self._execution.execution_id
+
+    def cancel(self) -> None:
+        """Ends the execution; its status will be `cancelled`."""
+        self._execution.cancel()
+
+    async def result(self) -> ExecutionResult:
+        """Waits for the end.
+
+        Raises:
+            StartFailed: the sandbox did not start.
+        """
+        await self.done.wait()
+        if self._failure is not None:
+            raise self._failure
+        assert self._result is not None
+        return self._result
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        """The events from the start, as they happen, up to `ExecutionFinished`. Each is seen by one iterator."""
+        async for event in self._events:
+            yield event
+
+    async def drive(self) -> None:
+        """Runs the execution; called once by `Corral.start`."""
+        try:
+            self._result = await self._execution.run()
+        except Exception as error:
+            self._failure = error  # for whoever asks for the result
+        finally:
+            self._send.close()
+            self.done.set()
+
+    def close(self) -> None:
+        """Drops the events that nobody read; called once by `Corral.start`."""
+        self._events.close()
+
+
+def _rejected(error: ProgramRejected) -> Exit:
+    return Exit(
+        status="rejected",
+        exit_code=1,
+        error=ExecutionError(
+            code=error.code, name=type(error).__name__, message=str(error), line=error.line, column=error.column
+        ),
+    )
+
+
+def _remarks(program: Program | None, exit: Exit) -> tuple[Diagnostic, ...]:
+    """Recovery's remarks; that a program has no result is worth saying only if it really had none."""
+    if program is None or exit.value is not None or exit.error is not None:
+        return tuple(each for each in (program.diagnostics if program else ()) if each.severity != "info")
+    return program.diagnostics

@@ -1,0 +1,21 @@
+"""The only code that runs inside a sandbox, and the host's half of the same codec.
+
+`typescript/` holds the guest itself. `frames` and `values` speak to it; `docs/frames.md` is the written format and
+`tests/guest/vectors.json` the golden vectors that both halves are tested with.
+"""
+
+from corral.guest.frames import Frame, FrameKind, FrameReader, encode_frame
+from corral.guest.runtime import RuntimeDirectory
+from corral.guest.values import ArrayBuffer, UnencodableValue, decode_value, encode_value
+
+__all__ = [
+    "ArrayBuffer",
+    "Frame",
+    "FrameKind",
+    "FrameReader",
+    "RuntimeDirectory",
+    "UnencodableValue",
+    "decode_value",
+    "encode_frame",
+    "encode_value",
+]

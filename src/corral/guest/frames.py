@@ -1,0 +1,105 @@
+"""Frames between host and guest over the guest's standard input and output.
+
+    u32 length | u8 kind | u8 flags | nonce, 16 bytes | payload: a JSON array as UTF-8
+
+`length` counts all that follows it; integers are big endian. What the guest writes is hostile: the length is checked
+against the bound of its kind before the payload is even read, and the nonce, which only the guest runtime knows, tells
+its frames from bytes that the program managed to write.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import NamedTuple
+
+from corral.errors import BridgeError, MalformedMessage, MessageTooLarge
+
+__all__ = ["HEADER_BYTES", "NONCE_BYTES", "NO_NONCE", "PROTOCOL", "Frame", "FrameKind", "FrameReader", "encode_frame"]
+
+PROTOCOL = 1
+NONCE_BYTES = 16
+NO_NONCE = bytes(NONCE_BYTES)
+"""What READY carries: the guest has not been told its nonce yet."""
+_HEADER = struct.Struct(f">IBB{NONCE_BYTES}s")
+HEADER_BYTES = _HEADER.size
+_LEAST = HEADER_BYTES - 4
+"""The length of a frame without a payload."""
+_TAGGED = 1
+
+
+class FrameKind(IntEnum):
+    """START and REPLY go to the guest, the others come from it."""
+
+    START = 1
+    REPLY = 2
+    READY = 16
+    CALL = 17
+    LOG = 18
+    EXIT = 19
+
+
+class Frame(NamedTuple):
+    """One frame as it was read. `payload` is not parsed yet."""
+
+    kind: int
+    tagged: bool
+    payload: bytes
+
+
+def encode_frame(kind: FrameKind, payload: bytes, nonce: bytes, *, tagged: bool = False) -> bytes:
+    """One frame as bytes. `payload` is a JSON array; `tagged` says that it holds tags of the value codec."""
+    return _HEADER.pack(_LEAST + len(payload), kind, _TAGGED if tagged else 0, nonce) + payload
+
+
+class FrameReader:
+    """Splits a guest's output into frames.
+
+    `bounds` gives the largest payload, in bytes, of each kind that may come; any other kind is malformed. At most one
+    frame of the largest bound, and what one read returned, is ever buffered.
+    """
+
+    def __init__(self, nonce: bytes, bounds: Mapping[int, int]) -> None:
+        self._nonce = nonce
+        self._bounds = bounds
+        self._buffer = bytearray()
+        self._needed = HEADER_BYTES  # bytes to wait for before looking at the buffer again
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """The frames that `data` completes.
+
+        Raises:
+            MalformedMessage: a kind that may not come, a wrong nonce or unknown flags.
+            MessageTooLarge: a length above the bound of its kind; nothing of it was read.
+        """
+        if self._buffer:
+            self._buffer += data
+            if len(self._buffer) < self._needed:
+                return []
+            data = bytes(self._buffer)
+            self._buffer.clear()
+        frames: list[Frame] = []
+        at = 0
+        size = len(data)
+        self._needed = HEADER_BYTES
+        while size - at >= HEADER_BYTES:
+            length, kind, flags, nonce = _HEADER.unpack_from(data, at)
+            if nonce != self._nonce or not _LEAST <= length <= self._bounds.get(kind, 0) + _LEAST or flags > _TAGGED:
+                raise self._violation(length, kind, nonce)
+            end = at + 4 + length
+            if size < end:
+                self._needed = end - at
+                break
+            frames.append(Frame(kind, flags == _TAGGED, data[at + HEADER_BYTES : end]))
+            at = end
+        if at < size:
+            self._buffer += data[at:]
+        return frames
+
+    def _violation(self, length: int, kind: int, nonce: bytes) -> BridgeError:
+        bound = self._bounds.get(kind)
+        if nonce != self._nonce or bound is None or length <= bound + _LEAST:
+            return MalformedMessage("the sandbox wrote something that is not a frame of this execution")
+        size = length - _LEAST
+        return MessageTooLarge(f"the sandbox announced a {FrameKind(kind).name} of {size} bytes; {bound} are allowed")

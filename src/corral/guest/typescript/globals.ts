@@ -1,0 +1,83 @@
+// What a program finds in its global scope. An allow-list: a global that a new engine release adds is absent until it
+// is named here. All this is hygiene; the boundary is the jail around the process.
+
+/** The language itself, and platform functions that answer without the engine's event loop. */
+const SYNCHRONOUS = [
+  "Object", "Function", "Array", "Number", "parseFloat", "parseInt", "Infinity", "NaN", "undefined", "Boolean", "String",
+  "Symbol", "Date", "Promise", "RegExp", "Error", "AggregateError", "EvalError", "RangeError", "ReferenceError",
+  "SyntaxError", "TypeError", "URIError", "SuppressedError", "DisposableStack", "AsyncDisposableStack", "globalThis",
+  "JSON", "Math", "Intl", "ArrayBuffer", "Uint8Array", "Int8Array", "Uint16Array", "Int16Array", "Uint32Array",
+  "Int32Array", "BigUint64Array", "BigInt64Array", "Uint8ClampedArray", "Float16Array", "Float32Array", "Float64Array",
+  "DataView", "Map", "BigInt", "Set", "Iterator", "WeakMap", "WeakSet", "WeakRef", "FinalizationRegistry", "Proxy",
+  "Reflect", "Temporal", "decodeURI", "decodeURIComponent", "encodeURI", "encodeURIComponent", "escape", "unescape",
+  "eval", "isFinite", "isNaN", "console", "queueMicrotask", "structuredClone", "atob", "btoa", "TextEncoder",
+  "TextDecoder", "URL", "URLSearchParams", "URLPattern", "performance", "DOMException", "Event", "EventTarget",
+  "CustomEvent", "AbortController", "Headers", "FormData",
+];
+
+/** Platform functions that complete through the engine's event loop: touching one ends the synchronous pump. */
+const ASYNCHRONOUS = [
+  "setTimeout", "setInterval", "setImmediate", "clearTimeout", "clearInterval", "clearImmediate", "AbortSignal",
+  "crypto", "Crypto", "CryptoKey", "SubtleCrypto", "Blob", "File", "FileReader", "Request", "Response", "ReadableStream",
+  "ReadableStreamDefaultReader", "ReadableStreamBYOBReader", "WritableStream", "WritableStreamDefaultWriter",
+  "TransformStream", "ByteLengthQueuingStrategy", "CountQueuingStrategy", "TextDecoderStream", "TextEncoderStream",
+  "CompressionStream", "DecompressionStream", "MessageChannel", "MessagePort", "MessageEvent", "Buffer",
+];
+
+const NO_NETWORK =
+  "fetch is off: programs have no network. Call a tool for what you need; Object.keys(tools) lists them.";
+
+export interface GlobalOptions {
+  env: Record<string, string> | null;
+  allowWasm: boolean;
+  /** Called once, when the program first touches something asynchronous. */
+  onAsynchronous: () => void;
+  defined: Record<string, unknown>;
+}
+
+/** Leaves of globalThis only what is listed, with the engine's asynchronous parts behind a tripwire. */
+export function restrictGlobals(options: GlobalOptions): void {
+  const keep = new Set(options.allowWasm ? [...SYNCHRONOUS, "WebAssembly"] : SYNCHRONOUS);
+  const watched = new Set(options.allowWasm ? [...ASYNCHRONOUS, "WebAssembly"] : ASYNCHRONOUS);
+  // Symbol keys stay: they are the brands by which the engine knows its own global object.
+  for (const name of Object.getOwnPropertyNames(globalThis)) {
+    if (!keep.has(name) && !watched.has(name) && !Reflect.deleteProperty(globalThis, name)) hide(name);
+  }
+  for (const name of watched) watch(name, options.onAsynchronous);
+  for (const [name, value] of Object.entries(options.defined)) define(name, value);
+  define("fetch", () => Promise.reject(new TypeError(NO_NETWORK)));
+  define("self", globalThis);
+  define("global", globalThis);
+  if (options.env !== null) {
+    const env = Object.freeze(Object.assign(Object.create(null) as object, options.env));
+    define("process", Object.freeze({ env }));
+  }
+}
+
+function define(name: string, value: unknown): void {
+  Object.defineProperty(globalThis, name, { value, writable: true, configurable: true, enumerable: false });
+}
+
+function hide(name: string): void {
+  const descriptor = Object.getOwnPropertyDescriptor(globalThis, name);
+  if (descriptor?.writable) (globalThis as Record<string, unknown>)[name] = undefined;
+}
+
+function watch(name: string, onAsynchronous: () => void): void {
+  const descriptor = Object.getOwnPropertyDescriptor(globalThis, name);
+  if (descriptor === undefined) return;
+  Object.defineProperty(globalThis, name, {
+    configurable: true,
+    enumerable: false,
+    get() {
+      // The engine's own getter may load the feature only now.
+      const value: unknown = descriptor.get ? Reflect.apply(descriptor.get, globalThis, []) : descriptor.value;
+      define(name, value);
+      onAsynchronous();
+      return value;
+    },
+    set(value: unknown) {
+      define(name, value);
+    },
+  });
+}

@@ -1,0 +1,242 @@
+// The program's `tools`: each call becomes a CALL frame, each REPLY settles one promise.
+
+import { clip, type Encoded, encodeValue, ValueError } from "./values.ts";
+
+export interface CallLimits {
+  calls: number;
+  callsInFlight: number;
+  inputBytes: number;
+}
+
+/** `[sequence, tool, error, stack of the call]` */
+export type UnawaitedCall = [number, string, string | null, string];
+
+type Send = (payload: string, encoded: Encoded) => void;
+type ToolFunction = (input?: unknown, ...rest: unknown[]) => Promise<unknown>;
+
+const { stringify } = JSON;
+const { captureStackTrace } = Error;
+const { apply } = Reflect;
+const { create, defineProperty, freeze, hasOwn } = Object;
+const { indexOf, slice } = String.prototype;
+
+interface Site {
+  stack: string;
+}
+
+/** An error of a call as the program catches it. `code` is stable; `name` is the host's class. */
+class CallFailure extends Error {
+  readonly code: string;
+
+  constructor(code: string, name: string, message: string, site: Site) {
+    super(message);
+    this.code = code;
+    defineProperty(this, "name", { value: name, configurable: true, writable: true, enumerable: false });
+    // The program's own frames are those of the call, not of the reply's delivery.
+    const frames = apply(indexOf, site.stack, ["\n"]) as number;
+    const value = `${name}: ${message}${frames < 0 ? "" : apply(slice, site.stack, [frames])}`;
+    defineProperty(this, "stack", { value, configurable: true, writable: true, enumerable: false });
+  }
+}
+
+/** A promise that knows whether the program ever looked at it: `await` and all combinators call `then`. */
+class CallPromise extends Promise<unknown> {
+  #observed = false;
+
+  // Derived promises are plain ones; they are the program's own affair.
+  static override get [Symbol.species](): PromiseConstructor {
+    return Promise;
+  }
+
+  override then<A, B>(
+    onFulfilled?: ((value: unknown) => A | PromiseLike<A>) | null,
+    onRejected?: ((reason: unknown) => B | PromiseLike<B>) | null,
+  ): Promise<A | B> {
+    this.#observed = true;
+    return super.then(onFulfilled, onRejected);
+  }
+
+  static observed(promise: CallPromise): boolean {
+    return promise.#observed;
+  }
+
+  /** Keeps a rejection that nobody awaits from counting as unhandled, without counting as a look. */
+  static quiet(promise: CallPromise): void {
+    super.prototype.then.call(promise, undefined, () => {});
+  }
+}
+
+interface PendingCall {
+  sequence: number;
+  tool: string;
+  site: Site;
+  promise: CallPromise;
+  resolve: (value: unknown) => void;
+  reject: (reason: unknown) => void;
+  error: string | null;
+  answered: boolean;
+}
+
+/**
+ * All calls of one execution. Kept in plain tables, without methods of Array or Map: the program may have replaced
+ * those, and its calls are to work all the same.
+ */
+export class Calls {
+  #send: Send;
+  #limits: CallLimits;
+  #made = 0;
+  #sequence = 0;
+  #calls: Record<number, PendingCall> = create(null);
+  /** Calls that were sent and have no reply yet. */
+  inFlight = 0;
+  #waiting: Record<number, () => void> = create(null);
+  #firstWaiting = 0;
+  #lastWaiting = 0;
+  /** A lone surrogate was replaced in some input. */
+  replaced = false;
+
+  constructor(send: Send, limits: CallLimits) {
+    this.#send = send;
+    this.#limits = limits;
+  }
+
+  /** Calls that have no reply yet, sent or waiting. */
+  get pending(): number {
+    return this.inFlight + this.#lastWaiting - this.#firstWaiting;
+  }
+
+  call(tool: string, args: readonly unknown[], boundary: ToolFunction): Promise<unknown> {
+    const site: Site = { stack: "" };
+    captureStackTrace(site, boundary);
+    this.#made += 1;
+    if (this.#made > this.#limits.calls) {
+      const message = `the program may make ${this.#limits.calls} tool calls, and this one (tools.${tool}) is one more`;
+      return refused("call_budget_exceeded", "CallBudgetExceeded", message, site);
+    }
+    if (args.length > 1) {
+      const message = `tools.${tool} takes one object with named members, not ${args.length} arguments`;
+      return refused("invalid_arguments", "InvalidArguments", message, site);
+    }
+    let input: Encoded;
+    try {
+      input = encodeValue(args[0] === undefined ? {} : args[0], "input", this.#limits.inputBytes);
+    } catch (error) {
+      const message = `tools.${tool}: ${error instanceof Error ? error.message : "the input cannot be read"}`;
+      return error instanceof ValueError && error.tooLarge
+        ? refused("message_too_large", "MessageTooLarge", message, site)
+        : refused("invalid_arguments", "InvalidArguments", message, site);
+    }
+    this.replaced ||= input.replaced;
+    return this.#submit(tool, input, site);
+  }
+
+  #submit(tool: string, input: Encoded, site: Site): Promise<unknown> {
+    let pending!: Pick<PendingCall, "resolve" | "reject">;
+    const promise = new CallPromise((resolve, reject) => (pending = { resolve, reject }));
+    const sequence = ++this.#sequence;
+    const { resolve, reject } = pending;
+    this.#calls[sequence] = { sequence, tool, site, promise, resolve, reject, error: null, answered: false };
+    const send = () => {
+      this.inFlight += 1;
+      this.#send(`[${sequence},${stringify(tool)},${input.text}]`, input);
+    };
+    if (this.inFlight < this.#limits.callsInFlight) send();
+    else this.#waiting[this.#lastWaiting++] = send;
+    return promise;
+  }
+
+  /** Takes a REPLY: `[sequence, true, value?]` or `[sequence, false, [code, name, message]]`. */
+  settle(reply: readonly unknown[]): void {
+    const sequence = reply[0] as number;
+    const call = this.#calls[sequence];
+    if (call === undefined || call.answered) return;
+    call.answered = true;
+    this.inFlight -= 1;
+    if (reply[1] === true) call.resolve(reply[2]);
+    else {
+      const [code, name, message] = reply[2] as [string, string, string];
+      call.error = `${name}: ${message}`;
+      CallPromise.quiet(call.promise);
+      call.reject(new CallFailure(code, name, message, call.site));
+    }
+    if (this.#firstWaiting < this.#lastWaiting) {
+      const send = this.#waiting[this.#firstWaiting]!;
+      delete this.#waiting[this.#firstWaiting++];
+      send();
+    }
+  }
+
+  /** At most `count` of the calls that the program never looked at, in the order in which they were made. */
+  unawaited(count: number): UnawaitedCall[] {
+    const found: UnawaitedCall[] = [];
+    for (let sequence = 1; sequence <= this.#sequence && found.length < count; sequence++) {
+      const { tool, error, site, promise } = this.#calls[sequence]!;
+      if (CallPromise.observed(promise)) continue;
+      found[found.length] = [sequence, tool, error === null ? null : clip(error, 500), clip(site.stack, 500)];
+    }
+    return found;
+  }
+}
+
+function refused(code: string, name: string, message: string, site: Site): Promise<unknown> {
+  const promise = Promise.reject(new CallFailure(code, name, message, site));
+  promise.catch(() => {});
+  return promise;
+}
+
+export interface Toolbox {
+  /** The global `tools`: an unknown name is a function whose call the host answers with ToolNotFound and near names. */
+  tools: object;
+  /** The same as a plain object, for an entry function that destructures its parameter. */
+  plain: object;
+}
+
+/** Builds `tools` from the paths (`name` or `namespace.name`) the host announced. */
+export function makeTools(paths: readonly string[], calls: Calls): Toolbox {
+  const plain = create(null) as Record<string, unknown>;
+  for (const path of paths) {
+    const dot = path.indexOf(".");
+    if (dot < 0) plain[path] = toolFunction(path, calls);
+    else {
+      const namespace = (plain[path.slice(0, dot)] ??= create(null)) as Record<string, unknown>;
+      namespace[path.slice(dot + 1)] = toolFunction(path, calls);
+    }
+  }
+  const members = create(null) as Record<string, unknown>;
+  for (const name of Object.keys(plain)) {
+    const member = plain[name];
+    members[name] = typeof member === "object" && member !== null ? answering(member, `${name}.`, calls) : member;
+  }
+  const tools = answering(members, "", calls);
+  plain.tools ??= tools;
+  plain.codemode ??= tools;
+  return { tools, plain };
+}
+
+function toolFunction(path: string, calls: Calls): ToolFunction {
+  const tool: ToolFunction = (...args) => calls.call(path, args, tool);
+  defineProperty(tool, "name", { value: path });
+  return freeze(tool);
+}
+
+/** A frozen view of `members` in which unknown names are callable, so that the host can say what is near. */
+function answering(members: object, prefix: string, calls: Calls): object {
+  return new Proxy(freeze(members), {
+    get(target, key) {
+      if (typeof key === "symbol" || hasOwn(target, key)) return (target as Record<PropertyKey, unknown>)[key];
+      if (key === "then" || key === "toJSON") return undefined;
+      const unknown = toolFunction(prefix + key, calls);
+      return prefix === "" ? new Proxy(unknown, { get: unknownMember(key, calls) }) : unknown;
+    },
+  });
+}
+
+/** `tools.nope.method`: so that a wrong namespace is answered by the host too. */
+function unknownMember(namespace: string, calls: Calls) {
+  return (target: ToolFunction, key: PropertyKey): unknown => {
+    if (typeof key === "symbol" || key === "then" || key === "toJSON" || key in target) {
+      return Reflect.get(target, key);
+    }
+    return toolFunction(`${namespace}.${key}`, calls);
+  };
+}

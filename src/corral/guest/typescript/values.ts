@@ -1,0 +1,313 @@
+// Values across the boundary. The table of what becomes what is docs/values.md; the tags are in docs/frames.md.
+//
+// The writer builds JSON text itself instead of calling JSON.stringify on the program's objects: the program may have
+// put a `toJSON` or a setter on Object.prototype. Every intrinsic used here is captured before the program runs.
+
+const { stringify, parse } = JSON;
+const { isArray, from: arrayFrom } = Array;
+const { keys, getPrototypeOf, is, hasOwn, defineProperty } = Object;
+const { isFinite } = Number;
+const { isView } = ArrayBuffer;
+const objectPrototype = Object.prototype;
+const apply = Reflect.apply;
+const mapEntries = Map.prototype.entries;
+const mapKeys = Map.prototype.keys;
+const setValues = Set.prototype.values;
+const isoString = Date.prototype.toISOString;
+const getTime = Date.prototype.getTime;
+const bytesToBase64 = Uint8Array.prototype.toBase64;
+const bytesFromBase64 = Uint8Array.fromBase64;
+const isWellFormed = String.prototype.isWellFormed;
+const toWellFormed = String.prototype.toWellFormed;
+const bigintToString = BigInt.prototype.toString;
+const tagSymbol = Symbol.toStringTag;
+const iteratorPrototype = Iterator.prototype;
+const asyncIteratorPrototype = getPrototypeOf(getPrototypeOf(async function* () {}.prototype));
+
+/** Containers nested deeper than this are refused: a program that needs more has a mistake or bad intentions. */
+export const MAX_DEPTH = 100;
+/** CPython parses no more decimal digits than this by default (sys.int_info.default_max_str_digits). */
+const MAX_INTEGER_DIGITS = 4300;
+
+/** Single-key objects with one of these keys are tags; a program's own object of that form is wrapped in `$object`. */
+const TAGS = new Set(["$bytes", "$buffer", "$bigint", "$number", "$object"]);
+const isTag = TAGS.has.bind(TAGS);
+
+/** A value that cannot cross. The message starts with the path to it. */
+export class ValueError extends TypeError {
+  override name = "ValueError";
+  readonly tooLarge: boolean;
+
+  constructor(message: string, tooLarge = false) {
+    super(message);
+    this.tooLarge = tooLarge;
+  }
+}
+
+export interface Encoded {
+  text: string;
+  tagged: boolean;
+  /** Lone surrogates were replaced by U+FFFD. */
+  replaced: boolean;
+}
+
+const quotedKeys = new Map<string, string>();
+const quotedKey = quotedKeys.get.bind(quotedKeys);
+const keepQuotedKey = quotedKeys.set.bind(quotedKeys);
+
+class Writer {
+  text = "";
+  tagged = false;
+  replaced = false;
+  #path: (string | number)[] = [];
+  #ancestors: object[] = [];
+  #depth = 0;
+  #root: string;
+  #maxBytes: number;
+
+  constructor(root: string, maxBytes: number) {
+    this.#root = root;
+    this.#maxBytes = maxBytes;
+  }
+
+  write(value: unknown): void {
+    switch (typeof value) {
+      case "string":
+        this.text += this.#quote(value);
+        break;
+      case "number":
+        // The host reads NaN and the infinities as JSON's usual extension; "-0" would be read as an integer.
+        this.text += is(value, -0) ? "-0.0" : `${value}`;
+        break;
+      case "boolean":
+        this.text += value ? "true" : "false";
+        break;
+      case "undefined":
+        this.text += "null";
+        break;
+      case "bigint": {
+        const digits = apply(bigintToString, value, []) as string;
+        if (digits.length > MAX_INTEGER_DIGITS) this.#refuse(`a BigInt of ${digits.length} digits is too long`);
+        this.text += digits;
+        break;
+      }
+      case "object":
+        if (value === null) this.text += "null";
+        else this.#writeObject(value);
+        break;
+      case "function":
+        this.#refuse("a function cannot leave the sandbox; call it, or return its result");
+        break;
+      default:
+        this.#refuse("a symbol cannot leave the sandbox");
+    }
+    if (this.text.length > this.#maxBytes) this.#tooLarge();
+  }
+
+  /** Checks the whole text once it is written; while it grows, its length in UTF-16 units is the cheap lower bound. */
+  finish(): this {
+    if (this.text.length * 3 > this.#maxBytes && byteLength(this.text) > this.#maxBytes) this.#tooLarge();
+    return this;
+  }
+
+  #tooLarge(): never {
+    throw new ValueError(`${this.#root} is larger than the ${this.#maxBytes} bytes allowed`, true);
+  }
+
+  #quote(value: string): string {
+    if (!apply(isWellFormed, value, [])) {
+      this.replaced = true;
+      value = apply(toWellFormed, value, []) as string;
+    }
+    return stringify(value);
+  }
+
+  #writeObject(value: object): void {
+    if (this.#depth === MAX_DEPTH) {
+      const cycle = this.#ancestors.indexOf(value) >= 0;
+      if (cycle) this.#path.length = this.#ancestors.indexOf(value, this.#ancestors.indexOf(value) + 1);
+      this.#refuse(cycle ? "a cycle: the value contains itself" : `nested deeper than ${MAX_DEPTH} levels`);
+    }
+    this.#ancestors[this.#depth] = value;
+    this.#depth += 1;
+    if (isArray(value)) this.#writeArray(value);
+    else {
+      const prototype = getPrototypeOf(value);
+      if (prototype === objectPrototype || prototype === null) this.#writeRecord(value);
+      else this.#writeInstance(value);
+    }
+    this.#depth -= 1;
+  }
+
+  #writeArray(value: readonly unknown[]): void {
+    this.text += "[";
+    for (let index = 0; index < value.length; index++) {
+      if (index > 0) this.text += ",";
+      this.#path[this.#depth - 1] = index;
+      this.write(value[index]);
+    }
+    this.text += "]";
+  }
+
+  #writeRecord(value: object): void {
+    const names = keys(value);
+    const escape = names.length === 1 && isTag(names[0]!);
+    if (escape) this.#openTag("$object");
+    this.text += "{";
+    let first = true;
+    for (let index = 0; index < names.length; index++) {
+      const name = names[index]!;
+      this.#path[this.#depth - 1] = name;
+      const member = (value as Record<string, unknown>)[name];
+      if (member === undefined) continue;
+      this.text += first ? this.#key(name) : `,${this.#key(name)}`;
+      first = false;
+      this.write(member);
+    }
+    this.text += escape ? "}}" : "}";
+  }
+
+  /** The quoted key with its colon; short keys are quoted once. */
+  #key(name: string): string {
+    const known = quotedKey(name);
+    if (known !== undefined) return known;
+    const quoted = `${this.#quote(name)}:`;
+    if (quotedKeys.size < 1000 && name.length < 64) keepQuotedKey(name, quoted);
+    return quoted;
+  }
+
+  #openTag(tag: string): void {
+    this.tagged = true;
+    this.text += `{"${tag}":`;
+  }
+
+  #writeInstance(value: object): void {
+    if (value instanceof Date) {
+      // An invalid Date has no ISO form; JSON writes null for it, and so do we.
+      this.text += isFinite(apply(getTime, value, [])) ? stringify(apply(isoString, value, [])) : "null";
+    } else if (value instanceof Map) this.#writeMap(value);
+    else if (value instanceof Set) this.#writeArray(arrayFrom(apply(setValues, value, []) as Iterable<unknown>));
+    else if (isView(value)) {
+      this.#writeBytes("$bytes", new Uint8Array(value.buffer, value.byteOffset, value.byteLength));
+    } else if (value instanceof ArrayBuffer) this.#writeBytes("$buffer", new Uint8Array(value));
+    else if (value instanceof Error) this.#writeError(value);
+    else if (value instanceof Promise) this.#refuse("a promise: await it first");
+    else if (value instanceof String || value instanceof Number || value instanceof Boolean) this.write(value.valueOf());
+    else if (value instanceof RegExp) this.text += this.#quote(`${value}`);
+    else this.#writeOther(value);
+  }
+
+  #writeOther(value: object): void {
+    if (iteratorPrototype.isPrototypeOf(value) || asyncIteratorPrototype.isPrototypeOf(value)) {
+      this.#refuse("an iterator: collect it first, for example [...values]");
+    }
+    const tag = (value as Record<symbol, unknown>)[tagSymbol];
+    if (typeof tag === "string" && keys(value).length === 0) {
+      // Platform objects keep their contents in slots, not in properties; some have an obvious text.
+      if (tag === "URL" || tag === "URLSearchParams" || tag.startsWith("Temporal.")) this.text += this.#quote(`${value}`);
+      else this.#refuse(`a ${tag} cannot leave the sandbox; return its contents`);
+    } else this.#writeRecord(value);
+  }
+
+  #writeMap(value: Map<unknown, unknown>): void {
+    const named = arrayFrom(apply(mapKeys, value, []) as Iterable<unknown>).every((key) => typeof key === "string");
+    const pairs = arrayFrom(apply(mapEntries, value, []) as Iterable<[unknown, unknown]>);
+    if (!named) {
+      this.#writeArray(pairs);
+      return;
+    }
+    const record = { __proto__: null } as unknown as Record<string, unknown>;
+    for (const [key, member] of pairs as [string, unknown][]) {
+      defineProperty(record, key, { __proto__: null, value: member ?? null, enumerable: true } as PropertyDescriptor);
+    }
+    this.#writeRecord(record);
+  }
+
+  #writeBytes(tag: string, bytes: Uint8Array): void {
+    // Base64 makes four characters of three bytes: refuse before making them.
+    if (bytes.length * 4 > this.#maxBytes * 3) this.#tooLarge();
+    this.#openTag(tag);
+    this.text += `"${apply(bytesToBase64, bytes, [])}"}`;
+  }
+
+  #writeError(value: Error): void {
+    const record: Record<string, unknown> = { name: value.name, message: value.message };
+    if (hasOwn(value, "cause")) record.cause = value.cause;
+    this.#writeRecord(record);
+  }
+
+  #refuse(reason: string): never {
+    let path = this.#root;
+    for (const key of this.#path.slice(0, this.#depth)) {
+      path += typeof key === "number" ? `[${key}]` : /^[A-Za-z_$][\w$]*$/.test(key) ? `.${key}` : `[${stringify(key)}]`;
+    }
+    throw new ValueError(`${path}: ${reason}`);
+  }
+}
+
+/** Writes `value` as JSON text with tags. `root` names it in errors; more than `maxBytes` of UTF-8 are refused. */
+export function encodeValue(value: unknown, root: string, maxBytes: number): Encoded {
+  const writer = new Writer(root, maxBytes);
+  writer.write(value);
+  return writer.finish();
+}
+
+const slice = String.prototype.slice;
+
+/** Texts of errors are for reading: the first characters of a long one, as well-formed text. */
+export function clip(text: string, length: number): string {
+  const kept = text.length <= length
+    ? text
+    : `${apply(slice, text, [0, length])} … [${text.length - length} more characters]`;
+  return apply(toWellFormed, kept, []) as string;
+}
+
+const encodeText = TextEncoder.prototype.encode.bind(new TextEncoder());
+
+/** The length of `text` as UTF-8. */
+export function byteLength(text: string): number {
+  return encodeText(text).length;
+}
+
+/** Reads a payload. Tags are looked for only where the frame says that there are some. */
+export function decodeValue(payload: string, tagged: boolean): unknown {
+  const value: unknown = parse(payload);
+  return tagged ? revive(value) : value;
+}
+
+function revive(value: unknown): unknown {
+  if (typeof value !== "object" || value === null) return value;
+  if (isArray(value)) {
+    for (let index = 0; index < value.length; index++) value[index] = revive(value[index]);
+    return value;
+  }
+  const record = value as Record<string, unknown>;
+  const names = keys(record);
+  if (names.length === 1 && isTag(names[0]!)) return untag(names[0]!, record[names[0]!]);
+  return reviveMembers(record, names);
+}
+
+function reviveMembers(record: Record<string, unknown>, names: string[]): Record<string, unknown> {
+  for (const name of names) {
+    const member = record[name];
+    if (typeof member !== "object" || member === null) continue;
+    const descriptor = { __proto__: null, value: revive(member), writable: true, enumerable: true, configurable: true };
+    defineProperty(record, name, descriptor as PropertyDescriptor);
+  }
+  return record;
+}
+
+function untag(tag: string, content: unknown): unknown {
+  switch (tag) {
+    case "$bytes":
+      return bytesFromBase64(content as string);
+    case "$buffer":
+      return bytesFromBase64(content as string).buffer;
+    case "$bigint":
+      return BigInt(content as string);
+    case "$number":
+      return Number(content as string);
+    default:
+      return reviveMembers(content as Record<string, unknown>, keys(content as object));
+  }
+}

@@ -1,0 +1,145 @@
+"""Edits on a source text that keep its lines, and the way back from what runs to what was written.
+
+No edit adds or removes a line terminator, so only columns ever move. Offsets are in bytes of UTF-8, as the parser
+counts; columns are in UTF-16 units, as engines count.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from corral.types import Position
+
+__all__ = ["Edits", "PositionMap", "blanked", "position_at"]
+
+_LINE_END = re.compile(rb"\r\n|\r|\n|\xe2\x80[\xa8\xa9]")
+_ASTRAL = re.compile(r"[\U00010000-\U0010ffff]")
+_PRINTED = re.compile(r"[^\r\n\u2028\u2029]")
+
+_CLOSING, _OPENING, _REPLACING = range(3)
+"""Order of edits at one offset: what ends there, what begins there, then what takes the place of the text."""
+
+
+class _Edit(NamedTuple):
+    start: int
+    rank: int
+    nesting: int
+    order: int
+    end: int
+    text: bytes
+
+
+class _Piece(NamedTuple):
+    """Where a changed stretch lies in the source, and where its replacement lies in the output."""
+
+    output_start: int
+    output_end: int
+    source_start: int
+    source_end: int
+
+
+class Edits:
+    """Edits collected on one text. Of two that overlap, the one that starts first wins, or came first."""
+
+    def __init__(self, text: bytes) -> None:
+        self.text = text
+        self._edits: list[_Edit] = []
+
+    def replace(self, start: int, end: int, new: bytes) -> None:
+        """Puts `new` in the place of a stretch. Neither may contain a line terminator."""
+        self._edits.append(_Edit(start, _REPLACING, 0, len(self._edits), end, new))
+
+    def wrap(self, start: int, end: int, before: bytes, after: bytes) -> None:
+        """Puts text around a stretch. Of two wraps of one stretch the later one is outside."""
+        order = len(self._edits)
+        self._edits.append(_Edit(start, _OPENING, -end, -order, start, before))
+        self._edits.append(_Edit(end, _CLOSING, -start, order, end, after))
+
+    def blank(self, start: int, end: int, *, first: bytes = b"", last: bytes = b"") -> None:
+        """Puts spaces in the place of a stretch, its lines kept; `first` and `last` stand at its two ends."""
+        spaces = blanked(self.text[start:end].decode()).encode()
+        self.replace(start, end, first + spaces[len(first) : len(spaces) - len(last)] + last)
+
+    def covers(self, offset: int) -> bool:
+        """Whether the text at an offset is replaced or blanked."""
+        return any(edit.start <= offset < edit.end for edit in self._edits)
+
+    def apply(self, prefix: bytes = b"", suffix: bytes = b"") -> tuple[bytes, PositionMap]:
+        """The edited text between `prefix` and `suffix`, and the map back from it."""
+        output, length, taken = [prefix], len(prefix), 0
+        pieces: list[_Piece] = []
+        for edit in sorted(self._edits):
+            if edit.start < taken:
+                continue
+            kept = self.text[taken : edit.start]
+            output += (kept, edit.text)
+            length += len(kept)
+            pieces.append(_Piece(length, length + len(edit.text), edit.start, edit.end))
+            length += len(edit.text)
+            taken = edit.end
+        output += (self.text[taken:], suffix)
+        edited = b"".join(output)
+        return edited, PositionMap(self.text, edited, len(prefix), tuple(pieces))
+
+
+@dataclass(frozen=True)
+class PositionMap:
+    """Takes a line and column of an edited text back to the source."""
+
+    source: bytes
+    output: bytes
+    prefix_length: int
+    pieces: tuple[_Piece, ...]
+
+    def locate(self, line: int, column: int) -> Position:
+        """The place in the source; what lies in added text belongs to the source next to it."""
+        starts = self._output_lines
+        if line > len(starts):
+            return position_at(self.source, len(self.source))
+        start = starts[max(line, 1) - 1]
+        end = starts[line] if line < len(starts) else len(self.output)
+        return position_at(self.source, self._source_offset(start + _bytes_of(self.output[start:end], column - 1)))
+
+    @cached_property
+    def _output_lines(self) -> list[int]:
+        return [0, *(found.end() for found in _LINE_END.finditer(self.output))]
+
+    def _source_offset(self, offset: int) -> int:
+        index = bisect_right(self.pieces, offset, key=lambda piece: piece.output_start) - 1
+        if index < 0:
+            return max(offset - self.prefix_length, 0)
+        piece = self.pieces[index]
+        if offset < piece.output_end:
+            into = _columns(self.output[piece.output_start : offset])
+            return piece.source_start + _bytes_of(self.source[piece.source_start : piece.source_end], into)
+        return min(piece.source_end + offset - piece.output_end, len(self.source))
+
+
+def blanked(text: str) -> str:
+    """As many spaces as `text` has UTF-16 units, its line terminators kept."""
+    return _PRINTED.sub(" ", text if text.isascii() else _ASTRAL.sub("  ", text))
+
+
+def position_at(text: bytes, offset: int) -> Position:
+    """The line and column of an offset."""
+    line, start = 1, 0
+    for found in _LINE_END.finditer(text, 0, offset):
+        line, start = line + 1, found.end()
+    return Position(line=line, column=_columns(text[start:offset]) + 1)
+
+
+def _columns(text: bytes) -> int:
+    return len(text) if text.isascii() else len(text.decode(errors="replace").encode("utf-16-le")) // 2
+
+
+def _bytes_of(text: bytes, columns: int) -> int:
+    """How many bytes the first `columns` UTF-16 units of `text` take."""
+    columns = max(columns, 0)
+    if text.isascii():
+        return min(columns, len(text))
+    units = text.decode(errors="replace").encode("utf-16-le")[: 2 * columns]
+    return len(units.decode("utf-16-le", errors="ignore").encode())

@@ -1,0 +1,284 @@
+"""Finds the program in what a model wrote: in Markdown fences, in tags, in inline code, between lines of prose.
+
+The program keeps its lines and columns; everything else becomes spaces. Whether a text is a program is asked of the
+language's own parser.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import chain, islice
+
+from corral.errors import ProgramRejected
+from corral.programs.edits import blanked
+
+__all__ = ["Dialect", "Recovered", "recover"]
+
+_FENCE = re.compile(
+    r"(?P<margin>(?:\*[ \t]+)?[ \t]*(?:(?:>|[-+]|\d{1,3}[.)])[ \t]*)*)"
+    r"(?P<run>`{3,}|~{3,})[ \t]*(?P<info>[^`\r]*?)[ \t\r]*$"
+)
+_QUOTE_MARK = re.compile(r"[ \t]*(?:>[ \t]?)+")
+_LABEL = re.compile(r"[{.\s]*(?:lang(?:uage)?-)?([\w+#-]*)")
+_TAG = re.compile(r"<([A-Za-z][\w-]*)(?:\s[^<>]*)?>")
+_WORD_LINE = re.compile(r"\s*([A-Za-z]+)[ \t]*(:?)[ \t\r]*\n(?=\s*\S)")
+_SHEBANG = re.compile(r"\s*#![^\r\n]*")
+_CLOSING_TAG = re.compile(r"</[A-Za-z][\w-]*>")
+_INLINE_CODE = re.compile(r"\s*(`+)(\w+\s)?([^`](?:.*[^`])?)\1\s*", re.DOTALL)
+
+_MARKUP_LINE = re.compile(r"\s*(?:#{1,6}\s|[-*_]{3,}\s*$|[-*+]\s+[\w*`]|\d{1,3}[.)]\s+[\w*`]|\*\*\S|>\s)")
+_SENTENCE = re.compile(r"\s*[\"'“‘(]?[^\W\d][\w'’-]*(?:[,:.!?…]+\s*$|[,:.!?…]*\s+\S)")
+_CODE_SIGN = re.compile(r"[;{}=]|=>|[,()\[\]]\s*$")
+_INLINE_SPAN = re.compile(r"`[^`]*`")
+_CODE_WORD = re.compile(
+    r"\s*(?:async|await|break|case|class|const|continue|debugger|def|default|delete|do|elif|else|enum|except|export"
+    r"|extends|finally|for|from|function|global|if|implements|import|interface|lambda|let|namespace|new|nonlocal|pass"
+    r"|raise|return|static|super|switch|throw|try|type|typeof|var|void|while|with|yield)\b"
+)
+_MARKDOWN = frozenset({"markdown", "md"})
+_MAX_ENDS = 8
+"""How many ends of one fence are tried."""
+_MAX_BLOCKS = 40
+"""Over so many blocks each ends at the first fence that can close it."""
+_MAX_TAGS = 4
+"""How many tags are tried."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """What recovery must know of a language."""
+
+    labels: frozenset[str]
+    """Names of the language on a fence, in lower case; the first line of a program may be one of them too."""
+    label: str
+    """The name to recommend."""
+    parses: Callable[[str], bool]
+    """Whether a text is a program."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """A program's text, each character where it stood in the source."""
+
+    text: str
+    blocks: tuple[int, ...] = ()
+    """The lines, from 0, where the blocks of a program begin that came in several fences."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """A fenced block: the lines from `first` to before `end` are its content."""
+
+    label: str
+    run: str
+    quoted: bool
+    first: int
+    end: int
+
+
+def recover(source: str, dialect: Dialect) -> Recovered:
+    """The program in `source`, whose lines end in LF or CRLF.
+
+    Raises ProgramRejected if every fence is labelled as another language and nothing around them is a program.
+    """
+    lines = source.split("\n")
+    fences: dict[int, re.Match[str]] = {}
+    if "```" in source or "~~~" in source:
+        fences = {number: found for number, line in enumerate(lines) if (found := _FENCE.match(line))}
+    if fences and not _only_in_comments(source, lines, fences, dialect):
+        return _Markdown(lines, fences, dialect).recover()
+    text = _without_preamble(source, dialect)
+    if not text.lstrip().startswith("`") and dialect.parses(text):
+        return Recovered(text)
+    candidates = chain(_from_markup(text, dialect.labels), _without_prose(text))
+    found = next((each for each in candidates if dialect.parses(each)), text)
+    return Recovered(_without_preamble(found, dialect))
+
+
+def _only_in_comments(source: str, lines: list[str], fences: dict[int, re.Match[str]], dialect: Dialect) -> bool:
+    """Whether a whole source is a program that merely mentions fences.
+
+    What looks like a fence can stand in a comment or a template. Outside of them backticks make tagged templates,
+    which would parse too, but `#` would not.
+    """
+    if min(fences) == next(number for number, line in enumerate(lines) if line.strip()):
+        return False
+    masked = list(lines)
+    for number, fence in fences.items():
+        start, end = fence.span("run")
+        masked[number] = lines[number][:start] + "#" * (end - start) + lines[number][end:]
+    return dialect.parses("\n".join(masked)) and dialect.parses(source)
+
+
+class _Markdown:
+    """A source with fences."""
+
+    def __init__(self, lines: list[str], fences: dict[int, re.Match[str]], dialect: Dialect) -> None:
+        self._lines = lines
+        self._blank_lines = [blanked(line) for line in lines]
+        self._fences = fences
+        self._numbers = sorted(fences)
+        self._dialect = dialect
+
+    def recover(self) -> Recovered:
+        blocks = list(self._blocks(self._first_end))
+        chosen = self._of_language(blocks)
+        if not chosen:
+            return self._around(blocks)
+        found = self._joined(chosen)
+        if len(blocks) > _MAX_BLOCKS or self._dialect.parses(found.text):
+            return found
+        chosen = self._of_language(list(self._blocks(self._parsing_end)))
+        if not chosen[0].label:
+            chosen = [block for block in chosen if self._dialect.parses(self._text([block]))] or chosen
+        return self._joined(chosen)
+
+    def _blocks(self, end_of: Callable[[_Block], _Block]) -> Iterator[_Block]:
+        outer: list[str] = []
+        at = 0
+        while at < len(self._lines):
+            fence = self._fences.get(at)
+            at += 1
+            if fence is None:
+                continue
+            run, label = fence["run"], _label(fence)
+            if outer and not fence["info"] and run.startswith(outer[-1]):
+                outer.pop()
+            elif label in _MARKDOWN:
+                outer.append(run)
+            else:
+                block = end_of(_Block(label, run, ">" in fence["margin"], at, len(self._lines)))
+                yield block
+                at = block.end + (block.end in self._fences and not self._fences[block.end]["info"])
+
+    def _first_end(self, block: _Block) -> _Block:
+        return next(self._closed(block))
+
+    def _parsing_end(self, block: _Block) -> _Block:
+        """The block up to the first end that makes it a program.
+
+        It may end where the next block in the language begins, for a block that was never closed.
+        """
+        if block.label and block.label not in self._dialect.labels:
+            return self._first_end(block)
+        labelled = (_ending(block, number) for number in self._after(block) if self._in_language(number))
+        ends = [*islice(self._closed(block), _MAX_ENDS), *islice(labelled, _MAX_ENDS)]
+        return next((found for found in ends if self._dialect.parses(self._text([found]))), ends[0])
+
+    def _closed(self, block: _Block) -> Iterator[_Block]:
+        """The block with each end it may have: every bare fence of its kind and at least its length, then the end."""
+        for number in self._after(block):
+            fence = self._fences[number]
+            if not fence["info"] and fence["run"].startswith(block.run):
+                yield _ending(block, number)
+        yield block
+
+    def _after(self, block: _Block) -> Iterator[int]:
+        """The lines of the fences behind the head of a block."""
+        return islice(self._numbers, bisect_left(self._numbers, block.first), None)
+
+    def _in_language(self, number: int) -> bool:
+        return _label(self._fences[number]) in self._dialect.labels
+
+    def _of_language(self, blocks: list[_Block]) -> list[_Block]:
+        labelled = [block for block in blocks if block.label in self._dialect.labels]
+        return labelled or [block for block in blocks if not block.label]
+
+    def _joined(self, blocks: list[_Block]) -> Recovered:
+        text = _without_preamble(self._text(blocks), self._dialect)
+        return Recovered(text, tuple(block.first for block in blocks) if len(blocks) > 1 else ())
+
+    def _text(self, blocks: list[_Block]) -> str:
+        """The content of some blocks where it stands. A `;` keeps a block apart from the block before it."""
+        kept = list(self._blank_lines)
+        for number, block in enumerate(blocks):
+            content = self._lines[block.first : block.end]
+            if block.quoted:
+                content = [_QUOTE_MARK.sub(lambda found: " " * len(found[0]), line, count=1) for line in content]
+            if content and block.end == len(self._lines):
+                content = _without_run(content, block.run)
+            kept[block.first : block.end] = content
+            if number:
+                kept[block.first - 1] = ";" + kept[block.first - 1][1:]
+        return "\n".join(kept)
+
+    def _around(self, blocks: list[_Block]) -> Recovered:
+        """The program around fences that hold something else."""
+        lines = list(self._lines)
+        for block in blocks:
+            for number in range(block.first - 1, min(block.end + 1, len(lines))):
+                lines[number] = blanked(lines[number])
+        rest = "\n".join(lines)
+        for candidate in (*_without_prose(rest), rest):
+            if candidate.strip() and self._dialect.parses(candidate):
+                return Recovered(_without_preamble(candidate, self._dialect))
+        labels = ", ".join(sorted({block.label for block in blocks}))
+        raise ProgramRejected(
+            f"The source holds no program, only fenced blocks labelled {labels or 'markdown'}."
+            f" Put the program in a fence labelled {self._dialect.label}."
+        )
+
+
+def _label(fence: re.Match[str]) -> str:
+    found = _LABEL.match(fence["info"])
+    label = found[1].lower() if found else ""
+    return "" if label == "none" else label
+
+
+def _ending(block: _Block, end: int) -> _Block:
+    return _Block(block.label, block.run, block.quoted, block.first, end)
+
+
+def _without_run(content: list[str], run: str) -> list[str]:
+    """The content of an unclosed block, without a fence that stands at the end of its last line."""
+    text = "\n".join(content)
+    last = len(text.rstrip())
+    return f"{text[:last].removesuffix(run)}{text[last:]}".split("\n")
+
+
+def _without_preamble(text: str, dialect: Dialect) -> str:
+    """Blanks a line that only names the language or only introduces the program, and a shebang."""
+    word = _WORD_LINE.match(text)
+    if word and (word[1].lower() in dialect.labels or (word[2] and text.count(word[1]) == 1)):
+        text = blanked(text[: word.end()]) + text[word.end() :]
+    shebang = _SHEBANG.match(text)
+    return blanked(text[: shebang.end()]) + text[shebang.end() :] if shebang else text
+
+
+def _from_markup(text: str, labels: frozenset[str]) -> Iterator[str]:
+    """What stands in the first tag that is closed again, or in backticks around the whole."""
+    for tag in islice(_TAG.finditer(text), _MAX_TAGS):
+        end = text.rfind(f"</{tag[1]}>", tag.end())
+        around = _TAG.sub("", text[: tag.start()]) + "\n" + _CLOSING_TAG.sub("", text[end:])
+        if end >= 0 and all(_is_prose(line) for line in around.split("\n")):
+            yield _only(text, tag.end(), end)
+    inline = _INLINE_CODE.fullmatch(text)
+    if inline and inline[1] not in inline[3] and "${" not in inline[3] and not inline[3].isidentifier():
+        start = inline.start(3) if (inline[2] or "").strip().lower() in labels else inline.end(1)
+        yield _only(text, start, inline.end(3))
+    if text.lstrip().startswith("`"):
+        yield text
+
+
+def _without_prose(text: str) -> Iterator[str]:
+    """The text without the lines of prose at its head and its tail."""
+    lines = text.split("\n")
+    head = next((number for number, line in enumerate(lines) if not _is_prose(line)), len(lines))
+    tail = next((number for number in range(len(lines), head, -1) if not _is_prose(lines[number - 1])), head)
+    for first, end in ((head, tail), (head, len(lines)), (0, tail)):
+        if first < end and (first, end) != (0, len(lines)):
+            yield "\n".join(line if first <= number < end else blanked(line) for number, line in enumerate(lines))
+
+
+def _is_prose(line: str) -> bool:
+    line = _INLINE_SPAN.sub("it", line)
+    if not line.strip() or _MARKUP_LINE.match(line):
+        return True
+    return bool(_SENTENCE.match(line)) and not _CODE_SIGN.search(line) and not _CODE_WORD.match(line)
+
+
+def _only(text: str, start: int, end: int) -> str:
+    return blanked(text[:start]) + text[start:end] + blanked(text[end:])

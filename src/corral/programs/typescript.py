@@ -1,0 +1,153 @@
+"""A model's TypeScript, made runnable: recovered, parsed once, its types erased, its imports and value redirected.
+
+What runs is an expression, an async function of `(load, entry)`:
+
+- `load(specifier)` gives the namespace of a module, and has the program's `import.meta` as `load.meta`;
+- `entry(value, plain)` calls `value` with the tools if it is a function, as a plain object if `plain`, and gives its
+  result; any other value it gives back.
+
+Around the program stands a labelled block that ends with a `break` to that label. The program cannot spell the label,
+so a source that closed the block and opened another one does not compile. The declaration before the `break` cannot be
+the body of an unfinished `if (…)` either.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from tree_sitter import Node, Tree
+
+from corral.errors import ProgramRejected
+from corral.programs.brackets import check_brackets
+from corral.programs.commonjs import COMMONJS_PREFIX, rewrite_commonjs
+from corral.programs.edits import Edits, position_at
+from corral.programs.grammar import parse
+from corral.programs.modules import Names, guard_words, rewrite_modules
+from corral.programs.recover import Dialect, recover
+from corral.programs.redeclare import redeclare
+from corral.programs.results import give_result
+from corral.programs.strip import erase_types
+from corral.types import Diagnostic, Program
+
+__all__ = ["prepare_typescript"]
+
+_LABELS = frozenset(
+    [
+        "typescript",
+        "ts",
+        "javascript",
+        "js",
+        "mjs",
+        "cjs",
+        "mts",
+        "cts",
+        "jsx",
+        "tsx",
+        "node",
+        "nodejs",
+        "deno",
+        "bun",
+        "es6",
+        "ecmascript",
+    ]
+)
+_LONE_RETURN = re.compile(r"\r(?!\n)")
+_LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
+_FOREIGN_SPACE = re.compile("[\x85\u180e\u200b\u2060]")
+_MAX_PARSED_BYTES = 500_000
+"""How much text is parsed in search of a program. What is over it counts as not parsing."""
+
+
+def prepare_typescript(source: str) -> Program:
+    """The program in a model's answer.
+
+    Raises ProgramRejected, with the place in the source, for what cannot be a program.
+    """
+    text, diagnostics = _readable(source)
+    trees = _Trees()
+    recovered = recover(text, Dialect(labels=_LABELS, label="typescript", parses=trees.parses))
+    text = _with_common_line_ends(recovered.text, trees.parses)
+    program, root = text.encode(), trees.of(text).root_node
+    if root.has_error:
+        check_brackets(root, program)
+    edits, names = Edits(program), Names.avoiding(program)
+    _blank_foreign_spaces(text, root, edits)
+    found = erase_types(root, edits)
+    imports, entry = rewrite_modules(root, found, edits, names, redeclare(root, recovered.blocks, edits))
+    commonjs = rewrite_commonjs(root, edits) if entry is None else None
+    ending = give_result(root, edits, names, entry or commonjs, found.returns)
+    guard_words(root, edits)
+    module = root.has_error or found.needs_compiler
+    opening, closing = ("export default (", ")") if module else ("(", ")")
+    prefix = f'{opening}async function ({names.load}, {names.entry}) {{"use strict"; '
+    prefix += f"{COMMONJS_PREFIX if commonjs else ''}{names.label}: {{"
+    suffix = f"\nconst {names.label} = 0; {ending.code} break {names.label}; }} }}{closing}"
+    code, positions = edits.apply(prefix.encode(), suffix.encode())
+    return Program(
+        language="typescript",
+        source=source,
+        code=code.decode(),
+        form="module" if module else "script",
+        locate=positions.locate,
+        diagnostics=(*diagnostics, *ending.diagnostics),
+        imports=imports,
+    )
+
+
+def _readable(source: str) -> tuple[str, list[Diagnostic]]:
+    """The source as Unicode text with lines that end in LF or CRLF."""
+    diagnostics: list[Diagnostic] = []
+    if _LONE_SURROGATE.search(source):
+        source = source.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        if "\ufffd" in source:
+            message = "The source holds half of a surrogate pair, which was replaced by U+FFFD."
+            diagnostics.append(Diagnostic(severity="warning", code="lone_surrogate", message=message))
+    if "\0" in source:
+        place = position_at(source.encode(), len(source[: source.index("\0")].encode()))
+        raise ProgramRejected(
+            f"The source holds a NUL character at line {place.line}, column {place.column}. Write `\\0` in a string.",
+            line=place.line,
+            column=place.column,
+        )
+    if source.startswith("\ufeff"):
+        source = " " + source[1:]
+    return _LONE_RETURN.sub("\n", source) if "\r" in source else source, diagnostics
+
+
+def _with_common_line_ends(text: str, parses: Callable[[str], bool]) -> str:
+    """The text with U+2028 and U+2029 as LF, if it parses only so: the parser ends no statement at them."""
+    if ("\u2028" in text or "\u2029" in text) and not parses(text):
+        common = text.replace("\u2028", "\n").replace("\u2029", "\n")
+        return common if parses(common) else text
+    return text
+
+
+def _blank_foreign_spaces(text: str, root: Node, edits: Edits) -> None:
+    """Blanks what the parser takes for white space and the engine does not."""
+    if text.isascii():
+        return
+    for found in _FOREIGN_SPACE.finditer(text):
+        start = len(text[: found.start()].encode())
+        end = start + len(found.group().encode())
+        node = root.descendant_for_byte_range(start, end)
+        if node is not None and node.child_count:
+            edits.blank(start, end)
+
+
+class _Trees:
+    """Parses texts, each once, and no more than a bounded amount in all."""
+
+    def __init__(self) -> None:
+        self._trees: dict[str, Tree] = {}
+        self._bytes = 0
+
+    def of(self, text: str) -> Tree:
+        if text not in self._trees:
+            encoded = text.encode()
+            self._bytes += len(encoded)
+            self._trees[text] = parse(encoded)
+        return self._trees[text]
+
+    def parses(self, text: str) -> bool:
+        return self._bytes < _MAX_PARSED_BYTES and not self.of(text).root_node.has_error

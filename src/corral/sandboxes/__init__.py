@@ -1,0 +1,5 @@
+from corral.sandboxes.base import Job, Sandbox, SandboxProvider
+from corral.sandboxes.deno import DenoSandbox
+from corral.sandboxes.outcomes import failed_exit
+
+__all__ = ["DenoSandbox", "Job", "Sandbox", "SandboxProvider", "failed_exit"]

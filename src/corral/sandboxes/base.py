@@ -1,0 +1,89 @@
+"""The two contracts of a sandbox provider."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import ClassVar, Self
+
+from corral.types import (
+    Capabilities,
+    Endpoint,
+    ExecutionContext,
+    Exit,
+    Limits,
+    LogEntry,
+    Program,
+    SandboxConfig,
+    ToolName,
+)
+
+__all__ = ["Job", "Sandbox", "SandboxProvider"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One program and all that belongs to its run: what the first message to a guest is made of.
+
+    `env` is all the environment the program sees; None hides even an empty one. `on_log` takes each console entry as
+    it arrives, so that it survives whatever ends the program.
+    """
+
+    execution_id: str
+    program: Program
+    context: ExecutionContext
+    limits: Limits
+    tools: tuple[ToolName, ...]
+    env: Mapping[str, str] | None
+    on_log: Callable[[LogEntry], None]
+
+
+class SandboxProvider(ABC):
+    """How to get sandboxes. One object may start many, at the same time."""
+
+    name: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def capabilities(self) -> Capabilities:
+        """What its sandboxes can do, and the limits they hold by themselves on this machine."""
+
+    @abstractmethod
+    async def start(self, config: SandboxConfig) -> Sandbox:
+        """A live sandbox, ready for one program.
+
+        Raises:
+            StartFailed: with the reason and the remedy.
+        """
+
+    async def aclose(self) -> None:
+        """Frees what the provider keeps between sandboxes. It may be used again afterwards."""
+
+
+class Sandbox(ABC):
+    """One live box, used as `async with`. It belongs to one trust domain until it is closed.
+
+    Deadlines and cancellation belong to the caller: `execute` runs until the program ends or its task is cancelled,
+    and `aclose`, which must end whatever still runs inside, always follows.
+    """
+
+    isolation: str
+    """The boundary this box really runs behind, as results report it."""
+
+    @abstractmethod
+    async def execute(self, job: Job, bridge: Endpoint) -> Exit:
+        """Runs a program to its end. Whatever the guest does is in the `Exit`; it raises nothing for it."""
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Ends the box and all that runs in it. Idempotent."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()

@@ -1,0 +1,96 @@
+"""What a hot path needs of an event loop: hearing of output without a task, and handing work to a task that waits.
+
+anyio's own primitives cost several microseconds each, most of a call's. On asyncio, the loop's are used directly; any
+other loop gets anyio's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Generic, Protocol, TypeVar
+
+import anyio
+
+__all__ = ["Hand", "hand_maker", "readable"]
+
+T = TypeVar("T")
+
+
+class Hand(Protocol[T]):
+    """Passes one value to one waiting task."""
+
+    def give(self, value: T) -> None: ...
+    async def take(self) -> T: ...
+
+
+class _FutureHand(Generic[T]):
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._future: asyncio.Future[T] = loop.create_future()
+
+    def give(self, value: T) -> None:
+        if not self._future.done():  # its task may have been cancelled
+            self._future.set_result(value)
+
+    async def take(self) -> T:
+        return await self._future
+
+
+class _EventHand(Generic[T]):
+    def __init__(self) -> None:
+        self._given = anyio.Event()
+        self._values: list[T] = []
+
+    def give(self, value: T) -> None:
+        self._values.append(value)
+        self._given.set()
+
+    async def take(self) -> T:
+        await self._given.wait()
+        return self._values[0]
+
+
+def _asyncio_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def hand_maker() -> Callable[[], Hand[T]]:
+    """What makes hands for the event loop that runs this."""
+    loop = _asyncio_loop()
+    return _EventHand if loop is None else lambda: _FutureHand(loop)
+
+
+@asynccontextmanager
+async def readable(descriptor: int, notify: Callable[[], bool]) -> AsyncIterator[None]:
+    """Within the block, `notify` is called whenever the descriptor can be read, until it returns False.
+
+    It must not raise.
+    """
+    loop = _asyncio_loop()
+    if loop is None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_wait_and_notify, descriptor, notify)
+            yield
+            tasks.cancel_scope.cancel()
+        return
+
+    def call() -> None:
+        if not notify():
+            loop.remove_reader(descriptor)
+
+    loop.add_reader(descriptor, call)
+    try:
+        yield
+    finally:
+        loop.remove_reader(descriptor)
+
+
+async def _wait_and_notify(descriptor: int, notify: Callable[[], bool]) -> None:
+    while True:
+        await anyio.wait_readable(descriptor)
+        if not notify():
+            return

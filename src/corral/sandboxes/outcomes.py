@@ -1,0 +1,115 @@
+"""What a guest's EXIT, or the lack of one, means. Everything in an EXIT is the guest's word: nothing is trusted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from corral.errors import (
+    AccessDenied,
+    BridgeError,
+    CorralError,
+    MalformedMessage,
+    ProgramError,
+    ProgramFailed,
+    ProgramRejected,
+    ProgramTimeout,
+    ToolError,
+    error_class,
+)
+from corral.sandboxes.session import GuestExit
+from corral.sandboxes.traces import located_text, program_trace
+from corral.types import Diagnostic, ExecutionError, Exit, Position, Program, Unawaited
+
+__all__ = ["TIMEOUT_EXIT_CODE", "failed_exit", "read_exit"]
+
+TIMEOUT_EXIT_CODE = 124
+"""As timeout(1) has it."""
+_PROGRAMS_OWN = (ProgramError, ToolError, AccessDenied, BridgeError)
+"""The families whose codes an error of the program may carry; any other is an ordinary failure."""
+
+
+def failed_exit(error: CorralError) -> Exit:
+    """The exit of a guest that could not say itself how it ended."""
+    timed_out = isinstance(error, ProgramTimeout)
+    return Exit(
+        status="timed_out" if timed_out else "failed",
+        exit_code=TIMEOUT_EXIT_CODE if timed_out else 1,
+        error=ExecutionError(code=error.code, name=type(error).__name__, message=str(error)),
+    )
+
+
+def read_exit(content: GuestExit, program: Program) -> Exit:
+    """An EXIT in the model's own terms.
+
+    Raises:
+        MalformedMessage: some part is not of the form that the guest runtime gives it.
+    """
+    kind, outcome, unawaited, dropped, remarks = content
+    rest: dict[str, Any] = {
+        "unawaited": tuple(_unawaited(call, program) for call in unawaited),
+        "diagnostics": tuple(_remark(remark, program) for remark in remarks),
+        "dropped_log_bytes": max(0, dropped),
+    }
+    if kind == "value":
+        return Exit(value=outcome, **rest)
+    match outcome:
+        case [str() as code, str() as name, str() as message, str() as stack, str() | None as cause]:
+            pass
+        case _:
+            raise MalformedMessage("the sandbox sent an error that is not well formed")
+    if code == ProgramRejected.code:
+        return Exit(status="rejected", exit_code=1, error=_syntax_error(message, program), **rest)
+    trace = program_trace(stack, program)
+    known = error_class(code)
+    error = ExecutionError(
+        code=code if issubclass(known, _PROGRAMS_OWN) else ProgramFailed.code,
+        name=name,
+        message=located_text(message, program),
+        cause=cause,
+        line=trace.position and trace.position.line,
+        column=trace.position and trace.position.column,
+        stack=trace.text or None,
+    )
+    return Exit(status="timed_out" if known is ProgramTimeout else "failed", exit_code=1, error=error, **rest)
+
+
+def _syntax_error(message: str, program: Program) -> ExecutionError:
+    """`TypeError: SyntaxError: Expression expected`, then an excerpt, then the place: only text and place are kept."""
+    position = _place(message, program)
+    text = message.splitlines()[0] if message else "the program does not parse"
+    for prefix in ("TypeError: ", "Uncaught ", "SyntaxError: "):
+        text = text.removeprefix(prefix)
+    if position is not None:
+        text = located_text(text, program).removesuffix(f" at program.ts:{position.line}:{position.column}")
+    return ExecutionError(
+        code=ProgramRejected.code,
+        name="SyntaxError",
+        message=text,
+        line=position and position.line,
+        column=position and position.column,
+    )
+
+
+def _place(message: str, program: Program) -> Position | None:
+    return program_trace(f"    at {message.splitlines()[-1]}" if message else "", program).position
+
+
+def _unawaited(call: object, program: Program) -> Unawaited:
+    match call:
+        case [int() as sequence, str() as tool, str() | None as error, str() as stack]:
+            position = program_trace(stack, program).position
+            return Unawaited(
+                tool=tool,
+                sequence=sequence,
+                error=error,
+                line=position and position.line,
+                column=position and position.column,
+            )
+        case _:
+            raise MalformedMessage("the sandbox sent a list of calls that is not well formed")
+
+
+def _remark(remark: object, program: Program) -> Diagnostic:
+    if not isinstance(remark, str):
+        raise MalformedMessage("the sandbox sent a remark that is not text")
+    return Diagnostic(severity="warning", message=located_text(remark, program), code="guest")

@@ -1,0 +1,64 @@
+"""Stack traces of V8, in the model's own terms: only the program's frames, at the lines and columns it wrote."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from corral.types import Position, Program
+
+__all__ = ["MODULE_PREFIX", "Trace", "located_text", "program_trace"]
+
+MODULE_PREFIX = "export default "
+"""What the guest puts before a script's code to have the engine's module compiler explain a syntax error."""
+
+# The two names under which the guest runs a program: a script's, and the data: URL of a module (Deno shortens long ones
+# in stack traces, so only its ends are fixed).
+_PLACE = re.compile(
+    r"(?:corral:program\.ts|(?P<module>data:application/typescript[^\s()]*)):(?P<line>\d+):(?P<column>\d+)"
+)
+# The function that stands around the program is not the model's: its frames show only the place.
+_WRAPPER = re.compile(r"(at (?:async )?)(?:default|<anonymous>|Object\.<anonymous>) \(([^()]*)\)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """A stack with the program's frames only, and the innermost of them."""
+
+    text: str
+    position: Position | None
+
+
+def program_trace(stack: str, program: Program) -> Trace:
+    """Keeps the header and the program's own frames of a V8 stack, innermost first."""
+    header: list[str] = []
+    frames: list[str] = []
+    position: Position | None = None
+    for line in stack.splitlines():
+        place = _PLACE.search(line)
+        if place is not None:
+            position = position or _position(place, program)
+            frames.append(_rename(_WRAPPER.sub(r"\1\2", line), program))
+        elif not line.lstrip().startswith("at ") and not frames:
+            header.append(line)
+    return Trace("\n".join([*header, *frames]), position)
+
+
+def located_text(text: str, program: Program) -> str:
+    """`text` with every place of the program in it named `program.ts:line:column`, as the model wrote it."""
+    return _rename(text, program) if "program.ts:" in text or "data:application/typescript" in text else text
+
+
+def _rename(text: str, program: Program) -> str:
+    def renamed(place: re.Match[str]) -> str:
+        position = _position(place, program)
+        return f"program.ts:{position.line}:{position.column}"
+
+    return _PLACE.sub(renamed, text)
+
+
+def _position(place: re.Match[str], program: Program) -> Position:
+    line, column = int(place["line"]), int(place["column"])
+    if place["module"] is not None and program.form == "script" and line == 1:
+        column -= len(MODULE_PREFIX)
+    return program.locate(line, max(column, 1))

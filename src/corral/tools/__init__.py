@@ -1,0 +1,8 @@
+"""What programs may call: tools, and the registry that they are found in."""
+
+from __future__ import annotations
+
+from corral.tools.registry import ToolRegistry
+from corral.tools.tool import Approval, ParsedInput, Tool, as_tool, define_tool, tool
+
+__all__ = ["Approval", "ParsedInput", "Tool", "ToolRegistry", "as_tool", "define_tool", "tool"]

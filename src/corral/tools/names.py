@@ -1,0 +1,135 @@
+"""Names of tools and namespaces as a program writes them.
+
+A guest name is an identifier of JavaScript that also reads well in Python. It is made from the original name by
+these rules, in this order, and never re-cased:
+
+1. Letters lose their accents (`naïve` → `naive`); other letters and digits outside ASCII become `u` and their code
+   point in hexadecimal (`日本` → `u65e5u672c`).
+2. White space, `-`, `.`, `/` and `:` become `_`; whatever else is not a letter, a digit, `_` or `$` is dropped.
+3. A leading digit gets the prefix `_` (`2fa` → `_2fa`).
+4. Words that JavaScript, TypeScript or Python reserve, members of every object (`toString`), names between double
+   underscores (`__proto__`), and names that languages call by themselves (`then`, `toJSON`) get the suffix `_`.
+
+Where several names of a namespace become the same identifier, the one that already was that identifier keeps it, and
+each other one gets `_` and the start of the SHA-256 of its original name (four hexadecimal digits, more if four
+collide). So the names depend on which tools there are, never on the order in which they were registered.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+import unicodedata
+from collections import defaultdict
+from collections.abc import Iterable
+from functools import lru_cache
+from hashlib import sha256
+from itertools import count
+
+from corral.errors import ToolDefinitionError
+
+__all__ = ["RESERVED_NAMESPACES", "RESERVED_ROOT_NAMES", "distinct_identifiers", "identifier", "namespace_identifier"]
+
+RESERVED_ROOT_NAMES = frozenset({"search", "describe"})
+"""Tools without a namespace cannot have these: programs look through the catalog with them."""
+
+# ECMA-262: keywords, future reserved words in strict mode, names that strict code cannot bind; and TypeScript's own.
+_LANGUAGE_WORDS = """
+    arguments async await break case catch class const continue debugger default delete do else enum eval export
+    extends false finally for function if implements import in Infinity instanceof interface let NaN new null package
+    private protected public return static super switch this throw true try typeof undefined var void while with yield
+"""
+_OBJECT_MEMBERS = """
+    constructor hasOwnProperty isPrototypeOf propertyIsEnumerable prototype toLocaleString toString valueOf
+"""
+_CALLED_BY_THE_LANGUAGE = "then toJSON"
+_GLOBALS = """
+    AggregateError Array ArrayBuffer AsyncFunction AsyncIterator Atomics BigInt BigInt64Array BigUint64Array
+    Boolean DataView Date Error EvalError FinalizationRegistry Float16Array Float32Array Float64Array Function
+    Int16Array Int32Array Int8Array Intl Iterator JSON Map Math Number Object Promise Proxy RangeError
+    ReferenceError Reflect RegExp Set SharedArrayBuffer String SuppressedError Symbol SyntaxError Temporal
+    TypeError URIError Uint16Array Uint32Array Uint8Array Uint8ClampedArray WeakMap WeakRef WeakSet WebAssembly
+    decodeURI decodeURIComponent encodeURI encodeURIComponent escape globalThis isFinite isNaN parseFloat parseInt
+    unescape
+
+    AbortController AbortSignal Blob Buffer CustomEvent DOMException Deno Event EventTarget File FormData Headers
+    ReadableStream Request Response TextDecoder TextEncoder TransformStream URL URLPattern URLSearchParams
+    WebSocket Worker WritableStream atob btoa caches clearInterval clearTimeout console crypto fetch localStorage
+    navigator performance process queueMicrotask reportError require self sessionStorage setInterval setTimeout
+    structuredClone window
+"""
+
+_OWN_NAMESPACES = "codemode corral tools"
+
+_SUFFIXED = frozenset([*f"{_LANGUAGE_WORDS} {_OBJECT_MEMBERS} {_CALLED_BY_THE_LANGUAGE}".split(), *keyword.kwlist])
+
+RESERVED_NAMESPACES = RESERVED_ROOT_NAMES.union(
+    f"{_OBJECT_MEMBERS} {_CALLED_BY_THE_LANGUAGE} {_GLOBALS} {_OWN_NAMESPACES}".split()
+)
+"""Namespaces may not be called like anything a program or the code around it relies on."""
+
+_SEPARATORS = re.compile(r"[\s\-./:]")
+_DUNDER = re.compile(r"__[^_](.*[^_])?__")
+
+
+def _ascii(character: str) -> str:
+    if character.isascii():
+        return character if character.isalnum() or character in "_$" else ""
+    return f"u{ord(character):04x}" if character.isalnum() else ""
+
+
+@lru_cache(maxsize=16_384)
+def identifier(name: str) -> str:
+    """`name` as an identifier, by the rules of this module. The identifier of an identifier is itself.
+
+    Raises:
+        ToolDefinitionError: nothing of the name can stand in an identifier.
+    """
+    plain = "".join(letter for letter in unicodedata.normalize("NFKD", name) if not unicodedata.combining(letter))
+    cleaned = "".join(map(_ascii, _SEPARATORS.sub("_", plain)))
+    if not cleaned:
+        raise ToolDefinitionError(f"the name {name[:100]!r} has no letter, digit, _ or $ to make an identifier of")
+    if cleaned[0].isdigit():
+        cleaned = f"_{cleaned}"
+    if cleaned in _SUFFIXED or _DUNDER.fullmatch(cleaned):
+        cleaned += "_"
+    return cleaned
+
+
+def namespace_identifier(namespace: str) -> str:
+    """`namespace` as an identifier.
+
+    Raises:
+        ToolDefinitionError: the namespace is reserved, or nothing of it can stand in an identifier.
+    """
+    cleaned = identifier(namespace)
+    if {namespace, cleaned} & RESERVED_NAMESPACES or cleaned.startswith("__"):
+        raise ToolDefinitionError(f"the namespace {namespace[:100]!r} is reserved; choose another one")
+    return cleaned
+
+
+def distinct_identifiers(names: Iterable[str]) -> dict[str, str]:
+    """A different identifier for each of the `names` (which differ) of one namespace."""
+    groups: defaultdict[str, list[str]] = defaultdict(list)
+    for name in names:
+        groups[identifier(name)].append(name)
+    found: dict[str, str] = {}
+    colliding: dict[str, list[str]] = {}
+    for cleaned, originals in groups.items():
+        if len(originals) == 1 or cleaned in originals:
+            found[originals[0] if len(originals) == 1 else cleaned] = cleaned
+        if len(originals) > 1:
+            colliding[cleaned] = [original for original in originals if original != cleaned]
+    taken = set(found.values())
+    for cleaned, originals in colliding.items():
+        found.update(_with_digests(cleaned, originals, taken))
+    return found
+
+
+def _with_digests(cleaned: str, originals: list[str], taken: set[str]) -> dict[str, str]:
+    digests = {original: sha256(original.encode(errors="surrogatepass")).hexdigest() for original in originals}
+    for digits in count(4, 4):
+        names = {original: f"{cleaned}_{digest[:digits]}" for original, digest in digests.items()}
+        if len(set(names.values())) == len(names) and taken.isdisjoint(names.values()):
+            return names
+    raise AssertionError("unreachable: different names have different digests")

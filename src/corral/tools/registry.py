@@ -1,0 +1,189 @@
+"""The tools of one host: registered under their own names, called by guest names."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+from corral.errors import ToolDefinitionError, ToolNotFound
+from corral.tools.names import RESERVED_ROOT_NAMES, distinct_identifiers, identifier, namespace_identifier
+from corral.tools.problems import quoted
+from corral.tools.search import SearchIndex
+from corral.tools.tool import Tool, as_tool
+from corral.types import ToolName
+
+__all__ = ["ToolRegistry"]
+
+
+class ToolRegistry:
+    """Which tools there are. Tools may come and go at any time, from any thread; every look-up sees the latest state.
+
+    Programs know a tool by its guest name, made from its own name by the rules in `corral.tools.names`.
+    Iteration yields guest names: tools without a namespace first, else alphabetically.
+    """
+
+    def __init__(self, *tools: Tool | Callable[..., Any]) -> None:
+        self._lock = threading.RLock()
+        self._state = _State({})
+        self.register(*tools)
+
+    # --- changing it
+
+    def register(self, *tools: Tool | Callable[..., Any], namespace: str | None = None) -> None:
+        """Adds tools, all or none; `namespace` is then the namespace of each of them.
+
+        Raises:
+            ToolDefinitionError: a name is taken, reserved, or the same as that of a namespace.
+        """
+        added = [as_tool(each) for each in tools]
+        if namespace is not None:
+            added = [replace(each, namespace=namespace) for each in added]
+        with self._lock:
+            spaces = {name: dict(members) for name, members in self._state.spaces.items()}
+            for each in added:
+                _require_free(each, spaces)
+                spaces.setdefault(each.namespace, {})[each.name] = each
+            self._state = _State(spaces)
+
+    def remove(self, name: ToolName | str) -> None:
+        """Takes a tool away, found as by `get`; calls that come later fail.
+
+        Raises:
+            ToolNotFound: there is no such tool.
+        """
+        with self._lock:
+            tool = self.get(name)
+            if tool is None:
+                raise self._not_found(str(name))
+            spaces = {space: dict(members) for space, members in self._state.spaces.items()}
+            del spaces[tool.namespace][tool.name]
+            if not spaces[tool.namespace]:
+                del spaces[tool.namespace]
+            self._state = _State(spaces)
+
+    def copy(self) -> ToolRegistry:
+        """A registry of the same tools that changes independently."""
+        copied = ToolRegistry()
+        copied._state = self._state
+        return copied
+
+    # --- looking things up
+
+    def get(self, name: ToolName | str) -> Tool | None:
+        """The tool of that guest name or, failing that, of that original name (`namespace.name` in a namespace)."""
+        state = self._state
+        return state.by_path.get(str(name)) or state.by_original.get(str(name))
+
+    def resolve(self, path: str) -> Tool:
+        """The tool that a program calls by `path`, a guest name.
+
+        Raises:
+            ToolNotFound: with near names.
+        """
+        tool = self._state.by_path.get(path)
+        if tool is None:
+            raise self._not_found(path)
+        return tool
+
+    def search(self, query: str, *, limit: int = 10) -> list[tuple[ToolName, Tool]]:
+        """Tools whose names or descriptions have words of the query, best first; all of them for an empty query."""
+        state = self._state
+        return [(ToolName.parse(path), state.by_path[path]) for path in state.search_index.search(query, limit)]
+
+    def snapshot(self) -> Mapping[ToolName, Tool]:
+        """The tools of this moment by guest name, in the order of iteration; it never changes."""
+        return self._state.by_name
+
+    def names(self) -> tuple[ToolName, ...]:
+        """All guest names."""
+        return tuple(self._state.by_name)
+
+    def namespaces(self) -> tuple[str, ...]:
+        """All namespaces as programs write them, alphabetically."""
+        return tuple(sorted({name.namespace for name in self._state.by_name if name.namespace is not None}))
+
+    def untyped(self) -> tuple[ToolName, ...]:
+        """Tools of which it is not known what they return: programs have to guess."""
+        return tuple(name for name, tool in self._state.by_name.items() if tool.output_schema is None)
+
+    def __iter__(self) -> Iterator[ToolName]:
+        return iter(self._state.by_name)
+
+    def __len__(self) -> int:
+        return len(self._state.by_name)
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, ToolName | str) and self.get(name) is not None
+
+    def __repr__(self) -> str:
+        return f"<ToolRegistry of {len(self)} tools>"
+
+    def _not_found(self, path: str) -> ToolNotFound:
+        state = self._state
+        near = state.search_index.near(path)
+        if near:
+            return ToolNotFound(f"no tool {quoted(path)}; did you mean {' or '.join(near)}?")
+        there = f"there are {len(state.by_name)}; tools.search(query) finds them" if state.by_name else "there are none"
+        return ToolNotFound(f"no tool {quoted(path)}; {there}")
+
+
+class _State:
+    """What a registry holds between two changes. Never modified; indexes are built when first needed."""
+
+    def __init__(self, spaces: Mapping[str | None, Mapping[str, Tool]]) -> None:
+        self.spaces = spaces
+
+    @cached_property
+    def by_name(self) -> Mapping[ToolName, Tool]:
+        named: dict[ToolName, Tool] = {}
+        for namespace, members in self.spaces.items():
+            space = None if namespace is None else namespace_identifier(namespace)
+            for original, name in distinct_identifiers(members).items():
+                named[ToolName(space, name)] = members[original]
+        return MappingProxyType({name: named[name] for name in sorted(named, key=_order)})
+
+    @cached_property
+    def by_path(self) -> Mapping[str, Tool]:
+        return {str(name): tool for name, tool in self.by_name.items()}
+
+    @cached_property
+    def by_original(self) -> Mapping[str, Tool]:
+        return {
+            name if namespace is None else f"{namespace}.{name}": tool
+            for namespace, members in self.spaces.items()
+            for name, tool in members.items()
+        }
+
+    @cached_property
+    def search_index(self) -> SearchIndex:
+        return SearchIndex((name, tool.description) for name, tool in self.by_name.items())
+
+
+def _order(name: ToolName) -> tuple[str, str]:
+    return name.namespace or "", name.name
+
+
+def _require_free(tool: Tool, spaces: Mapping[str | None, Mapping[str, Tool]]) -> None:
+    """Raises ToolDefinitionError if the tool cannot be called next to the tools in `spaces`."""
+    if tool.name in spaces.get(tool.namespace, {}):
+        there = "" if tool.namespace is None else f" in the namespace {tool.namespace!r}"
+        raise ToolDefinitionError(f"there is already a tool {tool.name!r}{there}")
+    if tool.namespace is None:
+        name = identifier(tool.name)
+        if name in RESERVED_ROOT_NAMES:
+            raise ToolDefinitionError(
+                f"the tool name {tool.name!r} is reserved for looking through tools; use another one, or a namespace"
+            )
+        if name in {namespace_identifier(space) for space in spaces if space is not None}:
+            raise ToolDefinitionError(f"the tool {tool.name!r} has the same name as a namespace")
+    elif tool.namespace not in spaces:
+        name = namespace_identifier(tool.namespace)
+        for other in spaces:
+            if other is not None and namespace_identifier(other) == name:
+                raise ToolDefinitionError(f"the namespaces {other!r} and {tool.namespace!r} both become {name!r}")
+        if name in {identifier(other) for other in spaces.get(None, {})}:
+            raise ToolDefinitionError(f"the namespace {tool.namespace!r} has the same name as a tool")

@@ -1,0 +1,183 @@
+"""Input and output schemas: from types through pydantic, or from JSON Schema documents.
+
+An input schema turns what a program sent into what a function takes; an output schema turns what a function returned
+into plain data (see `corral.tools.plain`). Both are built once, when the tool is defined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol, TypeVar, cast
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic.errors import PydanticUserError
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaWarningKind
+from typing_extensions import override
+
+from corral.errors import ToolDefinitionError
+from corral.tools.documents import DocumentSchema
+from corral.tools.plain import listed, plain, plain_container
+from corral.tools.problems import Problem, SchemaMismatch
+from corral.tools.type_problems import pydantic_problems
+from corral.types import JsonSchema
+
+__all__ = [
+    "ANYTHING",
+    "Anything",
+    "ArgumentsInput",
+    "InputSchema",
+    "OutputSchema",
+    "TypeInput",
+    "TypeOutput",
+    "input_schema_of",
+    "json_schema_of",
+    "output_schema_of",
+]
+
+
+class InputSchema(Protocol):
+    """What a tool takes."""
+
+    @property
+    def json_schema(self) -> JsonSchema | None:
+        """None if it takes anything."""
+        ...
+
+    def load(self, raw: object) -> Any:
+        """The validated input. Raises SchemaMismatch."""
+        ...
+
+
+class OutputSchema(Protocol):
+    """What a tool returns."""
+
+    @property
+    def json_schema(self) -> JsonSchema | None:
+        """None if it returns anything."""
+        ...
+
+    def dump(self, value: object) -> object:
+        """The value as plain data. Raises SchemaMismatch; a hostile value may raise anything."""
+        ...
+
+
+# --- no schema ----------------------------------------------------------------------------------------------
+
+
+class Anything:
+    """Takes and returns every value; models and dataclasses become dicts."""
+
+    json_schema: None = None
+
+    def load(self, raw: object) -> object:
+        return raw
+
+    def dump(self, value: object) -> object:
+        return plain(value)
+
+
+ANYTHING = Anything()
+
+
+# --- types --------------------------------------------------------------------------------------------------
+
+
+class _WithoutTitles(GenerateJsonSchema):
+    """Titles of fields repeat their names; defaults that JSON cannot say stay unsaid."""
+
+    ignored_warning_kinds: set[JsonSchemaWarningKind] = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012
+
+    @override
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+
+def json_schema_of(adapter: TypeAdapter[Any], mode: JsonSchemaMode) -> JsonSchema:
+    """The JSON Schema of a type. Raises the errors of pydantic."""
+    return adapter.json_schema(by_alias=True, mode=mode, schema_generator=_WithoutTitles)
+
+
+class TypeInput:
+    """Anything that pydantic validates as a type."""
+
+    def __init__(self, adapter: TypeAdapter[Any]) -> None:
+        self.json_schema = json_schema_of(adapter, "validation")
+        self._validate = adapter.validator.validate_python
+
+    def load(self, raw: object) -> object:
+        try:
+            return self._validate(raw)
+        except ValidationError as error:
+            raise SchemaMismatch(pydantic_problems(error, raw)) from error
+
+
+class ArgumentsInput:
+    """The arguments of a function: an object with a field for each parameter.
+
+    `model` is a pydantic model whose fields stand for parameters under safe names; `parameters` maps a field to its
+    parameter. `load` returns a dict from parameter to value. `reserved` are parameters that a program may not set by
+    way of `**keywords`.
+    """
+
+    def __init__(self, model: type[BaseModel], parameters: Mapping[str, str], reserved: Iterable[str]) -> None:
+        self.json_schema = json_schema_of(TypeAdapter(model), "validation")
+        self.json_schema.pop("title", None)
+        self._validate = model.__pydantic_validator__.validate_python
+        self._parameters = tuple(parameters.items())
+        self._reserved = frozenset(reserved)
+
+    def load(self, raw: object) -> dict[str, object]:
+        try:
+            model = self._validate(raw)
+        except ValidationError as error:
+            raise SchemaMismatch(pydantic_problems(error, raw)) from error
+        values = model.__dict__
+        arguments: dict[str, object] = {parameter: values[field] for field, parameter in self._parameters}
+        if extra := model.__pydantic_extra__:
+            if clashing := self._reserved & extra.keys():
+                raise SchemaMismatch(Problem((name,), "unexpected field") for name in sorted(clashing))
+            arguments.update(extra)
+        return arguments
+
+
+class TypeOutput:
+    """Anything that pydantic validates as a type: validated first, then turned into plain data."""
+
+    def __init__(self, adapter: TypeAdapter[Any]) -> None:
+        self.json_schema = json_schema_of(adapter, "serialization")
+        self._validate = adapter.validator.validate_python
+        self._dump = adapter.serializer.to_python
+
+    def dump(self, value: object) -> object:
+        try:
+            valid = self._validate(value, by_alias=True, by_name=True)
+        except ValidationError as error:
+            raise SchemaMismatch(pydantic_problems(error, value)) from error
+        return listed(self._dump(valid, by_alias=True, warnings="error", fallback=plain_container))
+
+
+# --- what authors of tools may write ------------------------------------------------------------------------
+
+
+def input_schema_of(source: object, *, owner: str) -> InputSchema:
+    """From a JSON Schema document, a pydantic model or another type, or None for anything."""
+    return _schema_of(source, owner, TypeInput)
+
+
+def output_schema_of(source: object, *, owner: str) -> OutputSchema:
+    """From a JSON Schema document, a pydantic model or another type, or None for anything."""
+    return _schema_of(source, owner, TypeOutput)
+
+
+S = TypeVar("S", TypeInput, TypeOutput)
+
+
+def _schema_of(source: Any, owner: str, of_type: Callable[[TypeAdapter[Any]], S]) -> Anything | DocumentSchema | S:
+    if source is None:
+        return ANYTHING
+    if isinstance(source, dict):
+        return DocumentSchema(cast("JsonSchema", source), owner=owner)
+    try:
+        return of_type(TypeAdapter[Any](source))
+    except PydanticUserError as error:
+        raise ToolDefinitionError(f"{owner} is a type without a JSON Schema: {error.message}") from error

@@ -1,0 +1,216 @@
+"""From a Python function to the schema of its arguments and a way to call it with them."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from inspect import Parameter
+from types import UnionType
+from typing import Annotated, Any, Union, cast, get_args, get_origin, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, create_model
+from pydantic.errors import PydanticUserError
+from pydantic.fields import FieldInfo
+
+from corral.errors import ToolDefinitionError
+from corral.tools.schema import ANYTHING, ArgumentsInput, OutputSchema, TypeOutput, json_schema_of
+from corral.types import ExecutionContext
+
+__all__ = ["Arguments", "Parameters", "read_parameters", "read_result", "underlying_function"]
+
+Arguments = tuple[list[object], dict[str, object]]
+"""Positional and keyword arguments of one call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """What a function takes, and how it is called with it."""
+
+    input: ArgumentsInput
+    positional: tuple[str, ...]
+    """Parameters that can only be passed by position, in order."""
+    context: str | None
+    """The parameter that receives the ExecutionContext."""
+
+    def bind(self, values: dict[str, object], context: ExecutionContext) -> Arguments:
+        """The arguments for one call. `values` is what `input.load` returned."""
+        keywords = dict(values)
+        if self.context is not None:
+            keywords[self.context] = context
+        return [keywords.pop(name) for name in self.positional], keywords
+
+
+def underlying_function(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function that holds the annotations and the docstring: that of a partial or of a callable object too."""
+    if isinstance(function, functools.partial):
+        return underlying_function(cast("functools.partial[Any]", function).func)
+    return function if inspect.isroutine(function) else type(function).__call__
+
+
+def _bound_keywords(function: Callable[..., Any]) -> Mapping[str, object]:
+    return cast("functools.partial[Any]", function).keywords if isinstance(function, functools.partial) else {}
+
+
+def read_parameters(function: Callable[..., Any], *, name: str, descriptions: Mapping[str, str]) -> Parameters:
+    """The parameters of a function; `name` is that of the tool.
+
+    Raises:
+        ToolDefinitionError: a parameter has no schema.
+    """
+    try:
+        parameters = [*inspect.signature(function).parameters.values()]
+    except (TypeError, ValueError) as error:
+        raise ToolDefinitionError(f"tool {name!r}: its parameters are not known; pass an input_schema") from error
+    bound = _bound_keywords(function)
+    reserved = {*bound, *(each.name for each in parameters)}
+    parameters = [each for each in parameters if each.name not in bound]
+    if parameters and parameters[0].name == "self" and not inspect.ismethod(function):
+        raise ToolDefinitionError(f"tool {name!r} is a method; make the tool of an instance: tool(instance.{name})")
+    types = _Types(underlying_function(function), name)
+    contexts = [each.name for each in parameters if _is_context(types.hints.get(each.name))]
+    if len(contexts) > 1:
+        raise ToolDefinitionError(f"tool {name!r}: {' and '.join(contexts)} both take the ExecutionContext")
+    shown = [each for each in parameters if each.name not in contexts]
+    return Parameters(
+        input=_arguments(types, shown, reserved, descriptions),
+        positional=tuple(each.name for each in parameters if each.kind is Parameter.POSITIONAL_ONLY),
+        context=contexts[0] if contexts else None,
+    )
+
+
+def read_result(function: Callable[..., Any], *, name: str, description: str | None) -> OutputSchema:
+    """The schema of what a function is annotated to return; without an annotation, anything.
+
+    Raises:
+        ToolDefinitionError: the type has no schema.
+    """
+    types = _Types(underlying_function(function), name)
+    if "return" not in types.hints:
+        return ANYTHING
+    try:
+        output = TypeOutput(types.adapter(types.hints["return"]))
+    except _NO_SCHEMA as error:
+        raise types.without_schema("the result", types.hints["return"], error) from error
+    if description:
+        output.json_schema.setdefault("description", description)
+    return output
+
+
+# --- types --------------------------------------------------------------------------------------------------
+
+_NO_SCHEMA = (PydanticUserError, TypeError, NameError)
+"""What pydantic raises for a type that it cannot validate or show."""
+
+
+class _Types:
+    """The type hints of the function of one tool."""
+
+    def __init__(self, function: Callable[..., Any], tool: str) -> None:
+        self.tool = tool
+        self.local_names = _local_names(function)
+        self.hints: dict[str, Any] = {}
+        try:
+            self.hints = get_type_hints(function, localns=self.local_names or None, include_extras=True)
+        except NameError as error:
+            raise ToolDefinitionError(
+                f"tool {tool!r}: its annotations use {error.name!r}, which is not defined when the tool is; "
+                "define or import it before, and not under TYPE_CHECKING"
+            ) from error
+        except (TypeError, SyntaxError) as error:
+            raise ToolDefinitionError(f"tool {tool!r}: its annotations cannot be read: {error}") from error
+
+    def adapter(self, hint: Any) -> TypeAdapter[Any]:
+        """Raises the errors in `_NO_SCHEMA`."""
+        adapter = TypeAdapter[Any](hint)
+        adapter.rebuild(_types_namespace=self.local_names)
+        return adapter
+
+    def require_schema(self, place: str, hint: Any) -> None:
+        try:
+            json_schema_of(self.adapter(hint), "validation")
+        except _NO_SCHEMA as error:
+            raise self.without_schema(place, hint, error) from error
+
+    def without_schema(self, place: str, hint: Any, reason: Exception) -> ToolDefinitionError:
+        shown = getattr(hint, "__qualname__", None) or str(hint)
+        first_line = str(reason).partition("\n")[0]
+        return ToolDefinitionError(
+            f"tool {self.tool!r}: {place} is of type {shown[:200]}, which has no JSON Schema; use a pydantic model, "
+            "a dataclass, a TypedDict or a built-in type, or define __get_pydantic_core_schema__ on it "
+            f"({first_line[:200]})"
+        )
+
+
+def _local_names(function: Callable[..., Any]) -> dict[str, Any]:
+    """What the function around this one has defined, if it is still running: types in annotations may be there."""
+    around, inside, _ = getattr(function, "__qualname__", "").rpartition(".<locals>.")
+    frame = inspect.currentframe() if inside else None
+    while frame is not None:
+        if frame.f_code.co_qualname == around:
+            return dict(frame.f_locals)
+        frame = frame.f_back
+    return {}
+
+
+def _is_context(hint: object) -> bool:
+    if get_origin(hint) is Annotated:
+        hint = get_args(hint)[0]
+    if get_origin(hint) in (Union, UnionType):
+        return all(each is type(None) or _is_context(each) for each in get_args(hint))
+    return isinstance(hint, type) and issubclass(hint, ExecutionContext)
+
+
+# --- arguments ----------------------------------------------------------------------------------------------
+
+
+def _arguments(
+    types: _Types, parameters: list[Parameter], reserved: Collection[str], descriptions: Mapping[str, str]
+) -> ArgumentsInput:
+    base: type[BaseModel] | None = None
+    fields: dict[str, Any] = {}
+    names: dict[str, str] = {}
+    for number, parameter in enumerate(parameters):
+        hint = types.hints.get(parameter.name, Any)
+        if parameter.kind is Parameter.VAR_POSITIONAL:
+            raise ToolDefinitionError(f"tool {types.tool!r}: *{parameter.name} cannot be passed by name; take a list")
+        if parameter.kind is Parameter.VAR_KEYWORD:
+            types.require_schema(f"**{parameter.name}", hint)
+            base = _further_arguments(hint)
+        else:
+            names[f"p{number}"] = parameter.name
+            fields[f"p{number}"] = _field(parameter, hint, descriptions.get(parameter.name))
+    try:
+        config = ConfigDict(extra="forbid") if base is None else None
+        model = create_model(types.tool, __base__=base, __config__=config, **fields)
+        model.model_rebuild(_types_namespace=types.local_names)
+        return ArgumentsInput(model, names, reserved)
+    except _NO_SCHEMA as error:
+        for parameter in parameters:
+            types.require_schema(f"parameter {parameter.name!r}", types.hints.get(parameter.name, Any))
+        raise ToolDefinitionError(f"tool {types.tool!r}: its parameters have no schema: {error}") from error
+
+
+def _further_arguments(hint: Any) -> type[BaseModel]:
+    body = {
+        "__module__": __name__,
+        "__annotations__": {"__pydantic_extra__": dict[str, hint]},
+        "model_config": ConfigDict(extra="allow"),
+    }
+    return type("FurtherArguments", (BaseModel,), body)
+
+
+def _field(parameter: Parameter, hint: Any, description: str | None) -> tuple[Any, Any]:
+    """A field under a name of ours, with the parameter's own name as its alias unless the author gave one."""
+    settings: dict[str, Any] = {}
+    if isinstance(parameter.default, FieldInfo):
+        hint = Annotated[hint, parameter.default]
+    elif parameter.default is not Parameter.empty:
+        settings["default"] = parameter.default
+    declared = FieldInfo.from_annotation(hint)
+    if declared.alias is None and declared.validation_alias is None:
+        settings["alias"] = parameter.name
+    if declared.description is None and description:
+        settings["description"] = description
+    return hint, Field(**settings)

@@ -1,0 +1,504 @@
+"""The frozen values that travel between the stages of the pipeline.
+
+Those of the hot path are named tuples: a frozen dataclass takes three times as long to make.
+
+Nothing here does input or output, and nothing here imports another part of corral than the errors and the
+previews of values for a model's eyes.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import to_json
+
+from corral.errors import ConfigError, CorralError, error_class
+from corral.preview import preview_json, preview_text
+
+__all__ = [
+    "Call",
+    "CallError",
+    "Capabilities",
+    "ConsoleOutput",
+    "Diagnostic",
+    "EncodedValue",
+    "Endpoint",
+    "Event",
+    "ExecutionContext",
+    "ExecutionError",
+    "ExecutionFinished",
+    "ExecutionResult",
+    "ExecutionStarted",
+    "Exit",
+    "Handler",
+    "JsonSchema",
+    "Language",
+    "Limits",
+    "LogEntry",
+    "LogLevel",
+    "PipeEndpoint",
+    "Position",
+    "Program",
+    "Reply",
+    "SandboxConfig",
+    "Status",
+    "ToolCallFinished",
+    "ToolCallRecord",
+    "ToolCallStarted",
+    "ToolName",
+    "Unawaited",
+]
+
+logger = logging.getLogger("corral")
+
+Language: TypeAlias = Literal["typescript", "python"]
+"""What a program is written in. JavaScript is TypeScript without types."""
+
+Status: TypeAlias = Literal["succeeded", "failed", "timed_out", "cancelled", "rejected", "paused"]
+
+LogLevel: TypeAlias = Literal["debug", "log", "info", "warn", "error"]
+
+JsonSchema: TypeAlias = dict[str, Any]
+"""A JSON Schema 2020-12 object (older drafts' tuple and definition keywords are understood where tools are shown)."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ToolName:
+    """Where a program finds a tool: `tools.<name>` or `tools.<namespace>.<name>`. Both parts are identifiers."""
+
+    namespace: str | None
+    name: str
+
+    def __str__(self) -> str:
+        return self.name if self.namespace is None else f"{self.namespace}.{self.name}"
+
+    @classmethod
+    def parse(cls, path: str) -> ToolName:
+        """The inverse of `str`: splits at the first dot."""
+        namespace, dot, name = path.partition(".")
+        return cls(namespace, name) if dot else cls(None, path)
+
+
+class _Frozen(BaseModel):
+    """Base of the values a caller constructs: frozen, and an unknown key is an error that lists the valid ones."""
+
+    model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
+
+    def __init__(self, **data: Any) -> None:
+        fields = type(self).model_fields
+        unknown = [key for key in data if key not in fields]
+        if unknown:
+            raise ConfigError(
+                f"{type(self).__name__} has no {', '.join(map(repr, unknown))}; valid keys: {', '.join(fields)}"
+            )
+        try:
+            super().__init__(**data)
+        except ValidationError as error:
+            problems = "; ".join(
+                f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors()
+            )
+            raise ConfigError(f"{type(self).__name__}: {problems}") from None
+
+
+Positive: TypeAlias = Annotated[int, Field(gt=0)]
+PositiveSeconds: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class Limits(_Frozen):
+    """What one execution may use. Every limit is positive and in force; there is no value that means "no limit".
+
+    Over `wall_seconds` or `cpu_seconds` the execution is `timed_out`; over `calls` a call throws
+    `CallBudgetExceeded`; calls over `calls_in_flight` wait; console output over `log_bytes` is dropped and
+    reported in `ExecutionResult.truncated`; a value over its bound is an error that names the bound.
+    """
+
+    wall_seconds: PositiveSeconds = 60.0
+    """Wall clock from the program's first instruction to its last call's reply."""
+    cpu_seconds: PositiveSeconds = 30.0
+    """Processor time of the guest only."""
+    memory_mb: Positive = 64
+    """The guest's own memory, above what its engine needs to stand still."""
+    calls: Positive = 256
+    """Tool calls in all."""
+    calls_in_flight: Positive = 128
+    """Tool calls running at the same time; further ones wait."""
+    source_bytes: Positive = 256_000
+    """The program's source as UTF-8, fences and prose included."""
+    value_bytes: Positive = 1_000_000
+    """The program's result, encoded."""
+    log_bytes: Positive = 64_000
+    """All console output as UTF-8."""
+    tool_input_bytes: Positive = 1_000_000
+    """One tool call's input, encoded."""
+    tool_output_bytes: Positive = 4_000_000
+    """One tool call's output, encoded."""
+
+
+def _scopes(value: object) -> object:
+    if isinstance(value, str):
+        raise ValueError("scopes is a collection of strings, not one string")
+    return frozenset(value) if isinstance(value, Iterable) else value  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+
+
+def _new_session_id() -> str:
+    return f"session-{secrets.token_hex(8)}"
+
+
+class ExecutionContext(_Frozen):
+    """For whom a program runs; tools receive it as they were called. `scopes` takes any iterable of strings."""
+
+    user_id: str = "anonymous"
+    session_id: str = Field(default_factory=_new_session_id)
+    organization_id: str | None = None
+    scopes: Annotated[frozenset[str], BeforeValidator(_scopes)] = frozenset()
+    metadata: Mapping[str, Any] = Field(default_factory=dict)
+
+
+# --- a call over a bridge -------------------------------------------------------------------------------------
+
+
+class Call(NamedTuple):
+    """One tool call as it arrives from a guest. Everything but `context` and `execution_id` is hostile input."""
+
+    tool: str
+    """`name` or `namespace.name`, as the program wrote it."""
+    input: object
+    sequence: int
+    """Number of the call within its execution, from 1, given inside the sandbox."""
+    execution_id: str
+    context: ExecutionContext
+
+    def with_input(self, input: object) -> Call:
+        """The same call after its input was validated."""
+        return Call(self.tool, input, self.sequence, self.execution_id, self.context)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallError:
+    """Why a call failed, as the program sees it: an Error with this `name`, `message` and `code`."""
+
+    code: str
+    name: str
+    message: str
+
+    @classmethod
+    def of(cls, error: CorralError) -> CallError:
+        return cls(code=error.code, name=type(error).__name__, message=str(error))
+
+
+class EncodedValue(NamedTuple):
+    """A value as JSON text, and whether that holds tags of the value codec."""
+
+    text: bytes
+    tagged: bool
+
+
+class Reply(NamedTuple):
+    """The answer to one call: a value, or an error if `error` is set.
+
+    `encoded` is the value as it will travel; `nothing` makes it `undefined` instead of null.
+    """
+
+    value: object = None
+    encoded: EncodedValue | None = None
+    error: CallError | None = None
+    nothing: bool = False
+
+
+Handler: TypeAlias = Callable[[Call], Awaitable[Reply]]
+"""What answers calls. Every guard takes a handler and returns a handler."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipeEndpoint:
+    """A bridge in this process: calls arrive over the sandbox's own control channel."""
+
+    handler: Handler
+
+
+Endpoint: TypeAlias = PipeEndpoint
+"""What a guest needs to reach the bridge. One member per way of reaching it."""
+
+
+# --- a program and its run ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """A place in the source as the model wrote it. Lines and columns count from 1, columns in UTF-16 units."""
+
+    line: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnostic:
+    """A remark on a program: from recovery, from a check, or from its run."""
+
+    severity: Literal["error", "warning", "info"]
+    message: str
+    code: str | None = None
+    line: int | None = None
+    column: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """A model's program, made runnable.
+
+    `code` is what a sandbox evaluates: for TypeScript an expression that is an async function of
+    `(load, entry)`; for errors, `locate` takes a line and column of `code` back to the source the model wrote.
+    """
+
+    language: Language
+    source: str
+    """What the model wrote, whole."""
+    code: str
+    """What runs. Line for line it stands where the source stands."""
+    form: Literal["script", "module"] = "script"
+    """`script`: plain JavaScript. `module`: TypeScript that the engine itself must compile (enums, namespaces,
+    parameter properties, decorators, or syntax the parser does not know)."""
+    locate: Callable[[int, int], Position]
+    diagnostics: tuple[Diagnostic, ...] = ()
+    imports: tuple[str, ...] = ()
+    """Module specifiers that the program imports, in order of appearance."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogEntry:
+    """One console call of the program. `time` is in seconds since the Unix epoch, as the host received it."""
+
+    level: LogLevel
+    text: str
+    time: float = field(default_factory=time.time)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unawaited:
+    """A call that the program started and never awaited. It ran to its end; `error` is set if it failed."""
+
+    tool: str
+    sequence: int
+    error: str | None = None
+    line: int | None = None
+    column: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionError:
+    """Why an execution did not succeed. `code` is that of a class in `corral.errors`.
+
+    `name` and `message` are those of the error the program threw, where it threw one; `line` and `column` are in
+    the source as the model wrote it; `stack` holds only the program's own frames.
+    """
+
+    code: str
+    name: str
+    message: str
+    cause: str | None = None
+    line: int | None = None
+    column: int | None = None
+    stack: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exit:
+    """How a guest ended: what a sandbox returns. Never an exception for what a program did."""
+
+    value: object = None
+    error: ExecutionError | None = None
+    status: Literal["succeeded", "failed", "timed_out", "rejected"] = "succeeded"
+    exit_code: int = 0
+    unawaited: tuple[Unawaited, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
+    dropped_log_bytes: int = 0
+
+
+class SandboxConfig(_Frozen):
+    """What must be known before a sandbox starts; pre-warmed sandboxes are interchangeable when these are equal."""
+
+    language: Language = "typescript"
+    memory_mb: Positive = 64
+
+
+LimitName: TypeAlias = Literal[
+    "wall_seconds",
+    "cpu_seconds",
+    "memory_mb",
+    "calls",
+    "calls_in_flight",
+    "source_bytes",
+    "value_bytes",
+    "log_bytes",
+    "tool_input_bytes",
+    "tool_output_bytes",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What a sandbox provider can do. `enforces` names the limits that it holds by itself."""
+
+    languages: frozenset[Language]
+    enforces: frozenset[LimitName]
+    isolation: str
+    """The boundary its sandboxes run behind, as reported in results."""
+
+
+@dataclass(slots=True, kw_only=True)
+class ToolCallRecord:
+    """One call of an execution. `error` is set if it failed; `duration_ms` is None while it runs."""
+
+    name: str
+    sequence: int
+    input: object
+    started: float
+    """Seconds since the Unix epoch."""
+    output: object = None
+    error: CallError | None = None
+    duration_ms: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExecutionResult:
+    """How an execution ended, whatever happened after the guest's first instruction.
+
+    `output` is the console as text, `logs` the same entry by entry. `tool_calls` lists every call that was made, on
+    failure too. `truncated` says in words what was left out for size. `checked` says whether the program was
+    type-checked before it ran, and `capabilities` which tools it refers to (None: not looked at).
+    """
+
+    execution_id: str
+    status: Status
+    language: Language
+    value: Any = None
+    logs: tuple[LogEntry, ...] = ()
+    error: ExecutionError | None = None
+    exit_code: int = 0
+    duration_ms: float = 0.0
+    tool_calls: tuple[ToolCallRecord, ...] = ()
+    unawaited: tuple[Unawaited, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
+    truncated: tuple[str, ...] = ()
+    isolation: str | None = None
+    checked: bool = False
+    capabilities: tuple[str, ...] | None = None
+
+    @property
+    def success(self) -> bool:
+        return self.status == "succeeded"
+
+    @property
+    def output(self) -> str:
+        return "".join(f"{entry.text}\n" for entry in self.logs)
+
+    def raise_for_error(self) -> Self:
+        """Raises the error of `corral.errors` that the execution ended with; returns the result if there is none."""
+        if self.error is None:
+            return self
+        place = f" (line {self.error.line}, column {self.error.column})" if self.error.line is not None else ""
+        raise error_class(self.error.code)(f"{self.error.name}: {self.error.message}{place}")
+
+    def model_text(self, max_chars: int = 50_000, *, transform: Callable[[Any], object] | None = None) -> str:
+        """What a model should read of it: value, console, error, warnings; each shortened to fit, and said so.
+
+        `transform` may change the value before it is shown. If it raises, the value itself is shown.
+        """
+        return _model_text(self, max_chars, transform)
+
+    def to_json(self, *, indent: int | None = None) -> str:
+        """The whole result as JSON: bytes as base64, NaN and the infinities as strings."""
+        shown = {field.name: getattr(self, field.name) for field in fields(self)}
+        shown |= {"success": self.success, "output": self.output}
+        return to_json(shown, indent=indent, bytes_mode="base64", inf_nan_mode="strings", fallback=str).decode()
+
+
+def _model_text(result: ExecutionResult, max_chars: int, transform: Callable[[Any], object] | None) -> str:
+    """See `ExecutionResult.model_text`."""
+    value = result.value
+    if transform is not None:
+        try:
+            value = transform(value)
+        except Exception:
+            logger.warning("transforming a result for the model failed; it is shown as it is", exc_info=True)
+            value = result.value
+    parts: list[str] = []
+    if result.error is None:
+        parts.append(f"Result: {preview_json(value, max_chars)}")
+    else:
+        parts.append(_error_text(result.error, result.status))
+    if result.logs:
+        parts.append(f"Console:\n{preview_text(result.output.rstrip(), max_chars)}")
+    remarks = [f"- {remark.message}" for remark in result.diagnostics]
+    remarks += [
+        f"- tools.{call.tool} was called{'' if call.line is None else f' at line {call.line}'} and never awaited"
+        + ("" if call.error is None else f"; it failed: {call.error}")
+        for call in result.unawaited
+    ]
+    remarks += [f"- {what}" for what in result.truncated]
+    if remarks:
+        parts.append("Notes:\n" + "\n".join(remarks))
+    return "\n\n".join(parts)
+
+
+def _error_text(error: ExecutionError, status: Status) -> str:
+    place = "" if error.line is None else f" at line {error.line}, column {error.column}"
+    stack = "" if error.stack is None else "".join(f"\n{line}" for line in error.stack.splitlines() if " at " in line)
+    cause = "" if error.cause is None else f"\nCaused by: {error.cause}"
+    return f"The program {status.replace('_', ' ')}{place}.\n{error.name}: {error.message}{stack}{cause}"
+
+
+# --- events ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionStarted:
+    """The program is about to run."""
+
+    type: ClassVar[Literal["started"]] = "started"
+    execution_id: str
+    language: Language
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCallStarted:
+    """A call arrived from the program."""
+
+    type: ClassVar[Literal["call"]] = "call"
+    call: ToolCallRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCallFinished:
+    """A call was answered; `type` is `error` if it failed."""
+
+    call: ToolCallRecord
+
+    @property
+    def type(self) -> Literal["result", "error"]:
+        return "result" if self.call.error is None else "error"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsoleOutput:
+    """The program printed."""
+
+    type: ClassVar[Literal["console"]] = "console"
+    entry: LogEntry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionFinished:
+    """The execution is over; always the last event."""
+
+    type: ClassVar[Literal["finished"]] = "finished"
+    result: ExecutionResult
+
+
+Event: TypeAlias = ExecutionStarted | ToolCallStarted | ToolCallFinished | ConsoleOutput | ExecutionFinished

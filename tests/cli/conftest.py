@@ -1,0 +1,74 @@
+"""A directory with tools and programs, and the installed `corral` run in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.terminal import Project
+
+TOOLS = '''
+import asyncio
+import signal
+import subprocess
+import time
+
+from corral import ExecutionContext, ToolError, tool
+
+
+@tool
+async def get_weather(city: str) -> dict[str, str]:
+    """The weather now."""
+    if city == "Atlantis":
+        raise ToolError("it is under water")
+    return {"city": city, "sky": "clear"}
+
+
+@tool
+async def who(*, context: ExecutionContext) -> list[str | None]:
+    """On whose behalf it is called."""
+    return [context.user_id, context.organization_id, context.session_id, *sorted(context.scopes)]
+
+
+@tool
+async def wait(seconds: float) -> float:
+    """Waits."""
+    await asyncio.sleep(seconds)
+    return seconds
+
+
+@tool
+def wait_in_a_thread(seconds: float) -> float:
+    """Waits in a thread."""
+    time.sleep(seconds)
+    return seconds
+
+
+@tool
+async def block_the_loop_while_interrupted(times: int) -> None:
+    """Never lets the event loop turn, while somebody presses Ctrl-C."""
+    for _ in range(times):
+        signal.raise_signal(signal.SIGINT)
+    time.sleep(600)
+
+
+@tool
+def chatter() -> None:
+    """Prints, itself and in a process."""
+    print("chatter of a tool")
+    subprocess.run(["echo", "chatter of a process"], check=True)
+
+
+@tool
+async def break_down() -> None:
+    """Fails with an exception."""
+    raise ValueError("the disk is full")
+'''
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    project = Project(tmp_path)
+    project.write("app/tools.py", TOOLS)
+    return project

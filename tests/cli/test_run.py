@@ -1,0 +1,214 @@
+"""`corral run` with pipes: what goes where, exit codes, and what is said when something is wrong."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+
+import pytest
+
+from tests.cli.terminal import CORRAL, Project
+
+WEATHER = 'return await tools.get_weather({ city: "Oslo" })'
+
+
+# --- the result and the console
+
+
+def test_the_result_is_json_on_standard_output(project: Project) -> None:
+    done = project.run(WEATHER)
+    assert (done.stdout, done.stderr, done.returncode) == ('{\n  "city": "Oslo",\n  "sky": "clear"\n}\n', "", 0)
+
+
+def test_a_text_is_printed_as_it_is(project: Project) -> None:
+    assert project.run('return "# Report\\n\\nAll is \\u001b[1mwell\\u001b[0m."').stdout == (
+        "# Report\n\nAll is \x1b[1mwell\x1b[0m.\n"
+    )
+
+
+def test_a_program_without_a_result_prints_none(project: Project) -> None:
+    assert project.run('console.log("done")').stdout == "done\n"
+
+
+def test_the_console_is_split_like_that_of_other_programs(project: Project) -> None:
+    done = project.run(
+        'console.log("log"); console.info("info"); console.debug("debug"); console.warn("warn"); console.error("error")'
+    )
+    assert done.stdout == "log\ninfo\ndebug\n"
+    assert done.stderr.startswith("warn\nerror\n")
+
+
+def test_quiet_leaves_only_the_result(project: Project) -> None:
+    done = project.run(
+        'console.log("log"); console.warn("warn"); tools.get_weather({ city: "Oslo" }); return [1]', "--quiet"
+    )
+    assert (done.stdout, done.stderr) == ("[\n  1\n]\n", "")
+
+
+def test_json_is_all_there_is_on_standard_output(project: Project) -> None:
+    done = project.run('console.log("log"); await tools.chatter(); return 1', "--json")
+    result = json.loads(done.stdout)
+    assert (result["value"], result["output"], result["status"]) == (1, "log\n", "succeeded")
+    assert sorted(done.stderr.splitlines()) == ["chatter of a process", "chatter of a tool"]
+
+
+def test_json_has_the_error_too(project: Project) -> None:
+    done = project.run('throw new TypeError("no")', "--json")
+    assert json.loads(done.stdout)["error"]["name"] == "TypeError"
+    assert (done.stderr, done.returncode) == ("", 1)
+
+
+def test_what_tools_print_goes_to_standard_error(project: Project) -> None:
+    done = project.run('await tools.chatter(); return "result"')
+    assert done.stdout == "result\n"
+    assert sorted(done.stderr.splitlines()) == ["chatter of a process", "chatter of a tool"]
+
+
+def test_a_program_comes_from_standard_input_as_a_model_answers(project: Project) -> None:
+    answer = f"Here you go:\n\n```typescript\n{WEATHER}\n```\n"
+    assert '"sky": "clear"' in project.corral("run", "-", "--tools", "app.tools", input=answer).stdout
+
+
+def test_a_byte_order_mark_is_no_part_of_the_program(project: Project) -> None:
+    assert project.run("\ufeffreturn 1").stdout == "1\n"
+
+
+def test_a_pipe_that_is_closed_early_ends_the_run_in_silence(project: Project) -> None:
+    project.write("program.ts", 'while (true) { console.log("line"); await tools.wait({ seconds: 0 }) }')
+    line = f"{CORRAL} run program.ts --tools app.tools | head -1; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(
+        ["bash", "-c", line], capture_output=True, text=True, cwd=project.directory, timeout=20, check=False
+    )
+    assert (done.stdout, done.stderr) == ("line\n141\n", "")
+
+
+# --- on whose behalf, with what
+
+
+def test_the_context_is_what_the_options_say(project: Project) -> None:
+    options = ("--user", "u1", "--organization", "o1", "--session", "s1", "--scope", "a:read", "--scope", "b:read")
+    done = project.run("return (await tools.who()).join()", *options)
+    assert done.stdout == "u1,o1,s1,a:read,b:read\n"
+
+
+def test_variables_reach_the_program(project: Project) -> None:
+    done = project.run("return `${process.env.A} ${process.env.B}`", "--env", "A=1", "--env", "B=x=y")
+    assert done.stdout == "1 x=y\n"
+
+
+def test_limits_are_options(project: Project) -> None:
+    done = project.run("await tools.who(); await tools.who()", "--calls", "1")
+    assert "error[call_budget_exceeded]: the program may make 1 tool calls" in done.stderr
+    assert "help: --calls sets how many tool calls a run may make" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--calls", "many"), "argument --calls: invalid int value: 'many'"),
+        (("--calls", "0"), "error: Limits: calls: Input should be greater than 0"),
+        (("--env", "A"), "argument --env: 'A' is not NAME=VALUE"),
+        (("--language", "python"), "error: no sandbox runs 'python'"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_options_that_make_no_sense_are_wrong_usage(project: Project, options: tuple[str, ...], said: str) -> None:
+    done = project.run("return 1", *options)
+    assert said in done.stderr.splitlines()[-1]
+    assert (done.stdout, done.returncode) == ("", 2)
+
+
+# --- how it ends
+
+
+def test_an_error_shows_the_place_in_the_source(project: Project) -> None:
+    done = project.run('const city = "Oslo";\nawait tools.get_weather({ town: city });\nreturn 1;\n')
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr.splitlines()[1:6] == [
+        "  --> program.ts:2:13",
+        "  |",
+        '1 | const city = "Oslo";',
+        "2 | await tools.get_weather({ town: city });",
+        "  |             ^",
+    ]
+    assert done.stderr.startswith("error[invalid_arguments]: ")
+
+
+def test_an_error_shows_stack_and_cause_under_the_name_of_the_file(project: Project) -> None:
+    project.write("job.ts", 'function f() { throw new Error("outer", { cause: new Error("inner") }) }\n\nf();\n')
+    lines = project.corral("run", "job.ts").stderr.splitlines()
+    assert lines[0] == "error[program_failed]: Error: outer"
+    assert any(line.startswith("    at f (job.ts:1:") for line in lines)
+    assert any(line.startswith("    at program (job.ts:3:1") for line in lines)
+    assert "caused by: Error: inner" in lines
+
+
+def test_what_a_tool_raised_is_logged_where_the_program_sees_only_that_it_failed(project: Project) -> None:
+    done = project.run("await tools.break_down()")
+    assert "ValueError: the disk is full" in done.stderr
+    assert "error[tool_failed]: tools.break_down failed (correlation id" in done.stderr
+
+
+def test_a_program_that_does_not_parse_is_shown_where(project: Project) -> None:
+    done = project.run("const a = 1;\nconst b = = 2;\n")
+    assert done.returncode == 1
+    assert "2 | const b = = 2;" in done.stderr
+
+
+def test_calls_that_were_made_are_listed_when_it_fails(project: Project) -> None:
+    done = project.run('await tools.get_weather({ city: "Oslo" }); await tools.get_weather({ city: "Atlantis" })')
+    listed = done.stderr.splitlines()[-3:]
+    assert listed[0] == "2 tool calls were made:"
+    assert listed[1].startswith('  ✓ tools.get_weather({"city":"Oslo"}) ')
+    assert listed[2] == '  ✗ tools.get_weather({"city":"Atlantis"}) ToolError: it is under water'
+
+
+def test_a_call_that_nobody_awaited_is_a_warning(project: Project) -> None:
+    done = project.run('tools.get_weather({ city: "Oslo" });\nreturn 1;')
+    assert done.stdout == "1\n"
+    assert "warning: tools.get_weather was never awaited (program.ts:1:" in done.stderr
+
+
+def test_what_was_cut_short_is_a_note(project: Project) -> None:
+    done = project.run('console.log("a".repeat(50)); console.log("b".repeat(50)); return 1', "--log-bytes", "60")
+    assert "note: " in done.stderr
+    assert "were dropped" in done.stderr
+
+
+def test_a_program_that_never_ends_times_out(project: Project) -> None:
+    done = project.run("while (true) {}", "--wall-seconds", "0.3")
+    assert done.returncode == 124
+    assert done.stderr.startswith("error[program_timeout]: the program did not end within 0.3 s")
+
+
+def test_a_tool_that_still_runs_does_not_hold_up_the_end(project: Project) -> None:
+    started = time.monotonic()
+    done = project.run("await tools.wait_in_a_thread({ seconds: 15 })", "--wall-seconds", "0.3")
+    assert done.returncode == 124
+    assert time.monotonic() - started < 10
+
+
+def test_progress_without_a_terminal_is_a_plain_line_per_call(project: Project) -> None:
+    done = project.run('await tools.get_weather({ city: "Oslo" })', "--progress")
+    assert done.stderr.startswith('✓ tools.get_weather({"city":"Oslo"}) ')
+    assert "\x1b" not in done.stderr
+
+
+# --- programs that cannot be read
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "error: cannot read program.ts: No such file or directory\n"),
+        (b"return '\xff'", "error: program.ts is not UTF-8: byte 9 is 0xff\n"),
+    ],
+    ids=["missing", "not text"],
+)
+def test_a_program_that_cannot_be_read_is_said_in_one_line(project: Project, content: bytes | None, said: str) -> None:
+    if content is not None:
+        project.write("program.ts", content)
+    done = project.corral("run", "program.ts")
+    assert (done.stdout, done.stderr, done.returncode) == ("", said, 2)

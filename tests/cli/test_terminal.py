@@ -1,0 +1,123 @@
+"""`corral run` on a terminal: live lines, and Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+
+import pytest
+
+from tests.cli.terminal import Project, Terminal
+
+FOREVER = "console.log('started'); await tools.get_weather({ city: 'Oslo' }); await tools.wait({ seconds: 600 })"
+
+
+def assert_nothing_left(terminal: Terminal, children: list[int]) -> None:
+    assert children, "there was no guest"
+    for pid in children:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def test_a_call_has_a_line_while_it_runs_and_one_when_it_has_ended(project: Project) -> None:
+    with project.on_terminal("await tools.wait({ seconds: 0.3 }); return 1") as terminal:
+        terminal.until(r'⠙\S* tools\.wait\({"seconds":0\.3}\)')
+        assert terminal.ends() == 0
+    call, value = terminal.screen
+    assert re.fullmatch(r'✓ tools\.wait\({"seconds":0\.3}\) 3\d\d ms', call)
+    assert value == "1"
+
+
+def test_concurrent_calls_have_a_line_each(project: Project) -> None:
+    program = "await Promise.all([0.8, 0.5, 0.2].map(seconds => tools.wait({ seconds })))"
+    with project.on_terminal(program) as terminal:
+        terminal.until(r"0\.8}\)\r\n.*0\.5}\)\r\n.*0\.2}\)\r\n")
+        assert terminal.ends() == 0
+    assert [re.findall(r"[✓✗]|0\.\d", line) for line in terminal.screen] == [["✓", "0.2"], ["✓", "0.5"], ["✓", "0.8"]]
+
+
+def test_more_calls_than_the_screen_has_lines_are_counted(project: Project) -> None:
+    program = "await Promise.all(Array.from({ length: 9 }, () => tools.wait({ seconds: 0.2 })))"
+    with project.on_terminal(program, rows=6) as terminal:
+        terminal.until("and 5 more")
+        assert terminal.ends() == 0
+    assert len(terminal.screen) == 9
+
+
+def test_live_lines_stay_out_of_what_program_and_tools_print(project: Project) -> None:
+    program = """
+        const waiting = tools.wait({ seconds: 0.3 });
+        console.log("printed by the program");
+        await tools.chatter();
+        console.warn("a warning");
+        await waiting;
+    """
+    with project.on_terminal(program) as terminal:
+        assert terminal.ends() == 0
+    lines = [line for line in terminal.screen if "process" not in line]
+    assert lines[0] == "printed by the program"
+    assert "chatter of a tool" in lines
+    assert "a warning" in lines
+    assert lines[-1].startswith("✓ tools.wait")
+    assert not any(mark in line for line in terminal.screen for mark in "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
+
+
+def test_no_line_is_wider_than_the_terminal(project: Project) -> None:
+    program = "await tools.get_weather({ city: '東京'.repeat(40) }); await tools.get_weather({ town: 'x'.repeat(99) })"
+    with project.on_terminal(program, columns=40) as terminal:
+        assert terminal.ends() == 1
+    called, failed = terminal.screen[:2]
+    assert re.fullmatch(r'✓ tools\.get_weather\({"city":"[東京]{3,6}… (<1|\d+) ms', called)
+    assert len(failed) < 40
+    assert failed.startswith("✗ tools.get_weather")
+
+
+def test_a_program_cannot_drive_the_terminal(project: Project) -> None:
+    with project.on_terminal("console.log('\\u001b]0;title\\u0007'); return '\\u009b2J'") as terminal:
+        assert terminal.ends() == 0
+    assert terminal.screen == [r"\x1b]0;title\x07", r"\x9b2J"]
+
+
+def test_colors_are_off_where_they_are_not_wanted(project: Project) -> None:
+    with project.on_terminal("await tools.break_down()") as terminal:
+        assert terminal.ends() == 1
+        assert "\x1b[31m✗" in terminal.output
+    with project.on_terminal("await tools.break_down()", NO_COLOR="1") as terminal:
+        assert terminal.ends() == 1
+        assert "\x1b[31m" not in terminal.output
+
+
+def test_quiet_has_no_live_lines(project: Project) -> None:
+    with project.on_terminal("await tools.wait({ seconds: 0 }); return 1", "--quiet") as terminal:
+        assert terminal.ends() == 0
+    assert terminal.screen == ["1"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_cancels_the_run_and_leaves_nothing_behind(project: Project, number: signal.Signals) -> None:
+    with project.on_terminal(FOREVER) as terminal:
+        terminal.until(r"tools\.wait")
+        children = terminal.children()
+        os.killpg(terminal.process.pid, number)
+        assert terminal.ends() == 130
+        assert_nothing_left(terminal, children)
+    assert terminal.screen[0] == "started"
+    assert [line[:18] for line in terminal.screen[1:3]] == ["✓ tools.get_weathe", '✗ tools.wait({"sec']
+    assert terminal.screen[-1] == "error[cancelled]: the execution was cancelled"
+
+
+def test_an_interrupt_ends_a_program_that_never_waits(project: Project) -> None:
+    with project.on_terminal("console.log('started'); while (true) {}") as terminal:
+        terminal.until("started")
+        children = terminal.children()
+        terminal.interrupt()
+        assert terminal.ends() == 130
+        assert_nothing_left(terminal, children)
+    assert "Traceback" not in terminal.output
+
+
+def test_a_second_interrupt_quits_while_a_tool_blocks_everything(project: Project) -> None:
+    with project.on_terminal("await tools.block_the_loop_while_interrupted({ times: 2 })") as terminal:
+        assert terminal.ends() == 130
+    assert "Traceback" not in terminal.output

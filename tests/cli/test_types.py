@@ -1,0 +1,37 @@
+"""`corral types`, and what `corral` says of itself."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+from tests.cli.terminal import Project
+
+
+def test_declarations_are_printed_as_a_model_is_shown_them(project: Project) -> None:
+    done = project.corral("types", "--tools", "app.tools", "--language", "typescript")
+    assert "The weather now." in done.stdout
+    assert "get_weather" in done.stdout
+    assert "city: string" in done.stdout
+    assert (done.stderr, done.returncode) == ("", 0)
+
+
+def test_declarations_need_tools(project: Project) -> None:
+    done = project.corral("types")
+    assert "the following arguments are required: --tools" in done.stderr
+    assert done.returncode == 2
+
+
+def test_what_a_module_prints_is_no_declaration(project: Project) -> None:
+    project.write("loud.py", 'print("loading")\nfrom app.tools import get_weather\n')
+    done = project.corral("types", "--tools", "loud")
+    assert "loading" not in done.stdout
+    assert done.stderr == "loading\n"
+
+
+def test_the_version_is_that_of_the_package(project: Project) -> None:
+    assert project.corral("--version").stdout == f"corral {version('corral')}\n"
+
+
+def test_help_has_examples_and_every_limit(project: Project) -> None:
+    assert "corral run program.ts --tools app.tools" in project.corral("--help").stdout
+    assert "--tool-output-bytes N" in project.corral("run", "--help").stdout

@@ -1,0 +1,71 @@
+"""What all tests share: the event loops, and a Corral with a few tools."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from corral import Corral, Limits, ToolError, define_tool, tool
+
+CASES = Path(__file__).parent / "cases"
+
+
+def cases(file: str, *areas: str) -> list[dict[str, Any]]:
+    """The cases of some areas of a file in `tests/cases`."""
+    found: list[dict[str, Any]] = json.loads((CASES / file).read_text(encoding="utf-8"))
+    return [case for case in found if case["area"] in areas]
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> tuple[str, dict[str, Any]]:
+    return "asyncio", {"use_uvloop": False}
+
+
+@tool
+async def add(a: float, b: float) -> float:
+    """Adds two numbers."""
+    return a + b
+
+
+@tool
+async def fail(message: str = "boom") -> None:
+    """Fails with a text for the model."""
+    raise ToolError(message)
+
+
+@tool
+async def break_down() -> None:
+    """Fails with an exception that nobody outside should see."""
+    raise ValueError("password=hunter2 in /srv/app/tools.py")
+
+
+@tool
+async def nothing() -> None:
+    """Returns nothing."""
+
+
+@tool
+async def wait(seconds: float) -> float:
+    """Waits."""
+    await anyio.sleep(seconds)
+    return seconds
+
+
+async def _echo(input: Any) -> Any:
+    return input
+
+
+echo = define_tool(name="echo", description="Gives its input back.", execute=_echo)
+
+TOOLS = [add, fail, break_down, nothing, wait, echo]
+
+
+@pytest.fixture
+async def corral() -> AsyncIterator[Corral]:
+    async with Corral(TOOLS, limits=Limits(wall_seconds=20)) as corral:
+        yield corral

@@ -1,0 +1,438 @@
+"""Every limit holds: the outcome is named, what happened so far is kept, the host lives and the next execution works."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from corral import Corral, ExecutionResult, Limits, ToolCallStarted, define_tool, tool
+from corral.errors import StartFailed
+from tests.conftest import TOOLS
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def corral() -> AsyncIterator[Corral]:
+    async with Corral(TOOLS, limits=Limits(wall_seconds=20, cpu_seconds=10)) as corral:
+        yield corral
+        after = await corral.execute("return await tools.add({a: 1, b: 2})")
+        assert after.value == 3, "the next execution works"
+
+
+def code_of(result: ExecutionResult) -> str | None:
+    return result.error and result.error.code
+
+
+class Heartbeat:
+    """Counts the turns of the host's event loop, to see that nothing blocks it."""
+
+    def __init__(self) -> None:
+        self.longest = 0.0
+
+    async def run(self) -> None:
+        last = time.perf_counter()
+        while True:
+            await anyio.sleep(0.005)
+            now = time.perf_counter()
+            self.longest = max(self.longest, now - last)
+            last = now
+
+
+# --- time
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        "while (true) {}",
+        "for (;;) await 0",
+        "await 0; while (true) {}",
+        "const f = () => Promise.resolve().then(f); await f()",
+        "new Promise(() => {}).then(); (function f() { queueMicrotask(f) })(); await new Promise(() => {})",
+        "try { while (true) {} } catch {} finally { while (true) {} }",
+        "'a'.repeat(30).match(/^(a|a)*$/.source && /^(a|aa)+b$/); while (true) {}",
+    ],
+)
+async def test_an_endless_loop_ends_at_its_processor_limit(corral: Corral, loop: str) -> None:
+    heartbeat = Heartbeat()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(heartbeat.run)
+        result = await corral.execute(
+            f"console.log('before'); await tools.add({{a: 1, b: 2}}); {loop}",
+            limits=Limits(cpu_seconds=0.3, wall_seconds=10),
+        )
+        tasks.cancel_scope.cancel()
+    assert (result.status, code_of(result), result.exit_code) == ("timed_out", "program_timeout", 124)
+    assert "processor" in str(result.error)
+    assert result.duration_ms < 5000
+    assert result.output == "before\n", "what was printed is kept"
+    assert [call.output for call in result.tool_calls] == [3], "what was called is kept"
+    assert heartbeat.longest < 1, "the host's event loop kept turning"
+
+
+async def test_an_endless_loop_ends_at_its_wall_limit_too(corral: Corral) -> None:
+    result = await corral.execute("while (true) {}", limits=Limits(wall_seconds=0.3))
+    assert (result.status, code_of(result)) == ("timed_out", "program_timeout")
+
+
+async def test_waiting_for_a_tool_uses_no_processor_time(corral: Corral) -> None:
+    result = await corral.execute("return await tools.wait({seconds: 0.6})", limits=Limits(cpu_seconds=0.3))
+    assert result.value == 0.6
+
+
+async def test_waiting_for_a_tool_uses_wall_time(corral: Corral) -> None:
+    result = await corral.execute("console.log('x'); await tools.wait({seconds: 60})", limits=Limits(wall_seconds=0.3))
+    assert (result.status, result.output) == ("timed_out", "x\n")
+    [call] = result.tool_calls
+    assert call.error is not None
+    assert call.error.code == "cancelled"
+
+
+async def test_a_program_that_waits_for_nothing_is_told_so_at_once(corral: Corral) -> None:
+    result = await corral.execute("console.log('x'); await new Promise(() => {})")
+    assert result.error is not None
+    assert (result.error.name, code_of(result)) == ("Deadlock", "program_failed")
+    assert result.duration_ms < 5000
+
+
+async def test_a_sleep_is_bounded_by_the_wall_clock(corral: Corral) -> None:
+    result = await corral.execute(
+        "await new Promise(resolve => setTimeout(resolve, 3_600_000))", limits=Limits(wall_seconds=0.3)
+    )
+    assert result.status == "timed_out"
+
+
+async def test_a_tool_is_cancelled_with_its_execution() -> None:
+    cancelled = anyio.Event()
+
+    @tool
+    async def hang() -> None:
+        try:
+            await anyio.sleep(60)
+        except anyio.get_cancelled_exc_class():
+            cancelled.set()
+            raise
+
+    result = await Corral([hang]).execute("await tools.hang()", limits=Limits(wall_seconds=0.2))
+    assert result.status == "timed_out"
+    assert cancelled.is_set()
+
+
+# --- memory
+
+
+@pytest.mark.parametrize(
+    "bomb",
+    [
+        "const a = []; while (true) a.push({i: a.length, s: [1, 2, 3]})",
+        "const a = []; while (true) a.push(new Array(1e6).fill(0.5))",
+        "const a = []; for (;;) a.push(new ArrayBuffer(50_000_000))",
+        "const a = new Uint8Array(1_000_000_000).fill(1); return a.length",
+        "const m = new Map(); for (let i = 0; ; i++) m.set(i, `${i}`.repeat(100))",
+        "let s = 'x'.repeat(1000); const a = []; while (true) a.push([...s])",
+        "const held = []; await Promise.all(Array.from({length: 3e7}, () => new Promise(r => held.push(r))))",
+    ],
+)
+async def test_a_memory_bomb_ends_alone(corral: Corral, bomb: str) -> None:
+    result = await corral.execute(f"console.log('before'); {bomb}")
+    assert result.status == "failed"
+    assert result.error is not None
+    assert code_of(result) == "memory_exceeded" or result.error.name == "RangeError", result.error
+    assert result.output == "before\n"
+
+
+async def test_memory_runs_out_while_a_tool_is_running(corral: Corral) -> None:  # ex-oom-with-inflight-tool
+    result = await corral.execute(
+        "tools.wait({seconds: 60}); const a = []; while (true) a.push(new Array(1e6).fill(0.5))"
+    )
+    assert code_of(result) == "memory_exceeded"
+    assert [call.error is not None for call in result.tool_calls] == [True]
+
+
+async def test_a_program_may_use_the_memory_it_was_given(corral: Corral) -> None:
+    heap = await corral.execute(
+        "const a = Array.from({length: 60}, () => new Array(131072).fill(0.5)); return a.length"
+    )
+    assert heap.value == 60, heap.error
+    buffers = await corral.execute(
+        "const a = Array.from({length: 6}, () => new Uint8Array(1e7).fill(1)); return a.length"
+    )
+    assert buffers.value == 6, buffers.error
+
+
+async def test_a_string_bomb_is_an_error(corral: Corral) -> None:  # ex-string-bomb
+    result = await corral.execute("let s = 'x'; while (true) s += s")
+    assert result.error is not None
+    assert result.error.name == "RangeError"
+
+
+async def test_endless_recursion_is_an_error_of_the_program(corral: Corral) -> None:
+    result = await corral.execute("function f() { return f() + 1 }\ntry { f() } catch (e) { return e.name }")
+    assert result.value == "RangeError"
+
+
+# --- sizes and counts
+
+
+async def test_a_large_result_is_refused(corral: Corral) -> None:  # ex-result-size
+    result = await corral.execute("return 'x'.repeat(10_000_000)")
+    assert code_of(result) == "output_exceeded"
+    assert "1000000 bytes" in str(result.error)
+    many = await corral.execute(
+        "const a = ['x'.repeat(1000)]; for (let i = 0; i < 30; i++) a.push(a.slice()); return a"
+    )
+    assert code_of(many) == "output_exceeded", "a small graph that is large when written out"
+
+
+async def test_a_result_counts_in_bytes_not_in_characters(corral: Corral) -> None:
+    limits = Limits(value_bytes=3000)
+    assert (await corral.execute("return 'x'.repeat(2990)", limits=limits)).success
+    assert code_of(await corral.execute("return 'ü'.repeat(1600)", limits=limits)) == "output_exceeded"
+
+
+async def test_console_output_is_cut_at_its_limit_and_said_so(corral: Corral) -> None:
+    result = await corral.execute(
+        "for (let i = 0; i < 1000; i++) console.log('x'.repeat(100_000)); return 'done'",
+        limits=Limits(log_bytes=64_000),
+    )
+    assert result.value == "done"
+    assert len(result.output) == 64_000
+    assert result.truncated == ("99937000 bytes of console output over the limit were dropped",)
+    assert "dropped" in result.model_text()
+
+
+async def test_many_empty_log_lines_are_bounded_too(corral: Corral) -> None:
+    result = await corral.execute(
+        "for (let i = 0; i < 50_000; i++) console.log(''); return 1", limits=Limits(log_bytes=1000)
+    )
+    assert result.value == 1
+    assert len(result.logs) <= 1000
+
+
+async def test_a_large_input_is_refused_before_the_tool_runs(corral: Corral) -> None:
+    result = await corral.execute(
+        "try { await tools.echo('x'.repeat(2_000_000)) } catch (e) { return [e.code, e.message] }"
+    )
+    assert result.value[0] == "message_too_large"
+    assert "1000000 bytes" in result.value[1]
+    assert result.tool_calls == ()
+
+
+async def test_a_large_output_is_refused_before_it_travels() -> None:
+    async def execute(input: Any) -> str:
+        return "x" * input["size"]
+
+    give = define_tool(name="give", execute=execute)
+    corral = Corral([give], limits=Limits(tool_output_bytes=10_000))
+    result = await corral.execute(
+        "try { await tools.give({size: 20000}) } catch (e) { return [e.code, e.message, (await tools.give({size: 10})).length] }"
+    )
+    code, message, length = result.value
+    assert (code, length) == ("message_too_large", 10)
+    assert "10000 are allowed" in message
+    assert result.tool_calls[0].error is not None
+
+
+async def test_calls_beyond_the_budget_throw_and_are_never_made() -> None:
+    made = 0
+
+    @tool
+    async def count() -> None:
+        nonlocal made
+        made += 1
+
+    limits = Limits(calls=100)
+    result = await Corral([count]).execute(
+        """const all = await Promise.allSettled(Array.from({length: 10_000}, () => tools.count()));
+        const failed = all.filter(each => each.status === "rejected");
+        return [failed.length, failed[0].reason.name, failed[0].reason.code]""",
+        limits=limits,
+    )
+    assert result.value == [9900, "CallBudgetExceeded", "call_budget_exceeded"]
+    assert made == len(result.tool_calls) == 100
+
+
+async def test_calls_beyond_those_in_flight_wait_and_do_not_fail() -> None:  # ex-inflight-budget
+    running = most = 0
+
+    @tool
+    async def work() -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await anyio.sleep(0.002)
+        running -= 1
+
+    result = await Corral([work]).execute(
+        "return (await Promise.all(Array.from({length: 1000}, () => tools.work()))).length",
+        limits=Limits(calls=1000, calls_in_flight=32),
+    )
+    assert result.value == 1000
+    assert most == 32
+
+
+async def test_too_much_source_is_rejected_before_it_is_parsed(corral: Corral) -> None:
+    result = await corral.execute("//" + "x" * 300_000)
+    assert (result.status, code_of(result)) == ("rejected", "program_rejected")
+    assert "256000 are allowed" in str(result.error)
+
+
+@pytest.mark.parametrize("source", ["(" * 100_000, "[" * 100_000 + "]" * 100_000, "a" + "?.b" * 60_000, "!" * 200_000])
+async def test_deeply_nested_source_is_refused_and_the_host_lives(corral: Corral, source: str) -> None:
+    result = await corral.execute(source)
+    assert not result.success
+    assert result.error is not None
+
+
+@pytest.mark.parametrize("source", ["\0", "\ud800", "\ufeffreturn 1", "\u2028", "`", "'", "/*", "\\u{110000}"])
+async def test_odd_sources_are_results_not_exceptions(corral: Corral, source: str) -> None:
+    result = await corral.execute(source)
+    assert result.status in {"succeeded", "rejected", "failed"}
+
+
+# --- ends
+
+
+async def test_the_host_cancels_a_run_in_the_middle_of_a_call() -> None:  # ex-abort-signal
+    cancelled = anyio.Event()
+
+    @tool
+    async def hang() -> None:
+        try:
+            await anyio.sleep(60)
+        finally:
+            cancelled.set()
+
+    async with Corral([hang]) as corral, corral.start("console.log('x'); await tools.hang()") as run:
+        async for event in run:
+            if isinstance(event, ToolCallStarted):
+                run.cancel()
+        result = await run.result()
+    assert (result.status, result.exit_code, code_of(result)) == ("cancelled", 130, "cancelled")
+    assert result.output == "x\n"
+    assert len(result.tool_calls) == 1
+    assert cancelled.is_set()
+
+
+async def test_cancelling_the_callers_task_ends_the_guest(corral: Corral) -> None:
+    with anyio.move_on_after(0.5) as scope:
+        await corral.execute("while (true) {}")
+    assert scope.cancelled_caught
+    assert guests() == set()
+
+
+async def test_leaving_the_block_of_a_handle_ends_the_run() -> None:
+    async with Corral(TOOLS) as corral:
+        with pytest.raises(KeyError, match="own error"):
+            async with corral.start("while (true) {}"):
+                raise KeyError("own error")
+        assert guests() == set()
+
+
+async def test_closing_ends_what_runs_and_leaves_nothing() -> None:
+    results: list[ExecutionResult] = []
+    started = anyio.Event()
+    corral = Corral(TOOLS)
+
+    async def one() -> None:
+        results.append(
+            await corral.execute("await tools.nothing(); while (true) {}", on_event=lambda event: started.set())
+        )
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(3):
+            tasks.start_soon(one)
+        await started.wait()
+        await corral.aclose()  # from another task than those that run
+        assert guests() == set()
+    assert [result.status for result in results] == ["cancelled"] * 3
+    with pytest.raises(Exception, match="closed"):
+        await corral.execute("return 1")
+
+
+async def test_a_guest_that_is_killed_is_named_and_the_next_one_works(corral: Corral) -> None:
+    async with corral.start("console.log('x'); await tools.wait({seconds: 60})") as run:
+        async for event in run:
+            if isinstance(event, ToolCallStarted):
+                [guest] = guests()
+                os.kill(guest, signal.SIGKILL)
+        result = await run.result()
+    assert (result.status, code_of(result)) == ("failed", "sandbox_lost")
+    assert result.output == "x\n"
+
+
+async def test_many_executions_run_at_once(corral: Corral) -> None:
+    values: list[object] = []
+
+    async def one(number: int) -> None:
+        result = await corral.execute(f"return (await tools.add({{a: {number}, b: 1}}))")
+        values.append(result.value)
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(24):
+            tasks.start_soon(one, number)
+    assert sorted(map(str, values)) == sorted(str(float(number + 1)).removesuffix(".0") for number in range(24))
+
+
+async def test_nothing_is_left_after_closing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    descriptors = len(list(Path("/proc/self/fd").iterdir()))
+    async with Corral(TOOLS) as corral:
+        for program in ["return 1", "throw 1", "await tools.fail()", "let x = ;"]:
+            await corral.execute(program)
+        assert list(tmp_path.iterdir())
+    assert list(tmp_path.iterdir()) == []
+    assert guests() == set()
+    assert len(list(Path("/proc/self/fd").iterdir())) <= descriptors + 1
+
+
+async def test_a_missing_engine_is_an_error_that_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("corral.sandboxes.deno._engine", lambda: "/nowhere/deno")
+    with pytest.raises(StartFailed, match="cannot start the engine /nowhere/deno"):
+        await Corral().execute("return 1")
+
+
+async def test_an_engine_that_does_not_start_the_guest_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("corral.sandboxes.deno._engine", lambda: "/bin/false")
+    with pytest.raises(StartFailed, match="ended with status 1 before it was ready"):
+        await Corral().execute("return 1")
+
+
+def test_an_interrupt_ends_a_script_and_its_guest(tmp_path: Path) -> None:
+    script = tmp_path / "app.py"
+    script.write_text(
+        "from corral import Corral\n"
+        "with Corral() as corral:\n"
+        "    corral.execute_sync('console.log(1); while (true) {}', on_event=lambda e: print(e.type, flush=True))\n"
+    )
+    process = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert [process.stdout.readline().strip() for _ in range(2)] == ["started", "console"]
+    [guest] = guests(process.pid)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=20)
+    assert "KeyboardInterrupt" in errors
+    assert not Path(f"/proc/{guest}").exists()
+
+
+def guests(parent: int | None = None) -> set[int]:
+    """The living children of a process, this one by default, that are a guest's engine."""
+    found: set[int] = set()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            name, rest = stat.read_text().split(" (", 1)[1].rsplit(") ", 1)
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if name == "deno" and int(rest.split()[1]) == (parent or os.getpid()) and rest[0] != "Z":
+            found.add(int(stat.parent.name))
+    return found

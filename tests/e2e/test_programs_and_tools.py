@@ -1,0 +1,717 @@
+"""What programs can do with tools, values and the console. Names in comments are those of the cases in tests/cases."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import enum
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+import pytest
+from pydantic import BaseModel
+
+from corral import Corral, ExecutionContext, ExecutionResult, Limits, ToolRegistry, define_tool, tool
+from corral.guest import ArrayBuffer
+from tests.conftest import TOOLS
+
+pytestmark = pytest.mark.anyio
+
+
+def receiver(name: str = "accept", output: object = None) -> tuple[Any, list[Any]]:
+    """A tool without schemas, and the list of the inputs it got. It returns `output`, or its input."""
+    received: list[Any] = []
+
+    async def execute(input: Any) -> Any:
+        received.append(input)
+        return input if output is None else output
+
+    return define_tool(name=name, execute=execute), received
+
+
+# --- calling
+
+
+async def test_a_call_reaches_the_tool_and_its_result_the_program() -> None:  # ex-tool-call
+    accept, received = receiver("add", output=7)
+    result = await Corral([accept]).execute("return await tools.add({a: 3, b: 4})")
+    assert result.value == 7
+    assert received == [{"a": 3, "b": 4}]
+
+
+async def test_sequential_calls_keep_their_order() -> None:  # ex-sequential-same-tool
+    get, received = receiver("get")
+    result = await Corral([get]).execute(
+        "const a = await tools.get({path: '/a'}); const b = await tools.get({path: '/b'}); return [a, b]"
+    )
+    assert result.value == [{"path": "/a"}, {"path": "/b"}] == received
+    assert [call.sequence for call in result.tool_calls] == [1, 2]
+
+
+async def test_parallel_results_come_in_the_order_of_their_arguments(corral: Corral) -> None:  # ex-parallel-order
+    result = await corral.execute("return await Promise.all([0.09, 0.05, 0.01].map(seconds => tools.wait({seconds})))")
+    assert result.value == [0.09, 0.05, 0.01]
+
+
+async def test_parallel_calls_take_the_time_of_one(corral: Corral) -> None:
+    result = await corral.execute(
+        "await Promise.all(Array.from({length: 20}, () => tools.wait({seconds: 0.2}))); return 'done'"
+    )
+    assert result.value == "done"
+    starts = [call.started for call in result.tool_calls]
+    assert max(starts) < min(starts) + 0.2, "all calls were under way before the first had ended"
+
+
+async def test_a_call_without_an_argument_sends_an_empty_object() -> None:
+    accept, received = receiver()
+    await Corral([accept]).execute("await tools.accept(); await tools.accept(undefined)")
+    assert received == [{}, {}]
+
+
+async def test_positional_arguments_are_refused_before_the_tool_runs(corral: Corral) -> None:
+    result = await corral.execute("return await tools.add(1, 2)")
+    assert result.error is not None
+    assert result.error.code == "invalid_arguments"
+    assert "one object" in result.error.message
+    assert result.tool_calls == ()
+
+
+async def test_invalid_arguments_name_the_tool_and_the_path(corral: Corral) -> None:  # ex-invalid-args
+    result = await corral.execute('return await tools.add({a: "wrong", b: 2})')
+    assert result.error is not None
+    assert (result.error.code, result.error.name) == ("invalid_arguments", "InvalidArguments")
+    assert "add" in result.error.message
+    assert "a:" in result.error.message
+    assert result.tool_calls[0].error is not None
+
+
+async def test_a_tools_error_is_an_error_in_the_program(corral: Corral) -> None:  # ex-tool-throws-caught
+    result = await corral.execute(
+        """try { await tools.fail({message: "no luck"}) }
+        catch (e) { return {isError: e instanceof Error, message: e.message, name: e.name, code: e.code} }"""
+    )
+    assert result.value == {"isError": True, "message": "no luck", "name": "ToolError", "code": "tool_error"}
+
+
+async def test_an_unexpected_exception_shows_only_a_correlation_id(
+    corral: Corral, caplog: pytest.LogCaptureFixture
+) -> None:
+    result = await corral.execute("try { await tools.break_down() } catch (e) { return e.message + e.stack }")
+    assert "hunter2" not in str(result)
+    assert "/srv/app" not in str(result)
+    [call] = result.tool_calls
+    assert call.error is not None
+    correlation = call.error.message.split("correlation id ")[1].rstrip(")")
+    assert correlation in caplog.text
+    assert "hunter2" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("program", "near"),
+    [
+        ("return await tools.ad({a: 1, b: 2})", "add"),
+        ("return await tools.github.list_isues({})", "github.list_issues"),
+        ("return await tools.github.list_issue({})", "github.list_issues"),
+        ("return await codemode.ecko({})", "echo"),
+    ],
+)
+async def test_an_unknown_tool_is_answered_with_near_names(program: str, near: str) -> None:  # ex-unknown-tool
+    issues, _ = receiver("list_issues")
+    registry = ToolRegistry(*TOOLS)
+    registry.register(issues, namespace="github")
+    result = await Corral(registry).execute(program)
+    assert result.error is not None
+    assert result.error.code == "tool_not_found"
+    assert near in result.error.message
+
+
+async def test_an_unknown_namespace_is_answered_too(corral: Corral) -> None:
+    result = await corral.execute("return await tools.nope.foo()")
+    assert result.error is not None
+    assert result.error.code == "tool_not_found"
+    assert "nope.foo" in result.error.message
+
+
+async def test_tools_can_be_listed_and_are_not_thenable() -> None:  # ex-enumerate-tools
+    issues, _ = receiver("list_issues")
+    registry = ToolRegistry(*TOOLS)
+    registry.register(issues, namespace="github")
+    result = await Corral(registry).execute(
+        """const same = (await tools) === tools && (await tools.github) === tools.github;
+        return [Object.keys(tools), Object.keys(tools.github), "add" in tools, "nope" in tools, same,
+                JSON.stringify(tools.github), typeof tools.then, `${typeof tools.nope}`]"""
+    )
+    names = ["add", "break_down", "echo", "fail", "github", "nothing", "wait"]
+    assert sorted(result.value[0]) == names
+    assert result.value[1:] == [["list_issues"], True, False, True, "{}", "undefined", "function"]
+
+
+async def test_tools_cannot_be_replaced_by_the_program(corral: Corral) -> None:
+    result = await corral.execute("try { tools.add = () => 0 } catch (e) { return e.name }")
+    assert result.value == "TypeError"
+
+
+async def test_a_tool_that_returns_nothing_gives_undefined(corral: Corral) -> None:  # ex-tool-returns-undefined
+    result = await corral.execute("return typeof (await tools.nothing({}))")
+    assert result.value == "undefined"
+
+
+async def test_a_tool_added_or_removed_while_a_program_runs_is_seen_at_once() -> None:
+    registry = ToolRegistry()
+    late, received = receiver("late")
+
+    @tool
+    async def change() -> None:
+        registry.register(late)
+        registry.remove("early")
+
+    early, _ = receiver("early")
+    registry.register(change, early)
+    result = await Corral(registry).execute(
+        "await tools.early(); await tools.change(); await tools.late({x: 1}); await tools.early()"
+    )
+    assert received == [{"x": 1}]
+    assert result.error is not None
+    assert result.error.code == "tool_not_found"
+
+
+async def test_an_execution_may_have_tools_of_its_own(corral: Corral) -> None:
+    mine, _ = receiver("mine", output="own")
+    result = await corral.execute("return [await tools.mine(), Object.keys(tools)]", tools=[mine])
+    assert result.value == ["own", ["mine"]]
+    assert (await corral.execute("return await tools.add({a: 1, b: 2})")).value == 3
+
+
+async def test_the_context_reaches_the_tool_and_nothing_of_it_the_program() -> None:
+    @tool
+    async def who(context: ExecutionContext) -> str:
+        return f"{context.user_id} of {context.organization_id} with {sorted(context.scopes)}"
+
+    context = ExecutionContext(user_id="u1", organization_id="acme", scopes=["b", "a"])
+    result = await Corral([who]).execute("return await tools.who()", context=context)
+    assert result.value == "u1 of acme with ['a', 'b']"
+
+
+async def test_a_sync_tool_does_not_block_the_event_loop() -> None:
+    threads: list[str] = []
+    meet = threading.Barrier(3, timeout=10)
+
+    @tool
+    def block() -> int:
+        threads.append(threading.current_thread().name)
+        return meet.wait()  # passes only if three run at the same time
+
+    result = await Corral([block]).execute("return (await Promise.all([1, 2, 3].map(() => tools.block()))).length")
+    assert result.value == 3
+    assert threading.main_thread().name not in threads
+
+
+async def test_a_tool_has_a_time_limit_of_its_own() -> None:
+    @tool(timeout_seconds=0.05)
+    async def slow() -> None:
+        await anyio.sleep(30)
+
+    result = await Corral([slow]).execute("await tools.slow()")
+    assert result.error is not None
+    assert result.error.code == "tool_failed"
+    assert "0.05 s" in result.error.message
+
+
+async def test_a_tool_whose_own_scope_is_cancelled_fails_in_the_program() -> None:
+    @tool
+    async def cancels_itself() -> None:
+        raise anyio.get_cancelled_exc_class()
+
+    result = await Corral([cancels_itself]).execute("try { await tools.cancels_itself() } catch (e) { return e.name }")
+    assert result.value == "ToolFailed"
+
+
+# --- calls that nobody awaits
+
+
+async def test_a_call_that_nobody_awaits_is_finished_and_named(corral: Corral) -> None:  # ex-unawaited-rejection
+    result = await corral.execute("const x = 1;\n  tools.fail({message: 'lost'});\nreturn x")
+    assert result.value == 1
+    [call] = result.unawaited
+    assert (call.tool, call.error, call.line) == ("fail", "ToolError: lost", 2)
+    assert "never awaited" in result.model_text()
+
+
+async def test_the_loser_of_a_race_counts_as_awaited(corral: Corral) -> None:
+    result = await corral.execute(
+        "return await Promise.race([tools.wait({seconds: 0.1}), tools.wait({seconds: 0.01})])"
+    )
+    assert result.value == 0.01
+    assert result.unawaited == ()
+    assert [call.duration_ms is not None for call in result.tool_calls] == [True, True]
+
+
+async def test_a_timer_may_win_over_a_tool(corral: Corral) -> None:
+    result = await corral.execute(
+        """const late = new Promise(resolve => setTimeout(() => resolve("timer"), 20));
+        return await Promise.race([tools.wait({seconds: 1}).then(() => "tool"), late])"""
+    )
+    assert result.value == "timer"
+
+
+async def test_a_promise_that_fails_unseen_is_reported(corral: Corral) -> None:
+    result = await corral.execute("Promise.reject(new Error('unseen')); return 1")
+    assert result.value == 1
+    assert "unseen" in result.diagnostics[0].message
+
+
+# --- values
+
+
+def same(left: object, right: object) -> bool:
+    if isinstance(left, float) and isinstance(right, float):
+        return math.copysign(1, left) == math.copysign(1, right) and (
+            left == right or (left != left and right != right)
+        )
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(same, left, right))
+    return type(left) is type(right) and left == right
+
+
+FROM_THE_GUEST: list[tuple[str, object]] = [
+    ("null", None),
+    ("undefined", None),
+    ("true", True),
+    ("'text'", "text"),
+    ("'\\u0000\\u2028\\u{1F600}\"\\\\'", '\0\u2028\U0001f600"\\'),
+    ("42", 42),
+    ("1.5", 1.5),
+    ("-0", -0.0),
+    ("NaN", math.nan),
+    ("Infinity", math.inf),
+    ("-Infinity", -math.inf),
+    ("1e21", 1e21),
+    ("2n ** 70n", 2**70),
+    ("new Date(0)", "1970-01-01T00:00:00.000Z"),
+    ("new Date(NaN)", None),
+    ("[1, , 3]", [1, None, 3]),
+    ("[undefined]", [None]),
+    ("{a: undefined, b: null}", {"b": None}),
+    ("new Set([1, 'a'])", [1, "a"]),
+    ("new Map([['a', 1], ['__proto__', 2]])", {"a": 1, "__proto__": 2}),
+    ("new Map([[1, 'x']])", [[1, "x"]]),
+    ("new Uint8Array([1, 2, 255])", b"\x01\x02\xff"),
+    ("new Uint16Array([1]).subarray(0, 1)", b"\x01\x00"),
+    ("Buffer.from('hi')", b"hi"),
+    ("new Uint8Array([1, 2, 3]).buffer", ArrayBuffer(b"\x01\x02\x03")),
+    ("{n: {m: [new Uint8Array(1)]}, '$bytes': 1}", {"n": {"m": [b"\0"]}, "$bytes": 1}),
+    ("{'$bytes': 'eA=='}", {"$bytes": "eA=="}),
+    ("{'$object': {'$bytes': 1}}", {"$object": {"$bytes": 1}}),
+    ('JSON.parse(\'{"__proto__": {"x": 1}}\')', {"__proto__": {"x": 1}}),
+    ("Object.create({inherited: 1}, {own: {value: 2, enumerable: true}, hidden: {value: 3}})", {"own": 2}),
+    ("new (class Point { x = 1; y = 2; })", {"x": 1, "y": 2}),
+    ("Object.assign(Object.create(null), {a: 1})", {"a": 1}),
+    ("new TypeError('no', {cause: 'why'})", {"name": "TypeError", "message": "no", "cause": "why"}),
+    ("/a+/gi", "/a+/gi"),
+    ("new URL('https://example.com/a?b=1')", "https://example.com/a?b=1"),
+    ("Temporal.PlainDate.from('2026-11-21')", "2026-11-21"),
+    ("[new Number(5), new String('s'), new Boolean(false)]", [5, "s", False]),
+    ("{toJSON() { return 1 }}.x", None),
+]
+
+
+@pytest.mark.parametrize(("expression", "expected"), FROM_THE_GUEST, ids=[each[0] for each in FROM_THE_GUEST])
+async def test_a_value_leaves_the_sandbox_as_the_table_says(corral: Corral, expression: str, expected: object) -> None:
+    result = await corral.execute(f"const value = {expression}; return value")
+    assert result.error is None
+    assert same(result.value, expected), result.value
+
+
+@pytest.mark.parametrize(("expression", "expected"), FROM_THE_GUEST, ids=[each[0] for each in FROM_THE_GUEST])
+async def test_a_value_reaches_a_tool_as_the_table_says(expression: str, expected: object) -> None:
+    accept, received = receiver()
+    result = await Corral([accept]).execute(f"const value = {expression}; await tools.accept({{value}})")
+    assert result.error is None
+    [value] = received
+    assert same(value.get("value"), expected), value
+
+
+@pytest.mark.parametrize(
+    ("expression", "path", "reason"),
+    [
+        ("() => 1", "result", "function"),
+        ("{a: {b: [1, () => 1]}}", "result.a.b[1]", "function"),
+        ("{'odd key': Symbol('x')}", 'result["odd key"]', "symbol"),
+        ("(() => { const a = {}; a.self = a; return a })()", "result.self", "cycle"),
+        ("(() => { const a = []; a.push([a]); return a })()", "result[0][0]", "cycle"),
+        ("Array.from({length: 200}).reduce(inner => [inner], 1)", "result[0][0]", "deeper than 100"),
+        ("{p: Promise.resolve(1)}", "result.p", "await"),
+        ("{v: new Map([[1, 2]]).values()}", "result.v", "collect"),
+        ("{b: new Blob(['x'])}", "result.b", "Blob"),
+        ("new WeakMap()", "result", "WeakMap"),
+        ("{f: tools.add}", "result.f", "function"),
+        ("10n ** 5000n", "result", "digits"),
+    ],
+)
+async def test_a_value_that_cannot_leave_is_an_error_with_its_path(
+    corral: Corral, expression: str, path: str, reason: str
+) -> None:
+    result = await corral.execute(f"const value = {expression}; return value")
+    assert result.status == "failed"
+    assert result.error is not None
+    assert result.error.message.startswith(path)
+    assert reason in result.error.message
+
+
+async def test_a_cyclic_argument_is_refused_before_the_tool_runs() -> None:  # ex-circular-arg
+    accept, received = receiver()
+    result = await Corral([accept]).execute(
+        "const a = {}; a.a = a; try { await tools.accept(a) } catch (e) { return [e.code, e.message] }"
+    )
+    assert result.value[0] == "invalid_arguments"
+    assert "input.a: a cycle" in result.value[1]
+    assert received == []
+
+
+async def test_bytes_come_back_as_they_went() -> None:  # ex-bytes-arg, ex-arraybuffer
+    accept, received = receiver()
+    result = await Corral([accept]).execute(
+        """const view = await tools.accept({bytes: new Uint8Array([1, 2, 3])});
+        const buffer = await tools.accept(new Uint8Array([4, 5, 6]).buffer);
+        return [view.bytes instanceof Uint8Array, [...view.bytes],
+                buffer instanceof ArrayBuffer, [...new Uint8Array(buffer)]]"""
+    )
+    assert received == [{"bytes": b"\x01\x02\x03"}, b"\x04\x05\x06"]
+    assert result.value == [True, [1, 2, 3], True, [4, 5, 6]]
+
+
+async def test_lone_surrogates_are_replaced_and_it_is_said(corral: Corral) -> None:
+    result = await corral.execute("return 'a\\ud800b'")
+    assert result.value == "a\ufffdb"
+    assert "surrogate" in result.diagnostics[0].message
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+class Model(BaseModel):
+    when: datetime.date
+    price: decimal.Decimal
+
+
+@dataclass
+class Point:
+    x: int
+    colour: Colour
+
+
+FROM_THE_HOST: list[tuple[object, str, object]] = [
+    (datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC), "value", "1970-01-01T00:00:00.000Z"),  # ex-date-output
+    (datetime.datetime(2026, 1, 2, 3, 4, 5, 123456), "value", "2026-01-02T03:04:05.123456"),
+    (datetime.timedelta(minutes=90), "value", "PT1H30M"),
+    (decimal.Decimal("1.10"), "value", "1.10"),
+    (Colour.RED, "value", "red"),
+    (Point(1, Colour.RED), "value", {"x": 1, "colour": "red"}),
+    (Model(when=datetime.date(2026, 1, 2), price=decimal.Decimal("2.50")), "value", {"when": "2026-01-02", "price": "2.50"}),
+    (2**60, "[typeof value, `${value}`]", ["bigint", "1152921504606846976"]),
+    (2**53 - 1, "typeof value", "number"),
+    (math.nan, "Number.isNaN(value)", True),
+    ([math.inf, -math.inf], "[value[0] === Infinity, value[1] === -Infinity]", [True, True]),
+    (-0.0, "Object.is(value, -0)", True),
+    (b"\x00\xff", "[value instanceof Uint8Array, value[1]]", [True, 255]),
+    ({1, 1}, "value", [1]),
+    ((1, 2), "value", [1, 2]),
+    ({1: "a", Colour.RED: "b"}, "value", {"1": "a", "red": "b"}),
+    ({"__proto__": 1, "b": b"x"}, "[Object.keys(value), Object.getPrototypeOf(value) === Object.prototype]",
+     [["__proto__", "b"], True]),
+    ({"$bytes": "x"}, "value", {"$bytes": "x"}),
+    ("a\ud800b", "value", "a\ufffdb"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("value", "expression", "expected"), FROM_THE_HOST, ids=[repr(each[0]) for each in FROM_THE_HOST]
+)
+async def test_a_value_reaches_the_program_as_the_table_says(value: object, expression: str, expected: object) -> None:
+    give, _ = receiver("give", output=value)
+    result = await Corral([give]).execute(f"const value = await tools.give(); return {expression}")
+    assert result.error is None
+    assert same(result.value, expected), result.value
+
+
+@pytest.mark.parametrize(
+    "make",
+    [object, lambda: {"a": [object()]}, lambda: math],
+    ids=["object", "nested", "module"],
+)
+async def test_an_output_that_has_no_form_is_an_error_without_its_contents(make: Callable[[], object]) -> None:
+    give, _ = receiver("give", output=make())
+    result = await Corral([give]).execute("await tools.give()")
+    assert result.error is not None
+    assert result.error.code == "invalid_tool_output"
+    assert "0x" not in result.error.message
+
+
+async def test_a_hostile_output_does_not_spill_its_secret() -> None:  # ex-hostile-output
+    class Hostile(Mapping[str, object]):
+        def __getitem__(self, key: str) -> object:
+            raise RuntimeError("secret-in-item")
+
+        def __iter__(self) -> Iterator[str]:
+            raise RuntimeError("secret-in-iteration")
+
+        def __len__(self) -> int:
+            return 1
+
+        def __repr__(self) -> str:
+            raise RuntimeError("secret-in-repr")
+
+    give, _ = receiver("give", output=Hostile())
+    result = await Corral([give]).execute("await tools.give()")
+    assert result.status == "failed"
+    assert "secret" not in result.to_json()
+
+
+# --- console
+
+
+async def test_the_console_prints_as_node_does(corral: Corral) -> None:  # ex-console-formats, -cyclic, -table
+    result = await corral.execute(
+        """console.log({a:1},[1,2],"s",null,undefined);
+        console.log(['x'], new Map([['k', {v: 1}]]), new Set([1]), [,1], -0, 10n, Symbol('y'), {a:{b:{c:{d:1}}}});
+        const a = {}; a.a = a; console.log(a);
+        console.table([{a: 1, b: 'x'}, {a: 2}]);
+        console.log('%s is %d, %i, %j and %O%%', 'x', 1.5, 3.7, {a: 1}, [1]);
+        console.group('G'); console.log('in\\nside'); console.groupEnd(); console.log('out');
+        console.count(); console.count(); console.assert(1 === 2, 'no'); console.assert(true, 'yes');
+        console.log(class Foo {}, function bar() {}, () => 1, new (class P { x = 1 }), [undefined, null]);"""
+    )
+    assert result.output == (
+        "{ a: 1 } [ 1, 2 ] s null undefined\n"
+        "[ 'x' ] Map(1) { 'k' => { v: 1 } } Set(1) { 1 } [ <1 empty item>, 1 ] -0 10n Symbol(y) "
+        "{ a: { b: { c: [Object] } } }\n"
+        "<ref *1> { a: [Circular *1] }\n"
+        "┌─────────┬───┬─────┐\n"
+        "│ (index) │ a │ b   │\n"
+        "├─────────┼───┼─────┤\n"
+        "│ 0       │ 1 │ 'x' │\n"
+        "│ 1       │ 2 │     │\n"
+        "└─────────┴───┴─────┘\n"
+        'x is 1.5, 3, {"a":1} and [ 1 ]%\n'
+        "G\n  in\n  side\nout\n"
+        "default: 1\ndefault: 2\nAssertion failed: no\n"
+        "[class Foo] [Function: bar] [Function (anonymous)] P { x: 1 } [ undefined, null ]\n"
+    )
+
+
+async def test_levels_and_order_of_the_console_are_kept(corral: Corral) -> None:
+    result = await corral.execute(
+        "console.error('e'); console.log('l'); console.warn('w'); await tools.nothing(); console.debug('d'); console.info('i')"
+    )
+    assert [(entry.level, entry.text) for entry in result.logs] == [
+        ("error", "e"), ("log", "l"), ("warn", "w"), ("debug", "d"), ("info", "i"),
+    ]  # fmt: skip
+
+
+async def test_what_was_printed_and_what_was_returned_both_reach_the_model(corral: Corral) -> None:
+    result = await corral.execute("console.log('hi'); return 3")
+    assert (result.output, result.value) == ("hi\n", 3)
+    assert "Result: 3" in result.model_text()
+    assert "Console:\nhi" in result.model_text()
+
+
+async def test_nothing_of_the_console_reaches_the_hosts_own_output(
+    corral: Corral, capfd: pytest.CaptureFixture[str]
+) -> None:
+    await corral.execute("console.log('out'); console.error('err')")
+    assert capfd.readouterr() == ("", "")
+
+
+async def test_a_logged_error_names_the_models_own_line(corral: Corral) -> None:
+    result = await corral.execute("const x = 1;\nconsole.log(new Error('here'));")
+    assert result.output == "Error: here\n    at program.ts:2:13\n"
+
+
+# --- where an error is
+
+
+@pytest.mark.parametrize(
+    ("program", "line", "column"),
+    [
+        ("const a=1;\nconst b=2;\nnull.x", 3, 6),  # ex-error-line
+        ("Here you are:\n\n```ts\nconst a: number = 1;\nthrow new Error('x')\n```\n", 5, 7),
+        ("interface A { b: string }\ntype C = A | null;\nthrow new Error('after types')", 3, 7),
+        ("const a: number = 1;\nawait tools.nothing();\nthrow new Error('after an await')", 3, 7),
+        ("async function inner(): Promise<void> {\n  await tools.fail({});\n}\nawait inner()", 2, 15),
+        ("enum Level { Low, High }\nconst level: Level = Level.High;\nthrow new Error(`${level}`)", 3, 7),
+        ("export default async (tools) => {\n  const x = 1;\n  return x.y.z;\n}", 3, 14),
+        ("/* ü */ const s = '😀'; null.x", 1, 30),
+        ("const f = (n: number): number => { throw new RangeError('deep') };\n[1].map(f)", 1, 42),
+    ],
+)
+async def test_an_error_is_placed_in_what_the_model_wrote(corral: Corral, program: str, line: int, column: int) -> None:
+    result = await corral.execute(program)
+    assert result.error is not None
+    assert (result.error.line, result.error.column) == (line, column), result.error
+    assert f"program.ts:{line}:{column}" in (result.error.stack or "")
+    assert "main.js" not in (result.error.stack or "")
+
+
+@pytest.mark.parametrize(
+    ("program", "line"),
+    [("const a = 1;\nconst b = ;", 2), ("let x = 1;\nlet x = 2;", 2), ("function f() {\n  await 1\n}", 2), ("a b", 1)],
+)
+async def test_a_syntax_error_is_rejected_with_its_line(corral: Corral, program: str, line: int) -> None:
+    result = await corral.execute(program)
+    assert result.status == "rejected"
+    assert result.error is not None
+    assert (result.error.code, result.error.line) == ("program_rejected", line), result.error
+    assert result.tool_calls == ()
+
+
+async def test_an_uncaught_tool_error_keeps_its_kind_and_its_place(corral: Corral) -> None:
+    result = await corral.execute("const a = 1;\nawait tools.fail({message: 'x'});")
+    assert result.error is not None
+    assert (result.error.code, result.error.name, result.error.line) == ("tool_error", "ToolError", 2)
+
+
+async def test_the_cause_of_an_error_is_kept(corral: Corral) -> None:
+    result = await corral.execute("throw new Error('outer', {cause: new TypeError('inner')})")
+    assert result.error is not None
+    assert result.error.cause == "TypeError: inner"
+
+
+@pytest.mark.parametrize("thrown", ["'plain'", "42", "{a: 1}", "null", "undefined", "Symbol('s')"])
+async def test_whatever_is_thrown_is_an_error_result(corral: Corral, thrown: str) -> None:
+    result = await corral.execute(f"throw {thrown}")
+    assert result.status == "failed"
+    assert result.error is not None
+    assert result.error.name == "Uncaught"
+    assert result.error.message
+
+
+# --- what a program finds
+
+
+async def test_the_platform_that_programs_expect_works(corral: Corral) -> None:
+    result = await corral.execute(
+        """const digest = await crypto.subtle.digest('SHA-256', new TextEncoder().encode('a'));
+        const stream = new Blob(['streamed']).stream().pipeThrough(new CompressionStream('gzip'));
+        const packed = await new Response(stream).arrayBuffer();
+        return {
+          uuid: crypto.randomUUID().length, digest: digest.byteLength, packed: packed.byteLength > 10,
+          url: new URL('?q=1', 'https://x.test/a').href, text: new TextDecoder().decode(new TextEncoder().encode('ü')),
+          clone: structuredClone(new Map([[1, {a: [1]}]])).get(1).a, b64: atob(btoa('x')),
+          money: new Intl.NumberFormat('de-DE', {style: 'currency', currency: 'EUR'}).format(1234.5),
+          date: new Intl.DateTimeFormat('en-GB', {timeZone: 'UTC'}).format(0),
+          timer: await new Promise(resolve => setTimeout(resolve, 1, 'fired')),
+          sorted: [3, 1, 2].toSorted(), grouped: Object.groupBy([1, 2, 3], n => n % 2 ? 'odd' : 'even'),
+        }"""
+    )
+    assert result.value == {
+        "uuid": 36, "digest": 32, "packed": True, "url": "https://x.test/a?q=1", "text": "ü", "clone": [1], "b64": "x",
+        "money": "1.234,50\u00a0€", "date": "01/01/1970", "timer": "fired", "sorted": [1, 2, 3],
+        "grouped": {"odd": [1, 3], "even": [2]},
+    }  # fmt: skip
+
+
+async def test_what_is_off_is_off(corral: Corral) -> None:
+    names = "Deno process require module Worker SharedArrayBuffer Atomics WebAssembly WebSocket localStorage caches"
+    result = await corral.execute(f"return {names.split()!r}.map(name => typeof globalThis[name])")
+    assert result.value == ["undefined"] * len(names.split())
+    internals = await corral.execute("return Object.getOwnPropertyNames(globalThis).filter(k => k.startsWith('__'))")
+    assert internals.value == []  # ex-bridge-internals-hidden
+
+
+async def test_fetch_is_refused_with_what_to_do_instead(corral: Corral) -> None:
+    result = await corral.execute("try { await fetch('http://127.0.0.1:1/') } catch (e) { return e.message }")
+    assert "no network" in result.value
+    assert "tool" in result.value
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        'await import("fs")',  # ex-dynamic-import
+        'import fs from "node:fs"; return fs',
+        'import("data:text/javascript,export default 1")',
+        'const name = "node:" + "os"; await import(name)',
+        'import x from "/etc/hostname" with {type: "text"}; return x',
+    ],
+)
+async def test_no_module_can_be_imported(corral: Corral, program: str) -> None:
+    result = await corral.execute(program)
+    assert result.error is not None
+    assert "not available" in result.error.message
+
+
+async def test_the_environment_is_only_what_was_passed(corral: Corral, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOST_SECRET", "s3cret")
+    result = await corral.execute("return {...process.env}", env={"MODE": "test"})
+    assert result.value == {"MODE": "test"}
+    frozen = await corral.execute(
+        "try { process.env.MODE = 'x' } catch {} return process.env.MODE", env={"MODE": "test"}
+    )
+    assert frozen.value == "test"
+
+
+async def test_eval_and_webassembly_can_be_allowed() -> None:
+    from corral.sandboxes import DenoSandbox
+
+    async with Corral(sandbox=DenoSandbox(allow_eval=True, allow_wasm=True)) as corral:
+        result = await corral.execute("return [eval('41+1'), new Function('return 1')(), typeof WebAssembly.compile]")
+    assert result.value == [42, 1, "function"]
+
+
+async def test_a_program_cannot_break_the_bridge_by_changing_its_own_world(corral: Corral) -> None:
+    result = await corral.execute(
+        """Object.prototype.toJSON = () => 'polluted'; Array.prototype.toJSON = () => 'polluted';
+        Object.prototype.zz = 1; JSON.stringify = JSON.parse = () => { throw 1 }; Array.isArray = () => true;
+        Promise.prototype.finally = Map.prototype.get = Set.prototype.has = () => { throw 2 };
+        globalThis.TextEncoder = globalThis.TextDecoder = undefined; String.prototype.slice = () => '';
+        Object.defineProperty(Object.prototype, 'tagged', {value: true});
+        const r = await tools.echo({a: [1, {b: 'x'}]}); console.log('still'); return [r, await tools.add({a: 1, b: 2})]"""
+    )
+    assert result.error is None
+    assert result.value == [{"a": [1, {"b": "x"}]}, 3]
+    assert result.output == "still\n"
+    assert (await corral.execute("return ({}).zz")).value is None  # ex-proto-pollution
+
+
+async def test_executions_share_nothing(corral: Corral) -> None:
+    results: dict[int, ExecutionResult] = {}
+
+    async def one(number: int) -> None:
+        results[number] = await corral.execute(
+            f"globalThis.mine = {number}; console.log(mine); await tools.wait({{seconds: 0.05}}); return globalThis.mine"
+        )
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(6):
+            tasks.start_soon(one, number)
+    assert {number: (result.value, result.output) for number, result in results.items()} == {
+        number: (number, f"{number}\n") for number in range(6)
+    }
+
+
+async def test_the_time_a_call_took_is_recorded(corral: Corral) -> None:
+    before = time.time()
+    result = await corral.execute("await tools.wait({seconds: 0.05}); try { await tools.fail() } catch {} return 1")
+    waited, failed = result.tool_calls
+    assert (waited.name, waited.input, waited.output, waited.error) == ("wait", {"seconds": 0.05}, 0.05, None)
+    assert waited.duration_ms is not None
+    assert waited.duration_ms >= 49
+    assert before <= waited.started <= failed.started
+    assert failed.error is not None
+    assert failed.error.message == "boom"
+    assert result.duration_ms > waited.duration_ms
+
+
+async def test_limits_refuse_an_unknown_key_and_list_the_valid_ones() -> None:
+    with pytest.raises(Exception, match="wall_second.*valid keys.*wall_seconds"):
+        Limits(wall_second=1)  # pyright: ignore[reportCallIssue]
+    with pytest.raises(Exception, match="greater than 0"):
+        Limits(wall_seconds=0)

@@ -1,0 +1,69 @@
+"""Whatever shape a model writes a program in, it runs and its value is the one the model meant."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from corral import Corral
+from tests.conftest import cases
+
+pytestmark = pytest.mark.anyio
+
+VALUES = [
+    pytest.param(case["input"]["code"], expected, id=case["id"])
+    for case in cases("js-peers.json", "normalise", "language")
+    for expected in [case["expect"]["value"] if isinstance(case["expect"], dict) else case["expect"]]
+    if isinstance(case["expect"], dict | list)
+]
+
+# What the other cases, whose `expect` is prose, mean here.
+OUTCOMES: dict[str, tuple[str, Any]] = {
+    "nz-return-undefined": ("value", None),
+    "nz-empty": ("value", None),
+    "nz-close-brace-injection": ("error", "program_rejected"),
+    "nz-throw": ("error", "program_failed"),
+    "nz-throw-string": ("error", "program_failed"),
+    "nz-deep-recursion": ("error", "program_failed"),
+    "nz-fn-result": ("error", "program_failed"),
+    "nz-eval-works": ("error", "program_failed"),
+    "nz-async-fn-ctor": ("error", "program_failed"),
+    "nz-map-result": ("value", {"a": 1}),
+    "nz-structuredClone-exists": ("value", "function"),
+    "nz-TextEncoder-exists": ("value", "function"),
+    "nz-Buffer-exists": ("value", "function"),
+    "nz-require-exists": ("value", "undefined"),
+}
+
+
+@pytest.mark.parametrize(("code", "expected"), VALUES)
+async def test_a_program_has_the_value_that_the_model_meant(corral: Corral, code: str, expected: object) -> None:
+    result = await corral.execute(code)
+    assert (result.status, result.value) == ("succeeded", expected), result.error
+
+
+@pytest.mark.parametrize(
+    "case",
+    [case for case in cases("js-peers.json", "normalise", "language") if case["id"] in OUTCOMES],
+    ids=lambda case: case["id"],
+)
+async def test_a_program_ends_as_documented(corral: Corral, case: dict[str, Any]) -> None:
+    kind, expected = OUTCOMES[case["id"]]
+    result = await corral.execute(case["input"]["code"])
+    if kind == "value":
+        assert (result.status, result.value) == ("succeeded", expected), result.error
+    else:
+        assert result.error is not None
+        assert result.error.code == expected
+
+
+async def test_not_a_number_stays_not_a_number(corral: Corral) -> None:
+    result = await corral.execute("return NaN")
+    assert isinstance(result.value, float)
+    assert result.value != result.value
+
+
+def test_every_case_is_run() -> None:
+    all_cases = {case["id"] for case in cases("js-peers.json", "normalise", "language")}
+    assert all_cases == {str(value.id) for value in VALUES} | set(OUTCOMES) | {"nz-nan-result"}

@@ -1,0 +1,53 @@
+"""The public surface, pinned: a name that appears or goes is a decision, and stands in the change log."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pkgutil
+import subprocess
+import sys
+
+import corral
+import corral.errors
+
+PUBLIC = """
+    AccessDenied BridgeError ConfigError ConsoleOutput Corral CorralError Diagnostic Event ExecutionContext
+    ExecutionError ExecutionFinished ExecutionResult ExecutionStarted Limits LogEntry ProgramError Run SandboxError
+    Tool ToolCallFinished ToolCallRecord ToolCallStarted ToolError ToolName ToolRegistry Unawaited define_tool tool
+""".split()
+
+
+def test_the_package_exports_exactly_the_public_names() -> None:
+    assert sorted(corral.__all__) == PUBLIC
+    assert all(hasattr(corral, name) for name in PUBLIC)
+
+
+def test_every_module_declares_what_it_exports() -> None:
+    for module in pkgutil.walk_packages(corral.__path__, "corral."):
+        loaded = importlib.import_module(module.name)
+        assert all(hasattr(loaded, name) for name in loaded.__all__), module.name
+
+
+def test_every_error_has_a_code_of_its_own_and_is_drawn_in_the_tree() -> None:
+    classes = [getattr(corral.errors, name) for name in corral.errors.__all__ if name != "error_class"]
+    assert len({each.code for each in classes}) == len(classes)
+    for each in classes:
+        assert each.__name__ in (corral.errors.__doc__ or "")
+        assert corral.errors.error_class(each.code) is each
+
+
+def test_importing_corral_imports_no_optional_dependency_and_starts_nothing() -> None:
+    script = """
+import sys, threading, json
+import pydantic, anyio
+before = set(sys.modules)
+import corral
+print(json.dumps({"new": sorted({name.split(".")[0] for name in set(sys.modules) - before}),
+                  "threads": threading.active_count()}))
+"""
+    shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    found = json.loads(shown.stdout)
+    assert found["threads"] == 1
+    foreign = {name for name in found["new"] if name not in sys.stdlib_module_names and not name.startswith("_")}
+    assert foreign <= {"corral", "deno", "docstring_parser", "jsonschema_rs", "tree_sitter", "tree_sitter_typescript"}
