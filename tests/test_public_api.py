@@ -37,17 +37,28 @@ def test_every_error_has_a_code_of_its_own_and_is_drawn_in_the_tree() -> None:
         assert corral.errors.error_class(each.code) is each
 
 
-def test_importing_corral_imports_no_optional_dependency_and_starts_nothing() -> None:
-    script = """
+IMPORT = """
 import sys, threading, json
-import pydantic, anyio
-before = set(sys.modules)
-import corral
-print(json.dumps({"new": sorted({name.split(".")[0] for name in set(sys.modules) - before}),
+before = {name.split(".")[0] for name in sys.modules}
+%s
+print(json.dumps({"new": sorted({name.split(".")[0] for name in sys.modules} - before),
                   "threads": threading.active_count()}))
 """
-    shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    found = json.loads(shown.stdout)
+
+
+def what_it_loads(statement: str) -> set[str]:
+    command = [sys.executable, "-c", IMPORT % statement]
+    found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     assert found["threads"] == 1
-    foreign = {name for name in found["new"] if name not in sys.stdlib_module_names and not name.startswith("_")}
-    assert foreign <= {"corral", "deno", "docstring_parser", "jsonschema_rs", "tree_sitter", "tree_sitter_typescript"}
+    return {name for name in found["new"] if name not in sys.stdlib_module_names and not name.startswith("_")}
+
+
+def test_importing_corral_loads_nothing_else_and_starts_nothing() -> None:
+    assert what_it_loads("import corral") == {"corral"}
+
+
+def test_using_corral_loads_no_optional_dependency() -> None:
+    loaded = what_it_loads("from corral import *")
+    own = {"anyio", "corral", "deno", "pydantic", "pydantic_core", "tree_sitter", "tree_sitter_typescript"}
+    of_those = {"annotated_types", "idna", "sniffio", "typing_extensions", "typing_inspection"}
+    assert loaded <= own | of_those

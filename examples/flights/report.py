@@ -121,9 +121,9 @@ class Traffic:
 
     def __str__(self) -> str:
         return (
-            f"stayed in the sandbox: {self.rows:,} rows, {_amount(self.tool_bytes)}\n"
+            f"stayed in the sandbox:  {self.rows:,} rows, {_amount(self.tool_bytes)}\n"
             f"came back to the model: {_amount(self.result_bytes)}\n"
-            f"written by the model: {_amount(self.source_bytes)}"
+            f"written by the model:   {_amount(self.source_bytes)}"
         )
 
 

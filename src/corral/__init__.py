@@ -6,38 +6,43 @@ it comes back to your process, where the tool runs.
     async with Corral(tools=[...]) as corral:
         result = await corral.execute(source)
 
-Importing this package imports no optional dependency and starts nothing.
+Importing this package starts nothing and loads nothing but this file: each public name loads its module when it is
+first used, so that a program which only mentions corral does not wait for pydantic's models and a parser.
 """
 
-from corral.corral import Corral
-from corral.errors import (
-    AccessDenied,
-    BridgeError,
-    ConfigError,
-    CorralError,
-    ProgramError,
-    SandboxError,
-    ToolError,
-)
-from corral.execution import Run
-from corral.tools import Tool, ToolRegistry, define_tool, tool
-from corral.types import (
-    ConsoleOutput,
-    Diagnostic,
-    Event,
-    ExecutionContext,
-    ExecutionError,
-    ExecutionFinished,
-    ExecutionResult,
-    ExecutionStarted,
-    Limits,
-    LogEntry,
-    ToolCallFinished,
-    ToolCallRecord,
-    ToolCallStarted,
-    ToolName,
-    Unawaited,
-)
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from corral.corral import Corral
+    from corral.errors import (
+        AccessDenied,
+        BridgeError,
+        ConfigError,
+        CorralError,
+        ProgramError,
+        SandboxError,
+        ToolError,
+    )
+    from corral.execution import Run
+    from corral.tools import Tool, ToolRegistry, define_tool, tool
+    from corral.types import (
+        ConsoleOutput,
+        Diagnostic,
+        Event,
+        ExecutionContext,
+        ExecutionError,
+        ExecutionFinished,
+        ExecutionResult,
+        ExecutionStarted,
+        Limits,
+        LogEntry,
+        ToolCallFinished,
+        ToolCallRecord,
+        ToolCallStarted,
+        ToolName,
+        Unawaited,
+    )
 
 __all__ = [
     "AccessDenied",
@@ -69,3 +74,25 @@ __all__ = [
     "define_tool",
     "tool",
 ]
+
+_HOMES = {
+    "corral.corral": "Corral",
+    "corral.errors": "AccessDenied BridgeError ConfigError CorralError ProgramError SandboxError ToolError",
+    "corral.execution": "Run",
+    "corral.tools": "Tool ToolRegistry define_tool tool",
+    "corral.types": "ConsoleOutput Diagnostic Event ExecutionContext ExecutionError ExecutionFinished ExecutionResult "
+    "ExecutionStarted Limits LogEntry ToolCallFinished ToolCallRecord ToolCallStarted ToolName Unawaited",
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'corral' has no attribute {name!r}")
+    value = getattr(import_module(_HOME_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeAlias, TypedDict, Unpack
 
 import anyio
-import anyio.from_thread
-import anyio.to_thread
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from corral.bridges import BridgeProtocol
@@ -89,7 +87,7 @@ class Corral:
             return await execution.run()
 
     @asynccontextmanager
-    async def start(self, source: str, **options: Unpack[RunOptions]) -> AsyncIterator[Run]:
+    async def start(self, source: str, **options: Unpack[RunOptions]) -> AsyncGenerator[Run]:
         """Starts a program and yields its handle; leaving the block cancels what still runs.
 
         Raises:

@@ -41,7 +41,7 @@ logger = logging.getLogger("corral")
 _START_SECONDS = 30.0
 """A sandbox that has not started by then never will; on a loaded machine one takes tenths of a second."""
 _LONG_SOURCE_CHARS = 20_000
-"""Longer sources are parsed in a worker thread, so that the event loop keeps turning (about 1 ms per 2,000 characters)."""
+"""Longer sources are parsed in a worker thread, so that the event loop keeps turning."""
 
 
 class Execution:

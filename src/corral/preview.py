@@ -27,7 +27,7 @@ def preview(value: Any, max_chars: int) -> Any:
             return _list(cast("list[Any]", value), max_chars)
         case dict():
             return _members(cast("dict[Any, Any]", value), max_chars)
-        case bytes() | bytearray() | memoryview():
+        case bytes() | bytearray():
             return f"… {len(value)} bytes"
         case _:
             return preview_text(_json(value), max_chars - 2)

@@ -13,7 +13,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import to_json
@@ -158,6 +158,18 @@ class ExecutionContext(_Frozen):
     organization_id: str | None = None
     scopes: Annotated[frozenset[str], BeforeValidator(_scopes)] = frozenset()
     metadata: Mapping[str, Any] = Field(default_factory=dict)
+
+    if TYPE_CHECKING:  # the fields' types are what one reads; scopes may be written as any iterable
+
+        def __init__(
+            self,
+            *,
+            user_id: str = ...,
+            session_id: str = ...,
+            organization_id: str | None = ...,
+            scopes: Iterable[str] = ...,
+            metadata: Mapping[str, Any] = ...,
+        ) -> None: ...
 
 
 # --- a call over a bridge -------------------------------------------------------------------------------------

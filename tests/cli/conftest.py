@@ -55,8 +55,13 @@ async def block_the_loop_while_interrupted(times: int) -> None:
 
 @tool
 def chatter() -> None:
-    """Prints, itself and in a process."""
+    """Prints."""
     print("chatter of a tool")
+
+
+@tool
+def start_chatter() -> None:
+    """Starts a process that prints."""
     subprocess.run(["echo", "chatter of a process"], check=True)
 
 

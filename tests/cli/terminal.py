@@ -27,7 +27,7 @@ _CONTROL = re.compile(r"\x1b\[(\d*)(?:;\d+)*([A-Za-z])|(\r?\n)|\r")
 
 def _environment(extra: Mapping[str, str]) -> dict[str, str]:
     inherited = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS")}
-    return inherited | {"TERM": "xterm-256color"} | extra
+    return {**inherited, "TERM": "xterm-256color", **extra}
 
 
 class Project:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import subprocess
+import sys
+from collections.abc import Iterator
 
 import pytest
 
+from corral.cli.loading import load_tools
+from corral.errors import ConfigError
 from tests.cli.terminal import Project
 
 PLACES = '''
@@ -41,6 +45,19 @@ text = "one"
 '''
 
 
+@pytest.fixture
+def here(project: Project, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
+    """The project as the current directory; what is imported in it is forgotten afterwards."""
+    project.write("places.py", PLACES)
+    project.write("empty.py", "")
+    monkeypatch.chdir(project.directory)
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    before = set(sys.modules)
+    yield project
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+
+
 def names(project: Project, *places: str) -> subprocess.CompletedProcess[str]:
     """What a program finds on `tools`, joined by commas."""
     project.write("names.ts", "return Object.keys(tools).join()")
@@ -50,29 +67,28 @@ def names(project: Project, *places: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("place", "found"),
     [
-        ("places", "numbers,one"),
-        ("places:registry", "numbers,one"),
+        ("places", "numbers.plain,one"),
+        ("places:registry", "numbers.plain,one"),
         ("places:members", "one,plain"),
         ("places:one", "one"),
         ("places:make", "one"),
-        ("./places.py", "numbers,one"),
+        ("./places.py", "numbers.plain,one"),
         ("places.py:members", "one,plain"),
     ],
 )
-def test_tools_are_found_where_they_can_be_kept(project: Project, place: str, found: str) -> None:
-    project.write("places.py", PLACES)
-    done = names(project, place)
-    assert (sorted(done.stdout.strip().split(",")), done.stderr) == (found.split(","), "")
+@pytest.mark.usefixtures("here")
+def test_tools_are_found_where_they_can_be_kept(place: str, found: str) -> None:
+    assert sorted(map(str, load_tools([place]))) == found.split(",")
 
 
-def test_without_a_name_a_list_called_tools_comes_before_single_tools(project: Project) -> None:
-    project.write("places.py", f"{PLACES}\ndel registry\ntools = [plain]\n")
-    assert names(project, "places").stdout == "plain\n"
+def test_without_a_name_a_list_called_tools_comes_before_single_tools(here: Project) -> None:
+    here.write("places.py", f"{PLACES}\ndel registry\ntools = [plain]\n")
+    assert [str(name) for name in load_tools(["places"])] == ["plain"]
 
 
-def test_without_a_name_single_tools_are_found(project: Project) -> None:
-    project.write("places.py", f"{PLACES}\ndel registry\nsame = one\n")
-    assert names(project, "places").stdout == "one\n"
+def test_without_a_name_single_tools_are_found(here: Project) -> None:
+    here.write("places.py", f"{PLACES}\ndel registry\nsame = one\n")
+    assert [str(name) for name in load_tools(["places"])] == ["one"]
 
 
 def test_several_places_add_up(project: Project) -> None:
@@ -105,17 +121,22 @@ def test_a_file_may_have_any_name_and_import_its_neighbours(project: Project) ->
         ("empty", "empty holds no tools: decorate functions with @tool, or name what holds them, empty:NAME"),
     ],
 )
-def test_a_place_without_tools_is_said_in_one_line(project: Project, place: str, said: str) -> None:
-    project.write("places.py", PLACES)
-    project.write("empty.py", "")
-    done = names(project, place)
-    assert (done.stdout, done.stderr, done.returncode) == ("", f"error: {said}\n", 2)
+@pytest.mark.usefixtures("here")
+def test_a_place_without_tools_is_said_in_one_line(place: str, said: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        load_tools([place])
+    assert str(raised.value) == said
 
 
-def test_two_tools_of_one_name_are_refused(project: Project) -> None:
-    project.write("places.py", PLACES)
-    done = names(project, "places:one", "places:make")
-    assert (done.stderr, done.returncode) == ("error: there is already a tool 'one'\n", 2)
+def test_what_is_wrong_with_tools_is_all_that_is_printed(project: Project) -> None:
+    done = names(project, "plaices.py")
+    assert (done.stdout, done.stderr, done.returncode) == ("", "error: there is no file plaices.py\n", 2)
+
+
+@pytest.mark.usefixtures("here")
+def test_two_tools_of_one_name_are_refused() -> None:
+    with pytest.raises(ConfigError, match="there is already a tool 'one'"):
+        load_tools(["places:one", "places:make"])
 
 
 @pytest.mark.parametrize("place", ["broken", "broken.py", "places:fail"])

@@ -40,17 +40,15 @@ def test_the_console_is_split_like_that_of_other_programs(project: Project) -> N
 
 
 def test_quiet_leaves_only_the_result(project: Project) -> None:
-    done = project.run(
-        'console.log("log"); console.warn("warn"); tools.get_weather({ city: "Oslo" }); return [1]', "--quiet"
-    )
+    done = project.run('console.log("log"); console.warn("warn"); tools.who(); return [1]', "--quiet")
     assert (done.stdout, done.stderr) == ("[\n  1\n]\n", "")
 
 
 def test_json_is_all_there_is_on_standard_output(project: Project) -> None:
-    done = project.run('console.log("log"); await tools.chatter(); return 1', "--json")
+    done = project.run('console.log("log"); await tools.chatter(); await tools.start_chatter(); return 1', "--json")
     result = json.loads(done.stdout)
     assert (result["value"], result["output"], result["status"]) == (1, "log\n", "succeeded")
-    assert sorted(done.stderr.splitlines()) == ["chatter of a process", "chatter of a tool"]
+    assert done.stderr == "chatter of a tool\nchatter of a process\n"
 
 
 def test_json_has_the_error_too(project: Project) -> None:
@@ -60,9 +58,9 @@ def test_json_has_the_error_too(project: Project) -> None:
 
 
 def test_what_tools_print_goes_to_standard_error(project: Project) -> None:
-    done = project.run('await tools.chatter(); return "result"')
+    done = project.run('await tools.chatter(); await tools.start_chatter(); return "result"')
     assert done.stdout == "result\n"
-    assert sorted(done.stderr.splitlines()) == ["chatter of a process", "chatter of a tool"]
+    assert done.stderr == "chatter of a tool\nchatter of a process\n"
 
 
 def test_a_program_comes_from_standard_input_as_a_model_answers(project: Project) -> None:
@@ -104,17 +102,15 @@ def test_limits_are_options(project: Project) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("option", "value", "said"),
     [
-        (("--calls", "many"), "argument --calls: invalid int value: 'many'"),
-        (("--calls", "0"), "error: Limits: calls: Input should be greater than 0"),
-        (("--env", "A"), "argument --env: 'A' is not NAME=VALUE"),
-        (("--language", "python"), "error: no sandbox runs 'python'"),
+        ("--calls", "many", "argument --calls: invalid int value: 'many'"),
+        ("--calls", "0", "error: Limits: calls: Input should be greater than 0"),
+        ("--env", "A", "argument --env: 'A' is not NAME=VALUE"),
     ],
-    ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )
-def test_options_that_make_no_sense_are_wrong_usage(project: Project, options: tuple[str, ...], said: str) -> None:
-    done = project.run("return 1", *options)
+def test_options_that_make_no_sense_are_wrong_usage(project: Project, option: str, value: str, said: str) -> None:
+    done = project.run("return 1", option, value)
     assert said in done.stderr.splitlines()[-1]
     assert (done.stdout, done.returncode) == ("", 2)
 
@@ -141,7 +137,7 @@ def test_an_error_shows_stack_and_cause_under_the_name_of_the_file(project: Proj
     lines = project.corral("run", "job.ts").stderr.splitlines()
     assert lines[0] == "error[program_failed]: Error: outer"
     assert any(line.startswith("    at f (job.ts:1:") for line in lines)
-    assert any(line.startswith("    at program (job.ts:3:1") for line in lines)
+    assert "    at job.ts:3:1" in lines
     assert "caused by: Error: inner" in lines
 
 
@@ -191,9 +187,11 @@ def test_a_tool_that_still_runs_does_not_hold_up_the_end(project: Project) -> No
 
 
 def test_progress_without_a_terminal_is_a_plain_line_per_call(project: Project) -> None:
-    done = project.run('await tools.get_weather({ city: "Oslo" })', "--progress")
-    assert done.stderr.startswith('✓ tools.get_weather({"city":"Oslo"}) ')
-    assert "\x1b" not in done.stderr
+    done = project.run('await tools.get_weather({ city: "Atlantis" })', "--progress")
+    call, *error = done.stderr.splitlines()
+    assert call == '✗ tools.get_weather({"city":"Atlantis"}) ToolError: it is under water'
+    assert error[0] == "error[tool_error]: it is under water"
+    assert not any("were made" in line for line in error)
 
 
 # --- programs that cannot be read

@@ -34,4 +34,4 @@ def test_the_version_is_that_of_the_package(project: Project) -> None:
 
 def test_help_has_examples_and_every_limit(project: Project) -> None:
     assert "corral run program.ts --tools app.tools" in project.corral("--help").stdout
-    assert "--tool-output-bytes N" in project.corral("run", "--help").stdout
+    assert "default: 4000000" in project.corral("run", "--help").stdout

@@ -235,6 +235,11 @@ def test_the_readme_shows_the_program_with_its_answer_and_sizes(ran: dict[str, R
     assert ran[name].traffic in readme
 
 
+def test_the_readme_shows_one_program_whole() -> None:
+    readme = (EXAMPLE / "README.md").read_text(encoding="utf-8")
+    assert (EXAMPLE / "programs" / "when_to_leave.ts").read_text(encoding="utf-8") in readme
+
+
 def test_the_script_prints_answer_time_line_and_sizes(ran: dict[str, Ran]) -> None:
     script = subprocess.run(
         [sys.executable, "-X", "utf8", "-W", "error", EXAMPLE / "main.py", "plane_age.ts"],

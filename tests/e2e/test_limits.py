@@ -57,7 +57,7 @@ class Heartbeat:
         "while (true) {}",
         "for (;;) await 0",
         "await 0; while (true) {}",
-        "const f = () => Promise.resolve().then(f); await f()",
+        "(function f() { Promise.resolve().then(f) })(); await new Promise(() => {})",
         "new Promise(() => {}).then(); (function f() { queueMicrotask(f) })(); await new Promise(() => {})",
         "try { while (true) {} } catch {} finally { while (true) {} }",
         "'a'.repeat(30).match(/^(a|a)*$/.source && /^(a|aa)+b$/); while (true) {}",
@@ -65,13 +65,13 @@ class Heartbeat:
 )
 async def test_an_endless_loop_ends_at_its_processor_limit(corral: Corral, loop: str) -> None:
     heartbeat = Heartbeat()
+    results: list[ExecutionResult] = []
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(heartbeat.run)
-        result = await corral.execute(
-            f"console.log('before'); await tools.add({{a: 1, b: 2}}); {loop}",
-            limits=Limits(cpu_seconds=0.3, wall_seconds=10),
-        )
+        program = f"console.log('before'); await tools.add({{a: 1, b: 2}}); {loop}"
+        results.append(await corral.execute(program, limits=Limits(cpu_seconds=0.3, wall_seconds=10)))
         tasks.cancel_scope.cancel()
+    [result] = results
     assert (result.status, code_of(result), result.exit_code) == ("timed_out", "program_timeout", 124)
     assert "processor" in str(result.error)
     assert result.duration_ms < 5000
@@ -168,6 +168,20 @@ async def test_a_program_may_use_the_memory_it_was_given(corral: Corral) -> None
         "const a = Array.from({length: 6}, () => new Uint8Array(1e7).fill(1)); return a.length"
     )
     assert buffers.value == 6, buffers.error
+
+
+async def test_outputs_that_the_program_has_dropped_do_not_count() -> None:
+    @tool
+    async def page() -> str:
+        return "x" * 1_000_000
+
+    result = await Corral([page]).execute("let n = 0; for (let i = 0; i < 200; i++) n += (await tools.page()).length; return n")
+    assert result.value == 200_000_000, result.error
+
+
+async def test_buffers_that_the_program_has_dropped_do_not_count(corral: Corral) -> None:
+    result = await corral.execute("const a = []; for (let i = 0; i < 2000; i++) { a.push(new Uint8Array(7e5)); a.shift() } return 1")
+    assert result.value == 1, result.error
 
 
 async def test_a_string_bomb_is_an_error(corral: Corral) -> None:  # ex-string-bomb

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import pytest
@@ -18,6 +18,7 @@ from pydantic import BaseModel
 
 from corral import Corral, ExecutionContext, ExecutionResult, Limits, ToolRegistry, define_tool, tool
 from corral.guest import ArrayBuffer
+from corral.sandboxes import DenoSandbox
 from tests.conftest import TOOLS
 
 pytestmark = pytest.mark.anyio
@@ -268,16 +269,22 @@ async def test_a_promise_that_fails_unseen_is_reported(corral: Corral) -> None:
 # --- values
 
 
-def same(left: object, right: object) -> bool:
-    if isinstance(left, float) and isinstance(right, float):
-        return math.copysign(1, left) == math.copysign(1, right) and (
-            left == right or (left != left and right != right)
-        )
-    if isinstance(left, dict) and isinstance(right, dict):
-        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
-    if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(map(same, left, right))
-    return type(left) is type(right) and left == right
+def same(left: Any, right: Any) -> bool:
+    """Equality that also tells types, NaN and the sign of zero."""
+    if type(left) is not type(right):
+        return False
+    if isinstance(left, float):
+        return math.copysign(1, left) == math.copysign(1, right) and (left == right or math.isnan(left))
+    match left:
+        case dict():
+            members = cast("dict[Any, Any]", left)
+            return members.keys() == right.keys() and all(same(members[key], right[key]) for key in members)
+        case list():
+            items = cast("list[Any]", left)
+            return len(items) == len(right) and all(map(same, items, right))
+        case _:
+            pass
+    return bool(left == right)
 
 
 FROM_THE_GUEST: list[tuple[str, object]] = [
@@ -659,8 +666,6 @@ async def test_the_environment_is_only_what_was_passed(corral: Corral, monkeypat
 
 
 async def test_eval_and_webassembly_can_be_allowed() -> None:
-    from corral.sandboxes import DenoSandbox
-
     async with Corral(sandbox=DenoSandbox(allow_eval=True, allow_wasm=True)) as corral:
         result = await corral.execute("return [eval('41+1'), new Function('return 1')(), typeof WebAssembly.compile]")
     assert result.value == [42, 1, "function"]
@@ -711,7 +716,7 @@ async def test_the_time_a_call_took_is_recorded(corral: Corral) -> None:
 
 
 async def test_limits_refuse_an_unknown_key_and_list_the_valid_ones() -> None:
-    with pytest.raises(Exception, match="wall_second.*valid keys.*wall_seconds"):
+    with pytest.raises(Exception, match=r"wall_second.*valid keys.*wall_seconds"):
         Limits(wall_second=1)  # pyright: ignore[reportCallIssue]
     with pytest.raises(Exception, match="greater than 0"):
         Limits(wall_seconds=0)

@@ -173,7 +173,7 @@ def test_threads_may_register_and_look_up_at_the_same_time() -> None:
                 registry.resolve(f"tool_{worker}_{number}")
                 if number % 2:
                     registry.remove(f"tool_{worker}_{number}")
-        except BaseException as error:  # noqa: BLE001 - handed to the test's own thread
+        except BaseException as error:
             failures.append(error)
 
     threads = [threading.Thread(target=work, args=(worker,)) for worker in range(4)]

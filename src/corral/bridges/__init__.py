@@ -1,4 +1,4 @@
-"""How calls get from a guest to the tools: `Call -> Reply`, through guards whose order is visible in `guards.pipeline`."""
+"""How calls get from a guest to the tools: `Call -> Reply`, through guards that `guards.pipeline` puts in order."""
 
 from corral.bridges.base import BridgeProtocol
 from corral.bridges.guards import pipeline

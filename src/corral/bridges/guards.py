@@ -156,7 +156,9 @@ def dispatch(tools: ToolRegistry) -> Handler:
         try:
             value = tool.dump_output(value)
         except InvalidToolOutput:  # its message is for the model and says little on purpose
-            logger.warning("tools.%s broke its output schema in execution %s", call.tool, call.execution_id, exc_info=True)
+            logger.warning(
+                "tools.%s broke its output schema in execution %s", call.tool, call.execution_id, exc_info=True
+            )
             raise
         return Reply(value=value, nothing=value is None and _returns_nothing(tool))
 

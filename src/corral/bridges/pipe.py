@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import ClassVar
 
@@ -18,5 +18,5 @@ class PipeBridge(BridgeProtocol):
     name: ClassVar[str] = "pipe"
 
     @asynccontextmanager
-    async def serve(self, handler: Handler) -> AsyncIterator[Endpoint]:
+    async def serve(self, handler: Handler) -> AsyncGenerator[Endpoint]:
         yield PipeEndpoint(handler=handler)

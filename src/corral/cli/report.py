@@ -11,7 +11,7 @@ from corral.cli.progress import finished_line
 from corral.cli.screen import Screen
 from corral.cli.text import printable
 
-__all__ = ["error_lines", "note_lines"]
+__all__ = ["call_lines", "error_lines", "note_lines"]
 
 _CALLS_LISTED = 20
 _HELP = {
@@ -21,6 +21,7 @@ _HELP = {
     "output_exceeded": "--value-bytes sets how large a result may be",
     "message_too_large": "--tool-input-bytes and --tool-output-bytes set how large a call may be",
     "scope_denied": "--scope gives the run a scope",
+    "invalid_arguments": "corral types shows what the tools take",
     "tool_not_found": "corral types shows the tools that a program can call",
     "tool_failed": "what the tool raised is printed above, where it happened",
 }
@@ -43,8 +44,6 @@ def error_lines(result: ExecutionResult, source: str, file: str, screen: Screen)
         yield f"caused by: {printable(error.cause)}"
     if error.code in _HELP:
         yield f"{screen.paint('help', 'bold')}: {_HELP[error.code]}"
-    if not screen.live:
-        yield from _call_lines(result, screen)
 
 
 def note_lines(result: ExecutionResult, file: str, screen: Screen) -> Iterator[str]:
@@ -60,6 +59,16 @@ def note_lines(result: ExecutionResult, file: str, screen: Screen) -> Iterator[s
         yield _note("info", what, screen)
 
 
+def call_lines(result: ExecutionResult, screen: Screen) -> Iterator[str]:
+    """The calls that were made, and may have had effects, before it ended."""
+    calls = result.tool_calls
+    if calls:
+        yield f"{len(calls)} tool call{'s were' if len(calls) > 1 else ' was'} made:"
+        yield from (f"  {finished_line(call, screen)}" for call in calls[:_CALLS_LISTED])
+    if len(calls) > _CALLS_LISTED:
+        yield f"  and {len(calls) - _CALLS_LISTED} more"
+
+
 def _message(error: ExecutionError) -> str:
     """Name and message; an error of corral's own has its name in the code already."""
     if error.name.lower() == error.code.replace("_", ""):
@@ -70,16 +79,6 @@ def _message(error: ExecutionError) -> str:
 def _in_file(frame: str, file: str) -> str:
     """A frame of the stack, which calls every program `program.ts`, with the name of the file."""
     return re.sub(r"\bprogram\.ts(?=:\d+:\d+)", lambda _: file, frame)
-
-
-def _call_lines(result: ExecutionResult, screen: Screen) -> Iterator[str]:
-    """The calls that were made, and may have had effects, before it ended."""
-    calls = result.tool_calls
-    if calls:
-        yield f"{len(calls)} tool call{'s were' if len(calls) > 1 else ' was'} made:"
-        yield from (f"  {finished_line(call, screen)}" for call in calls[:_CALLS_LISTED])
-    if len(calls) > _CALLS_LISTED:
-        yield f"  and {len(calls) - _CALLS_LISTED} more"
 
 
 def _note(severity: str, text: str, screen: Screen) -> str:

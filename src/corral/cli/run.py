@@ -8,17 +8,15 @@ import os
 import signal
 import sys
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import anyio
-
 from corral import ConsoleOutput, Corral, Event, ExecutionContext, ExecutionResult, Limits, Run
 from corral.cli.loading import load_tools
 from corral.cli.progress import Progress
-from corral.cli.report import error_lines, note_lines
+from corral.cli.report import call_lines, error_lines, note_lines
 from corral.cli.screen import Screen, screen
 from corral.cli.text import json_text, printable
 from corral.errors import ConfigError
@@ -70,7 +68,7 @@ def add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     for name, field in Limits.model_fields.items():
         kind: type[int | float] = float if field.annotation is float else int
         flag = f"--{name.replace('_', '-')}"
-        limits.add_argument(flag, type=kind, metavar="N", help=f"default: {field.default:g}")
+        limits.add_argument(flag, type=kind, metavar="N", help=f"default: {field.default:n}")
 
 
 def _variable(text: str) -> tuple[str, str]:
@@ -84,7 +82,7 @@ def _run(arguments: argparse.Namespace) -> int:
     source = _read(arguments.program)
     with screen() as view:
         corral = Corral(load_tools(arguments.tools), limits=Limits(**_given(arguments, *Limits.model_fields)))
-        result = anyio.run(_execute, corral, source, arguments, view)
+        result = asyncio.run(_execute(corral, source, arguments, view))
         _show(result, source, arguments, view)
     return result.exit_code
 
@@ -126,14 +124,10 @@ def _given(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:
 
 
 async def _follow(run: Run, progress: Progress | None, view: Screen, *, console: bool) -> None:
-    if progress is None:
+    async with nullcontext() if progress is None else progress.turning():
         async for event in run:
-            if console:
-                _print(event, view)
-        return
-    async with progress.turning():
-        async for event in run:
-            progress.see(event)
+            if progress is not None:
+                progress.see(event)
             if console:
                 _print(event, view)
 
@@ -141,7 +135,7 @@ async def _follow(run: Run, progress: Progress | None, view: Screen, *, console:
 def _print(event: Event, view: Screen) -> None:
     if isinstance(event, ConsoleOutput):
         if event.entry.level in ("warn", "error"):
-            view.err(printable(event.entry.text))
+            view.err(printable(event.entry.text) if view.live else event.entry.text)
         else:
             view.out(event.entry.text)
 
@@ -184,3 +178,6 @@ def _show(result: ExecutionResult, source: str, arguments: argparse.Namespace, v
             view.err(line)
     for line in error_lines(result, source, file, view):
         view.err(line)
+    if not (result.success or _wants_progress(arguments, view)):
+        for line in call_lines(result, view):
+            view.err(line)

@@ -95,10 +95,10 @@ def screen() -> Generator[Screen]:
     with os.fdopen(os.dup(1), "w", encoding=sys.stdout.encoding, errors="backslashreplace") as out:
         os.dup2(2, 1)
         try:
-            screen = Screen(out, sys.stderr)
-            aside = _Lines(screen.err)
+            view = Screen(out, sys.stderr)
+            aside = _Lines(view.err)
             with redirect_stdout(aside), redirect_stderr(aside):
-                yield screen
+                yield view
             aside.end()
         finally:
             os.dup2(out.fileno(), 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from corral.declarations.algebra import intersect, members_of, properties_of, union
@@ -26,19 +26,30 @@ _MAX_FORBIDDEN = 24
 """How many properties may be added to a union to keep its members apart."""
 
 
-def exclusive(members: Sequence[Shape], *, one_of: bool) -> Shape:
+def exclusive(members: Sequence[Shape], *, one_of: bool, announced: Collection[str] | None) -> Shape:
     """The union, in which each object forbids what only others announce: TypeScript lets literals mix members.
 
-    That is done for closed objects and, with `one_of`, for the properties that another member requires. Members that
-    a property with constants tells apart need nothing.
+    That is done for closed objects and, with `one_of`, for a property whose presence decides for another member.
+    Members that a property with constants tells apart need nothing.
+
+    Args:
+        members: of the union.
+        one_of: whether a value must fit no more than one of them.
+        announced: the properties described beside the union; None if that could be any.
     """
     objects = {position: found for position, member in enumerate(members) if (found := _object(member)) is not None}
     if len(objects) < 2 or _discriminated(list(objects.values())):
         return union(members)
-    forbidden = {
-        position: _foreign_names(own, [each for other, each in objects.items() if other != position], one_of=one_of)
-        for position, own in objects.items()
-    }
+    forbidden: dict[int, list[str]] = {}
+    for position, own in objects.items():
+        others = {other: found for other, found in objects.items() if other != position}
+        names: list[str] = []
+        if own.additional == NEVER and not own.patterns:
+            names = [each.name for found in others.values() for each in found.properties]
+        elif one_of and own.additional is None and not own.patterns:
+            names = [name for other in others if (name := _decisive(objects, other, announced))]
+        known = {each.name for each in own.properties}
+        forbidden[position] = [name for name in dict.fromkeys(names) if name not in known]
     if sum(map(len, forbidden.values())) > _MAX_FORBIDDEN:
         return union(members)
     return union(_without(member, forbidden.get(position, [])) for position, member in enumerate(members))
@@ -65,13 +76,18 @@ def branch(shape: Shape, condition: Shape, then: Shape, otherwise: Shape) -> Sha
     return intersect(shape, union((positive, intersect(opposite, otherwise))))
 
 
-def _foreign_names(own: Object, others: list[Object], *, one_of: bool) -> list[str]:
-    closed = own.additional == NEVER and not own.patterns
-    if not closed and not (one_of and own.additional is None):
-        return []
-    known = {each.name for each in own.properties}
-    announced = [each for other in others for each in other.properties if closed or each.required]
-    return list(dict.fromkeys(each.name for each in announced if each.name not in known))
+def _decisive(objects: dict[int, Object], position: int, announced: Collection[str] | None) -> str | None:
+    """The property that makes an object fit that member as soon as it has it, if there is one."""
+    own = objects[position]
+    required = [each.name for each in own.properties if each.required]
+    if len(required) != 1 or own.additional is not None or own.patterns:
+        return None
+    elsewhere = {each.name for other, found in objects.items() if other != position for each in found.properties}
+    for each in own.properties:
+        constrained_twice = announced is None or each.name in announced or each.name in elsewhere
+        if constrained_twice and each.shape != UNKNOWN:
+            return None
+    return required[0]
 
 
 def _without(member: Shape, names: list[str]) -> Shape:
@@ -128,9 +144,19 @@ def _opposite(condition: Shape, shape: Shape) -> Shape | None:
                 return forbid(name) if required else None
         case _:
             return None
-    possible = [_constants(each) for each in properties_of(shape).get(name, ())]
     excluded = _constants(wanted)
-    if len(possible) != 1 or not possible[0] or not excluded:
+    possible = _possible_constants(shape, name)
+    if not excluded or not possible:
         return None
-    left = union(each for each in possible[0] if each not in excluded)
-    return NEVER if left == NEVER else Object((Property(name, left, required=not required),))
+    left = union(each for each in possible if each not in excluded)
+    return NEVER if left == NEVER and not required else Object((Property(name, left, required=not required),))
+
+
+def _possible_constants(shape: Shape, name: str) -> list[Shape]:
+    """The constants that are all the property of that name can be; none if it can be something else."""
+    for factor in shape.members if isinstance(shape, Intersection) else (shape,):
+        own = _object(factor)
+        declared = [each.shape for each in own.properties if each.name == name] if own else []
+        if declared and (found := _constants(declared[0])):
+            return found
+    return []

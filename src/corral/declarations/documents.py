@@ -244,6 +244,6 @@ def _shallow_copy(value: object) -> object:
         case list() | tuple():
             return list(cast("list[object]", value))
         case int() if not isinstance(value, bool) and abs(value) > 1e308:
-            return math.copysign(math.inf, value)
+            return math.inf if value > 0 else -math.inf
         case _:
             return value

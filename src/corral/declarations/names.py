@@ -21,7 +21,7 @@ _TAKEN = frozenset(
     ReferenceError Reflect RegExp RegExpExecArray RegExpMatchArray Required ReturnType Set SharedArrayBuffer String
     Symbol SyntaxError TemplateStringsArray ThisParameterType ThisType TypeError URIError Uint16Array Uint32Array
     Uint8Array Uint8ClampedArray Uncapitalize Uppercase WeakKey WeakMap WeakRef WeakSet
-    """.split()  # noqa: SIM905 - a list would take ninety lines
+    """.split()
 )
 """Types of the language itself: programs, and the declarations too, go on to use them."""
 

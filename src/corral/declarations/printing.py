@@ -63,7 +63,7 @@ class _Printer:
             case Reference(definition=definition):
                 return self._names[definition]
             case Union(members=members):
-                return " | ".join(self.show(member) for member in members)
+                return " | ".join(self._grouped(member, Intersection) for member in members)
             case Intersection(members=members):
                 return " & ".join(self._grouped(member, Union) for member in members)
             case Array():

@@ -59,6 +59,8 @@ _ARRAY_KEYWORDS = frozenset(("items", "prefixItems", "additionalItems", "contain
 _SAME_VALUE_KEYWORDS = frozenset(("allOf", "anyOf", "oneOf", "if", "then", "else", "dependencies", "dependentSchemas"))
 """What is within these describes the very value that the schema itself does."""
 
+_NONE_ANNOUNCED: frozenset[str] = frozenset()
+
 
 class Reader:
     """Reads the schemas of one document.
@@ -83,7 +85,8 @@ class Reader:
         root = next((target for target in targets if target and not target.pointer), None)
         return self._read(self._document.root, Scope()) if root is None else self._reference(root)
 
-    def _read(self, schema: object, scope: Scope) -> Shape:
+    def _read(self, schema: object, scope: Scope, announced: frozenset[str] | None = _NONE_ANNOUNCED) -> Shape:
+        """`announced` are the properties that schemas around this one describe for the same value; None if any."""
         if schema is False:
             return NEVER
         keywords = mapping(schema)
@@ -93,18 +96,18 @@ class Reader:
         self._reads_left -= 1
         self._depth += 1
         try:
-            return self._schema(keywords, self._document.enter(keywords, scope))
+            return self._schema(keywords, self._document.enter(keywords, scope), announced)
         finally:
             self._depth -= 1
 
-    def _schema(self, keywords: dict[str, object], scope: Scope) -> Shape:
+    def _schema(self, keywords: dict[str, object], scope: Scope, announced: frozenset[str] | None) -> Shape:
         references = [
             UNKNOWN if target is None else self._reference(target)
             for target in self._document.references(keywords, scope)
         ]
         shape: Shape = reduce(intersect, references, UNKNOWN)
         if not (references and self._document.references_stand_alone):
-            shape = self._combined(shape, keywords, scope)
+            shape = self._combined(shape, keywords, scope, announced)
             shape = self._typed(shape, keywords, scope)
             shape = self._conditional(shape, keywords, scope)
             shape = self._unevaluated(shape, keywords, scope)
@@ -168,13 +171,18 @@ class Reader:
 
     # --- combinations
 
-    def _combined(self, shape: Shape, keywords: dict[str, object], scope: Scope) -> Shape:
-        for member in listing(keywords.get("allOf")):
-            shape = intersect(shape, self._read(member, scope))
+    def _combined(
+        self, shape: Shape, keywords: dict[str, object], scope: Scope, announced: frozenset[str] | None
+    ) -> Shape:
+        parts = listing(keywords.get("allOf"))
+        for each in map(_announced, (keywords, *map(mapping, parts))):
+            announced = None if announced is None or each is None else announced | each
+        for member in parts:
+            shape = intersect(shape, self._read(member, scope, announced))
         for keyword in ("anyOf", "oneOf"):
-            members = [self._read(member, scope) for member in listing(keywords.get(keyword))]
+            members = [self._read(member, scope, announced) for member in listing(keywords.get(keyword))]
             if members:
-                shape = intersect(shape, exclusive(members, one_of=keyword == "oneOf"))
+                shape = intersect(shape, exclusive(members, one_of=keyword == "oneOf", announced=announced))
         return shape
 
     def _conditional(self, shape: Shape, keywords: dict[str, object], scope: Scope) -> Shape:
@@ -290,3 +298,11 @@ class Reader:
 
 def _present(name: str) -> Object:
     return Object((Property(name, UNKNOWN, required=True),))
+
+
+def _announced(keywords: dict[str, object]) -> frozenset[str] | None:
+    """The properties that a schema itself describes; None if it describes any, whatever their names."""
+    others = (keywords.get(each, False) for each in ("additionalProperties", "unevaluatedProperties"))
+    if "$ref" in keywords or "patternProperties" in keywords or any(schema is not False for schema in others):
+        return None
+    return frozenset(mapping(keywords.get("properties")))

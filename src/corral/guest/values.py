@@ -60,14 +60,14 @@ def encode_value(value: object, root: str = "output") -> EncodedValue:
         return EncodedValue(to_json(_well_formed(plain), inf_nan_mode="constants"), encoder.tagged)
 
 
-def decode_value(payload: bytes, *, tagged: bool) -> object:
+def decode_value(payload: bytes, *, tagged: bool) -> Any:
     """Parses a payload from the guest. Depth is bounded by the parser, size by the frame.
 
     Raises:
         MalformedMessage: it is not JSON, not UTF-8, nested too deeply, or a tag is not well formed.
     """
     try:
-        value: object = from_json(payload)
+        value: Any = from_json(payload)
         return _revive(value) if tagged else value
     except (ValueError, TypeError, binascii.Error) as error:
         raise MalformedMessage("the sandbox sent a message that is not valid JSON") from error
@@ -82,7 +82,7 @@ class _Encoder:
         self._path: dict[int, str | int] = {}  # by depth
 
     def plain(self, value: Any, depth: int) -> Any:
-        kind = type(value)
+        kind = cast("type[object]", type(value))
         if kind is str or kind is bool or value is None:
             return value
         if kind is int:
@@ -128,12 +128,16 @@ class _Encoder:
                 return self.plain(float(value), depth)
             case ArrayBuffer():
                 return self._tag("$buffer", base64.b64encode(value).decode("ascii"))
-            case bytes() | bytearray() | memoryview():
+            case bytes() | bytearray():
                 return self._tag("$bytes", base64.b64encode(value).decode("ascii"))
+            case memoryview():
+                return self._tag("$bytes", base64.b64encode(bytes(cast("memoryview[int]", value))).decode("ascii"))
             case datetime.datetime() | datetime.date() | datetime.time():
                 return _iso(value)
-            case datetime.timedelta() | decimal.Decimal() | uuid.UUID() | pathlib.PurePath():
-                return to_json(value).decode().strip('"') if isinstance(value, datetime.timedelta) else str(value)
+            case datetime.timedelta():
+                return to_json(value).decode().strip('"')  # ISO 8601, which the standard library cannot write
+            case decimal.Decimal() | uuid.UUID() | pathlib.PurePath():
+                return str(value)
             case BaseModel():
                 return self.plain(value.model_dump(by_alias=True), depth)
             case Mapping():

@@ -76,7 +76,7 @@ def rewrite_modules(
             imports.append((node.start_byte, specifier))
     imports += [(node.start_byte, _rewrite_import_call(node, edits, names)) for node in found.import_calls]
     for node in found.import_metas:
-        edits.replace(node.start_byte, node.end_byte, f"{names.load}.meta".encode())
+        edits.replace(node.start_byte, node.end_byte, names.load.encode())
     specifiers = dict.fromkeys(specifier for _, specifier in sorted(imports, key=itemgetter(0)) if specifier)
     return tuple(specifiers), entry
 

@@ -173,7 +173,9 @@ def _named_functions(found: Sequence[Node]) -> list[tuple[str, Node]]:
         elif statement.type in _VARIABLES:
             for declarator in statement.named_children:
                 name, value = declarator.child_by_field_name("name"), declarator.child_by_field_name("value")
-                if name is not None and value is not None and unwrapped(value).type in FUNCTION_VALUES:
+                if name is None or value is None or name.type != "identifier":
+                    continue
+                if unwrapped(value).type in FUNCTION_VALUES:
                     functions.append((text_of(name), unwrapped(value)))
     return functions
 

@@ -23,7 +23,7 @@ _LINE_END = re.compile(rb"[\r\n]|\xe2\x80[\xa8\xa9]")
 _BRACKET_LINE = re.compile(rb"[\r\n]\s*\[")
 _DECLARATION_LIKE = re.compile(rb"\{|(?:async\s+)?function(?![\w$])|class(?![\w$])")
 _MODIFIERS = frozenset({"accessibility_modifier", "override_modifier", "readonly"})
-_POSTFIX = frozenset({"member_expression", "subscript_expression", "call_expression", "non_null_expression"})
+_POSTFIX = frozenset({"subscript_expression", "call_expression", "non_null_expression"})
 _TYPE_STATEMENTS = (
     "interface_declaration",
     "type_alias_declaration",
@@ -50,7 +50,7 @@ class Findings:
     import_calls: list[Node] = field(default_factory=list[Node])
     """The word `import` of every `import(…)`."""
     import_metas: list[Node] = field(default_factory=list[Node])
-    """Every `import.meta`."""
+    """The word `import` of every `import.meta`."""
 
 
 def strip_types(source: str) -> str:
@@ -130,20 +130,10 @@ class _Eraser:
         return self.erase(node)
 
     def assertion(self, node: Node) -> bool:
-        operator = child_of_type(node, "as", "satisfies")
-        if self._runs_on(node):
+        operator, end = child_of_type(node, "as", "satisfies"), self._assertion_end(node)
+        if operator is None or end is None:
             return self.compiled(node)
-        end = node.end_byte
-        while (parent := node.parent) is not None and parent.type in _POSTFIX and parent.children[0] == node:
-            # Nothing can follow an assertion so: what the parser took for a property is the end of `as a.b.C`.
-            self.found.needs_compiler |= parent.type != "member_expression"
-            node, end = parent, parent.end_byte
-        if parent is not None and parent.type == "binary_expression" and parent.children[0] == node:
-            # `a as B | C` is a union of types, whatever the parser took it for.
-            if parent.children[1].type in ("|", "&"):
-                return self.compiled(node)
-        if operator is not None:
-            self._blank(operator.start_byte, end)
+        self._blank(operator.start_byte, end)
         return True
 
     def non_null(self, node: Node) -> bool:
@@ -260,8 +250,23 @@ class _Eraser:
 
     def meta_property(self, node: Node) -> bool:
         if node.children[0].type == "import":
-            self.found.import_metas.append(node)
+            self.found.import_metas.append(node.children[0])
         return False
+
+    def _assertion_end(self, node: Node) -> int | None:
+        """Where the type of an assertion ends, or None if the parser ended it where TypeScript would not.
+
+        It takes the `.C` of `as a.b.C` for a property, and the `| C` of `as a.b.C | D` for an operator.
+        """
+        if self._runs_on(node):
+            return None
+        parent = node.parent
+        while parent is not None and parent.type == "member_expression" and parent.children[0] == node:
+            node, parent = parent, parent.parent
+        if parent is None or parent.children[0] != node:
+            return node.end_byte
+        operator = parent.children[1].type if parent.type == "binary_expression" else ""
+        return None if parent.type in _POSTFIX or operator in ("|", "&") else node.end_byte
 
     def _modifiers(self, member: Node) -> None:
         """Blanks the modifiers and marks of a class member; a `;` keeps it apart from the member before."""

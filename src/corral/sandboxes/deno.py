@@ -31,8 +31,8 @@ logger = logging.getLogger("corral.sandboxes")
 _READY_BYTES = 100
 _HEAP_RESERVE_MB = 16
 """What the guest runtime and the engine's own bookkeeping need of V8's heap, above the program's memory."""
-_OUT_OF_MEMORY = ("out of memory", "OOM", "Out of memory")
-"""What V8 writes to standard error before it gives up."""
+_OUT_OF_MEMORY = ("out of memory", "Out of memory", "OOM", "memory allocation of")
+"""What V8, or the engine around it, writes to standard error before it gives up."""
 _ENFORCED: frozenset[LimitName] = frozenset(
     {"calls", "calls_in_flight", "value_bytes", "log_bytes", "tool_input_bytes", "tool_output_bytes"}
 )

@@ -7,7 +7,7 @@ other loop gets anyio's.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Generic, Protocol, TypeVar
 
@@ -65,7 +65,7 @@ def hand_maker() -> Callable[[], Hand[T]]:
 
 
 @asynccontextmanager
-async def readable(descriptor: int, notify: Callable[[], bool]) -> AsyncIterator[None]:
+async def readable(descriptor: int, notify: Callable[[], bool]) -> AsyncGenerator[None]:
     """Within the block, `notify` is called whenever the descriptor can be read, until it returns False.
 
     It must not raise.

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from typing import TypeVar
 
 import anyio
 import anyio.to_thread
@@ -27,6 +28,8 @@ from corral.sandboxes.loops import readable
 
 __all__ = ["GuestProcess", "can_limit"]
 
+T = TypeVar("T")
+
 can_limit = sys.platform == "linux"
 """Whether this system can set another process's limits (prlimit) and read its processor clock."""
 
@@ -34,6 +37,9 @@ _PIPE_BYTES = 1 << 20
 """Linux lets an unprivileged process have pipes of one mebibyte (/proc/sys/fs/pipe-max-size)."""
 _READ_BYTES = 1 << 16
 """More would make the allocator map and unmap memory for every read."""
+_GARBAGE_MB = 32
+"""Room for what an engine has dropped and not collected yet: with 64 MB of memory, a loop over buffers of 0.7 MB, of
+which one is alive at a time, needs more than 0 and less than 16 (V8 15)."""
 _STDERR_TAIL_BYTES = 16_384
 
 
@@ -77,11 +83,9 @@ class GuestProcess:
 
         try:
             # Not abandoned on cancellation: a child nobody knows of must not be left behind.
-            with anyio.CancelScope(shield=True):
-                process = await anyio.to_thread.run_sync(start)
+            return cls(await _shielded(start))
         except OSError as error:
             raise StartFailed(f"cannot start the engine {command[0]}: {error.strerror or error}") from error
-        return cls(process)
 
     @property
     def pid(self) -> int:
@@ -128,11 +132,11 @@ class GuestProcess:
         """Bounds what it may use from now on: `cpu_seconds` rounded up, a backstop for `cpu_time`; memory exactly.
 
         The kernel counts private writable memory (RLIMIT_DATA). An engine reserves hundreds of megabytes of it while it
-        stands still, so the limit is what it has now plus `memory_mb`.
+        stands still, so the limit is what it has now plus `memory_mb` and some room for garbage.
         """
         if not can_limit:
             return
-        data = _data_bytes(self.pid) + memory_mb * (1 << 20)
+        data = _data_bytes(self.pid) + (memory_mb + _GARBAGE_MB) * (1 << 20)
         cpu = int(self.cpu_time() + cpu_seconds) + 2
         with contextlib.suppress(ProcessLookupError):
             resource.prlimit(self.pid, resource.RLIMIT_CORE, (0, 0))
@@ -166,8 +170,7 @@ class GuestProcess:
 
     async def wait(self) -> int:
         """Its exit status once it has ended: the code, or minus the signal."""
-        with anyio.CancelScope(shield=True):
-            return await anyio.to_thread.run_sync(self._process.wait)
+        return await _shielded(self._process.wait)
 
     async def aclose(self) -> None:
         """Kills it, reaps it and closes the pipes. Idempotent."""
@@ -179,6 +182,14 @@ class GuestProcess:
         for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
             assert stream is not None
             stream.close()
+
+
+async def _shielded(function: Callable[[], T]) -> T:
+    """Runs `function` in a thread to its end, whatever is cancelled meanwhile."""
+    results: list[T] = []
+    with anyio.CancelScope(shield=True):
+        results.append(await anyio.to_thread.run_sync(function))
+    return results[0]
 
 
 def _data_bytes(pid: int) -> int:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import secrets
+from collections import deque
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import anyio
 import anyio.lowlevel
 from anyio.abc import TaskGroup
 from pydantic_core import to_json
 
-from corral.errors import BridgeError, MalformedMessage
+from corral.errors import MalformedMessage
 from corral.guest import Frame, FrameKind, FrameReader, decode_value, encode_frame, encode_value
 from corral.sandboxes.base import Job
 from corral.sandboxes.loops import Hand, hand_maker
@@ -29,7 +30,7 @@ _JSON_ESCAPE = 6
 _LEVELS: frozenset[LogLevel] = frozenset({"debug", "log", "info", "warn", "error"})
 
 GuestExit = list[Any]
-"""EXIT as it came: `[kind, value or error, unawaited, dropped log bytes, remarks]`, checked for its outer shape only."""
+"""EXIT as it came: `[kind, value or error, unawaited, dropped log bytes, remarks]`; only that shape is checked."""
 
 
 class GuestSession:
@@ -58,9 +59,12 @@ class GuestSession:
         self._replies = bytearray()
         self._writing = False
         self._corked = False
-        self._idle: list[Hand[Call]] = []
-        self._ended = anyio.Event()
-        self._outcome: GuestExit | BridgeError | None = None
+        self._make_hand: Callable[[], Hand[Call | None]] = hand_maker()
+        self._idle: list[Hand[Call | None]] = []
+        self._unassigned: deque[Call] = deque()
+        self._attention: Hand[Call | None] | None = None
+        self._over = False
+        self._outcome: GuestExit | Exception | None = None
 
     async def run(self, start: dict[str, object]) -> GuestExit | None:
         """Sends START and serves the guest until its EXIT, which is returned, or its end, for which None stands.
@@ -70,47 +74,58 @@ class GuestSession:
         """
         await self._process.write(encode_frame(FrameKind.START, to_json([start]), self._nonce))
         async with anyio.create_task_group() as tasks:
-            async with self._process.reading(lambda data: self._receive(data, tasks)):
-                await self._ended.wait()
+            async with self._process.reading(self._receive):
+                await self._attend(tasks)
             tasks.cancel_scope.cancel()
-        if isinstance(self._outcome, BridgeError):
+        if isinstance(self._outcome, Exception):
             raise self._outcome
         return self._outcome
 
-    def _receive(self, data: bytes, tasks: TaskGroup) -> None:
-        """Takes what the guest wrote; `b""` is its end."""
-        if self._ended.is_set():
+    def _receive(self, data: bytes) -> None:
+        """Takes what the guest wrote; `b""` is its end. Called by the event loop, outside of any task."""
+        if self._over:
             return
         try:
-            if not data:
-                self._ended.set()
-                return
+            self._over = not data
             frames = self._frames.feed(data)
+            self._corked = self._corked or len(frames) > 1
             for frame in frames:
                 if frame.kind == FrameKind.CALL:
-                    self._assign(self._call(frame), tasks)
+                    self._assign(self._call(frame))
                 elif frame.kind == FrameKind.LOG:
                     self._log(frame)
                 else:
                     self._outcome = _exit(frame)
-                    self._ended.set()
-                    return
-            if len(frames) > 1 and not self._corked:
-                self._corked = True
-                tasks.start_soon(self._uncork)
-        except BridgeError as violation:
-            self._outcome = violation
-            self._ended.set()
+                    self._over = True
+        except Exception as error:
+            self._outcome = error  # raised by `run`
+            self._over = True
+        if self._attention is not None and (self._over or self._corked or self._unassigned):
+            self._attention.give(None)
+            self._attention = None
 
-    def _assign(self, call: Call, tasks: TaskGroup) -> None:
+    def _assign(self, call: Call) -> None:
         if self._idle:
             self._idle.pop().give(call)
         else:
-            tasks.start_soon(self._work, call)
+            self._unassigned.append(call)
+
+    async def _attend(self, tasks: TaskGroup) -> None:
+        """Does what only a task can do: starts further tasks for calls, and writes the replies of a busy turn."""
+        while not self._over:
+            while self._unassigned:
+                tasks.start_soon(self._work, self._unassigned.popleft())
+            if self._corked:
+                await anyio.lowlevel.checkpoint()  # all calls of one turn run to their first wait
+                self._corked = False
+                if not self._writing:
+                    await self._flush()
+            else:
+                self._attention = self._make_hand()
+                await self._attention.take()
 
     async def _work(self, call: Call) -> None:
         """Answers calls, one after another, until the session ends."""
-        make_hand: Callable[[], Hand[Call]] = hand_maker()
         while True:
             reply = self._encoded(call, await self._handler(call))
             if self._corked or self._writing:
@@ -118,16 +133,11 @@ class GuestSession:
             elif (written := self._process.write_now(reply)) < len(reply):
                 self._replies += reply[written:]
                 await self._flush()
-            hand = make_hand()
+            hand = self._make_hand()
             self._idle.append(hand)
-            call = await hand.take()
-
-    async def _uncork(self) -> None:
-        """Lets all calls of one turn run to their first wait before their replies are written."""
-        await anyio.lowlevel.checkpoint()
-        self._corked = False
-        if not self._writing:
-            await self._flush()
+            following = await hand.take()
+            assert following is not None
+            call = following
 
     def _call(self, frame: Frame) -> Call:
         self._calls_room -= 1
@@ -168,7 +178,7 @@ class GuestSession:
         match decode_value(frame.payload, tagged=False):
             case [str() as level, str() as text] if level in _LEVELS and self._log_room >= 0:
                 self._log_room -= len(text.encode("utf-8")) + 1
-                self._job.on_log(LogEntry(level=cast("LogLevel", level), text=text))
+                self._job.on_log(LogEntry(level=level, text=text))
             case _:
                 raise MalformedMessage("the sandbox sent console output that is not well formed, or more than allowed")
 
@@ -176,6 +186,6 @@ class GuestSession:
 def _exit(frame: Frame) -> GuestExit:
     match decode_value(frame.payload, tagged=frame.tagged):
         case ["value" | "error", _, list(), int(), list()] as content:
-            return cast("GuestExit", content)
+            return list(content)
         case _:
             raise MalformedMessage("the sandbox sent a result that is not well formed")

@@ -27,7 +27,7 @@ def read_docstring(text: str | None) -> Docstring:
     text = inspect.cleandoc(text)
     try:
         parsed = parse(text)
-    except Exception:  # noqa: BLE001 - a remark in a docstring must not keep a tool from being defined
+    except Exception:
         return Docstring(text)
     paragraphs = [part.strip() for part in (parsed.short_description, parsed.long_description) if part]
     return Docstring(

@@ -41,7 +41,12 @@ class CallFailure extends Error {
 
 /** A promise that knows whether the program ever looked at it: `await` and all combinators call `then`. */
 class CallPromise extends Promise<unknown> {
-  #observed = false;
+  #call: Call | undefined;
+
+  constructor(executor: Executor, call?: Call) {
+    super(executor);
+    this.#call = call;
+  }
 
   // Derived promises are plain ones; they are the program's own affair.
   static override get [Symbol.species](): PromiseConstructor {
@@ -52,12 +57,8 @@ class CallPromise extends Promise<unknown> {
     onFulfilled?: ((value: unknown) => A | PromiseLike<A>) | null,
     onRejected?: ((reason: unknown) => B | PromiseLike<B>) | null,
   ): Promise<A | B> {
-    this.#observed = true;
+    if (this.#call !== undefined) this.#call.observed = true;
     return super.then(onFulfilled, onRejected);
-  }
-
-  static observed(promise: CallPromise): boolean {
-    return promise.#observed;
   }
 
   /** Keeps a rejection that nobody awaits from counting as unhandled, without counting as a look. */
@@ -66,15 +67,23 @@ class CallPromise extends Promise<unknown> {
   }
 }
 
-interface PendingCall {
+type Executor = (resolve: (value: unknown) => void, reject: (reason: unknown) => void) => void;
+
+/** What is kept of a call. Nothing here leads to its output, which lives as long as the program holds it. */
+interface Call {
   sequence: number;
   tool: string;
   site: Site;
+  observed: boolean;
+  error: string | null;
+  /** Until the reply has come. */
+  pending: PendingCall | undefined;
+}
+
+interface PendingCall {
   promise: CallPromise;
   resolve: (value: unknown) => void;
   reject: (reason: unknown) => void;
-  error: string | null;
-  answered: boolean;
 }
 
 /**
@@ -86,7 +95,7 @@ export class Calls {
   #limits: CallLimits;
   #made = 0;
   #sequence = 0;
-  #calls: Record<number, PendingCall> = create(null);
+  #calls: Record<number, Call> = create(null);
   /** Calls that were sent and have no reply yet. */
   inFlight = 0;
   #waiting: Record<number, () => void> = create(null);
@@ -131,11 +140,12 @@ export class Calls {
   }
 
   #submit(tool: string, input: Encoded, site: Site): Promise<unknown> {
-    let pending!: Pick<PendingCall, "resolve" | "reject">;
-    const promise = new CallPromise((resolve, reject) => (pending = { resolve, reject }));
     const sequence = ++this.#sequence;
-    const { resolve, reject } = pending;
-    this.#calls[sequence] = { sequence, tool, site, promise, resolve, reject, error: null, answered: false };
+    const call: Call = { sequence, tool, site, observed: false, error: null, pending: undefined };
+    let settle!: Pick<PendingCall, "resolve" | "reject">;
+    const promise = new CallPromise((resolve, reject) => (settle = { resolve, reject }), call);
+    call.pending = { promise, resolve: settle.resolve, reject: settle.reject };
+    this.#calls[sequence] = call;
     const send = () => {
       this.inFlight += 1;
       this.#send(`[${sequence},${stringify(tool)},${input.text}]`, input);
@@ -149,15 +159,17 @@ export class Calls {
   settle(reply: readonly unknown[]): void {
     const sequence = reply[0] as number;
     const call = this.#calls[sequence];
-    if (call === undefined || call.answered) return;
-    call.answered = true;
+    const pending = call?.pending;
+    if (call === undefined || pending === undefined) return;
+    call.pending = undefined;
+    if (call.observed) delete this.#calls[sequence];
     this.inFlight -= 1;
-    if (reply[1] === true) call.resolve(reply[2]);
+    if (reply[1] === true) pending.resolve(reply[2]);
     else {
       const [code, name, message] = reply[2] as [string, string, string];
       call.error = `${name}: ${message}`;
-      CallPromise.quiet(call.promise);
-      call.reject(new CallFailure(code, name, message, call.site));
+      CallPromise.quiet(pending.promise);
+      pending.reject(new CallFailure(code, name, message, call.site));
     }
     if (this.#firstWaiting < this.#lastWaiting) {
       const send = this.#waiting[this.#firstWaiting]!;
@@ -170,8 +182,9 @@ export class Calls {
   unawaited(count: number): UnawaitedCall[] {
     const found: UnawaitedCall[] = [];
     for (let sequence = 1; sequence <= this.#sequence && found.length < count; sequence++) {
-      const { tool, error, site, promise } = this.#calls[sequence]!;
-      if (CallPromise.observed(promise)) continue;
+      const call = this.#calls[sequence];
+      if (call === undefined || call.observed) continue;
+      const { tool, error, site } = call;
       found[found.length] = [sequence, tool, error === null ? null : clip(error, 500), clip(site.stack, 500)];
     }
     return found;

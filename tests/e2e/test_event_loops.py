@@ -1,0 +1,95 @@
+"""The same program on every event loop that corral runs on, started as each loop's own users start it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+SCRIPT = """
+import anyio
+from corral import Corral, tool
+
+@tool
+async def wait(seconds: float) -> float:
+    await anyio.sleep(seconds)
+    return seconds
+
+@tool
+def double(n: int) -> int:
+    return 2 * n
+
+PROGRAM = '''
+console.log("hello");
+const waited = await Promise.all([0.02, 0.01].map(seconds => tools.wait({seconds})));
+return [waited, await tools.double({n: 21})];
+'''
+
+async def main():
+    async with Corral([wait, double]) as corral:
+        async with corral.start(PROGRAM) as run:
+            print([event.type async for event in run])
+        print((await run.result()).value)
+        async with corral.start("console.log('x'); while (true) {}") as run:
+            async for event in run:
+                if event.type == "console":
+                    run.cancel()
+        print((await run.result()).status)
+        print((await corral.execute("return await tools.wait({seconds: 60})", limits=limits)).status)
+
+from corral import Limits
+limits = Limits(wall_seconds=0.1)
+"""
+
+EXPECTED = """\
+['started', 'console', 'call', 'call', 'result', 'result', 'call', 'result', 'finished']
+[[0.02, 0.01], 42]
+cancelled
+timed_out
+"""
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        "import asyncio; asyncio.run(main())",
+        "anyio.run(main)",
+        "import uvloop; uvloop.run(main())",
+        "import trio; trio.run(main)",
+    ],
+)
+def test_a_program_runs_on_every_event_loop(start: str) -> None:
+    command = [sys.executable, "-W", "error", "-c", SCRIPT + start]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert shown.stdout == EXPECTED, shown.stderr
+    assert shown.stderr == ""
+
+
+SYNC = """
+from corral import Corral, tool
+
+@tool
+def double(n: int) -> int:
+    return 2 * n
+
+corral = Corral([double])
+print(corral.execute_sync("return await tools.double({n: 1})").value)
+with Corral([double]) as corral:
+    print([corral.execute_sync(f"return await tools.double({{n: {n}}})").value for n in (2, 3)])
+"""
+
+
+def test_programs_run_without_an_event_loop_of_the_callers() -> None:
+    command = [sys.executable, "-W", "error", "-c", SYNC]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (shown.stdout, shown.stderr) == ("2\n[4, 6]\n", "")
+
+
+@pytest.mark.parametrize("opening", ["corral.execute_sync('return 1')", "corral.__enter__()"])
+def test_the_sync_api_inside_a_loop_is_a_clear_error(opening: str) -> None:
+    script = f"import asyncio\nfrom corral import Corral\nasync def main():\n    corral = Corral()\n    {opening}\n"
+    command = [sys.executable, "-c", f"{script}asyncio.run(main())"]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert "ConfigError: this thread runs an event loop" in shown.stderr
+    assert "await" in shown.stderr
