@@ -13,7 +13,7 @@ import corral.errors
 
 PUBLIC = """
     AccessDenied BridgeError ConfigError ConsoleOutput Corral CorralError Diagnostic Event ExecutionContext
-    ExecutionError ExecutionFinished ExecutionResult ExecutionStarted Limits LogEntry ProgramError Run SandboxError
+    ExecutionError ExecutionFinished ExecutionResult ExecutionStarted Language Limits LogEntry ProgramError Run SandboxError
     Tool ToolCallFinished ToolCallRecord ToolCallStarted ToolError ToolName ToolRegistry Unawaited define_tool tool
 """.split()
 

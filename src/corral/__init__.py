@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         ExecutionFinished,
         ExecutionResult,
         ExecutionStarted,
+        Language,
         Limits,
         LogEntry,
         ToolCallFinished,
@@ -58,6 +59,7 @@ __all__ = [
     "ExecutionFinished",
     "ExecutionResult",
     "ExecutionStarted",
+    "Language",
     "Limits",
     "LogEntry",
     "ProgramError",
@@ -81,7 +83,7 @@ _HOMES = {
     "corral.execution": "Run",
     "corral.tools": "Tool ToolRegistry define_tool tool",
     "corral.types": "ConsoleOutput Diagnostic Event ExecutionContext ExecutionError ExecutionFinished ExecutionResult "
-    "ExecutionStarted Limits LogEntry ToolCallFinished ToolCallRecord ToolCallStarted ToolName Unawaited",
+    "ExecutionStarted Language Limits LogEntry ToolCallFinished ToolCallRecord ToolCallStarted ToolName Unawaited",
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 

@@ -175,12 +175,16 @@ async def test_outputs_that_the_program_has_dropped_do_not_count() -> None:
     async def page() -> str:
         return "x" * 1_000_000
 
-    result = await Corral([page]).execute("let n = 0; for (let i = 0; i < 200; i++) n += (await tools.page()).length; return n")
+    result = await Corral([page]).execute(
+        "let n = 0; for (let i = 0; i < 200; i++) n += (await tools.page()).length; return n"
+    )
     assert result.value == 200_000_000, result.error
 
 
 async def test_buffers_that_the_program_has_dropped_do_not_count(corral: Corral) -> None:
-    result = await corral.execute("const a = []; for (let i = 0; i < 2000; i++) { a.push(new Uint8Array(7e5)); a.shift() } return 1")
+    result = await corral.execute(
+        "const a = []; for (let i = 0; i < 2000; i++) { a.push(new Uint8Array(7e5)); a.shift() } return 1"
+    )
     assert result.value == 1, result.error
 
 

@@ -88,7 +88,7 @@ def limited(handler: Handler, limits: Limits) -> Handler:
         nonlocal made, running
         made += 1
         if made > limits.calls:
-            raise CallBudgetExceeded(f"the program may make {limits.calls} tool calls")
+            raise CallBudgetExceeded(f"the budget of {limits.calls} tool calls is used up")
         if running >= limits.calls_in_flight:
             waiting.append(turn := anyio.Event())
             await turn.wait()

@@ -30,6 +30,8 @@ _NUMBER_TAGS = (
     "minProperties",
     "maxProperties",
 )
+_LENGTH_TAGS = ("minItems", "maxItems")
+"""The type of a tuple says these already."""
 _FLAG_TAGS = ("uniqueItems", "deprecated")
 _TAG_SIGN = re.compile(r"(?<!\S)@(?=\S)")
 
@@ -86,8 +88,9 @@ def _tags(keywords: dict[str, object]) -> Iterator[tuple[str, str]]:
     for name in _TEXT_TAGS:
         value = keywords.get(name)
         yield from _tag(name, value if isinstance(value, str) else None)
+    is_tuple = "prefixItems" in keywords or isinstance(keywords.get("items"), list)
     for name in _NUMBER_TAGS:
-        value = keywords.get(name)
+        value = None if is_tuple and name in _LENGTH_TAGS else keywords.get(name)
         yield from _tag(name, json_text(value) if isinstance(value, int | float) else None)
     for name in _FLAG_TAGS:
         if keywords.get(name) is True:

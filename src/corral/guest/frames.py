@@ -85,7 +85,7 @@ class FrameReader:
         self._needed = HEADER_BYTES
         while size - at >= HEADER_BYTES:
             length, kind, flags, nonce = _HEADER.unpack_from(data, at)
-            if nonce != self._nonce or not _LEAST <= length <= self._bounds.get(kind, 0) + _LEAST or flags > _TAGGED:
+            if nonce != self._nonce or not _LEAST <= length <= self._bounds.get(kind, -1) + _LEAST or flags > _TAGGED:
                 raise self._violation(length, kind, nonce)
             end = at + 4 + length
             if size < end:

@@ -64,9 +64,15 @@ class Edits:
         spaces = blanked(self.text[start:end].decode()).encode()
         self.replace(start, end, first + spaces[len(first) : len(spaces) - len(last)] + last)
 
-    def covers(self, offset: int) -> bool:
-        """Whether the text at an offset is replaced or blanked."""
-        return any(edit.start <= offset < edit.end for edit in self._edits)
+    def replaced(self) -> list[tuple[int, int]]:
+        """The stretches that are replaced or blanked, sorted and apart."""
+        stretches: list[tuple[int, int]] = []
+        for start, end in sorted((edit.start, edit.end) for edit in self._edits if edit.start < edit.end):
+            if stretches and start < stretches[-1][1]:
+                stretches[-1] = (stretches[-1][0], max(end, stretches[-1][1]))
+            else:
+                stretches.append((start, end))
+        return stretches
 
     def apply(self, prefix: bytes = b"", suffix: bytes = b"") -> tuple[bytes, PositionMap]:
         """The edited text between `prefix` and `suffix`, and the map back from it."""

@@ -6,6 +6,7 @@ No `import` that is not one of ours may reach the engine, for it would load code
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from dataclasses import dataclass
 from hashlib import sha256
 from operator import itemgetter
@@ -21,7 +22,9 @@ __all__ = ["Entry", "Names", "guard_words", "rewrite_modules"]
 
 _IMPORT_WORD = re.compile(rb"(?<![\w$])import(?![\w$])")
 _MODULE_WORD = re.compile(rb"(?<![\w$])(?:import|export)(?![\w$])")
-_CALL_BEHIND = re.compile(rb"(?:\s|[\x80-\xff]|//[^\r\n]*|/\*.*?\*/)*[(.]", re.DOTALL)
+_CALL_BEHIND = re.compile(rb"(?:\s|[\x80-\xff]|//[^\r\n]*|/\*.*?\*/)*(?:[(.]|/\*|\Z)", re.DOTALL)
+_MAX_TRIVIA = 1000
+"""How many bytes behind an `import` are read; what is not over by then counts as a call."""
 _NAMESPACES = frozenset({"internal_module", "module"})
 
 
@@ -65,12 +68,13 @@ def rewrite_modules(
     """
     imports: list[tuple[int, str | None]] = []
     entry = None
+    top_level = {node.start_byte for node in root.children}
     for node in found.imports:
-        if node.parent == root and not node.has_error:
+        if node.start_byte in top_level and not node.has_error:
             keyword = "var" if node.start_byte in redeclared else "const"
             imports.append((node.start_byte, _rewrite_import(node, edits, names, keyword)))
     for node in found.exports:
-        if node.parent == root and not node.has_error:
+        if node.start_byte in top_level and not node.has_error:
             exported, specifier = _rewrite_export(node, edits, names)
             entry = exported or entry
             imports.append((node.start_byte, specifier))
@@ -209,16 +213,17 @@ def guard_words(root: Node, edits: Edits) -> None:
     What looks like a call of it is blanked in a comment and escaped in a string, so that it stays harmless even where
     the engine reads a source in another way than the parser.
     """
-    text = edits.text
+    text, replaced = edits.text, edits.replaced()
     for found in (_MODULE_WORD if root.has_error else _IMPORT_WORD).finditer(text):
         start, end = found.span()
-        if edits.covers(start):
+        before = bisect_right(replaced, start, key=itemgetter(0)) - 1
+        if before >= 0 and start < replaced[before][1]:
             continue
         node = root.descendant_for_byte_range(start, end)
         kind = node.type if node is not None else ""
         if node is None or not _is_harmless(node, found.group()):
             raise _misplaced(text, start, found.group().decode())
-        if found.group() == b"export" or not _CALL_BEHIND.match(text, end):
+        if found.group() == b"export" or not _CALL_BEHIND.match(text, end, end + _MAX_TRIVIA):
             continue
         if kind == "comment":
             edits.blank(start, end)

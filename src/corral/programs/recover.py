@@ -18,13 +18,12 @@ from corral.programs.edits import blanked
 __all__ = ["Dialect", "Recovered", "recover"]
 
 _FENCE = re.compile(
-    r"(?P<margin>(?:\*[ \t]+)?[ \t]*(?:(?:>|[-+]|\d{1,3}[.)])[ \t]*)*)"
-    r"(?P<run>`{3,}|~{3,})[ \t]*(?P<info>[^`\r]*?)[ \t\r]*$"
+    r"(?P<margin>(?:\*[ \t])?[ \t]*(?:(?:>|[-+]|\d{1,3}[.)])[ \t]*)*)(?P<run>`{3,}|~{3,})(?P<info>[^`]*)$"
 )
 _QUOTE_MARK = re.compile(r"[ \t]*(?:>[ \t]?)+")
 _LABEL = re.compile(r"[{.\s]*(?:lang(?:uage)?-)?([\w+#-]*)")
 _TAG = re.compile(r"<([A-Za-z][\w-]*)(?:\s[^<>]*)?>")
-_WORD_LINE = re.compile(r"\s*([A-Za-z]+)[ \t]*(:?)[ \t\r]*\n(?=\s*\S)")
+_WORD_LINE = re.compile(r"\s*([A-Za-z]+)[ \t]*(:[ \t]*)?\r?\n(?=\s*\S)")
 _SHEBANG = re.compile(r"\s*#![^\r\n]*")
 _CLOSING_TAG = re.compile(r"</[A-Za-z][\w-]*>")
 _INLINE_CODE = re.compile(r"\s*(`+)(\w+\s)?([^`](?:.*[^`])?)\1\s*", re.DOTALL)
@@ -145,14 +144,14 @@ class _Markdown:
             if fence is None:
                 continue
             run, label = fence["run"], _label(fence)
-            if outer and not fence["info"] and run.startswith(outer[-1]):
+            if outer and not fence["info"].strip() and run.startswith(outer[-1]):
                 outer.pop()
             elif label in _MARKDOWN:
                 outer.append(run)
             else:
                 block = end_of(_Block(label, run, ">" in fence["margin"], at, len(self._lines)))
                 yield block
-                at = block.end + (block.end in self._fences and not self._fences[block.end]["info"])
+                at = block.end + (block.end in self._fences and not self._fences[block.end]["info"].strip())
 
     def _first_end(self, block: _Block) -> _Block:
         return next(self._closed(block))
@@ -172,7 +171,7 @@ class _Markdown:
         """The block with each end it may have: every bare fence of its kind and at least its length, then the end."""
         for number in self._after(block):
             fence = self._fences[number]
-            if not fence["info"] and fence["run"].startswith(block.run):
+            if not fence["info"].strip() and fence["run"].startswith(block.run):
                 yield _ending(block, number)
         yield block
 
@@ -242,7 +241,7 @@ def _without_run(content: list[str], run: str) -> list[str]:
 def _without_preamble(text: str, dialect: Dialect) -> str:
     """Blanks a line that only names the language or only introduces the program, and a shebang."""
     word = _WORD_LINE.match(text)
-    if word and (word[1].lower() in dialect.labels or (word[2] and text.count(word[1]) == 1)):
+    if word and (word[1].lower() in dialect.labels or (word[1][0].isupper() and word[2] and text.count(word[1]) == 1)):
         text = blanked(text[: word.end()]) + text[word.end() :]
     shebang = _SHEBANG.match(text)
     return blanked(text[: shebang.end()]) + text[shebang.end() :] if shebang else text

@@ -97,13 +97,22 @@ class _Program:
     def _unused_function(self, last: Node | None) -> str | None:
         """The function that a program of declarations must mean: one of the usual names, or the last one."""
         for name in ENTRY_NAMES:
-            if name in self._functions and not self._is_called(name):
+            if name in self._functions and not self._is_used(name):
                 return name
         if last is None:
             candidates = [name for each in self._statements for name, _ in _named_functions([each])]
         else:
             candidates = [name for name, _ in _named_functions([last])]
-        return candidates[-1] if candidates and not self._is_called(candidates[-1]) else None
+        return candidates[-1] if candidates and not self._is_used(candidates[-1]) else None
+
+    def _is_used(self, name: str) -> bool:
+        """Whether a function is mentioned outside of all functions, but for its declaration and its export."""
+        for node in walk(self._root, into_functions=False):
+            if node.type == "identifier" and text_of(node) == name and (parent := node.parent) is not None:
+                declared = parent.type == "variable_declarator" and parent.child_by_field_name("name") == node
+                if not declared and parent.type != "export_specifier":
+                    return True
+        return False
 
     def _is_called(self, name: str) -> bool:
         """Whether a function is called outside of all functions."""
@@ -222,8 +231,8 @@ def _no_result(last: Node | None, text: bytes) -> Diagnostic:
         message = "The program has no result: it has no statement that runs. End with `return <value>`."
         return Diagnostic(severity="info", code="no_result", message=message)
     if last.type in _VARIABLES:
-        pattern = last.named_children[-1].child_by_field_name("name")
-        names = bound_names(pattern) if pattern is not None else []
+        patterns = [name for each in last.named_children if (name := each.child_by_field_name("name"))]
+        names = bound_names(patterns[-1])
         value = names[0] if len(names) == 1 else f"{{ {', '.join(names)} }}"
         return _remark("it ends with a declaration", last, text, f"return {value}")
     what = "a loop" if last.type in _LOOPS else "a statement without a value"

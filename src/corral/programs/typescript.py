@@ -32,29 +32,13 @@ from corral.types import Diagnostic, Program
 
 __all__ = ["prepare_typescript"]
 
-_LABELS = frozenset(
-    [
-        "typescript",
-        "ts",
-        "javascript",
-        "js",
-        "mjs",
-        "cjs",
-        "mts",
-        "cts",
-        "jsx",
-        "tsx",
-        "node",
-        "nodejs",
-        "deno",
-        "bun",
-        "es6",
-        "ecmascript",
-    ]
-)
+_TYPESCRIPT = {"typescript", "ts", "mts", "cts", "tsx"}
+_JAVASCRIPT = {"javascript", "js", "mjs", "cjs", "jsx", "es6", "ecmascript"}
+_ENGINES = {"node", "nodejs", "deno", "bun"}
+_LABELS = frozenset(_TYPESCRIPT | _JAVASCRIPT | _ENGINES)
 _LONE_RETURN = re.compile(r"\r(?!\n)")
 _LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
-_FOREIGN_SPACE = re.compile("[\x85\u180e\u200b\u2060]")
+_FOREIGN_SPACE = re.compile("\x85|\u180e|\u200b|\u2060".encode())
 _MAX_PARSED_BYTES = 500_000
 """How much text is parsed in search of a program. What is over it counts as not parsing."""
 
@@ -72,16 +56,17 @@ def prepare_typescript(source: str) -> Program:
     if root.has_error:
         check_brackets(root, program)
     edits, names = Edits(program), Names.avoiding(program)
-    _blank_foreign_spaces(text, root, edits)
+    _blank_foreign_spaces(root, edits)
     found = erase_types(root, edits)
-    imports, entry = rewrite_modules(root, found, edits, names, redeclare(root, recovered.blocks, edits))
+    redeclared = redeclare(root, recovered.blocks, edits)
+    imports, entry = rewrite_modules(root, found, edits, names, redeclared)
     commonjs = rewrite_commonjs(root, edits) if entry is None else None
     ending = give_result(root, edits, names, entry or commonjs, found.returns)
     guard_words(root, edits)
     module = root.has_error or found.needs_compiler
     opening, closing = ("export default (", ")") if module else ("(", ")")
-    prefix = f'{opening}async function ({names.load}, {names.entry}) {{"use strict"; '
-    prefix += f"{COMMONJS_PREFIX if commonjs else ''}{names.label}: {{"
+    declared = COMMONJS_PREFIX if commonjs else ""
+    prefix = f'{opening}async function ({names.load}, {names.entry}) {{"use strict"; {declared}{names.label}: {{'
     suffix = f"\nconst {names.label} = 0; {ending.code} break {names.label}; }} }}{closing}"
     code, positions = edits.apply(prefix.encode(), suffix.encode())
     return Program(
@@ -99,8 +84,9 @@ def _readable(source: str) -> tuple[str, list[Diagnostic]]:
     """The source as Unicode text with lines that end in LF or CRLF."""
     diagnostics: list[Diagnostic] = []
     if _LONE_SURROGATE.search(source):
+        replaced = source.count("\ufffd")
         source = source.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-        if "\ufffd" in source:
+        if source.count("\ufffd") > replaced:
             message = "The source holds half of a surrogate pair, which was replaced by U+FFFD."
             diagnostics.append(Diagnostic(severity="warning", code="lone_surrogate", message=message))
     if "\0" in source:
@@ -123,16 +109,12 @@ def _with_common_line_ends(text: str, parses: Callable[[str], bool]) -> str:
     return text
 
 
-def _blank_foreign_spaces(text: str, root: Node, edits: Edits) -> None:
+def _blank_foreign_spaces(root: Node, edits: Edits) -> None:
     """Blanks what the parser takes for white space and the engine does not."""
-    if text.isascii():
-        return
-    for found in _FOREIGN_SPACE.finditer(text):
-        start = len(text[: found.start()].encode())
-        end = start + len(found.group().encode())
-        node = root.descendant_for_byte_range(start, end)
+    for found in _FOREIGN_SPACE.finditer(edits.text):
+        node = root.descendant_for_byte_range(*found.span())
         if node is not None and node.child_count:
-            edits.blank(start, end)
+            edits.blank(*found.span())
 
 
 class _Trees:

@@ -6,10 +6,12 @@ from typing import Any
 
 from corral.errors import (
     AccessDenied,
-    BridgeError,
+    CallBudgetExceeded,
     CorralError,
     MalformedMessage,
-    ProgramError,
+    MemoryExceeded,
+    MessageTooLarge,
+    OutputExceeded,
     ProgramFailed,
     ProgramRejected,
     ProgramTimeout,
@@ -24,8 +26,8 @@ __all__ = ["TIMEOUT_EXIT_CODE", "failed_exit", "read_exit"]
 
 TIMEOUT_EXIT_CODE = 124
 """As timeout(1) has it."""
-_PROGRAMS_OWN = (ProgramError, ToolError, AccessDenied, BridgeError)
-"""The families whose codes an error of the program may carry; any other is an ordinary failure."""
+_OF_CALLS = (ToolError, AccessDenied, CallBudgetExceeded, MessageTooLarge, OutputExceeded, MemoryExceeded)
+"""What an error of the program may say it is; anything else is an ordinary failure."""
 
 
 def failed_exit(error: CorralError) -> Exit:
@@ -60,9 +62,8 @@ def read_exit(content: GuestExit, program: Program) -> Exit:
     if code == ProgramRejected.code:
         return Exit(status="rejected", exit_code=1, error=_syntax_error(message, program), **rest)
     trace = program_trace(stack, program)
-    known = error_class(code)
     error = ExecutionError(
-        code=code if issubclass(known, _PROGRAMS_OWN) else ProgramFailed.code,
+        code=code if issubclass(error_class(code), _OF_CALLS) else ProgramFailed.code,
         name=name,
         message=located_text(message, program),
         cause=cause,
@@ -70,7 +71,7 @@ def read_exit(content: GuestExit, program: Program) -> Exit:
         column=trace.position and trace.position.column,
         stack=trace.text or None,
     )
-    return Exit(status="timed_out" if known is ProgramTimeout else "failed", exit_code=1, error=error, **rest)
+    return Exit(status="failed", exit_code=1, error=error, **rest)
 
 
 def _syntax_error(message: str, program: Program) -> ExecutionError:

@@ -147,11 +147,6 @@ class GuestSession:
             case _:
                 raise MalformedMessage("the sandbox sent a call that is not well formed, or more calls than allowed")
 
-    async def _answer(self, call: Call) -> None:
-        self._replies += self._encoded(call, await self._handler(call))
-        if not self._corked:
-            await self._flush()
-
     def _encoded(self, call: Call, reply: Reply) -> bytes:
         if reply.error is not None:
             parts = to_json([reply.error.code, reply.error.name, reply.error.message])

@@ -8,7 +8,7 @@
 import { makeConsole } from "./console.ts";
 import { FrameReader, FrameWriter, Kind, PROTOCOL } from "./frames.ts";
 import { restrictGlobals } from "./globals.ts";
-import { Calls, makeTools, type Toolbox } from "./tools.ts";
+import { CallFailure, Calls, makeTools, type Toolbox } from "./tools.ts";
 import { byteLength, clip, decodeValue, encodeValue, ValueError } from "./values.ts";
 
 interface Core {
@@ -211,11 +211,10 @@ class Execution {
         this.#settleError("program_failed", "Uncaught", typeof error === "string" ? error : inspect(error), "");
         return;
       }
-      const code = (error as { code?: unknown }).code;
       const cause = error.cause === undefined ? null : describe(error.cause);
       const memory = error instanceof RangeError && error.message === "Array buffer allocation failed";
-      const known = typeof code === "string" ? code : memory ? "memory_exceeded" : "program_failed";
-      this.#settleError(known, `${error.name}`, `${error.message}`, `${error.stack}`, cause);
+      const code = error instanceof CallFailure ? error.code : memory ? "memory_exceeded" : "program_failed";
+      this.#settleError(code, `${error.name}`, `${error.message}`, `${error.stack}`, cause);
     } catch {
       this.#settleError("program_failed", "Error", "the program threw an object that cannot be read", "");
     }

@@ -25,7 +25,7 @@ interface Site {
 }
 
 /** An error of a call as the program catches it. `code` is stable; `name` is the host's class. */
-class CallFailure extends Error {
+export class CallFailure extends Error {
   readonly code: string;
 
   constructor(code: string, name: string, message: string, site: Site) {
@@ -119,7 +119,7 @@ export class Calls {
     captureStackTrace(site, boundary);
     this.#made += 1;
     if (this.#made > this.#limits.calls) {
-      const message = `the program may make ${this.#limits.calls} tool calls, and this one (tools.${tool}) is one more`;
+      const message = `the budget of ${this.#limits.calls} tool calls is used up, so tools.${tool} was not called`;
       return refused("call_budget_exceeded", "CallBudgetExceeded", message, site);
     }
     if (args.length > 1) {

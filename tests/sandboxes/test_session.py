@@ -1,0 +1,141 @@
+"""A guest that was taken over can write anything to its pipe. Each forgery ends the run with a named error, and only it.
+
+The hostile guest is a real process that knows the format and the nonce: more than a program in the sandbox ever does.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import anyio
+import pytest
+
+from corral import ExecutionContext, Limits, LogEntry
+from corral.errors import BridgeError
+from corral.programs import prepare_typescript
+from corral.sandboxes import Job
+from corral.sandboxes.process import GuestProcess
+from corral.sandboxes.session import GuestSession
+from corral.types import Call, EncodedValue, Reply
+
+pytestmark = pytest.mark.anyio
+
+HOSTILE = """
+import array, fcntl, os, signal, struct, sys, termios
+def unread():
+    count = array.array("i", [0])
+    fcntl.ioctl(0, termios.FIONREAD, count)
+    return count[0]
+header = os.read(0, 1 << 20)
+nonce = header[6:22]
+def frame(kind, payload, nonce=nonce, flags=0):
+    return struct.pack(">IBB16s", 18 + len(payload), kind, flags, nonce) + payload
+def write(data):
+    while data:
+        data = data[os.write(1, data):]
+CALL, LOG, EXIT = 17, 18, 19
+END = frame(EXIT, b'["value",1,[],0,[]]')
+"""
+
+LIMITS = Limits(calls=10, log_bytes=100, value_bytes=1000, tool_input_bytes=1000, wall_seconds=5)
+
+
+class Host:
+    """What a session needs: a handler that counts, and a place for logs."""
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+        self.logs: list[LogEntry] = []
+        self.reply = Reply(value=1, encoded=EncodedValue(b"1", tagged=False))
+
+    async def handle(self, call: Call) -> Reply:
+        self.calls.append(call)
+        await anyio.lowlevel.checkpoint()
+        return self.reply
+
+    def job(self) -> Job:
+        return Job(
+            execution_id="x",
+            program=prepare_typescript("1"),
+            context=ExecutionContext(),
+            limits=LIMITS,
+            tools=(),
+            env=None,
+            on_log=self.logs.append,
+        )
+
+
+@pytest.fixture
+async def host() -> Host:
+    return Host()
+
+
+async def run(host: Host, script: str) -> list[Any] | None:
+    process = await GuestProcess.spawn([sys.executable, "-I", "-S", "-c", HOSTILE + script], env={})
+    try:
+        with anyio.fail_after(10):
+            return await GuestSession(process, host.job(), host.handle).run({})
+    finally:
+        await process.aclose()
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        'write(b"hello, this is not a frame at all")',
+        "write(frame(EXIT, b'[\"value\",1,[],0,[]]', nonce=bytes(16)))",
+        "write(frame(99, b'[]'))",
+        "write(frame(1, b'[{}]'))",
+        "write(frame(2, b'[1,true,1]'))",
+        "write(frame(16, b'[1]'))",
+        "write(struct.pack('>IBB16s', 0xffffffff, CALL, 0, nonce))",
+        "write(struct.pack('>IBB16s', 3, CALL, 0, nonce))",
+        "write(frame(CALL, b'x' * 100_000))",
+        "write(frame(EXIT, b'\"' + b'x' * 2_000_000 + b'\"'))",
+        "write(frame(CALL, b'[1,\"a\"]'))",
+        'write(frame(CALL, b\'["1","a",{}]\'))',
+        "write(frame(CALL, b'{\"sequence\":1}'))",
+        "write(frame(CALL, b'[1,\"a\",' + b'[' * 400 + b']' * 400 + b']'))",
+        'write(frame(CALL, b\'[1,"a","\\xff\\xfe"]\'))',
+        'write(frame(CALL, b\'[1,"a",{"$bytes":7}]\', flags=1))',
+        "for i in range(11): write(frame(CALL, b'[%d,\"a\",{}]' % i))",
+        'for i in range(200): write(frame(LOG, b\'["log","x"]\'))',
+        'write(frame(LOG, b\'["shout","x"]\'))',
+        "write(frame(LOG, b'[\"log\",7]'))",
+        "write(frame(EXIT, b'[]'))",
+        "write(frame(EXIT, b'[\"value\",1]'))",
+        "write(frame(EXIT, b'[\"other\",1,[],0,[]]'))",
+    ],
+)
+async def test_a_forged_frame_ends_the_run(host: Host, script: str) -> None:
+    with pytest.raises(BridgeError) as raised:
+        await run(host, f"{script}\nos.read(0, 1)\nsys.exit()")
+    assert raised.value.code in {"malformed_message", "message_too_large"}
+    assert len(host.calls) <= LIMITS.calls
+    assert len(host.logs) <= LIMITS.log_bytes
+
+
+async def test_nothing_after_an_exit_is_read(host: Host) -> None:
+    assert await run(host, "write(END + frame(CALL, b'[1,\"a\",{}]') + b'garbage')") == ["value", 1, [], 0, []]
+    assert host.calls == []
+
+
+async def test_a_guest_that_only_closes_its_pipe_is_lost(host: Host) -> None:
+    assert await run(host, "os.close(1); os.read(0, 1)") is None
+
+
+async def test_a_guest_that_never_reads_its_replies_cannot_stop_the_session(host: Host) -> None:
+    host.reply = Reply(value=None, encoded=EncodedValue(b'"' + b"x" * 2_000_000 + b'"', tagged=False))
+    calls = "for i in range(10): write(frame(CALL, b'[%d,\"a\",{}]' % i))"
+    until_full = "while unread() < 1_000_000: pass"
+    assert await run(host, f"{calls}\n{until_full}\nwrite(END)\nwhile True: signal.pause()") == ["value", 1, [], 0, []]
+    assert len(host.calls) == 10
+
+
+async def test_a_call_that_is_answered_twice_or_never_was_made_does_no_harm(host: Host) -> None:
+    script = (
+        "for i in (1, 1, 1): write(frame(CALL, b'[%d,\"a\",{}]' % i))\nfor _ in range(3): os.read(0, 100)\nwrite(END)"
+    )
+    assert await run(host, script) == ["value", 1, [], 0, []]
+    assert len(host.calls) == 3
