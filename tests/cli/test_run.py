@@ -97,7 +97,7 @@ def test_variables_reach_the_program(project: Project) -> None:
 
 def test_limits_are_options(project: Project) -> None:
     done = project.run("await tools.who(); await tools.who()", "--calls", "1")
-    assert "error[call_budget_exceeded]: the program may make 1 tool calls" in done.stderr
+    assert "error[call_budget_exceeded]: the budget of 1 tool call is used up" in done.stderr
     assert "help: --calls sets how many tool calls a run may make" in done.stderr
 
 

@@ -98,7 +98,7 @@ def _tags(keywords: dict[str, object]) -> Iterator[tuple[str, str]]:
 
 
 def _tag(name: str, text: str | None) -> Iterator[tuple[str, str]]:
-    if text is not None and len(text) <= _MAX_TAG_CHARACTERS:
+    if text and not text.isspace() and len(text) <= _MAX_TAG_CHARACTERS:
         yield name, text
 
 

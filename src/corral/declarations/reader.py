@@ -239,12 +239,12 @@ class Reader:
         if isinstance(keywords.get("enum"), list):
             shape = intersect(shape, constants(listing(keywords["enum"]), integers=integers))
         if types:
-            return intersect(shape, union(self._of_type(each, keywords, scope) for each in types))
+            return intersect(shape, union([self._of_type(each, keywords, scope) for each in types]))
         implied: list[tuple[Kind, Shape]] = []
         if keywords.keys() & _OBJECT_KEYWORDS:
-            implied.append(("object", self._object(keywords, scope)))
+            implied.append(("object", self._of_type("object", keywords, scope)))
         if keywords.keys() & _ARRAY_KEYWORDS:
-            implied.append(("array", self._array(keywords, scope)))
+            implied.append(("array", self._of_type("array", keywords, scope)))
         if shape == UNKNOWN and implied:
             return union(constraint for _, constraint in implied)
         for kind, constraint in implied:
@@ -264,7 +264,7 @@ class Reader:
             case "null":
                 return NULL
             case "object":
-                return self._object(keywords, scope)
+                return read_object(keywords, partial(self._read, scope=scope), self._names(keywords, scope))
             case "array":
                 return self._array(keywords, scope)
             case _:

@@ -119,7 +119,8 @@ export class Calls {
     captureStackTrace(site, boundary);
     this.#made += 1;
     if (this.#made > this.#limits.calls) {
-      const message = `the budget of ${this.#limits.calls} tool calls is used up, so tools.${tool} was not called`;
+      const { calls } = this.#limits;
+      const message = `the budget of ${calls} tool call${calls === 1 ? "" : "s"} is used up, so tools.${tool} was not called`;
       return refused("call_budget_exceeded", "CallBudgetExceeded", message, site);
     }
     if (args.length > 1) {

@@ -1,0 +1,233 @@
+"""The text that a model reads: what is named, what is told in comments, in which order."""
+
+from __future__ import annotations
+
+from textwrap import dedent
+from typing import Any
+
+import pytest
+
+from corral.declarations import declare_typescript
+from corral.tools import Tool, ToolRegistry, define_tool
+from corral.types import JsonSchema, ToolName
+from tests.declarations.compiler import Shape, declare, type_errors
+
+
+def properties(**schemas: Any) -> JsonSchema:
+    return {"type": "object", "properties": schemas, "required": list(schemas)}
+
+
+def declared(schema: JsonSchema) -> str:
+    return declare(tool=Shape(input_schema=schema))
+
+
+ADDRESS: JsonSchema = {
+    "type": "object",
+    "description": "Where something is.",
+    "properties": {"street": {"type": "string"}, "geo": {"$ref": "#/$defs/Geo"}},
+    "required": ["street"],
+}
+GEO: JsonSchema = {"type": "object", "properties": {"lat": {"type": "number"}}, "required": ["lat"]}
+DEFINITIONS: JsonSchema = {"Address": ADDRESS, "Geo": GEO}
+
+
+def test_a_whole_declaration() -> None:
+    tools = {
+        ToolName("github", "list_issues"): Shape(
+            description="Open issues.\n\nNewest first.",
+            input_schema={"type": "object", "properties": {"limit": {"type": "integer", "default": 30}}},
+            output_schema={"type": "array", "items": {"type": "string"}, "description": "Titles."},
+        ),
+        ToolName(None, "locate"): Shape(
+            description="Finds an address.",
+            input_schema={"$ref": "#/$defs/Address", "$defs": DEFINITIONS},
+            output_schema=properties(geo={"anyOf": [{"$ref": "#/$defs/Geo"}, {"type": "null"}]})
+            | {"$defs": DEFINITIONS},
+        ),
+        ToolName(None, "anything"): Shape(),
+    }
+    assert declare_typescript(tools) == dedent("""\
+        /** Where something is. */
+        type Address = { street: string; geo?: Geo };
+        type Geo = { lat: number };
+        declare const tools: {
+          anything(input?: unknown): Promise<unknown>;
+          /** Finds an address. */
+          locate(input: Address): Promise<{ geo: Geo | null }>;
+          github: {
+            /**
+             * Open issues.
+             *
+             * Newest first.
+             * @returns Titles.
+             */
+            list_issues(input?: {
+              /** @default 30 */
+              limit?: number;
+            }): Promise<string[]>;
+          };
+        };
+        declare const codemode: typeof tools;
+    """)
+    assert declare_typescript(dict(reversed(tools.items()))) == declare_typescript(tools)
+
+
+def test_tools_of_a_registry_are_declared_under_the_names_programs_use() -> None:
+    async def execute(input: Any) -> Any:
+        return input
+
+    tools: list[Tool] = [define_tool(name=name, execute=execute) for name in ("web-search", "getUser", "get_user")]
+    registry = ToolRegistry(*tools)
+    text = declare_typescript(registry.snapshot())
+    assert all(f"  {name}(input" in text for name in map(str, registry))
+    assert "web_search(" in text
+    assert type_errors(text) == {}
+
+
+def test_no_tools_at_all() -> None:
+    assert declare() == "declare const tools: {};\ndeclare const codemode: typeof tools;\n"
+
+
+def test_a_tool_without_a_schema_leaves_the_others_alone() -> None:
+    text = declare(a=Shape(), b=Shape(input_schema=properties(x={"type": "string"})))
+    assert "a(input?: unknown): Promise<unknown>;" in text
+    assert "b(input: { x: string }): Promise<unknown>;" in text
+
+
+def test_results_can_be_used_as_their_schema_says() -> None:
+    text = declare(locate=Shape(output_schema=properties(geo={"$ref": "#/$defs/Geo"}) | {"$defs": DEFINITIONS}))
+    program = "const { geo } = await tools.locate();\nconst lat: number = geo.lat;\nconst wrong: string = geo.lat;\n"
+    same = "const again: typeof tools = codemode;\n"
+    assert list(type_errors(text + program + same)) == [text.count("\n") + 3]
+
+
+@pytest.mark.parametrize(
+    ("schema", "optional"),
+    [
+        ({"type": "object", "properties": {"a": {"type": "string"}}}, True),
+        ({"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}, False),
+        ({"anyOf": [{"type": "object", "required": ["a"]}, {"type": "object"}]}, True),
+        ({"type": "string"}, False),
+        ({"$ref": "#/$defs/A", "$defs": {"A": {"type": "object"}}}, True),
+        ({}, True),
+        ({"type": ["object", "null"]}, True),
+    ],
+)
+def test_the_input_may_be_left_out_where_an_empty_object_will_do(schema: JsonSchema, optional: bool) -> None:
+    assert ("tool(input?: " in declared(schema)) is optional
+
+
+# --- names
+
+
+def test_definitions_are_rendered_once_and_used_by_name() -> None:
+    schema = properties(a={"$ref": "#/$defs/Geo"}, b={"$ref": "#/$defs/Geo"}) | {"$defs": DEFINITIONS}
+    text = declare(x=Shape(input_schema=schema), y=Shape(output_schema=schema))
+    assert text.count("type Geo = ") == 1
+    assert "Address" not in text
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("foo-bar", "FooBar"),
+        ("My Type", "MyType"),
+        ("app__models__Node-Input", "AppModelsNodeInput"),
+        ("Page_Item_", "PageItem"),
+        ("HTTPError", "HTTPError"),
+        ("3d", "Type3d"),
+        ("***", "Type"),
+        ("Promise", "PromiseType"),
+        ("string", "StringType"),
+        ("größe", "Größe"),
+        ("a*/b", "AB"),
+    ],
+)
+def test_definitions_get_valid_type_names(name: str, expected: str) -> None:
+    text = declared({"$ref": "#/definitions/" + name.replace("/", "~1"), "definitions": {name: {"type": "string"}}})
+    assert text.startswith(f"type {expected} = string;\n")
+
+
+def test_equal_definitions_are_shared_and_different_ones_told_apart() -> None:
+    def using(unit: str) -> JsonSchema:
+        """The definition `Size` is always the same, but for what it refers to."""
+        size = properties(unit={"$ref": "#/$defs/Unit"})
+        return properties(size={"$ref": "#/$defs/Size"}) | {"$defs": {"Size": size, "Unit": {"const": unit}}}
+
+    text = declare(
+        a=Shape(input_schema=using("cm"), output_schema=using("in")),
+        b=Shape(input_schema=using("cm")),
+        c=Shape(input_schema=using("km")),
+    )
+    assert text.startswith(
+        "type Size = { unit: Unit };\n"
+        "type SizeInput = { unit: UnitInput };\n"
+        "type SizeOutput = { unit: UnitOutput };\n"
+        'type Unit = "cm";\n'
+        'type UnitInput = "km";\n'
+        'type UnitOutput = "in";\n'
+    )
+    assert "b(input: { size: Size })" in text
+    assert "c(input: { size: SizeInput })" in text
+
+
+def test_mutually_recursive_definitions_are_shared_between_tools() -> None:
+    definitions = {"A": properties(b={"$ref": "#/$defs/B"}), "B": {"type": "array", "items": {"$ref": "#/$defs/A"}}}
+    one: JsonSchema = {"$ref": "#/$defs/A", "$defs": definitions}
+    other: JsonSchema = {"$ref": "#/$defs/B", "$defs": dict(reversed(definitions.items()))}
+    text = declare(x=Shape(input_schema=one), y=Shape(input_schema=other))
+    assert text.startswith("type A = { b: B };\ntype B = A[];\ndeclare")
+
+
+# --- comments
+
+
+@pytest.mark.parametrize(
+    ("schema", "comment"),
+    [
+        ({"type": "string", "format": "uuid"}, "/** @format uuid */"),
+        ({"type": "number", "description": "Results per page", "default": 30}, "/** Results per page @default 30 */"),
+        ({"type": "string", "deprecated": True}, "/** @deprecated */"),
+        ({"type": "string", "default": "x"}, '/** @default "x" */'),
+        ({"type": "array", "default": []}, "/** @default [] */"),
+        ({"type": "integer", "minimum": 0, "exclusiveMaximum": 9.5}, "/** @minimum 0 @exclusiveMaximum 9.5 */"),
+        ({"type": "number", "multipleOf": 0.5}, "/** @multipleOf 0.5 */"),
+        (
+            {"type": "string", "minLength": 1, "maxLength": 5, "pattern": "^a"},
+            "/** @pattern ^a @minLength 1 @maxLength 5 */",
+        ),
+        (
+            {"type": "array", "minItems": 1, "maxItems": 50, "uniqueItems": True},
+            "/** @minItems 1 @maxItems 50 @uniqueItems */",
+        ),
+        ({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}], "default": None}, "/** @minimum 1 */"),
+        ({"type": "string", "title": "The full name of the person"}, "/** The full name of the person */"),
+        ({"oneOf": [{"const": 1, "description": "low"}, {"const": 2, "description": "high"}]}, "- 1: low"),
+    ],
+)
+def test_comments_say_what_types_cannot(schema: JsonSchema, comment: str) -> None:
+    assert comment in declared(properties(some_value=schema))
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "string", "title": "Some Value"},
+        {"type": "string", "description": "  \n "},
+        {"type": "string", "default": None},
+        {"type": "array", "prefixItems": [{"type": "string"}], "items": False, "minItems": 1, "maxItems": 1},
+        {"type": "string", "pattern": "x" * 1000},
+    ],
+)
+def test_comments_leave_out_what_says_nothing(schema: JsonSchema) -> None:
+    assert "/**" not in declared(properties(some_value=schema))
+
+
+def test_a_description_beside_a_reference_is_that_of_the_property() -> None:
+    schema = properties(home={"$ref": "#/$defs/Geo", "description": "Where I live."}) | {"$defs": DEFINITIONS}
+    assert "/** Where I live. */\n    home: Geo;" in declared(schema)
+
+
+def test_lines_of_a_description_are_kept_and_blank_ones_at_the_ends_are_not() -> None:
+    schema = properties(x={"type": "string", "description": "\n\nfirst\r\n\r\n\r\n  - second\u2028third\n"})
+    assert "    /**\n     * first\n     *\n     *   - second\n     * third\n     */\n" in declared(schema)
