@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
 from functools import partial
@@ -14,7 +15,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from corral.bridges import BridgeProtocol
 from corral.catalog import load_by_name
-from corral.declarations import declare_typescript
+from corral.declarations import declare_typescript, secret_parameters
 from corral.errors import ConfigError, LimitNotEnforceable, UnknownProvider
 from corral.execution import Execution, Run
 from corral.sandboxes import SandboxProvider
@@ -22,6 +23,8 @@ from corral.tools import Tool, ToolRegistry
 from corral.types import Event, ExecutionContext, ExecutionResult, Language, Limits
 
 __all__ = ["Corral", "Sandboxes", "ToolSource"]
+
+logger = logging.getLogger("corral")
 
 ToolSource: TypeAlias = ToolRegistry | Iterable[Tool | Callable[..., Any]]
 """Tools: a registry, which stays live, or tools and functions."""
@@ -70,6 +73,7 @@ class Corral:
         self._providers: dict[Language, SandboxProvider] = {}
         self._live: set[Execution] = set()
         self._closed = False
+        self._warned = False
         self._portal: BlockingPortal | None = None
         self._sync_resources = ExitStack()
 
@@ -130,7 +134,31 @@ class Corral:
         """The tools' declarations in the program's language: the same text for the same tools, in a stable order."""
         if language != "typescript":
             raise ConfigError(f"there are no declarations in {language!r} yet; use 'typescript'")
+        self._warn_once()
         return declare_typescript(self.tools.snapshot())
+
+    def _warn_once(self) -> None:
+        """Tells the host, in one warning of each kind, what of its tools will make models guess or see secrets."""
+        if self._warned:
+            return
+        self._warned = True
+        if untyped := self.tools.untyped():
+            logger.warning(
+                "%d tools do not say what they return, so models have to guess: %s",
+                len(untyped),
+                ", ".join(map(str, untyped)),
+            )
+        secret = [
+            f"{name}({path})"
+            for name, tool in self.tools.snapshot().items()
+            for path in secret_parameters(tool.input_schema)
+        ]
+        if secret:
+            logger.warning(
+                "%d parameters look like secrets, which models would have to write: %s; take them from the context instead",
+                len(secret),
+                ", ".join(secret),
+            )
 
     # --- its life
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -38,9 +39,9 @@ def nested(levels: int, around: str) -> JsonSchema:
     return schema
 
 
-def laughing(count: int, repeat: Any, last: JsonSchema) -> JsonSchema:
+def laughing(count: int, repeat: Callable[[JsonSchema], JsonSchema], last: JsonSchema) -> JsonSchema:
     """Each definition mentions the next one several times."""
-    definitions: dict[str, Any] = {f"A{i}": repeat(i, ref(f"A{i + 1}")) for i in range(count)}
+    definitions: dict[str, Any] = {f"A{i}": repeat(ref(f"A{i + 1}")) for i in range(count)}
     return ref("A0") | {"$defs": definitions | {f"A{count}": last}}
 
 
@@ -70,9 +71,9 @@ HOSTILE: dict[str, JsonSchema] = {
     "5000 levels of maps": nested(5000, "additionalProperties"),
     "a deep constant": {"const": a_list_in_a_list(3000)},
     "a deep default": properties(a={"default": a_list_in_a_list(3000)}),
-    "laughing properties": laughing(100, lambda _, next_: closed(left=next_, right=next_), STRING),
-    "laughing allOf": laughing(25, lambda _, next_: {"allOf": [next_] * 3}, closed(a=STRING)),
-    "laughing anyOf": laughing(60, lambda i, next_: {"anyOf": [next_, properties(**{f"k{i}": next_})]}, STRING),
+    "laughing properties": laughing(100, lambda after: closed(left=after, right=after), STRING),
+    "laughing allOf": laughing(25, lambda after: {"allOf": [after] * 3}, closed(a=STRING)),
+    "laughing anyOf": laughing(60, lambda after: {"anyOf": [after, properties(k=after)]}, STRING),
     "laughing mergers": {
         "allOf": [ref("A0"), ref("B0")],
         "$defs": {
@@ -85,7 +86,7 @@ HOSTILE: dict[str, JsonSchema] = {
     "allOf of oneOf, typed": {"additionalProperties": STRING, "allOf": [two_ways(i) for i in range(40)]},
     "allOf of oneOf, named": {"allOf": [ref(i) for i in range(40)], "$defs": {str(i): two_ways(i) for i in range(40)}},
     "many conditions": properties(k={"enum": [f"k{i}" for i in range(40)]}) | {"allOf": CONDITIONS},
-    "a chain of names": laughing(3000, lambda _, next_: next_, STRING),
+    "a chain of names": laughing(3000, lambda after: after, STRING),
     "a hub": ref("H")
     | {"$defs": {"H": {"anyOf": [ref(i) for i in range(900)]}} | {str(i): ref("H") for i in range(900)}},
     "a union of many": {"anyOf": [closed(**{f"p{i}": STRING}) for i in range(400)]},

@@ -54,7 +54,7 @@ class Node(BaseModel):
 
 class Row(NamedTuple):
     name: str
-    count: int = 0
+    size: int = 0
 
 
 class Options(TypedDict):
@@ -64,7 +64,7 @@ class Options(TypedDict):
 
 class Extensible(BaseModel):
     model_config = ConfigDict(extra="allow")
-    __pydantic_extra__: dict[str, int]
+    __pydantic_extra__: dict[str, int]  # pyright: ignore[reportIncompatibleVariableOverride] - as pydantic documents it
     name: str
 
 
@@ -97,7 +97,7 @@ MODELS: dict[str, tuple[Any, list[Any], list[Any]]] = {
     "tuple": (tuple[int, str], [[1, "a"]], [[1], [1, "a", 2], ["a", 1]]),
     "long tuple": (tuple[float, ...], [[], [1, 2, 3]], [["a"]]),
     "named tuple": (Row, [["a"], ["a", 1]], [[], ["a", "b"], ["a", 1, 2]]),
-    "literals": (Literal[1, "x", True, None], [1, "x", True, None], [2, "y", False]),
+    "literals": (Literal[1, "x", True] | None, [1, "x", True, None], [2, "y", False]),
     "nullable": (int | None, [1, None], ["x"]),
     "union": (int | str | list[int], [1, "a", [1]], [None, ["a"], {}]),
     "texts": (tuple[datetime, date, UUID], [["2026-01-01T00:00:00Z", "2026-01-01", str(UUID(int=0))]], [[1, 2, 3]]),

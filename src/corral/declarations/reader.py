@@ -282,12 +282,9 @@ class Reader:
             None if maximum is None else max(maximum, 0),
         )
 
-    def _object(self, keywords: dict[str, object], scope: Scope) -> Shape:
-        names = self._followed(keywords["propertyNames"], scope) if "propertyNames" in keywords else None
-        return read_object(keywords, partial(self._read, scope=scope), names)
-
-    def _followed(self, schema: object, scope: Scope) -> object:
-        """The schema at the end of a chain of references."""
+    def _names(self, keywords: dict[str, object], scope: Scope) -> object:
+        """The schema of the properties' names, at the end of a chain of references; None if there is none."""
+        schema = keywords.get("propertyNames")
         for _ in range(_MAX_ALIASES):
             target = next(self._document.references(schema, scope), None)
             if target is None:

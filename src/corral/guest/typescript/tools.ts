@@ -61,6 +61,24 @@ class CallPromise extends Promise<unknown> {
     return super.then(onFulfilled, onRejected);
   }
 
+  // A forgotten `await` must not end as "[object Promise]", {} or "not iterable".
+  [Symbol.toPrimitive](): never {
+    throw this.#forgotten();
+  }
+
+  toJSON(): never {
+    throw this.#forgotten();
+  }
+
+  [Symbol.iterator](): never {
+    throw this.#forgotten();
+  }
+
+  #forgotten(): TypeError {
+    const tool = this.#call === undefined ? "the tool" : `tools.${this.#call.tool}`;
+    return new TypeError(`${tool} returns a promise, which was used without await: write \`await ${tool}(...)\``);
+  }
+
   /** Keeps a rejection that nobody awaits from counting as unhandled, without counting as a look. */
   static quiet(promise: CallPromise): void {
     super.prototype.then.call(promise, undefined, () => {});
