@@ -155,7 +155,7 @@ class Corral:
         ]
         if secret:
             logger.warning(
-                "%d parameters look like secrets, which models would have to write: %s; take them from the context instead",
+                "%d parameters look like secrets that models would have to write: %s; take them from the context",
                 len(secret),
                 ", ".join(secret),
             )

@@ -103,8 +103,11 @@ async def test_a_host_is_warned_once_of_tools_that_say_too_little(caplog: pytest
     async def login(user: str, api_key: str) -> str:
         return user
 
-    first = define_tool(name="first", execute=lambda value: value)
-    second = define_tool(name="second", execute=lambda value: value)
+    async def execute(value: object) -> object:
+        return value
+
+    first = define_tool(name="first", execute=execute)
+    second = define_tool(name="second", execute=execute)
     corral = Corral([login, first, second])
     corral.declarations()
     corral.declarations()
