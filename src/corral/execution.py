@@ -37,6 +37,8 @@ from corral.types import (
 __all__ = ["Execution", "Run"]
 
 logger = logging.getLogger("corral")
+program_logger = logging.getLogger("corral.programs")
+"""Every program as the model wrote it, at level DEBUG."""
 
 _START_SECONDS = 30.0
 """A sandbox that has not started by then never will; on a loaded machine one takes tenths of a second."""
@@ -91,6 +93,7 @@ class Execution:
             StartFailed: the sandbox did not start.
         """
         started = time.perf_counter()
+        program_logger.debug("%s runs this program:\n%s", self.execution_id, self._source)
         self._emit(ExecutionStarted(execution_id=self.execution_id, language=self._language))
         try:
             ended: tuple[Program | None, Exit] | None = None

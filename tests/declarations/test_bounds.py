@@ -49,6 +49,11 @@ def two_ways(position: int) -> JsonSchema:
     return {"oneOf": [properties(**{f"a{position}": STRING}), properties(**{f"b{position}": STRING})]}
 
 
+def many_kinds(prefix: str) -> JsonSchema:
+    tuples = [{"type": "array", "prefixItems": [{"const": f"{prefix}{i}"}]} for i in range(300)]
+    return {"anyOf": [*tuples, *(properties(**{f"{prefix}{i}": STRING}) for i in range(300))]}
+
+
 def a_list_in_a_list(levels: int) -> list[Any]:
     value: list[Any] = []
     for _ in range(levels):
@@ -90,6 +95,7 @@ HOSTILE: dict[str, JsonSchema] = {
     "a hub": ref("H")
     | {"$defs": {"H": {"anyOf": [ref(i) for i in range(900)]}} | {str(i): ref("H") for i in range(900)}},
     "a union of many": {"anyOf": [closed(**{f"p{i}": STRING}) for i in range(400)]},
+    "two unions of many kinds": {"allOf": [many_kinds("a"), many_kinds("b")]},
     "a schema within itself": a_schema_within_itself(),
     "huge numbers": {"enum": [10**5000, -(10**400)], "minimum": 10**5000, "default": 10**5000},
     "not JSON": {"properties": {"a": {"default": object(), "enum": [object(), (1, 2)], "const": {1: 2}}, 3: STRING}},

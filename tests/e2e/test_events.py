@@ -83,6 +83,18 @@ async def test_a_result_raises_the_error_it_stands_for(corral: Corral) -> None:
     assert fine.raise_for_error() is fine
 
 
+async def test_programs_and_calls_are_logged_for_whoever_wants_it(
+    corral: Corral, caplog: pytest.LogCaptureFixture
+) -> None:
+    await corral.execute("return 'quiet'")
+    assert "quiet" not in caplog.text
+    caplog.set_level("DEBUG", logger="corral")
+    result = await corral.execute("await tools.add({a: 20, b: 22}); // loud")
+    assert "// loud" in caplog.text
+    assert f"in execution {result.execution_id}" in caplog.text
+    assert "tools.add answered in" in caplog.text
+
+
 async def test_a_forgotten_await_is_named(corral: Corral) -> None:
     for use in (
         "return r + 1",

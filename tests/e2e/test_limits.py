@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -441,6 +442,30 @@ def test_an_interrupt_ends_a_script_and_its_guest(tmp_path: Path) -> None:
     _, errors = process.communicate(timeout=20)
     assert "KeyboardInterrupt" in errors
     assert not Path(f"/proc/{guest}").exists()
+
+
+def test_a_waiting_guest_ends_when_its_host_is_killed(tmp_path: Path) -> None:
+    script = tmp_path / "app.py"
+    script.write_text(
+        "import anyio\n"
+        "from corral import Corral, tool\n"
+        "@tool\n"
+        "async def hang() -> None:\n"
+        "    print('called', flush=True)\n"
+        "    await anyio.sleep(600)\n"
+        "Corral([hang]).execute_sync('await tools.hang()')\n"
+    )
+    process = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "called\n"
+    [guest] = guests(process.pid)
+    ended = os.pidfd_open(guest)
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    readable, _, _ = select.select([ended], [], [], 20)
+    os.close(ended)
+    assert readable, "the guest saw its pipe close, and ended"
 
 
 def guests(parent: int | None = None) -> set[int]:

@@ -48,7 +48,7 @@ def pipeline(tools: ToolRegistry, limits: Limits, recorder: CallRecorder) -> Han
 
 
 def recorded(handler: Handler, recorder: CallRecorder) -> Handler:
-    """Records every call and its outcome."""
+    """Records every call and its outcome; at level DEBUG also in the log, without its values."""
 
     async def record(call: Call) -> Reply:
         entry = recorder.start(call)
@@ -58,7 +58,11 @@ def recorded(handler: Handler, recorder: CallRecorder) -> Handler:
         except BaseException:
             recorder.cut_short(entry, (time.perf_counter() - started) * 1000)
             raise
-        recorder.finish(entry, reply, (time.perf_counter() - started) * 1000)
+        duration_ms = (time.perf_counter() - started) * 1000
+        recorder.finish(entry, reply, duration_ms)
+        if logger.isEnabledFor(logging.DEBUG):
+            outcome = "answered" if reply.error is None else reply.error.name
+            logger.debug("tools.%s %s in %.1f ms in execution %s", call.tool, outcome, duration_ms, call.execution_id)
         return reply
 
     return record

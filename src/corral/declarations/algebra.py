@@ -14,7 +14,6 @@ from functools import reduce
 from itertools import product
 
 from corral.declarations.shapes import (
-    ALL_KINDS,
     ANY_ARRAY,
     ANY_OBJECT,
     NEVER,
@@ -27,27 +26,22 @@ from corral.declarations.shapes import (
     Intersection,
     KeyPattern,
     Kind,
-    Never,
     Object,
     Primitive,
     Property,
     Reference,
     Shape,
-    Traits,
     Union,
-    Unknown,
 )
+from corral.declarations.traits import members_of, properties_of, traits
 
 __all__ = [
     "fill_additional",
     "fill_rest",
     "intersect",
     "intersect_kind",
-    "members_of",
-    "properties_of",
-    "shape_at",
-    "traits",
     "union",
+    "unlisted",
 ]
 
 _MAX_PAIRS = 64
@@ -56,79 +50,10 @@ _MAX_ALTERNATIVES = 256
 """How many alternatives TypeScript may find in one intersection."""
 _MAX_EXPANSIONS = 3
 """How many steps of taking unions and definitions apart may nest; further down, they are intersected by name."""
-_MAX_HOPS = 20
-"""How far definitions that are mere names of each other are followed."""
 
 _SCALARS: frozenset[Kind] = frozenset(("string", "bytes", "number", "boolean", "null"))
 _OTHERWISE_OPEN = Object(additional=UNKNOWN)
 _TRUE_AND_FALSE = (Constant("boolean", "true"), Constant("boolean", "false"))
-
-
-def traits(shape: Shape, hops: int = 0) -> Traits:
-    """What can be said of the shape; the least where that would need a definition that is being read."""
-    match shape:
-        case Unknown():
-            return Traits(ALL_KINDS, accepts_empty=True)
-        case Never():
-            return Traits(frozenset())
-        case Primitive(kind=kind) | Constant(kind=kind):
-            return Traits(frozenset((kind,)))
-        case Array():
-            return Traits(frozenset(("array",)))
-        case Object():
-            return Traits(
-                frozenset(("object",)),
-                transparent=shape.additional in (None, UNKNOWN) and not shape.patterns,
-                accepts_empty=not any(each.required for each in shape.properties),
-            )
-        case Union(members=members):
-            parts = [traits(member, hops) for member in members]
-            return Traits(
-                frozenset[Kind]().union(*(each.kinds for each in parts)),
-                min(sum(each.alternatives for each in parts), _MAX_ALTERNATIVES + 1),
-                transparent=all(each.transparent for each in parts),
-                accepts_empty=any(each.accepts_empty for each in parts),
-            )
-        case Intersection(members=members):
-            parts = [traits(member, hops) for member in members]
-            return Traits(
-                ALL_KINDS.intersection(*(each.kinds for each in parts)),
-                min(math.prod(each.alternatives for each in parts), _MAX_ALTERNATIVES + 1),
-                transparent=all(each.transparent for each in parts),
-                accepts_empty=all(each.accepts_empty for each in parts),
-            )
-        case Reference(definition=definition):
-            if definition.traits is None:
-                found = definition.shape if hops < _MAX_HOPS else None
-                if found is None:
-                    return Traits(ALL_KINDS, transparent=True)
-                definition.traits = traits(found, hops + 1)
-            return definition.traits
-
-
-def members_of(shape: Shape) -> tuple[Shape, ...]:
-    """The members of a union; of any other shape, itself."""
-    return shape.members if isinstance(shape, Union) else (shape,)
-
-
-def properties_of(shape: Shape) -> dict[str, list[Shape]]:
-    """The shapes of all properties that the shape announces anywhere at its top level."""
-    found: dict[str, list[Shape]] = {}
-    seen: set[Shape] = set()
-    waiting = [shape]
-    while waiting:
-        match waiting.pop():
-            case Object(properties=properties):
-                for each in properties:
-                    found.setdefault(each.name, []).append(each.shape)
-            case Union(members=members) | Intersection(members=members):
-                waiting += members
-            case Reference(definition=Definition(shape=target)) as reference if target and reference not in seen:
-                seen.add(reference)
-                waiting.append(target)
-            case _:
-                pass
-    return found
 
 
 def union(shapes: Iterable[Shape]) -> Shape:
@@ -252,7 +177,7 @@ def _by_name(left: Shape, right: Shape, expansions: int) -> Shape:
         about = traits(factor)
         if isinstance(factor, Object):
             nameless = intersect(nameless, factor, expansions)
-        elif alternatives * about.alternatives <= _MAX_ALTERNATIVES:
+        elif alternatives == 1 or alternatives * about.alternatives <= _MAX_ALTERNATIVES:
             (references if isinstance(factor, Reference) else unions)[factor] = None
             alternatives = math.prod(traits(each).alternatives for each in (*references, *unions))
         elif about.kinds <= OBJECTS:
@@ -337,12 +262,12 @@ def _alternatives(shape: Shape) -> list[Shape] | None:
 
 def _merge_objects(left: Object, right: Object, expansions: int) -> Shape:
     properties: list[Property] = []
-    sides = [{each.name: each for each in side.properties} for side in (left, right)]
-    for name in dict.fromkeys(name for side in sides for name in side):
-        shapes = (shape_at(left, name), shape_at(right, name))
-        declared = [side[name] for side in sides if name in side]
+    sides = [(side, {each.name: each for each in side.properties}) for side in (left, right)]
+    for name in dict.fromkeys(name for _, listed in sides for name in listed):
+        shapes = [listed[name].shape if name in listed else unlisted(side, name) for side, listed in sides]
+        declared = [listed[name] for _, listed in sides if name in listed]
         required = any(each.required for each in declared)
-        shape = intersect(*shapes, expansions)
+        shape = intersect(shapes[0], shapes[1], expansions)
         if shape == NEVER and required:
             return NEVER
         if shape == NEVER and NEVER in shapes and declared[0].shape != NEVER and len(declared) == 1:
@@ -352,18 +277,15 @@ def _merge_objects(left: Object, right: Object, expansions: int) -> Shape:
         pattern: shape
         for own, other in ((left, right), (right, left))
         for pattern, constraint in own.patterns
-        if (shape := intersect(constraint, shape_at(other, pattern), expansions)) != NEVER
+        if (shape := intersect(constraint, unlisted(other, pattern), expansions)) != NEVER
     }
     given = [each.additional for each in (left, right) if each.additional is not None]
     additional = reduce(lambda one, other: intersect(one, other, expansions), given) if given else None
     return Object(tuple(properties), tuple(patterns.items()), additional)
 
 
-def shape_at(shape: Object, key: str | KeyPattern) -> Shape:
-    """What an object says of the property, or of all the properties, of that key."""
-    declared = next((each.shape for each in shape.properties if each.name == key), None)
-    if declared is not None:
-        return declared
+def unlisted(shape: Object, key: str | KeyPattern) -> Shape:
+    """What an object says of a property that it does not list, or of all that match a pattern."""
     sure = [constraint for pattern, constraint in shape.patterns if pattern.exact and pattern.covers(key)]
     if sure:
         return reduce(intersect, sure)

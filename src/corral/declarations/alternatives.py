@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from corral.declarations.algebra import intersect, members_of, properties_of, union
+from corral.declarations.algebra import intersect, union
 from corral.declarations.shapes import (
     ANY_OBJECT,
     NEVER,
@@ -18,6 +18,7 @@ from corral.declarations.shapes import (
     Reference,
     Shape,
 )
+from corral.declarations.traits import members_of, properties_of
 
 __all__ = ["branch", "exclusive", "forbid"]
 
@@ -38,7 +39,7 @@ def exclusive(members: Sequence[Shape], *, one_of: bool, announced: Collection[s
         announced: the properties described beside the union; None if that could be any.
     """
     objects = {position: found for position, member in enumerate(members) if (found := _object(member)) is not None}
-    if len(objects) < 2 or _discriminated(list(objects.values())):
+    if not 2 <= len(objects) <= _MAX_FORBIDDEN or _discriminated(list(objects.values())):
         return union(members)
     forbidden: dict[int, list[str]] = {}
     for position, own in objects.items():
@@ -66,6 +67,8 @@ def branch(shape: Shape, condition: Shape, then: Shape, otherwise: Shape) -> Sha
     The two cases become a union. They overlap where the opposite of the condition cannot be expressed.
     """
     then, otherwise = intersect(ANY_OBJECT, then), intersect(ANY_OBJECT, otherwise)
+    if then == otherwise == ANY_OBJECT:
+        return shape
     positive = intersect(intersect(ANY_OBJECT, condition), then)
     opposite = _opposite(condition, shape)
     if opposite is None:

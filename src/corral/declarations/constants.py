@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable
 from typing import cast
 
-from corral.declarations.algebra import members_of, union
+from corral.declarations.algebra import union
 from corral.declarations.names import quoted
 from corral.declarations.shapes import (
     NEVER,
@@ -22,6 +22,7 @@ from corral.declarations.shapes import (
     Reference,
     Shape,
 )
+from corral.declarations.traits import members_of
 
 __all__ = ["constants", "strings_of"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from corral.declarations.algebra import intersect, shape_at, union
+from corral.declarations.algebra import intersect, union, unlisted
 from corral.declarations.constants import strings_of
 from corral.declarations.documents import listing, mapping
 from corral.declarations.jsdoc import describe
@@ -28,9 +28,9 @@ def read_object(keywords: dict[str, object], read: Callable[[object], Shape], na
     shapes = {name: read(schema) for name, schema in schemas.items()}
     others = _others(keywords, read, shapes)
     by_pattern = replace(others, additional=UNKNOWN)
-    shapes = {name: intersect(shape, shape_at(by_pattern, name)) for name, shape in shapes.items()}
+    shapes = {name: intersect(shape, unlisted(by_pattern, name)) for name, shape in shapes.items()}
     for name in required:
-        shapes.setdefault(name, shape_at(others, name))
+        shapes.setdefault(name, unlisted(others, name))
     if names is not None:
         shapes, others = _restrict(shapes, others, read(names), mapping(names).get("pattern"))
     if any(shapes.get(name, NEVER) == NEVER for name in required):
@@ -63,7 +63,7 @@ def _restrict(
     key = key_pattern(expression) if isinstance(expression, str) else ANY_KEY
     allowed = [key] if isinstance(key, str) else strings_of(names)
     if allowed is not None:
-        return {name: shapes.get(name, shape_at(others, name)) for name in allowed}, Object(additional=NEVER)
+        return {name: shapes.get(name, unlisted(others, name)) for name in allowed}, Object(additional=NEVER)
     if isinstance(key, str) or key == ANY_KEY:
         return shapes, others
     values = (UNKNOWN if others.additional is None else others.additional, *(shape for _, shape in others.patterns))

@@ -5,15 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial, reduce
 
-from corral.declarations.algebra import (
-    fill_additional,
-    fill_rest,
-    intersect,
-    intersect_kind,
-    members_of,
-    traits,
-    union,
-)
+from corral.declarations.algebra import fill_additional, fill_rest, intersect, intersect_kind, union
 from corral.declarations.alternatives import branch, exclusive, forbid
 from corral.declarations.constants import constants
 from corral.declarations.definitions import Definitions
@@ -39,6 +31,7 @@ from corral.declarations.shapes import (
     Reference,
     Shape,
 )
+from corral.declarations.traits import members_of, traits
 
 __all__ = ["Reader"]
 
@@ -161,7 +154,7 @@ class Reader:
         if target not in self._reached:
             found: set[Target] = set()
             waiting = [(self._document.at(target.pointer), target.scope)]
-            while waiting:
+            while waiting and len(found) <= _MAX_COMBINED:
                 schema, outer = waiting.pop()
                 scope = self._document.enter(schema, outer)
                 found.update(each for each in self._document.references(schema, scope) if each is not None)

@@ -124,6 +124,14 @@ class KeyPattern:
             return False
         return self.hole == "string" or hole.isdecimal()
 
+    def overlaps(self, other: KeyPattern | str) -> bool:
+        """Whether this one key is, or some keys of the other pattern may be, among the keys of this one."""
+        if isinstance(other, str):
+            return self.covers(other)
+        prefixes = sorted((self.prefix, other.prefix), key=len)
+        suffixes = sorted((self.suffix, other.suffix), key=len)
+        return prefixes[1].startswith(prefixes[0]) and suffixes[1].endswith(suffixes[0])
+
 
 @dataclass(frozen=True, slots=True)
 class Object:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from itertools import chain, count, groupby
 from typing import NamedTuple, Protocol
 
-from corral.declarations.algebra import traits
 from corral.declarations.definitions import Definitions
 from corral.declarations.documents import Document, mapping
 from corral.declarations.jsdoc import comment
@@ -24,6 +23,7 @@ from corral.declarations.shapes import (
     Shape,
     Union,
 )
+from corral.declarations.traits import traits
 from corral.types import JsonSchema, ToolName
 
 __all__ = ["ToolShape", "declare_typescript"]
