@@ -290,7 +290,7 @@ def unlisted(shape: Object, key: str | KeyPattern) -> Shape:
     if sure:
         return reduce(intersect, sure)
     otherwise = UNKNOWN if shape.additional is None else shape.additional
-    return union([otherwise, *(constraint for pattern, constraint in shape.patterns if pattern.covers(key))])
+    return union([otherwise, *(constraint for pattern, constraint in shape.patterns if pattern.overlaps(key))])
 
 
 def _merge_arrays(left: Array, right: Array, expansions: int) -> Shape:

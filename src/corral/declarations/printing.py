@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from corral.declarations.algebra import union
 from corral.declarations.jsdoc import comment
@@ -124,7 +125,8 @@ class _Printer:
             if pattern.covers("") or (is_explicit and not pattern.exact):
                 general.append(value)
             else:
-                templates[pattern] = union((templates.get(pattern, NEVER), value))
+                template = replace(pattern, exact=True)
+                templates[template] = union((templates.get(template, NEVER), value))
         for pattern in templates:
             narrower = [value for other, value in templates.items() if pattern.covers(other)]
             inside = [each for each in shape.properties if pattern.covers(each.name)]
