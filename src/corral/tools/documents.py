@@ -13,6 +13,7 @@ from typing import Any, cast
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from corral.errors import ToolDefinitionError
+from corral.tools.dialects import modernised
 from corral.tools.plain import plain
 from corral.tools.problems import MAX_PROBLEMS, UNEXPECTED, Path, Problem, SchemaMismatch, child, cut, either
 from corral.types import JsonSchema
@@ -25,7 +26,9 @@ _logger = logging.getLogger(__name__)
 
 
 class DocumentSchema:
-    """A JSON Schema document: draft 2020-12 unless its `$schema` says otherwise. Nothing is ever fetched.
+    """A JSON Schema document: draft 2020-12, with older forms understood, unless its `$schema` says otherwise.
+
+    Nothing is ever fetched.
 
     Parts behind a `$ref` that leads nowhere accept anything. Bytes count as base64 text, NaN and infinities as
     numbers, dates and the like as the text they are sent as. Values deeper than about 250 levels are refused.
@@ -39,7 +42,8 @@ class DocumentSchema:
             self.json_schema: JsonSchema = _as_json(document)
         except (ValueError, PydanticSerializationError) as error:
             raise ToolDefinitionError(f"{owner} is not JSON, or too deeply nested: {error}") from error
-        self._validator = _build_validator(self.json_schema, owner)
+        read_as = self.json_schema if "$schema" in self.json_schema else modernised(self.json_schema)
+        self._validator = _build_validator(read_as, owner)
 
     def load(self, raw: object) -> object:
         self._check(raw)

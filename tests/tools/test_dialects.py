@@ -1,0 +1,66 @@
+"""Tools declared with the forms of older drafts and of OpenAPI validate as those forms mean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.conftest import cases
+
+from corral import define_tool
+from corral.errors import CorralError, InvalidArguments
+from corral.tools.dialects import modernised
+
+
+async def _echo(value: Any) -> Any:
+    return value
+
+
+def accepts(schema: dict[str, Any], value: object) -> bool:
+    try:
+        define_tool(name="t", input_schema=schema, execute=_echo).parse_input(value)
+    except InvalidArguments:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("schema", "good", "bad"),
+    [
+        ({"items": [{"type": "string"}], "additionalItems": False}, ["a"], ["a", 1]),
+        ({"items": [{"type": "string"}], "additionalItems": {"type": "number"}}, ["a", 1], ["a", "b"]),
+        ({"type": "string", "nullable": True}, None, 1),
+        ({"type": "string", "enum": ["a"], "nullable": True}, None, "b"),
+        ({"enum": ["a"], "nullable": True}, None, "b"),
+        ({"$ref": "#/$defs/A", "nullable": True, "$defs": {"A": {"type": "integer"}}}, None, "b"),
+        ({"type": "number", "minimum": 1, "exclusiveMinimum": True}, 2, 1),
+        ({"type": "number", "minimum": 1, "exclusiveMinimum": False}, 1, 0),
+        (
+            {"properties": {"nullable": True, "items": {"type": "string"}}, "type": "object"},
+            {"items": "x"},
+            {"items": 1},
+        ),
+        ({"const": {"nullable": True, "type": "x"}}, {"nullable": True, "type": "x"}, None),
+    ],
+)
+def test_an_older_form_means_what_it_meant(schema: dict[str, Any], good: object, bad: object) -> None:
+    assert accepts(schema, good)
+    assert not accepts(schema, bad)
+
+
+def test_a_modern_schema_is_left_as_it_is() -> None:
+    for case in cases("js-peers.json", "typegen"):
+        if case["id"] not in {"tg-tuple-draft07", "tg-nullable-enum"}:
+            assert modernised(case["input"]["json_schema"]) == case["input"]["json_schema"]
+
+
+@pytest.mark.parametrize("case", cases("js-peers.json", "typegen"), ids=lambda case: case["id"])
+def test_what_the_declarations_promise_is_what_validation_accepts(case: dict[str, Any]) -> None:
+    schema = case["input"]["json_schema"]
+    tool = define_tool(name="t", input_schema=schema, output_schema=schema, execute=_echo)
+    for value in case["expect"]["values_that_must_type_check"]:
+        if case["id"] != "tg-if-then-else":  # which types cannot express, and validation can
+            assert tool.dump_output(tool.parse_input(value).value) == value
+    for value in case["expect"]["values_that_must_not_type_check"]:
+        with pytest.raises(CorralError):
+            tool.parse_input(value)
