@@ -1,4 +1,4 @@
-"""Older ways of writing JSON Schema, in the terms of draft 2020-12, which is what a schema without `$schema` is read as.
+"""Older ways of writing JSON Schema, in the terms of draft 2020-12: a schema without `$schema` is read as that one.
 
 MCP servers and OpenAPI 3.0 documents still carry them: tuples as a list under `items`, `nullable`, and boolean
 exclusive bounds.
