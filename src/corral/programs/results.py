@@ -157,8 +157,9 @@ class _Program:
         if expression is None or _is_directive(expression) or _declares_resource(expression):
             return False
         if expression.type == "unary_expression" and expression.children[0].type == "void":
-            word = expression.children[0]
-            self._edits.blank(word.start_byte, word.end_byte)
+            word, called = expression.children[0], expression.child_by_field_name("argument")
+            if called is not None and unwrapped(called).type == "call_expression":  # `void main()`: its value is meant
+                self._edits.blank(word.start_byte, word.end_byte)
         if expression.type == "internal_module":
             return False
         value = unwrapped(expression)
