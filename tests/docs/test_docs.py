@@ -1,0 +1,305 @@
+"""What the documentation shows was really printed; what it claims of values, limits, errors and frames holds."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import importlib.util
+import ipaddress
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, cast
+from uuid import UUID
+
+import pytest
+
+import corral.errors
+from corral import Corral, ExecutionResult, Limits, Tool, define_tool, tool
+from corral.errors import CorralError
+from corral.guest import ArrayBuffer, FrameKind, FrameReader, decode_value
+from corral.guest.frames import NO_NONCE
+from tests.docs.markdown import ROOT, Block, anchors, blocks, links, pages, table
+
+pytestmark = pytest.mark.anyio
+
+DOCS = ROOT / "docs"
+# Its examples are of a command line that is tried in tests/cli.
+OTHERS = {DOCS / "cli.md"}
+
+ALL = [block for page in pages() if page not in OTHERS for block in blocks(page)]
+PYTHON = [block for block in ALL if block.language == "python"]
+SHOWN = sorted({block.title for block in PYTHON if block.title})
+
+
+def following(block: Block) -> Block:
+    """The next block of the same page."""
+    return next(each for each in ALL if each.page == block.page and each.line > block.line)
+
+
+# --- programs in Python
+
+
+@pytest.mark.parametrize("block", PYTHON, ids=lambda block: block.place)
+def test_a_python_block_is_a_file_or_a_fragment(block: Block) -> None:
+    if block.title is None:
+        assert block.info.split() == ["python", "fragment"]
+        compile(block.text, block.place, "exec", flags=0x2000)  # top-level await is allowed
+    else:
+        assert block.text == (ROOT / block.title).read_text(encoding="utf-8")
+
+
+def test_every_file_of_docs_src_is_shown_somewhere() -> None:
+    files = {str(path.relative_to(ROOT)) for path in (ROOT / "docs_src").glob("*.py")}
+    assert files <= set(SHOWN)
+    assert "examples/quickstart.py" in SHOWN
+
+
+def run_file(name: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-X", "utf8", "-W", "error", str(ROOT / name)]
+    return subprocess.run(command, capture_output=True, encoding="utf-8", timeout=60, check=False)
+
+
+@pytest.fixture(scope="module")
+def printed() -> dict[str, subprocess.CompletedProcess[str]]:
+    """What each file that is shown prints."""
+    with ThreadPoolExecutor(max_workers=min(2, os.cpu_count() or 1)) as threads:
+        return dict(zip(SHOWN, threads.map(run_file, SHOWN), strict=True))
+
+
+@pytest.mark.parametrize("block", [block for block in PYTHON if block.title], ids=lambda block: block.place)
+def test_a_file_prints_what_stands_below_it(block: Block, printed: dict[str, subprocess.CompletedProcess[str]]) -> None:
+    shown = printed[block.title or ""]
+    assert (shown.returncode, shown.stderr) == (0, "")
+    output = following(block)
+    assert output.language == "text"
+    assert output.text == shown.stdout
+
+
+# --- programs in TypeScript
+
+
+def stations() -> list[Tool]:
+    spec = importlib.util.spec_from_file_location("stations", ROOT / "docs_src" / "stations.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return list(module.TOOLS)
+
+
+PROGRAMS = [block for block in ALL if block.page.name == "programs.md" and block.language in {"typescript", "markdown"}]
+
+
+@pytest.mark.parametrize("block", PROGRAMS, ids=lambda block: block.place)
+async def test_a_program_gives_what_stands_below_it(block: Block) -> None:
+    result = await Corral(tools=stations()).execute(block.text)
+    expected = following(block)
+    if expected.language == "json":
+        assert (result.error, result.value) == (None, json.loads(expected.text))
+    else:
+        assert expected.language == "text"
+        assert result.model_text() == expected.text.removesuffix("\n")
+
+
+def test_programs_are_written_where_they_are_tested() -> None:
+    assert {block.page.name for block in ALL if block.language in {"typescript", "ts"}} == {"programs.md"}
+
+
+# --- values
+
+NAMES: dict[str, Any] = {
+    "nan": math.nan,
+    "inf": math.inf,
+    "ArrayBuffer": ArrayBuffer,
+    "UTC": datetime.UTC,
+    "datetime": datetime.datetime,
+    "date": datetime.date,
+    "time": datetime.time,
+    "timedelta": datetime.timedelta,
+    "timezone": datetime.timezone,
+    "Decimal": Decimal,
+    "UUID": UUID,
+    "Path": Path,
+    "IPv4Address": ipaddress.IPv4Address,
+    "HTTPStatus": HTTPStatus,
+}
+VALUES = DOCS / "values.md"
+LEAVING = table(VALUES, "in the program | in Python")
+REFUSED = table(VALUES, "in the program | message")
+ARRIVING = table(VALUES, "a tool returns")
+
+
+def python(expression: str) -> Any:
+    return eval(expression, dict(NAMES))  # noqa: S307 - our own documentation
+
+
+def described(value: Any) -> str:
+    """Tells types, the sign of zero and NaN."""
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key!r}: {described(each)}' for key, each in cast('dict[Any, Any]', value).items())}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(described, cast('list[Any]', value)))}]"
+    return f"{type(value).__name__}({value!r})"
+
+
+@pytest.fixture(scope="module")
+def left() -> tuple[list[Any], list[Any]]:
+    """What became of the values in the table: of a program, and as inputs of calls."""
+    received: list[Any] = []
+    expressions = ",\n".join(f"(() => ({row[0]}))" for row in LEAVING)
+    result = Corral([define_tool(name="accept", execute=received.append)]).execute_sync(
+        f"const all = [\n{expressions}\n];\n"
+        "for (const each of all) await tools.accept([each()]);\n"
+        "return all.map((each) => each())"
+    )
+    return result.raise_for_error().value, [value for [value] in received]
+
+
+@pytest.mark.parametrize("number", range(len(LEAVING)), ids=[row[0] for row in LEAVING])
+def test_a_value_leaves_as_the_table_says(number: int, left: tuple[list[Any], list[Any]]) -> None:
+    expected = described(python(LEAVING[number][1]))
+    assert [described(values[number]) for values in left] == [expected, expected]
+
+
+@pytest.mark.parametrize("row", REFUSED, ids=[row[0] for row in REFUSED])
+async def test_a_value_is_refused_as_the_table_says(row: list[str]) -> None:
+    result = await Corral().execute(f"return ({row[0]})")
+    assert result.error is not None
+    assert (result.error.code, result.error.message) == ("program_failed", row[1])
+
+
+def ask(give: Tool) -> ExecutionResult:
+    pairs = ",\n".join(f"() => [{row[1]}]" for row in ARRIVING)
+    return Corral([give]).execute_sync(
+        f"const all = [\n{pairs}\n];\n"
+        "for (const [number, expected] of all.entries()) {\n"
+        "  console.log([await tools.give({ number })]);\n"
+        "  console.log(expected());\n"
+        "}"
+    )
+
+
+@pytest.fixture(scope="module")
+def arrived() -> list[str]:
+    @tool
+    async def give(number: int):
+        return python(ARRIVING[number][0])
+
+    return [entry.text for entry in ask(give).raise_for_error().logs]
+
+
+@pytest.mark.parametrize("number", range(len(ARRIVING)), ids=[row[0] for row in ARRIVING])
+def test_a_value_arrives_as_the_table_says(number: int, arrived: list[str]) -> None:
+    assert arrived[2 * number] == arrived[2 * number + 1]
+
+
+async def test_none_is_undefined_only_where_nothing_is_declared() -> None:
+    @tool
+    async def nothing() -> None: ...
+
+    @tool
+    async def maybe() -> str | None: ...
+
+    result = await Corral([nothing, maybe]).execute(
+        "return [typeof await tools.nothing(), await tools.maybe() === null]"
+    )
+    assert result.value == ["undefined", True]
+
+
+# --- declarations, limits, errors, frames, links
+
+SCHEMAS = table(DOCS / "declarations.md", "a schema")
+
+
+@pytest.mark.parametrize("row", SCHEMAS, ids=[row[0] for row in SCHEMAS])
+def test_a_schema_becomes_the_type_in_the_table(row: list[str]) -> None:
+    schema = {"type": "object", "properties": {"v": json.loads(row[0])}, "required": ["v"]}
+    declared = Corral([define_tool(name="t", input_schema=schema, execute=print)]).declarations()
+    without_comments = re.sub(r"/\*\*.*?\*/", "", declared, flags=re.DOTALL)
+    assert re.search(rf"v: {re.escape(row[1])};? }}\): Promise", " ".join(without_comments.split()))
+
+
+def test_every_limit_stands_in_the_table_with_its_default() -> None:
+    shown = {row[0]: row[1] for row in table(DOCS / "limits.md", "limit")}
+    defaults = {name: field.default for name, field in Limits.model_fields.items()}
+    assert {name: type(defaults[name])(value) for name, value in shown.items()} == defaults
+
+
+def test_the_memory_that_is_added_is_what_the_page_says() -> None:
+    text = (DOCS / "limits.md").read_text(encoding="utf-8")
+    process = (ROOT / "src/corral/sandboxes/process.py").read_text(encoding="utf-8")
+    engine = (ROOT / "src/corral/sandboxes/deno.py").read_text(encoding="utf-8")
+    assert "_GARBAGE_MB = 32\n" in process
+    assert "VmData at ready + memory_mb + 32 MB" in text
+    assert "_HEAP_RESERVE_MB = 16\n" in engine
+    assert "`memory_mb` + 16 MB" in text
+
+
+def test_every_error_stands_in_the_table_with_its_code_and_its_branch() -> None:
+    classes = [getattr(corral.errors, name) for name in corral.errors.__all__ if name != "error_class"]
+    rows = [(row[0].removeprefix("— ").strip("`"), row[1]) for row in table(DOCS / "errors.md", "class")]
+    assert sorted(rows) == sorted((each.__name__, each.code) for each in classes)
+    branch = CorralError
+    for row, (name, _) in zip(table(DOCS / "errors.md", "class"), rows, strict=True):
+        found: type[CorralError] = getattr(corral.errors, name)
+        if not row[0].startswith("—"):
+            branch = found
+        assert issubclass(found, branch)
+
+
+def test_every_field_of_a_result_is_described() -> None:
+    text = (DOCS / "quickstart.md").read_text(encoding="utf-8")
+    for field in dataclasses.fields(ExecutionResult):
+        assert field.name == "language" or f"`{field.name}`" in text
+
+
+HEX = [block for block in ALL if block.language == "hex"]
+
+
+@pytest.mark.parametrize("block", HEX, ids=lambda block: block.place)
+def test_an_example_of_a_frame_is_one(block: Block) -> None:
+    kind = next(kind for kind in FrameKind if kind == bytes.fromhex(block.text)[4])
+    nonce = NO_NONCE if kind == FrameKind.READY else bytes(range(16))
+    [frame] = FrameReader(nonce, {kind: 1000}).feed(bytes.fromhex(block.text))
+    expected = following(block)
+    assert expected.language == "json"
+    assert frame.payload == expected.text.strip().encode()
+    assert decode_value(frame.payload, tagged=frame.tagged) is not None
+    assert frame.tagged == ("$" in expected.text)
+
+
+def test_there_are_examples_of_frames_and_every_kind_is_named() -> None:
+    assert len(HEX) >= 4
+    rows = table(DOCS / "frames.md", "kind")
+    assert {(int(row[0]), row[1]) for row in rows} == {(int(kind), kind.name) for kind in FrameKind}
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in links(page):
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        assert target.is_relative_to(ROOT), link
+        if anchor:
+            assert anchor in anchors(target), link
+
+
+def test_every_page_can_be_reached_from_the_readme() -> None:
+    reached: set[Path] = set()
+    waiting = [ROOT / "README.md"]
+    while waiting:
+        page = waiting.pop()
+        if page in reached or page.suffix != ".md":
+            continue
+        reached.add(page)
+        waiting += [(page.parent / path).resolve() for link in links(page) if (path := link.partition("#")[0])]
+    assert set(pages()) <= reached
