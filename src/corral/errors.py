@@ -29,9 +29,10 @@ The branches say who must act:
     ├── SandboxError           the operator: the sandbox did not do its part
     │   ├── StartFailed            it could not be started
     │   └── SandboxLost            it ended without a result
-    └── BridgeError            the operator: what came over the bridge is not a message of ours
-        ├── MalformedMessage
-        └── MessageTooLarge
+    ├── BridgeError            the operator: what came over the bridge is not a message of ours
+    │   ├── MalformedMessage
+    │   └── MessageTooLarge
+    └── Cancelled              nobody: the host ended the execution
 
 A program that fails is data (`ExecutionResult.error`); `ExecutionResult.raise_for_error()` turns it into one of
 these. `ToolError` and `AccessDenied` are also what a tool call throws inside the program.
@@ -47,6 +48,7 @@ __all__ = [
     "ApprovalDenied",
     "BridgeError",
     "CallBudgetExceeded",
+    "Cancelled",
     "ConfigError",
     "CorralError",
     "EgressBlocked",
@@ -263,6 +265,12 @@ class MessageTooLarge(BridgeError):
     """A message is larger than its kind allows; it was refused before it was parsed."""
 
     code = "message_too_large"
+
+
+class Cancelled(CorralError):
+    """The host ended the execution, or the call with its execution."""
+
+    code = "cancelled"
 
 
 def _with_subclasses(root: type[CorralError]) -> list[type[CorralError]]:

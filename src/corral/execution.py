@@ -13,7 +13,7 @@ import anyio
 import anyio.to_thread
 
 from corral.bridges import BridgeProtocol, CallRecorder, pipeline
-from corral.errors import ProgramRejected, ProgramTimeout, StartFailed
+from corral.errors import Cancelled, ProgramRejected, ProgramTimeout, StartFailed
 from corral.programs import prepare_typescript
 from corral.sandboxes import Job, Sandbox, SandboxProvider, failed_exit
 from corral.tools import ToolRegistry
@@ -172,7 +172,7 @@ class Execution:
             isolation=self._isolation,
         )
         if ended is None:
-            error = ExecutionError(code="cancelled", name="Cancelled", message="the execution was cancelled")
+            error = ExecutionError(code=Cancelled.code, name=Cancelled.__name__, message="the execution was cancelled")
             return replace(result, error=error)
         program, exit = ended
         dropped = exit.dropped_log_bytes

@@ -119,7 +119,7 @@ class Limits(_Frozen):
     """
 
     wall_seconds: PositiveSeconds = 60.0
-    """Wall clock from the program's first instruction to its last call's reply."""
+    """Wall clock from when the sandbox is ready to the last call's reply."""
     cpu_seconds: PositiveSeconds = 30.0
     """Processor time of the guest only."""
     memory_mb: Positive = 64
@@ -201,7 +201,8 @@ class CallError:
 
     @classmethod
     def of(cls, error: CorralError) -> CallError:
-        return cls(code=error.code, name=type(error).__name__, message=str(error))
+        """The error of a call; a message over 8,000 characters is shortened, for it is meant to be read."""
+        return cls(code=error.code, name=type(error).__name__, message=preview_text(str(error), 8000))
 
 
 class EncodedValue(NamedTuple):

@@ -7,6 +7,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 import anyio
 import pytest
 
-from corral import Corral, ExecutionResult, Limits, ToolCallStarted, define_tool, tool
+from corral import Corral, ExecutionResult, Limits, ToolCallStarted, ToolError, define_tool, tool
 from corral.errors import StartFailed
 from tests.conftest import TOOLS
 
@@ -260,6 +261,34 @@ async def test_a_large_output_is_refused_before_it_travels() -> None:
     assert (code, length) == ("message_too_large", 10)
     assert "10000 are allowed" in message
     assert result.tool_calls[0].error is not None
+
+
+async def test_a_tools_error_of_any_size_arrives_shortened() -> None:
+    @tool
+    async def shout() -> None:
+        raise ToolError("x" * 5_000_000)
+
+    result = await Corral([shout]).execute("try { await tools.shout() } catch (e) { return e.message.length }")
+    assert result.value < 8_100
+
+
+async def test_tools_that_block_threads_do_not_keep_other_programs_from_running() -> None:
+    release = threading.Event()
+    blocked = threading.Semaphore(0)
+
+    @tool
+    def block() -> None:
+        blocked.release()
+        release.wait(60)
+
+    async with Corral([block]) as corral, anyio.create_task_group() as tasks:
+        program = "await Promise.all(Array.from({length: 45}, () => tools.block()))"
+        tasks.start_soon(lambda: corral.execute(program))
+        for _ in range(40):  # all the threads that anyio lends by default
+            await anyio.to_thread.run_sync(blocked.acquire, limiter=anyio.CapacityLimiter(1))
+        with anyio.fail_after(20):
+            assert (await corral.execute("return 1")).value == 1
+        release.set()
 
 
 async def test_calls_beyond_the_budget_throw_and_are_never_made() -> None:

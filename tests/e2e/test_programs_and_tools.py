@@ -675,7 +675,9 @@ async def test_a_program_cannot_break_the_bridge_by_changing_its_own_world(corra
     result = await corral.execute(
         """Object.prototype.toJSON = () => 'polluted'; Array.prototype.toJSON = () => 'polluted';
         Object.prototype.zz = 1; JSON.stringify = JSON.parse = () => { throw 1 }; Array.isArray = () => true;
-        Promise.prototype.finally = Map.prototype.get = Set.prototype.has = () => { throw 2 };
+        Promise.prototype.then = Promise.prototype.finally = () => { throw 3 };
+        Object.getPrototypeOf(Uint8Array.prototype).subarray = DataView.prototype.getUint32 = () => { throw 4 };
+        Map.prototype.get = Set.prototype.has = () => { throw 2 };
         globalThis.TextEncoder = globalThis.TextDecoder = undefined; String.prototype.slice = () => '';
         Object.defineProperty(Object.prototype, 'tagged', {value: true});
         const r = await tools.echo({a: [1, {b: 'x'}]}); console.log('still'); return [r, await tools.add({a: 1, b: 2})]"""

@@ -72,7 +72,7 @@ def test_a_missing_tool_is_an_error_with_near_names() -> None:
         registry.resolve("get_wether")
     with pytest.raises(ToolNotFound, match=r"did you mean github\.list_issues or linear\.list_issues\?"):
         registry.resolve("list_issues")
-    with pytest.raises(ToolNotFound, match=r"there are 3; tools\.search\(query\) finds them"):
+    with pytest.raises(ToolNotFound, match=r"there are: get_weather, github.list_issues, linear.list_issues"):
         registry.resolve("zzz")
     with pytest.raises(ToolNotFound, match="there are none"):
         ToolRegistry().resolve("zzz")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from corral.errors import Cancelled
 from corral.types import Call, CallError, Event, Reply, ToolCallFinished, ToolCallRecord, ToolCallStarted
 
 __all__ = ["CallRecorder"]
@@ -33,6 +34,5 @@ class CallRecorder:
             self._emit(ToolCallFinished(call=record))
 
     def cut_short(self, record: ToolCallRecord, duration_ms: float) -> None:
-        message = "the execution ended before the tool answered"
-        error = CallError(code="cancelled", name="Cancelled", message=message)
+        error = CallError.of(Cancelled("the execution ended before the tool answered"))
         self.finish(record, Reply(error=error), duration_ms)

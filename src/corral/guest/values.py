@@ -102,6 +102,8 @@ class _Encoder:
         result: dict[str, Any] = {}
         for key, member in value.items():
             name = key if type(key) is str else self._key(key, depth)
+            if name in result:
+                raise self._refused("two keys that are the same text; keys are strings in a program", depth)
             self._path[depth] = name
             result[name] = self.plain(member, depth + 1)
         if len(result) == 1 and next(iter(result)) in _TAGS:

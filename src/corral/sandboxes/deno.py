@@ -65,7 +65,7 @@ class DenoSandbox(SandboxProvider):
         except BaseException:
             await process.aclose()
             raise
-        return _DenoProcess(process, config, allow_wasm=self.allow_wasm)
+        return _DenoProcess(process, config, self._runtime, allow_wasm=self.allow_wasm)
 
     async def aclose(self) -> None:
         self._runtime.close()
@@ -117,14 +117,19 @@ class _DenoProcess(Sandbox):
 
     isolation = "process"
 
-    def __init__(self, process: GuestProcess, config: SandboxConfig, *, allow_wasm: bool) -> None:
+    def __init__(
+        self, process: GuestProcess, config: SandboxConfig, runtime: RuntimeDirectory, *, allow_wasm: bool
+    ) -> None:
         self._process = process
+        self._runtime = runtime
+        self._compiles = False
         self._config = config
         self._allow_wasm = allow_wasm
         self._out_of_cpu = False
 
     async def execute(self, job: Job, bridge: Endpoint) -> Exit:
         limits = job.limits
+        self._compiles = job.program.form == "module"
         self._process.limit(cpu_seconds=limits.cpu_seconds, memory_mb=self._config.memory_mb)
         session = GuestSession(self._process, _with_positions(job), bridge.handler)
         start: dict[str, object] = {
@@ -154,6 +159,8 @@ class _DenoProcess(Sandbox):
 
     async def aclose(self) -> None:
         await self._process.aclose()
+        if self._compiles:
+            self._runtime.forget_compiled()
 
     async def _watch_cpu(self, seconds: float) -> None:
         """Ends the process when it has used `seconds` more of processor time than now."""

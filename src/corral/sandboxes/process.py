@@ -185,10 +185,13 @@ class GuestProcess:
 
 
 async def _shielded(function: Callable[[], T]) -> T:
-    """Runs `function` in a thread to its end, whatever is cancelled meanwhile."""
+    """Runs `function` in a thread to its end, whatever is cancelled meanwhile.
+
+    The thread is not one of those that sync tools share, or those could keep a guest from starting or ending.
+    """
     results: list[T] = []
     with anyio.CancelScope(shield=True):
-        results.append(await anyio.to_thread.run_sync(function))
+        results.append(await anyio.to_thread.run_sync(function, limiter=anyio.CapacityLimiter(1)))
     return results[0]
 
 

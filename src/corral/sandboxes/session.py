@@ -118,8 +118,7 @@ class GuestSession:
             if self._corked:
                 await anyio.lowlevel.checkpoint()  # all calls of one turn run to their first wait
                 self._corked = False
-                if not self._writing:
-                    await self._flush()
+                tasks.start_soon(self._flush)  # which may have to wait for a guest that does not read
             else:
                 self._attention = self._make_hand()
                 await self._attention.take()
@@ -128,10 +127,8 @@ class GuestSession:
         """Answers calls, one after another, until the session ends."""
         while True:
             reply = self._encoded(call, await self._handler(call))
-            if self._corked or self._writing:
-                self._replies += reply
-            elif (written := self._process.write_now(reply)) < len(reply):
-                self._replies += reply[written:]
+            self._replies += reply
+            if not self._corked:
                 await self._flush()
             hand = self._make_hand()
             self._idle.append(hand)
@@ -160,7 +157,12 @@ class GuestSession:
         return encode_frame(FrameKind.REPLY, payload, self._nonce, tagged=tagged)
 
     async def _flush(self) -> None:
-        """Writes what is ready. One task writes at a time; the others leave their replies to it."""
+        """Writes what is ready. While one task waits for the guest to read, the others leave their replies to it."""
+        if self._writing:
+            return
+        del self._replies[: self._process.write_now(self._replies)]
+        if not self._replies:
+            return
         self._writing = True
         try:
             while self._replies:

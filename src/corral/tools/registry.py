@@ -18,6 +18,9 @@ from corral.types import ToolName
 
 __all__ = ["ToolRegistry"]
 
+_LISTED_NAMES = 20
+"""How many names an error lists when none is near the wanted one."""
+
 
 class ToolRegistry:
     """Which tools there are. Tools may come and go at any time, from any thread; every look-up sees the latest state.
@@ -127,8 +130,12 @@ class ToolRegistry:
         near = state.search_index.near(path)
         if near:
             return ToolNotFound(f"no tool {quoted(path)}; did you mean {' or '.join(near)}?")
-        there = f"there are {len(state.by_name)}; tools.search(query) finds them" if state.by_name else "there are none"
-        return ToolNotFound(f"no tool {quoted(path)}; {there}")
+        names = list(state.by_path)
+        if not names:
+            return ToolNotFound(f"no tool {quoted(path)}; there are none")
+        listed = ", ".join(names[:_LISTED_NAMES])
+        more = f" and {len(names) - _LISTED_NAMES} more" if len(names) > _LISTED_NAMES else ""
+        return ToolNotFound(f"no tool {quoted(path)}; there are: {listed}{more}")
 
 
 class _State:

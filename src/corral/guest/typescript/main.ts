@@ -61,6 +61,8 @@ const now = performance.now.bind(performance);
 const exit = Deno.exit;
 const { stringify } = JSON;
 const { apply } = Reflect;
+const { then } = Promise.prototype;
+const { subarray } = Uint8Array.prototype;
 const encodeText = TextEncoder.prototype.encode.bind(new TextEncoder());
 const decodeText = TextDecoder.prototype.decode.bind(new TextDecoder());
 const toBase64 = Uint8Array.prototype.toBase64;
@@ -70,7 +72,7 @@ const writer = new FrameWriter();
 
 function flush(): void {
   let rest = writer.take();
-  while (rest.length > 0) rest = rest.subarray(write(rest));
+  while (rest.length > 0) rest = apply(subarray, rest, [write(rest)]) as Uint8Array;
 }
 
 function inspect(value: unknown, depth = 2): string {
@@ -188,10 +190,7 @@ class Execution {
       typeof value === "function"
         ? (value as (tools: object) => unknown)(destructures ? this.#toolbox.plain : this.#toolbox.tools)
         : value;
-    program(load, enter).then(
-      (value) => this.#succeed(value),
-      (error) => this.#fail(error),
-    );
+    apply(then, program(load, enter), [(value: unknown) => this.#succeed(value), (error: unknown) => this.#fail(error)]);
   }
 
   #succeed(value: unknown): void {

@@ -19,6 +19,7 @@ const { captureStackTrace } = Error;
 const { apply } = Reflect;
 const { create, defineProperty, freeze, hasOwn } = Object;
 const { indexOf, slice } = String.prototype;
+const { then } = Promise.prototype;
 
 interface Site {
   stack: string;
@@ -58,7 +59,7 @@ class CallPromise extends Promise<unknown> {
     onRejected?: ((reason: unknown) => B | PromiseLike<B>) | null,
   ): Promise<A | B> {
     if (this.#call !== undefined) this.#call.observed = true;
-    return super.then(onFulfilled, onRejected);
+    return apply(then, this, [onFulfilled, onRejected]);
   }
 
   // A forgotten `await` must not end as "[object Promise]", {} or "not iterable".
@@ -81,7 +82,7 @@ class CallPromise extends Promise<unknown> {
 
   /** Keeps a rejection that nobody awaits from counting as unhandled, without counting as a look. */
   static quiet(promise: CallPromise): void {
-    super.prototype.then.call(promise, undefined, () => {});
+    apply(then, promise, [undefined, () => {}]);
   }
 }
 
@@ -212,7 +213,7 @@ export class Calls {
 
 function refused(code: string, name: string, message: string, site: Site): Promise<unknown> {
   const promise = Promise.reject(new CallFailure(code, name, message, site));
-  promise.catch(() => {});
+  apply(then, promise, [undefined, () => {}]);
   return promise;
 }
 

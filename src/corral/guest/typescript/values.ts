@@ -151,6 +151,7 @@ class Writer {
 
   #writeRecord(value: object): void {
     const names = keys(value);
+    if (names.length === 0 && tagSymbol in value) this.#refuse(`a ${String(value)} cannot leave the sandbox`);
     const escape = names.length === 1 && isTag(names[0]!);
     if (escape) this.#openTag("$object");
     this.text += "{";
@@ -233,6 +234,7 @@ class Writer {
   #writeError(value: Error): void {
     const record: Record<string, unknown> = { name: value.name, message: value.message };
     if (hasOwn(value, "cause")) record.cause = value.cause;
+    if (value instanceof AggregateError) record.errors = value.errors;
     this.#writeRecord(record);
   }
 
