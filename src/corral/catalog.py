@@ -32,4 +32,5 @@ def load_by_name(group: str, name: str) -> Any:
     try:
         return found[0].load()()
     except ModuleNotFoundError as error:
-        raise MissingExtra(f"{name!r} needs {error.name}: pip install 'corral[{name}]'") from error
+        remedy = f"pip install 'corral[{name}]'" if name in own else "install what its package asks for"
+        raise MissingExtra(f"{name!r} needs the module {error.name}: {remedy}") from error

@@ -17,7 +17,7 @@ from corral.bridges import BridgeProtocol
 from corral.catalog import load_by_name
 from corral.declarations import declare_typescript, secret_parameters
 from corral.errors import ConfigError, LimitNotEnforceable, UnknownProvider
-from corral.execution import Execution, Run
+from corral.execution import Execution, Run, running_execution
 from corral.sandboxes import SandboxProvider
 from corral.tools import Tool, ToolRegistry
 from corral.types import Event, ExecutionContext, ExecutionResult, Language, Limits
@@ -71,9 +71,11 @@ class Corral:
         self._sandbox = sandbox
         self._bridge = bridge if isinstance(bridge, BridgeProtocol) else load_by_name("corral.bridges", bridge)
         self._providers: dict[Language, SandboxProvider] = {}
+        self._own_providers: list[SandboxProvider] = []
         self._live: set[Execution] = set()
         self._closed = False
         self._warned = False
+        self._warned_of_rates = False
         self._portal: BlockingPortal | None = None
         self._sync_resources = ExitStack()
 
@@ -160,10 +162,20 @@ class Corral:
                 ", ".join(secret),
             )
 
+    def _warn_of_rate_limits(self) -> None:
+        """Tells the host, once, that this version carries rate limits without holding them."""
+        if self._warned_of_rates:
+            return
+        self._warned_of_rates = True
+        if rated := [str(name) for name, tool in self.tools.snapshot().items() if tool.rate_limit is not None]:
+            logger.warning("rate limits are not enforced by this version; tools that have one: %s", ", ".join(rated))
+
     # --- its life
 
     async def aclose(self) -> None:
         """Cancels what still runs, waits until it has ended and frees what sandboxes keep. Idempotent."""
+        if running_execution.get() in self._live:
+            raise ConfigError("a tool cannot close the Corral that runs it")
         self._closed = True
         live = list(self._live)
         for execution in live:
@@ -171,7 +183,7 @@ class Corral:
         with anyio.CancelScope(shield=True):
             for execution in live:
                 await execution.ended.wait()
-            for provider in self._providers.values():
+            for provider in self._own_providers:
                 await provider.aclose()
 
     async def __aenter__(self) -> Self:
@@ -185,6 +197,8 @@ class Corral:
 
     def __enter__(self) -> Self:
         _refuse_running_loop()
+        if self._portal is not None:
+            raise ConfigError("this Corral is open already")
         self._closed = False
         self._portal = self._sync_resources.enter_context(start_blocking_portal())
         return self
@@ -215,12 +229,13 @@ class Corral:
         if self._closed:
             raise ConfigError("this Corral is closed")
         limits = limits or self.limits
+        self._warn_of_rate_limits()
         provider = self._provider(language)
         held = provider.capabilities.enforces | _CORE_LIMITS
         loose = [name for name in Limits.model_fields if name not in held]
         if loose:
             raise LimitNotEnforceable(
-                f"sandbox {provider.name!r} cannot hold {', '.join(loose)} on this system; use another sandbox"
+                f"sandbox {provider.name!r} cannot hold {', '.join(loose)} on this system; so far it can on Linux only"
             )
         return Execution(
             source=source,
@@ -252,11 +267,15 @@ class Corral:
         sandbox = self._sandbox
         if isinstance(sandbox, SandboxProvider):
             return sandbox
+        if isinstance(sandbox, type):
+            raise ConfigError(f"sandbox={sandbox.__name__} is a class; pass an object: {sandbox.__name__}()")
         if isinstance(sandbox, str):
             name = _DEFAULT_PROVIDERS.get(language) if sandbox == "auto" else sandbox
             if name is None:
                 raise UnknownProvider(f"no sandbox runs {language!r}; there are sandboxes for typescript")
-            return load_by_name("corral.sandboxes", name)
+            provider: SandboxProvider = load_by_name("corral.sandboxes", name)
+            self._own_providers.append(provider)
+            return provider
         if language not in sandbox:
             raise UnknownProvider(f"this Corral has no sandbox for {language!r}")
         return sandbox[language]

@@ -6,6 +6,7 @@ import logging
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import replace
 from math import inf
 
@@ -13,7 +14,7 @@ import anyio
 import anyio.to_thread
 
 from corral.bridges import BridgeProtocol, CallRecorder, pipeline
-from corral.errors import Cancelled, ProgramRejected, ProgramTimeout, StartFailed
+from corral.errors import Cancelled, MemoryExceeded, ProgramRejected, ProgramTimeout, SandboxLost, StartFailed
 from corral.programs import prepare_typescript
 from corral.sandboxes import Job, Sandbox, SandboxProvider, failed_exit
 from corral.tools import ToolRegistry
@@ -34,7 +35,7 @@ from corral.types import (
     SandboxConfig,
 )
 
-__all__ = ["Execution", "Run"]
+__all__ = ["Execution", "Run", "running_execution"]
 
 logger = logging.getLogger("corral")
 program_logger = logging.getLogger("corral.programs")
@@ -42,8 +43,13 @@ program_logger = logging.getLogger("corral.programs")
 
 _START_SECONDS = 30.0
 """A sandbox that has not started by then never will; on a loaded machine one takes tenths of a second."""
-_LONG_SOURCE_CHARS = 20_000
+_ENDED_FROM_OUTSIDE = frozenset({ProgramTimeout.code, SandboxLost.code, MemoryExceeded.code})
+_LONG_SOURCE_CHARS = 8_000
 """Longer sources are parsed in a worker thread, so that the event loop keeps turning."""
+
+
+running_execution: ContextVar[Execution | None] = ContextVar("running_execution", default=None)
+"""The execution whose tool the current task runs."""
 
 
 class Execution:
@@ -77,6 +83,7 @@ class Execution:
         self._recorder = CallRecorder(self._emit, observed=lambda: bool(self._observers))
         self._logs: list[LogEntry] = []
         self._isolation: str | None = None
+        self._held: Exit | None = None
 
     def observe(self, observer: Callable[[Event], object]) -> None:
         """Adds someone who is told of every event."""
@@ -95,12 +102,14 @@ class Execution:
         started = time.perf_counter()
         program_logger.debug("%s runs this program:\n%s", self.execution_id, self._source)
         self._emit(ExecutionStarted(execution_id=self.execution_id, language=self._language))
+        within = running_execution.set(self)
         try:
             ended: tuple[Program | None, Exit] | None = None
             with self._scope:
                 ended = await self._prepare_and_execute()
             result = self._result(ended, (time.perf_counter() - started) * 1000)
         finally:
+            running_execution.reset(within)
             self.ended.set()
         self._emit(ExecutionFinished(result=result))
         return result
@@ -118,7 +127,7 @@ class Execution:
             raise ProgramRejected(f"the program has {size} bytes; {self._limits.source_bytes} are allowed")
         if len(self._source) < _LONG_SOURCE_CHARS:
             return prepare_typescript(self._source)
-        return await anyio.to_thread.run_sync(prepare_typescript, self._source)
+        return await anyio.to_thread.run_sync(prepare_typescript, self._source, limiter=anyio.CapacityLimiter(1))
 
     async def _execute(self, program: Program) -> Exit:
         job = Job(
@@ -129,6 +138,7 @@ class Execution:
             tools=self._tools.names(),
             env=self._env,
             on_log=self._log,
+            on_outcome=self._hold,
         )
         handler = pipeline(self._tools, self._limits, self._recorder)
         sandbox = await self._start_sandbox()
@@ -136,9 +146,11 @@ class Execution:
             self._isolation = sandbox.isolation
             with anyio.move_on_after(self._limits.wall_seconds):
                 async with self._bridge.serve(handler) as endpoint:
-                    return await sandbox.execute(job, endpoint)
-            return failed_exit(
-                ProgramTimeout(f"the program did not end within {self._limits.wall_seconds:g} s, all it may take")
+                    return self._or_held(await sandbox.execute(job, endpoint))
+            return self._or_held(
+                failed_exit(
+                    ProgramTimeout(f"the program did not end within {self._limits.wall_seconds:g} s, all it may take")
+                )
             )
         finally:
             with anyio.CancelScope(shield=True):
@@ -149,6 +161,17 @@ class Execution:
             return await self._provider.start(SandboxConfig(language=self._language, memory_mb=self._limits.memory_mb))
         raise StartFailed(f"sandbox {self._provider.name!r} did not start within {_START_SECONDS:g} s")
 
+    def _hold(self, outcome: Exit) -> None:
+        self._held = outcome
+
+    def _or_held(self, exit: Exit) -> Exit:
+        """The outcome that the program already had when something ended it while calls were still running."""
+        if self._held is None or exit.error is None or exit.error.code not in _ENDED_FROM_OUTSIDE:
+            return exit
+        message = f"calls that nobody awaited were cut short: {exit.error.message}"
+        remark = Diagnostic(severity="warning", message=message, code=exit.error.code)
+        return replace(self._held, diagnostics=(*self._held.diagnostics, remark))
+
     def _log(self, entry: LogEntry) -> None:
         self._logs.append(entry)
         self._emit(ConsoleOutput(entry=entry))
@@ -157,7 +180,9 @@ class Execution:
         for observer in self._observers:
             try:
                 observer(event)
-            except Exception:
+            except (KeyboardInterrupt, SystemExit):
+                raise
+            except BaseException:
                 logger.warning("an observer of %s raised on %r", self.execution_id, event.type, exc_info=True)
 
     def _result(self, ended: tuple[Program | None, Exit] | None, duration_ms: float) -> ExecutionResult:
@@ -212,6 +237,7 @@ class Run:
 
         Raises:
             StartFailed: the sandbox did not start.
+            Cancelled: the task that ran the execution was cancelled, by somebody else than `cancel`.
         """
         await self.done.wait()
         if self._failure is not None:
@@ -230,6 +256,9 @@ class Run:
             self._result = await self._execution.run()
         except Exception as error:
             self._failure = error  # for whoever asks for the result
+        except BaseException:
+            self._failure = Cancelled("the task that ran the execution was cancelled")
+            raise
         finally:
             self._send.close()
             self.done.set()

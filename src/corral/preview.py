@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, is_dataclass
 from typing import Any, cast
 
 from pydantic_core import to_json
 
-__all__ = ["preview", "preview_json", "preview_text"]
+__all__ = ["json_text", "preview", "preview_json", "preview_text"]
 
 _MARKER_CHARS = 40
 """Room for one "… 123 more items" with its quotes and comma."""
@@ -30,12 +31,12 @@ def preview(value: Any, max_chars: int) -> Any:
         case bytes() | bytearray():
             return f"… {len(value)} bytes"
         case _:
-            return preview_text(_json(value), max_chars - 2)
+            return preview_text(json_text(value), max_chars - 2)
 
 
 def preview_json(value: Any, max_chars: int) -> str:
     """The preview as JSON text."""
-    return _json(preview(value, max_chars))
+    return json_text(preview(value, max_chars))
 
 
 def preview_text(text: str, max_chars: int) -> str:
@@ -82,11 +83,29 @@ def _members(record: dict[Any, Any], max_chars: int) -> dict[Any, Any]:
 
 
 def _size(value: Any) -> int:
-    return len(_json(value))
+    return len(json_text(value))
 
 
-def _json(value: Any) -> str:
+def json_text(value: Any, *, indent: int | None = None) -> str:
+    """Any value as JSON: bytes as base64, NaN and the infinities as strings, lone surrogates replaced."""
     try:
-        return to_json(value, bytes_mode="base64", inf_nan_mode="strings", fallback=str).decode()
+        return to_json(value, indent=indent, bytes_mode="base64", inf_nan_mode="strings", fallback=str).decode()
     except ValueError:  # a lone surrogate, which only a host's own value can hold
-        return ascii(value)
+        return json_text(_well_formed(value), indent=indent)
+
+
+def _well_formed(value: Any) -> Any:
+    match value:
+        case str():
+            return value.encode("utf-8", "replace").decode("utf-8")
+        case dict():
+            members = cast("dict[Any, Any]", value)
+            return {_well_formed(key): _well_formed(member) for key, member in members.items()}
+        case list() | tuple():
+            return [_well_formed(item) for item in cast("list[Any]", value)]
+        case _ if is_dataclass(value) and not isinstance(value, type):
+            return {field.name: _well_formed(getattr(value, field.name)) for field in fields(value)}
+        case None | bool() | int() | float() | bytes() | bytearray():
+            return value
+        case _:
+            return _well_formed(str(value))

@@ -16,10 +16,9 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
-from pydantic_core import to_json
 
-from corral.errors import ConfigError, CorralError, error_class
-from corral.preview import preview_json, preview_text
+from corral.errors import ConfigError, CorralError, ProgramRejected, error_class
+from corral.preview import json_text, preview_json, preview_text
 
 __all__ = [
     "Call",
@@ -185,10 +184,12 @@ class Call(NamedTuple):
     """Number of the call within its execution, from 1, given inside the sandbox."""
     execution_id: str
     context: ExecutionContext
+    size: int = 0
+    """Bytes that the input took as it arrived."""
 
     def with_input(self, input: object) -> Call:
         """The same call after its input was validated."""
-        return Call(self.tool, input, self.sequence, self.execution_id, self.context)
+        return Call(self.tool, input, self.sequence, self.execution_id, self.context, self.size)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,8 +202,13 @@ class CallError:
 
     @classmethod
     def of(cls, error: CorralError) -> CallError:
-        """The error of a call; a message over 8,000 characters is shortened, for it is meant to be read."""
-        return cls(code=error.code, name=type(error).__name__, message=preview_text(str(error), 8000))
+        """The error of a call. Its message is well-formed text of 8,000 characters at most: it is meant to be read."""
+        try:
+            message = str(error)
+        except Exception:
+            message = "the error has no text"
+        text = preview_text(message, 8000).encode("utf-8", "replace").decode("utf-8")
+        return cls(code=error.code, name=type(error).__name__, message=text)
 
 
 class EncodedValue(NamedTuple):
@@ -416,7 +422,11 @@ class ExecutionResult:
         if self.error is None:
             return self
         place = f" (line {self.error.line}, column {self.error.column})" if self.error.line is not None else ""
-        raise error_class(self.error.code)(f"{self.error.name}: {self.error.message}{place}")
+        message = f"{self.error.name}: {self.error.message}{place}"
+        kind = error_class(self.error.code)
+        if issubclass(kind, ProgramRejected):
+            raise kind(message, line=self.error.line, column=self.error.column)
+        raise kind(message)
 
     def model_text(self, max_chars: int = 50_000, *, transform: Callable[[Any], object] | None = None) -> str:
         """What a model should read of it: value, console, error, warnings; each shortened to fit, and said so.
@@ -428,8 +438,7 @@ class ExecutionResult:
     def to_json(self, *, indent: int | None = None) -> str:
         """The whole result as JSON: bytes as base64, NaN and the infinities as strings."""
         shown = {field.name: getattr(self, field.name) for field in fields(self)}
-        shown |= {"success": self.success, "output": self.output}
-        return to_json(shown, indent=indent, bytes_mode="base64", inf_nan_mode="strings", fallback=str).decode()
+        return json_text(shown | {"success": self.success, "output": self.output}, indent=indent)
 
 
 def _model_text(result: ExecutionResult, max_chars: int, transform: Callable[[Any], object] | None) -> str:
@@ -445,7 +454,10 @@ def _model_text(result: ExecutionResult, max_chars: int, transform: Callable[[An
     if result.error is None:
         parts.append(f"Result: {preview_json(value, max_chars)}")
     else:
-        parts.append(_error_text(result.error, result.status))
+        parts.append(preview_text(_error_text(result.error, result.status), max_chars))
+        if result.tool_calls:
+            names = ", ".join(f"{call.name}{'' if call.error is None else ' (failed)'}" for call in result.tool_calls)
+            parts.append(f"Calls it had made: {preview_text(names, 1000)}")
     if result.logs:
         parts.append(f"Console:\n{preview_text(result.output.rstrip(), max_chars)}")
     remarks = [f"- {remark.message}" for remark in result.diagnostics]
@@ -456,7 +468,7 @@ def _model_text(result: ExecutionResult, max_chars: int, transform: Callable[[An
     ]
     remarks += [f"- {what}" for what in result.truncated]
     if remarks:
-        parts.append("Notes:\n" + "\n".join(remarks))
+        parts.append(preview_text("Notes:\n" + "\n".join(remarks), max_chars))
     return "\n\n".join(parts)
 
 

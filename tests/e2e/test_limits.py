@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -508,3 +510,104 @@ def guests(parent: int | None = None) -> set[int]:
         if name == "deno" and int(rest.split()[1]) == (parent or os.getpid()) and rest[0] != "Z":
             found.add(int(stat.parent.name))
     return found
+
+
+# --- what must not outlast a deadline
+
+
+async def test_a_guest_that_closes_its_pipe_and_lives_on_is_ended(
+    corral: Corral, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = tmp_path / "engine"
+    ready = (b"\x00\x00\x00\x15\x10\x00" + bytes(16) + b"[1]").hex()
+    engine.write_text(
+        f"#!{sys.executable} -IS\nimport os, signal\nos.write(1, bytes.fromhex({ready!r}))\nos.read(0, 65536)\n"
+        "os.close(1)\nwhile True: signal.pause()\n"
+    )
+    engine.chmod(0o700)
+    with monkeypatch.context() as patched, anyio.fail_after(15):
+        patched.setattr("corral.sandboxes.deno._engine", lambda: str(engine))
+        result = await corral.execute("return 1")
+    assert code_of(result) == "sandbox_lost"
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        'console.log("corral:program.ts:" + "9".repeat(5000) + ":1"); return 1',
+        'throw new Error("corral:program.ts:" + "9".repeat(5000) + ":1")',
+        'const e = new Error("x"); e.stack = "corral:program.ts:" + "9".repeat(7000) + ":1"; throw e',
+    ],
+)
+async def test_places_that_a_program_invents_are_only_text(corral: Corral, program: str) -> None:
+    result = await corral.execute(program)
+    assert result.status in {"succeeded", "failed"}
+    assert code_of(result) in {None, "program_failed"}
+
+
+async def test_a_console_full_of_places_does_not_block_the_host(corral: Corral) -> None:
+    heartbeat = Heartbeat()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(heartbeat.run)
+        source = "\n" * 200_000 + 'console.log("corral:program.ts:199999:1 ".repeat(2000)); return 1'
+        results = [await corral.execute(source)]
+        tasks.cancel_scope.cancel()
+    assert results[0].value == 1
+    assert heartbeat.longest < 2
+
+
+async def test_an_outcome_survives_calls_that_outlast_the_deadline(corral: Corral) -> None:
+    failed = await corral.execute(
+        "await Promise.all([tools.fail({message: 'first'}), tools.wait({seconds: 60})])",
+        limits=Limits(wall_seconds=0.5),
+    )
+    assert failed.error is not None
+    assert (failed.status, failed.error.message, failed.error.line) == ("failed", "first", 1)
+    succeeded = await corral.execute("tools.wait({seconds: 60}); return 42", limits=Limits(wall_seconds=0.5))
+    assert (succeeded.status, succeeded.value) == ("succeeded", 42)
+    assert "cut short" in succeeded.model_text()
+
+
+async def test_native_cancellation_during_a_start_leaves_no_guest() -> None:
+    async with Corral() as corral:
+        for delay in (0, 0.0005, 0.001, 0.002, 0.005, 0.01):
+            task = asyncio.ensure_future(corral.execute("while (true) {}"))
+            await asyncio.sleep(delay)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+    assert guests() == set()
+
+
+async def test_one_corral_starts_guests_from_several_threads() -> None:
+    corral = Corral(TOOLS)
+
+    def one() -> object:
+        return corral.execute_sync("return 1").value
+
+    results: list[object] = []
+
+    async def in_thread() -> None:
+        results.append(await anyio.to_thread.run_sync(one))
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(6):
+            tasks.start_soon(in_thread)
+    assert results == [1] * 6
+
+
+async def test_the_guests_code_is_written_again_when_something_removed_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    async with Corral() as corral:
+        assert (await corral.execute("return 1")).value == 1
+        for directory in tmp_path.iterdir():
+            shutil.rmtree(directory)
+        assert (await corral.execute("return 2")).value == 2
+
+
+async def test_no_place_for_temporary_files_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", "/nowhere")
+    with pytest.raises(StartFailed, match="temporary directory"):
+        await Corral().execute("return 1")

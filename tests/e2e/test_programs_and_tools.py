@@ -722,3 +722,214 @@ async def test_limits_refuse_an_unknown_key_and_list_the_valid_ones() -> None:
         Limits(wall_second=1)  # pyright: ignore[reportCallIssue]
     with pytest.raises(Exception, match="greater than 0"):
         Limits(wall_seconds=0)
+
+
+# --- what the runtime keeps from the program
+
+
+async def test_the_bytes_of_frames_are_not_shown_by_way_of_a_constructor(corral: Corral) -> None:
+    result = await corral.execute(
+        """const U = Uint8Array; let seen = 0;
+        Object.defineProperty(U.prototype, "constructor", {
+          get() { seen++; return { [Symbol.species]: function (b, o, l) { return new U(b, o, l) } } },
+        });
+        await tools.echo({}); console.log("a"); return seen"""
+    )
+    assert result.error is None
+    assert result.value == 0
+
+
+@pytest.mark.parametrize("first", ["", "await new Promise(resolve => setTimeout(resolve, 1));"])
+async def test_no_function_of_the_program_is_ever_handed_the_bytes_of_frames(corral: Corral, first: str) -> None:
+    result = await corral.execute(
+        first
+        + """
+        const { isView } = ArrayBuffer, Block = ArrayBuffer, { apply, construct, ownKeys } = Reflect, seen = [];
+        const { defineProperty, getOwnPropertyDescriptor, getPrototypeOf } = Object;
+        const look = (name, value) => { if (isView(value) || value instanceof Block) seen[seen.length] = String(name) };
+        const listening = (name, original) => function (...args) {
+          look(name, this);
+          for (let index = 0; index < args.length; index++) look(name, args[index]);
+          return new.target ? construct(original, args) : apply(original, this, args);
+        };
+        const listen = (owner, name) => {
+          const found = getOwnPropertyDescriptor(owner, name);
+          try {
+            if (typeof found.value === "function") defineProperty(owner, name, { value: listening(name, found.value) });
+            else if (found.get) defineProperty(owner, name, { get: listening(name, found.get) });
+          } catch {}
+        };
+        const bytes = getPrototypeOf(Uint8Array.prototype);
+        const owners = [bytes, getPrototypeOf(Uint8Array), Uint8Array, Uint8Array.prototype, ArrayBuffer, ArrayBuffer.prototype,
+          DataView.prototype, TextEncoder.prototype, TextDecoder.prototype, Function.prototype, Reflect, Math, Array.prototype,
+          Promise, Promise.prototype, Object];
+        for (const owner of owners) for (const name of ownKeys(owner)) if (name !== Symbol.hasInstance) listen(owner, name);
+        for (const name of ["Uint8Array", "ArrayBuffer", "DataView", "TextEncoder", "TextDecoder"]) listen(globalThis, name);
+        await tools.echo({a: "x".repeat(100000)}); await Promise.all([tools.echo({}), tools.echo({})]);
+        console.log("a");
+        await tools.echo({a: "x".repeat(300000)});
+        return seen"""
+    )
+    assert result.error is None
+    assert result.value == []
+
+
+async def test_function_call_stays_but_functions_may_have_their_own(corral: Corral) -> None:
+    result = await corral.execute(
+        """const own = Object.assign(() => 1, { call: 5 }); let refused;
+        try { Function.prototype.call = () => 0 } catch (error) { refused = error.name }
+        return [own.call, refused, (function () { return this.a }).call({ a: 2 })]"""
+    )
+    assert result.value == [5, "TypeError", 2]
+
+
+async def test_no_global_leads_to_what_waits_for_the_event_loop_without_the_runtime_knowing(corral: Corral) -> None:
+    result = await corral.execute(
+        """const reached = new Set(), watched = [], todo = [Object.getPrototypeOf(globalThis)];
+        for (const name of Object.getOwnPropertyNames(globalThis)) {
+          const found = Object.getOwnPropertyDescriptor(globalThis, name);
+          if (found.get) watched.push(name);
+          else if (!["tools", "codemode"].includes(name)) todo.push(found.value);
+        }
+        todo.push(new Event("x"), new CustomEvent("x"), new EventTarget(), new Headers(), new FormData(), new TextEncoder(),
+          new TextDecoder(), new URL("http://x/"), new URLSearchParams(), new URLPattern({}), new DOMException(),
+          performance.mark("x"), performance.measure("x"));
+        while (todo.length > 0) {
+          const owner = todo.pop();
+          if (owner === globalThis || owner === null || !["object", "function"].includes(typeof owner)) continue;
+          if (reached.has(owner)) continue;
+          reached.add(owner);
+          todo.push(Object.getPrototypeOf(owner));
+          for (const name of Reflect.ownKeys(owner)) try { todo.push(owner[name]) } catch {}
+        }
+        const loadedLate = ["FormData", "Headers", "TextDecoder", "TextEncoder", "URLPattern", "atob", "btoa"];
+        return watched.filter(name => !loadedLate.includes(name) && reached.has(globalThis[name]))"""
+    )
+    assert result.error is None
+    assert result.value == []
+
+
+async def test_an_aborted_wait_is_no_deadlock(corral: Corral) -> None:
+    result = await corral.execute(
+        """const signal = new AbortController().signal.constructor.timeout(20);
+        return await new Promise(resolve => signal.onabort = () => resolve(signal.reason.name))"""
+    )
+    assert result.value == "TimeoutError"
+
+
+@pytest.mark.parametrize("touch", ["globalThis.Deno = {}", "Object.defineProperty(globalThis, 'Deno', {value: {}})"])
+async def test_there_is_no_deno_and_none_can_be_made(corral: Corral, touch: str) -> None:
+    result = await corral.execute(f"try {{ {touch} }} catch {{}} return typeof Deno")
+    assert result.value == "undefined"
+
+
+@pytest.mark.parametrize(
+    ("program", "value"),
+    [
+        ("return Buffer.from('aGk=', 'base64').toString()", "hi"),
+        ("return await new Promise(resolve => setImmediate(resolve, 'turned'))", "turned"),
+        ("return await new Promise(resolve => setTimeout(() => resolve(typeof Atomics), 1))", "undefined"),
+        ("return await new Promise(resolve => AbortSignal.timeout(1).onabort = () => resolve('aborted'))", "aborted"),
+        (
+            """const { port1, port2 } = new MessageChannel();
+            return await new Promise(resolve => { port2.onmessage = event => resolve(event.data); port1.postMessage(1) })""",
+            1,
+        ),
+    ],
+)
+async def test_each_part_of_the_platform_works_when_it_is_the_first_that_is_touched(
+    corral: Corral, program: str, value: object
+) -> None:
+    result = await corral.execute(program)
+    assert result.error is None
+    assert result.value == value
+
+
+# --- what is thrown outside of the program's course
+
+
+@pytest.mark.parametrize(
+    ("program", "name", "message"),
+    [
+        ("setTimeout(() => { throw new RangeError('late') }, 1); await new Promise(() => {})", "RangeError", "late"),
+        ("queueMicrotask(() => { throw new RangeError('soon') }); await tools.echo({})", "RangeError", "soon"),
+        ("setTimeout(() => { throw 'text' }, 1); await new Promise(() => {})", "Uncaught", "text"),
+        (
+            """const target = new EventTarget(); target.addEventListener('x', () => { throw new RangeError('heard') });
+            target.dispatchEvent(new Event('x')); await tools.echo({})""",
+            "RangeError",
+            "heard",
+        ),
+    ],
+)
+async def test_an_error_that_nothing_can_catch_is_the_programs(
+    corral: Corral, program: str, name: str, message: str
+) -> None:
+    result = await corral.execute(program)
+    assert result.error is not None
+    assert (result.error.code, result.error.name, result.error.message) == ("program_failed", name, message)
+
+
+async def test_an_error_after_the_value_is_only_remarked(corral: Corral) -> None:
+    result = await corral.execute(
+        "setTimeout(() => { throw new RangeError('late') }, 1); tools.wait({seconds: 0.1}); return 1"
+    )
+    assert result.value == 1
+    assert any("RangeError: late" in str(diagnostic) for diagnostic in result.diagnostics)
+
+
+@pytest.mark.parametrize("first", ["", "setTimeout;"], ids=["synchronous", "asynchronous"])
+async def test_a_program_that_breaks_promises_is_told_so(corral: Corral, first: str) -> None:
+    result = await corral.execute(
+        first + "Object.defineProperty(Promise.prototype, 'constructor', {get() { throw 1 }}); await tools.echo({})"
+    )
+    assert result.error is not None
+    assert (result.error.code, result.error.name) == ("program_failed", "RuntimeBroken")
+
+
+@pytest.mark.parametrize("first", ["", "setTimeout;"], ids=["synchronous", "asynchronous"])
+async def test_errors_of_calls_arrive_without_array_iteration(corral: Corral, first: str) -> None:
+    result = await corral.execute(
+        first
+        + "delete Array.prototype[Symbol.iterator]; try { await tools.fail() } catch (error) { return error.message }"
+    )
+    assert result.value == "boom"
+
+
+# --- values and names at their bounds
+
+
+async def test_an_object_with_the_key_of_a_tag_stays_an_object(corral: Corral) -> None:
+    result = await corral.execute("return [{$bytes: 'eA==', b: undefined}, {$bytes: 'eA==', b: 1}]")
+    assert result.value == [{"$bytes": "eA=="}, {"$bytes": "eA==", "b": 1}]
+
+
+@pytest.mark.parametrize("levels", [50, 51, 100])
+async def test_objects_that_look_like_tags_count_twice_in_depth(corral: Corral, levels: int) -> None:
+    result = await corral.execute(
+        f"let value = 1; for (let i = 0; i < {levels}; i++) value = {{$object: value}}; return value"
+    )
+    if levels == 50:
+        assert result.error is None
+    else:
+        assert result.error is not None
+        assert result.error.code == "program_failed"
+        assert "nested deeper than 100 levels" in result.error.message
+
+
+async def test_a_cycle_longer_than_half_the_depth_is_named_as_one(corral: Corral) -> None:
+    result = await corral.execute("const a = []; let v = a; for (let i = 0; i < 70; i++) v = [v]; a.push(v); return a")
+    assert result.error is not None
+    assert "a cycle" in result.error.message
+
+
+async def test_a_name_that_no_tool_can_have_is_not_sent(corral: Corral) -> None:
+    result = await corral.execute(
+        """const long = 'x'.repeat(150), errors = [];
+        for (const call of [tools[long + long], tools[long][long], tools['\\ud800']]) {
+          try { await call() } catch (error) { errors.push([error.code, error.name]) }
+        }
+        return errors"""
+    )
+    assert result.value == [["tool_not_found", "ToolNotFound"]] * 3
+    assert len(result.tool_calls) <= 1

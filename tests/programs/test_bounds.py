@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
+from tree_sitter import Node, Tree
 
 from corral.errors import ProgramRejected
-from corral.programs import prepare_typescript
+from corral.programs import prepare_typescript, strip, typescript
+from corral.programs.grammar import parse, walk
 from tests.programs.conftest import Run
 
 DEEP = {
@@ -46,6 +50,43 @@ PIECES = [
     *("/*", "*/", "//", "```", "```ts\n", "=>", "${", "..."),
     *("import ", "export ", "default ", "as ", "enum ", "class ", "function ", "return ", "type "),
 ]
+
+
+def test_the_type_of_an_assertion_is_looked_at_without_its_operand(monkeypatch: pytest.MonkeyPatch) -> None:
+    walked = 0
+
+    def counting(root: Node) -> Iterator[Node]:
+        nonlocal walked
+        for node in walk(root):
+            walked += 1
+            yield node
+
+    monkeypatch.setattr(strip, "walk", counting)
+    prepare_typescript("const x = [" + "\n[1]," * 2_000 + "]" + " as any" * 300 + ";")
+    assert walked < 1_000
+
+
+FENCES = ["```ts\nx\n", "```\nx\n", "```ts\nfoo(\n```\n", "~~~ts\nx\n```\n", "```json\n{}\n```\n"]
+
+
+@pytest.mark.parametrize("fence", FENCES)
+def test_fences_are_parsed_a_bounded_number_of_times(fence: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[int] = []
+
+    def counting(text: bytes) -> Tree:
+        parsed.append(len(text))
+        return parse(text)
+
+    monkeypatch.setattr(typescript, "parse", counting)
+    source = fence * (120_000 // len(fence))
+    with suppress(ProgramRejected):
+        prepare_typescript(source)
+    assert len(parsed) < 120
+    assert sum(parsed) < 5 * len(source)
+
+
+def test_a_word_before_many_slashes_is_read_once() -> None:
+    assert prepare_typescript("// import " + "/" * 900 + "\n42").form == "script"
 
 
 @pytest.mark.parametrize("seed", range(300))

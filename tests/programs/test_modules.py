@@ -11,6 +11,7 @@ from tests.programs.conftest import Outcome, Run
 
 EVIL = "globalThis.ran.push('evil')"
 URL = "data:text/javascript,globalThis.ran.push(%27evil%27)"
+WAIT = "await new Promise((resolve) => setTimeout(resolve, 20))"
 
 VALUES = [
     ("import a from 'm'; a", "default of m"),
@@ -67,6 +68,47 @@ LOADED = [
     f"let x = 1, y = 1\nx\n--> y; `\nawait import('{URL}') //`",
 ]
 
+# what the engine may take for a comment and the parser for operators, or the other way round
+HTML_COMMENTS = [
+    f"let y = 1; 1 <!--y + `\nimport<!-- y\n('{URL}')\n{WAIT} //`\n;var z = 1;",
+    f"let y = 1; 1 <!--y + `\nimport\n--> y\n('{URL}')\n{WAIT} //`",
+    f"let y = 1; 1 <!--y + `\nimport/*\n*/--> y\n('{URL}')\n{WAIT} //`",
+    f"let y = 1; 1 <!---y + `\nimport('{URL}') //`",
+    f"let y = 1; 1 <<!--y + `\nimport('{URL}') //`",
+    f"let y = 1; `${{1<!--y + `\nimport('{URL}') //`}}`",
+    f"let y = 1; [y<!--y, '/*']; import('{URL}') //*/",
+    f"let y = 1; y <!--y / 1 + '/'; `\nimport('{URL}') //`",
+    f"let y = 1; (y\n/**/--> y) + `\nimport('{URL}') //`",
+    f"let y = 1; y /*\n*/--> y + `\nimport('{URL}') //`",
+    f"let y = 1; y/**/--> y + `\nimport('{URL}') //`",
+    f"let y = 1\n;--> y `\nimport('{URL}') //`",
+    f"<!-- `\nimport('{URL}') //`",
+    f"<!-- `\u2028import('{URL}') //`",
+    f"--> `\nimport('{URL}') //`",
+    f"/*\n*/ --> `\nimport('{URL}') //`",
+    f"enum A {{}}; let y = 1; 1 <!--y + `\nimport<!-- y\n('{URL}')\n{WAIT} //`",
+    f"enum A {{}}; let y = 1\ny\n--> y; `\nimport('{URL}') //`",
+    f"@@; let y = 1; 1 <!--y + `\nimport<!-- y\n('{URL}')\n{WAIT} //`",
+    f"@@\n--> `\nimport('{URL}') //`",
+]
+
+OPERATORS = [
+    ("let a = 3, b = 1; a<!--b", False),
+    ("let a = 0, b = 1; a<!--b", True),
+    ("let a = 1, b = 1; a<<!--b", 2),
+    ("let x = 3; x-->0", True),
+    ("let x = 3, n = 0; while (x --> 0) n++\nn", 3),
+    ("let x = 3; `${x-->0}${0<!--x}`", "truefalse"),
+    ("let x = 8; x-->>1", 4),
+    ("enum A { B }\nlet a = 0, b = 1; [a<!--b, b-->0]", [True, False]),
+    ("'<!-- x -->'", "<!-- x -->"),
+    ("'' + `<!-- x\n-->`", "<!-- x\n-->"),
+    ("`\\<!--` + '\\<!--'", "<!--<!--"),
+    ("/^<!--.*-->$/.test('<!-- x -->')", True),
+    ("/* <!-- */ 42 // -->", 42),
+    ("<!-- x\n42\n--> y", 42),
+]
+
 SMUGGLED = [
     f"import.defer('{URL}')",
     f"import . source('{URL}')",
@@ -99,13 +141,23 @@ SMUGGLED = [
 
 @pytest.fixture(scope="module")
 def outcomes(run: Run) -> dict[str, Outcome]:
-    sources = [*(source for source, _ in VALUES), *LOADED, *SMUGGLED]
+    sources = [*(source for source, _ in [*VALUES, *OPERATORS]), *LOADED, *SMUGGLED, *HTML_COMMENTS]
     return dict(zip(sources, run(sources), strict=True))
 
 
 @pytest.mark.parametrize(("source", "value"), VALUES)
 def test_imports_and_exports_work(source: str, value: object, outcomes: dict[str, Outcome]) -> None:
     assert outcomes[source].value == value, outcomes[source]
+
+
+@pytest.mark.parametrize(("source", "value"), OPERATORS)
+def test_operators_do_not_begin_comments(source: str, value: object, outcomes: dict[str, Outcome]) -> None:
+    assert outcomes[source].value == value, outcomes[source]
+
+
+@pytest.mark.parametrize("source", HTML_COMMENTS)
+def test_no_comment_hides_an_import(source: str, outcomes: dict[str, Outcome]) -> None:
+    assert outcomes[source].ran == (), outcomes[source]
 
 
 @pytest.mark.parametrize("source", LOADED)
@@ -121,7 +173,7 @@ def test_a_source_cannot_leave_its_wrapper_or_import(source: str, outcomes: dict
     assert outcome.ran == ()
 
 
-@pytest.mark.parametrize("source", [*LOADED, *SMUGGLED])
+@pytest.mark.parametrize("source", [*LOADED, *SMUGGLED, *HTML_COMMENTS])
 def test_no_import_is_left_for_the_engine(source: str) -> None:
     try:
         code = prepare_typescript(source).code

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from corral.errors import ProgramRejected
-from corral.programs import prepare_typescript
+from corral.programs import edits, prepare_typescript
 from corral.types import Position
 from tests.programs.conftest import Outcome, Run
 
@@ -32,6 +32,8 @@ FAILING = [
     "const a = <any>1; ⌖boom()",
     "throw ⌖new TypeError('boom is not defined')",
     "module.exports = () => ⌖boom()",
+    "let a = 1; a<!--a; a-->0; ⌖boom()",
+    "'é😀'; let a = 1; a<!--a; ⌖boom()",
 ]
 
 
@@ -91,3 +93,37 @@ def test_places_in_what_was_added_belong_to_the_source_next_to_it() -> None:
     program = prepare_typescript("async () => 1")
     assert program.locate(1, 1) == Position(line=1, column=1)
     assert program.locate(99, 1) == Position(line=1, column=14)
+
+
+LINES = ["f(1);", "'é😀' as string;", "", "// 😀é\u2028", "let x: Map<'é', 1>; f(x);"]
+
+
+def test_a_text_is_read_once_however_many_places_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = prepare_typescript("f(1 as any); // é😀\n" * 24_000 + "f('é😀');" * 20_000)
+    read: list[int] = []
+
+    class Counting(edits.TextIndex):
+        def __init__(self, text: bytes) -> None:
+            read.append(len(text))
+            super().__init__(text)
+
+    monkeypatch.setattr(edits, "TextIndex", Counting)
+    for line in range(2, 24_000, 5):
+        assert program.locate(line, 3) == Position(line=line, column=3)
+    for column in range(1, 100_000, 20):
+        assert program.locate(24_001, column) == Position(line=24_001, column=column)
+    assert len(read) <= 2
+
+
+def test_lines_and_columns_and_offsets_agree() -> None:
+    text = "\r\n".join(LINES)
+    index = edits.TextIndex(text.encode())
+    for at in range(len(text) + 1):
+        offset = len(text[:at].encode())
+        if text[at - 1 : at + 1] != "\r\n":
+            position = index.position(offset)
+            assert position == edits.position_at(text.encode(), offset)
+            assert index.offset(position.line, position.column) == offset
+            assert index.units(offset) == len(text[:at].encode("utf-16-le")) // 2
+    assert index.offset(1, 99) == len("f(1);\r\n")
+    assert index.offset(99, 1) == len(text.encode())

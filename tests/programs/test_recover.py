@@ -41,6 +41,7 @@ SOURCES = {
     "two fences": f"{fenced('const a = 41')}then\n{fenced('a + 1')}",
     "two fences and no semicolon": f"{fenced('const a = 42')}then\n{fenced('(a)')}",
     "a fence that was never closed before the next": "```ts\nconst a = 41\n```ts\na + 1\n```",
+    "ten fences that were never closed": "```ts\nconst a = 42\n" + "```ts\na\n" * 9,
     "other languages": fenced('{"a": 1}', "json")
     + fenced("42")
     + "Output:\n"

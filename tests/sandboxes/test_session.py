@@ -17,7 +17,7 @@ from corral.programs import prepare_typescript
 from corral.sandboxes import Job
 from corral.sandboxes.process import GuestProcess
 from corral.sandboxes.session import GuestSession
-from corral.types import Call, EncodedValue, Reply
+from corral.types import Call, EncodedValue, Exit, Reply
 
 pytestmark = pytest.mark.anyio
 
@@ -47,6 +47,7 @@ class Host:
     def __init__(self) -> None:
         self.calls: list[Call] = []
         self.logs: list[LogEntry] = []
+        self.outcomes: list[Exit] = []
         self.reply = Reply(value=1, encoded=EncodedValue(b"1", tagged=False))
 
     async def handle(self, call: Call) -> Reply:
@@ -63,6 +64,7 @@ class Host:
             tools=(),
             env=None,
             on_log=self.logs.append,
+            on_outcome=self.outcomes.append,
         )
 
 

@@ -11,16 +11,19 @@ import math
 import secrets
 import time
 from collections import deque
+from typing import NamedTuple
 
 import anyio
 
 from corral.bridges.records import CallRecorder
 from corral.errors import (
     AccessDenied,
+    ApprovalDenied,
     CallBudgetExceeded,
     CorralError,
     InvalidToolOutput,
     MessageTooLarge,
+    ScopeDenied,
     ToolError,
     ToolFailed,
 )
@@ -28,19 +31,19 @@ from corral.guest import UnencodableValue, encode_value
 from corral.tools import ParsedInput, Tool, ToolRegistry
 from corral.types import Call, CallError, Handler, Limits, Reply
 
-__all__ = ["answered", "dispatch", "encoded", "limited", "pipeline", "recorded", "validated"]
+__all__ = ["answered", "approved", "authorized", "dispatch", "encoded", "limited", "pipeline", "recorded", "validated"]
 
 logger = logging.getLogger("corral.tools")
 
 
 def pipeline(tools: ToolRegistry, limits: Limits, recorder: CallRecorder) -> Handler:
     """audit ▸ authenticate ▸ authorize ▸ limit ▸ validate ▸ approve ▸ dispatch, as far as each is built."""
-    handler = dispatch(tools)
+    handler = dispatch()
     handler = encoded(handler, limits)
-    # approve: asks for the consent that `Tool.needs_approval` demands; sees validated input.
+    handler = approved(handler)
     handler = validated(handler, tools)
     handler = limited(handler, limits)
-    # authorize: compares `Tool.scopes` and `Tool.any_scope` with the context's.
+    handler = authorized(handler, tools)
     # authenticate: for protocols that carry a token; a pipe's context comes from the host itself.
     # audit: an event per call for the host's sinks, denials included.
     handler = answered(handler)
@@ -82,39 +85,86 @@ def answered(handler: Handler) -> Handler:
     return answer
 
 
+def authorized(handler: Handler, tools: ToolRegistry) -> Handler:
+    """Compares the scopes that a tool asks for with those of the caller's context. Nothing is implied."""
+
+    async def authorize(call: Call) -> Reply:
+        tool = tools.resolve(call.tool)
+        held = call.context.scopes
+        if missing := tool.scopes - held:
+            raise ScopeDenied(f"tools.{call.tool} needs the scope {', '.join(sorted(missing))}")
+        if tool.any_scope and not tool.any_scope & held:
+            raise ScopeDenied(f"tools.{call.tool} needs one of the scopes {', '.join(sorted(tool.any_scope))}")
+        return await handler(call)
+
+    return authorize
+
+
 def limited(handler: Handler, limits: Limits) -> Handler:
     """Holds the budget of calls, and makes calls wait while too many are running."""
     made = 0
     running = 0
     waiting: deque[anyio.Event] = deque()
 
+    def leave() -> None:
+        nonlocal running
+        if waiting:
+            waiting.popleft().set()  # the place passes on, so that nobody can come between
+        else:
+            running -= 1
+
     async def limit(call: Call) -> Reply:
         nonlocal made, running
         made += 1
         if made > limits.calls:
             raise CallBudgetExceeded(f"the budget of {limits.calls} tool calls is used up")
-        if running >= limits.calls_in_flight:
+        if running < limits.calls_in_flight:
+            running += 1
+        else:
             waiting.append(turn := anyio.Event())
-            await turn.wait()
-        running += 1
+            try:
+                await turn.wait()
+            except BaseException:
+                if turn.is_set():
+                    leave()
+                else:
+                    waiting.remove(turn)
+                raise
         try:
             return await handler(call)
         finally:
-            running -= 1
-            if waiting:
-                waiting.popleft().set()
+            leave()
 
     return limit
 
 
+class Validated(NamedTuple):
+    """What `validated` makes of a call's input: the tool that was found, and the input it takes."""
+
+    tool: Tool
+    input: ParsedInput
+
+
 def validated(handler: Handler, tools: ToolRegistry) -> Handler:
-    """Finds the tool and validates the input; the next handler sees the validated one."""
+    """Finds the tool and validates the input; the handlers behind it see both, and no other tool."""
 
     async def validate(call: Call) -> Reply:
-        parsed = tools.resolve(call.tool).parse_input(call.input)
-        return await handler(call.with_input(parsed))
+        tool = tools.resolve(call.tool)
+        return await handler(call.with_input(Validated(tool, tool.parse_input(call.input))))
 
     return validate
+
+
+def approved(handler: Handler) -> Handler:
+    """Refuses what needs an approval: there is nobody yet who could be asked."""
+
+    async def approve(call: Call) -> Reply:
+        assert isinstance(call.input, Validated)
+        if call.input.tool.needs_approval:
+            raise ApprovalDenied(f"tools.{call.tool} needs an approval, and nobody can be asked for it here")
+        return await handler(call)
+
+    return approve
 
 
 def encoded(handler: Handler, limits: Limits) -> Handler:
@@ -138,25 +188,27 @@ def encoded(handler: Handler, limits: Limits) -> Handler:
     return encode
 
 
-def dispatch(tools: ToolRegistry) -> Handler:
-    """Runs the tool on validated input. Its own `ToolError`s reach the program; other exceptions only the log."""
+def dispatch() -> Handler:
+    """Runs the tool on validated input. Its own `ToolError`s reach the program; all else that it raises only the log."""
 
     async def run(call: Call) -> Reply:
-        tool = tools.resolve(call.tool)
-        assert isinstance(call.input, ParsedInput)
+        assert isinstance(call.input, Validated)
+        tool, parsed = call.input
         try:
             if tool.timeout_seconds is None:
-                value = await tool.execute(call.input, call.context)
+                value = await tool.execute(parsed, call.context)
             else:
-                value = await _within_its_time(tool, call.input, call)
+                value = await _within(tool.timeout_seconds, tool, parsed, call)
         except (ToolError, AccessDenied):
             raise
-        except Exception as error:
-            raise _unexpected(call) from error
+        except KeyboardInterrupt:
+            raise
         except anyio.get_cancelled_exc_class() as error:
             if anyio.current_effective_deadline() == -math.inf:
                 raise  # this execution is being cancelled
             raise _unexpected(call) from error  # something inside the tool was, and the program must hear of it
+        except BaseException as error:  # SystemExit too: tools wrap command lines, and must not end the host
+            raise _unexpected(call) from error
         try:
             value = tool.dump_output(value)
         except InvalidToolOutput:  # its message is for the model and says little on purpose
@@ -169,13 +221,10 @@ def dispatch(tools: ToolRegistry) -> Handler:
     return run
 
 
-async def _within_its_time(tool: Tool, parsed: ParsedInput, call: Call) -> object:
-    assert tool.timeout_seconds is not None
-    with anyio.move_on_after(tool.timeout_seconds) as scope:
+async def _within(seconds: float, tool: Tool, parsed: ParsedInput, call: Call) -> object:
+    with anyio.move_on_after(seconds):
         return await tool.execute(parsed, call.context)
-    if scope.cancelled_caught:
-        raise ToolFailed(f"tools.{call.tool} did not answer within {tool.timeout_seconds:g} s")
-    raise AssertionError("a tool's call neither returned nor was cancelled")
+    raise ToolFailed(f"tools.{call.tool} did not answer within {seconds:g} s")
 
 
 def _returns_nothing(tool: Tool) -> bool:

@@ -11,16 +11,24 @@ from corral.types import Call, CallError, Event, Reply, ToolCallFinished, ToolCa
 __all__ = ["CallRecorder"]
 
 
+_INPUT_BYTES = 20_000_000
+"""How much input the records of one execution keep, as it arrived. In Python it can take 25 times as much, and it is
+the program that decides what it sends."""
+
+
 class CallRecorder:
     """Keeps a record of every call of one execution, also of those that were refused or cut short."""
 
     def __init__(self, emit: Callable[[Event], None], *, observed: Callable[[], bool] = lambda: True) -> None:
         self._emit = emit
         self._observed = observed  # making events that nobody sees would cost a tenth of a call
+        self._input_room = _INPUT_BYTES
         self.records: list[ToolCallRecord] = []
 
     def start(self, call: Call) -> ToolCallRecord:
-        record = ToolCallRecord(name=call.tool, sequence=call.sequence, input=call.input, started=time.time())
+        self._input_room -= call.size
+        kept = call.input if self._input_room >= 0 else f"… {call.size} bytes, not kept"
+        record = ToolCallRecord(name=call.tool, sequence=call.sequence, input=kept, started=time.time())
         self.records.append(record)
         if self._observed():
             self._emit(ToolCallStarted(call=record))

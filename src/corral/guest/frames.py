@@ -38,6 +38,7 @@ class FrameKind(IntEnum):
     CALL = 17
     LOG = 18
     EXIT = 19
+    OUTCOME = 20
 
 
 class Frame(NamedTuple):

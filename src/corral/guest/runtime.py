@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import threading
+import weakref
+from collections.abc import Callable
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -20,19 +23,35 @@ _MODULES = ("main", "frames", "values", "tools", "console", "globals")
 
 
 class RuntimeDirectory:
-    """A private temporary directory with the guest's modules as JavaScript. Made on first use, removed by `close`."""
+    """A private temporary directory with the guest's modules as JavaScript.
+
+    It goes with `close`, or with this object. Any thread may use it.
+    """
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self._path: Path | None = None
+        self._remove: Callable[[], object] = lambda: None
+
+    def prepare(self) -> Path:
+        """Makes it, unless it is there, and returns the module to start an engine with.
+
+        Raises:
+            OSError: nothing can be written where temporary files go.
+        """
+        with self._lock:
+            if self._path is None or not (self._path / "main.js").exists():
+                path = Path(tempfile.mkdtemp(prefix="corral-"))
+                self._remove = weakref.finalize(self, shutil.rmtree, path, ignore_errors=True)
+                for name, code in _modules().items():
+                    (path / name).write_text(code, encoding="utf-8")
+                self._path = path
+            return self._path / "main.js"
 
     @property
     def main(self) -> Path:
         """The module to start an engine with."""
-        if self._path is None:
-            self._path = Path(tempfile.mkdtemp(prefix="corral-"))
-            for name, code in _modules().items():
-                (self._path / name).write_text(code, encoding="utf-8")
-        return self._path / "main.js"
+        return self.prepare()
 
     @property
     def cache(self) -> Path:
@@ -41,12 +60,14 @@ class RuntimeDirectory:
 
     def forget_compiled(self) -> None:
         """Removes what the engine keeps of programs that it compiled itself."""
-        shutil.rmtree(self.cache / "gen" / "data", ignore_errors=True)
+        path = self._path
+        if path is not None:
+            shutil.rmtree(path / "cache" / "gen" / "data", ignore_errors=True)
 
     def close(self) -> None:
-        """Removes the directory. Idempotent; `main` makes a new one."""
-        if self._path is not None:
-            shutil.rmtree(self._path, ignore_errors=True)
+        """Removes the directory. Idempotent; `prepare` makes a new one."""
+        with self._lock:
+            self._remove()
             self._path = None
 
 

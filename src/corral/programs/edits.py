@@ -14,9 +14,10 @@ from typing import NamedTuple
 
 from corral.types import Position
 
-__all__ = ["Edits", "PositionMap", "blanked", "position_at"]
+__all__ = ["Edits", "PositionMap", "TextIndex", "blanked", "position_at"]
 
 _LINE_END = re.compile(rb"\r\n|\r|\n|\xe2\x80[\xa8\xa9]")
+_WIDE = re.compile(rb"[\xc0-\xff][\x80-\xbf]*")
 _ASTRAL = re.compile(r"[\U00010000-\U0010ffff]")
 _PRINTED = re.compile(r"[^\r\n\u2028\u2029]")
 
@@ -40,6 +41,43 @@ class _Piece(NamedTuple):
     output_end: int
     source_start: int
     source_end: int
+
+
+class TextIndex:
+    """Reads a text once; from then on lines, columns and offsets are found by bisection, however long the lines."""
+
+    def __init__(self, text: bytes) -> None:
+        self._length = len(text)
+        self._lines = [0, *(found.end() for found in _LINE_END.finditer(text))]
+        # where each character of several bytes ends, in bytes and in UTF-16 units
+        self._bytes, self._units = [0], [0]
+        for found in () if text.isascii() else _WIDE.finditer(text):
+            start, end = found.span()
+            self._units.append(self.units(start) + (2 if end - start == 4 else 1))
+            self._bytes.append(end)
+
+    def units(self, offset: int) -> int:
+        """How many UTF-16 units stand before an offset."""
+        wide = bisect_right(self._bytes, offset) - 1
+        return self._units[wide] + offset - self._bytes[wide]
+
+    def offset_of(self, units: int) -> int:
+        """The offset that so many UTF-16 units stand before."""
+        wide = bisect_right(self._units, units) - 1
+        return self._bytes[wide] + units - self._units[wide]
+
+    def position(self, offset: int) -> Position:
+        """The line and column of an offset."""
+        line = bisect_right(self._lines, offset)
+        return Position(line=line, column=self.units(offset) - self.units(self._lines[line - 1]) + 1)
+
+    def offset(self, line: int, column: int) -> int:
+        """The offset of a line and column, or the end of what is too short to have it."""
+        if line > len(self._lines):
+            return self._length
+        start = self._lines[max(line, 1) - 1]
+        end = self._lines[line] if line < len(self._lines) else self._length
+        return min(self.offset_of(self.units(start) + max(column - 1, 0)), end)
 
 
 class Edits:
@@ -103,16 +141,15 @@ class PositionMap:
 
     def locate(self, line: int, column: int) -> Position:
         """The place in the source; what lies in added text belongs to the source next to it."""
-        starts = self._output_lines
-        if line > len(starts):
-            return position_at(self.source, len(self.source))
-        start = starts[max(line, 1) - 1]
-        end = starts[line] if line < len(starts) else len(self.output)
-        return position_at(self.source, self._source_offset(start + _bytes_of(self.output[start:end], column - 1)))
+        return self._source.position(self._source_offset(self._output.offset(line, column)))
 
     @cached_property
-    def _output_lines(self) -> list[int]:
-        return [0, *(found.end() for found in _LINE_END.finditer(self.output))]
+    def _source(self) -> TextIndex:
+        return TextIndex(self.source)
+
+    @cached_property
+    def _output(self) -> TextIndex:
+        return TextIndex(self.output)
 
     def _source_offset(self, offset: int) -> int:
         index = bisect_right(self.pieces, offset, key=lambda piece: piece.output_start) - 1
@@ -120,8 +157,8 @@ class PositionMap:
             return max(offset - self.prefix_length, 0)
         piece = self.pieces[index]
         if offset < piece.output_end:
-            into = _columns(self.output[piece.output_start : offset])
-            return piece.source_start + _bytes_of(self.source[piece.source_start : piece.source_end], into)
+            into = self._output.units(offset) - self._output.units(piece.output_start)
+            return min(self._source.offset_of(self._source.units(piece.source_start) + into), piece.source_end)
         return min(piece.source_end + offset - piece.output_end, len(self.source))
 
 
@@ -131,21 +168,5 @@ def blanked(text: str) -> str:
 
 
 def position_at(text: bytes, offset: int) -> Position:
-    """The line and column of an offset."""
-    line, start = 1, 0
-    for found in _LINE_END.finditer(text, 0, offset):
-        line, start = line + 1, found.end()
-    return Position(line=line, column=_columns(text[start:offset]) + 1)
-
-
-def _columns(text: bytes) -> int:
-    return len(text) if text.isascii() else len(text.decode(errors="replace").encode("utf-16-le")) // 2
-
-
-def _bytes_of(text: bytes, columns: int) -> int:
-    """How many bytes the first `columns` UTF-16 units of `text` take."""
-    columns = max(columns, 0)
-    if text.isascii():
-        return min(columns, len(text))
-    units = text.decode(errors="replace").encode("utf-16-le")[: 2 * columns]
-    return len(units.decode("utf-16-le", errors="ignore").encode())
+    """The line and column of an offset. For many offsets of one text, keep a TextIndex."""
+    return TextIndex(text[:offset]).position(offset)

@@ -22,7 +22,9 @@ __all__ = ["Entry", "Names", "guard_words", "rewrite_modules"]
 
 _IMPORT_WORD = re.compile(rb"(?<![\w$])import(?![\w$])")
 _MODULE_WORD = re.compile(rb"(?<![\w$])(?:import|export)(?![\w$])")
-_CALL_BEHIND = re.compile(rb"(?:\s|[\x80-\xff]|//[^\r\n]*|/\*.*?\*/)*(?:[(.]|/\*|\Z)", re.DOTALL)
+_CALL_BEHIND = re.compile(
+    rb"(?:\s|[\x80-\xff]|(?://|<!--|-->)(?:(?!\xe2\x80[\xa8\xa9])[^\r\n])*|/\*.*?\*/)*+(?:[(.]|/\*|\Z)", re.DOTALL
+)
 _MAX_TRIVIA = 1000
 """How many bytes behind an `import` are read; what is not over by then counts as a call."""
 _NAMESPACES = frozenset({"internal_module", "module"})

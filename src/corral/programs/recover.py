@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
+from operator import attrgetter
 
 from corral.errors import ProgramRejected
 from corral.programs.edits import blanked
@@ -40,6 +41,10 @@ _CODE_WORD = re.compile(
 _MARKDOWN = frozenset({"markdown", "md"})
 _MAX_ENDS = 8
 """How many ends of one fence are tried."""
+_MAX_TRIES = 100
+"""How many stretches are tried as blocks. If that is too few, each block ends at the first fence that can close it."""
+_MAX_TRIED = 50_000
+"""How many characters they may have together, besides as many as the source."""
 _MAX_BLOCKS = 40
 """Over so many blocks each ends at the first fence that can close it."""
 _MAX_TAGS = 4
@@ -121,6 +126,8 @@ class _Markdown:
         self._fences = fences
         self._numbers = sorted(fences)
         self._dialect = dialect
+        self._tries_left = _MAX_TRIES
+        self._characters_left = _MAX_TRIED + sum(map(len, lines))
 
     def recover(self) -> Recovered:
         blocks = list(self._blocks(self._first_end))
@@ -132,8 +139,8 @@ class _Markdown:
             return found
         chosen = self._of_language(list(self._blocks(self._parsing_end)))
         if not chosen[0].label:
-            chosen = [block for block in chosen if self._dialect.parses(self._text([block]))] or chosen
-        return self._joined(chosen)
+            chosen = [block for block in chosen if self._is_program(block)] or chosen
+        return found if self._exhausted else self._joined(chosen)
 
     def _blocks(self, end_of: Callable[[_Block], _Block]) -> Iterator[_Block]:
         outer: list[str] = []
@@ -161,11 +168,24 @@ class _Markdown:
 
         It may end where the next block in the language begins, for a block that was never closed.
         """
-        if block.label and block.label not in self._dialect.labels:
+        other_language = block.label and block.label not in self._dialect.labels
+        if other_language or self._exhausted:
             return self._first_end(block)
         labelled = (_ending(block, number) for number in self._after(block) if self._in_language(number))
-        ends = [*islice(self._closed(block), _MAX_ENDS), *islice(labelled, _MAX_ENDS)]
-        return next((found for found in ends if self._dialect.parses(self._text([found]))), ends[0])
+        closed = list(islice(self._closed(block), _MAX_ENDS))
+        ends = sorted([*closed, *islice(labelled, _MAX_ENDS)], key=attrgetter("end"))
+        return next((found for found in ends if self._is_program(found)), closed[0])
+
+    def _is_program(self, block: _Block) -> bool:
+        """Whether a block alone is a program, as far as there are tries left."""
+        text = "\n".join(self._content(block))
+        self._tries_left -= 1
+        self._characters_left -= len(text)
+        return not self._exhausted and self._dialect.parses(text)
+
+    @property
+    def _exhausted(self) -> bool:
+        return self._tries_left < 0 or self._characters_left < 0
 
     def _closed(self, block: _Block) -> Iterator[_Block]:
         """The block with each end it may have: every bare fence of its kind and at least its length, then the end."""
@@ -177,7 +197,7 @@ class _Markdown:
 
     def _after(self, block: _Block) -> Iterator[int]:
         """The lines of the fences behind the head of a block."""
-        return islice(self._numbers, bisect_left(self._numbers, block.first), None)
+        return (self._numbers[index] for index in range(bisect_left(self._numbers, block.first), len(self._numbers)))
 
     def _in_language(self, number: int) -> bool:
         return _label(self._fences[number]) in self._dialect.labels
@@ -194,15 +214,17 @@ class _Markdown:
         """The content of some blocks where it stands. A `;` keeps a block apart from the block before it."""
         kept = list(self._blank_lines)
         for number, block in enumerate(blocks):
-            content = self._lines[block.first : block.end]
-            if block.quoted:
-                content = [_QUOTE_MARK.sub(lambda found: " " * len(found[0]), line, count=1) for line in content]
-            if content and block.end == len(self._lines):
-                content = _without_run(content, block.run)
-            kept[block.first : block.end] = content
+            kept[block.first : block.end] = self._content(block)
             if number:
                 kept[block.first - 1] = ";" + kept[block.first - 1][1:]
         return "\n".join(kept)
+
+    def _content(self, block: _Block) -> list[str]:
+        """The lines of a block, without what quotes them."""
+        content = self._lines[block.first : block.end]
+        if block.quoted:
+            content = [_QUOTE_MARK.sub(lambda found: " " * len(found[0]), line, count=1) for line in content]
+        return _without_run(content, block.run) if content and block.end == len(self._lines) else content
 
     def _around(self, blocks: list[_Block]) -> Recovered:
         """The program around fences that hold something else."""

@@ -7,8 +7,9 @@ for the engine's compiler, and said so.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from tree_sitter import Node
 
@@ -18,7 +19,7 @@ from corral.programs.grammar import FUNCTIONS, MAX_DEPTH, child_of_type, kind_id
 
 __all__ = ["Findings", "erase_types", "strip_types"]
 
-_TRIVIA = re.compile(rb"(?:\s|\xc2\xa0|\xef\xbb\xbf|\xe2\x80[\xa8\xa9]|//[^\r\n]*|/\*.*?\*/)*", re.DOTALL)
+_TRIVIA = re.compile(rb"(?:\s|\xc2\xa0|\xef\xbb\xbf|\xe2\x80[\xa8\xa9]|(?://|<!--|-->)[^\r\n]*|/\*.*?\*/)*", re.DOTALL)
 _LINE_END = re.compile(rb"[\r\n]|\xe2\x80[\xa8\xa9]")
 _BRACKET_LINE = re.compile(rb"[\r\n]\s*\[")
 _DECLARATION_LIKE = re.compile(rb"\{|(?:async\s+)?function(?![\w$])|class(?![\w$])")
@@ -112,7 +113,7 @@ class _Eraser:
         self._text = edits.text
 
     def erase(self, node: Node) -> bool:
-        if self._runs_on(node):
+        if self._runs_on([node]):
             return self.compiled(node)
         self._blank(node.start_byte, node.end_byte)
         return False
@@ -258,7 +259,7 @@ class _Eraser:
 
         It takes the `.C` of `as a.b.C` for a property, and the `| C` of `as a.b.C | D` for an operator.
         """
-        if self._runs_on(node):
+        if self._runs_on(node.children[1:]):
             return None
         parent = node.parent
         while parent is not None and parent.type == "member_expression" and parent.children[0] == node:
@@ -296,14 +297,15 @@ class _Eraser:
             node = node.parent
         return False
 
-    def _runs_on(self, node: Node) -> bool:
-        """Whether the parser took a `[` on a new line for a part of the type; TypeScript begins a statement there."""
-        if not _BRACKET_LINE.search(self._text, node.start_byte, node.end_byte):
+    def _runs_on(self, types: Sequence[Node]) -> bool:
+        """Whether the parser took a `[` on a new line for a part of a type; TypeScript begins a statement there."""
+        if not _BRACKET_LINE.search(self._text, types[0].start_byte, types[-1].end_byte):
             return False
         return any(
             each.type in ("array_type", "lookup_type")
             and self._breaks_line(each.children[0].end_byte, each.children[1].start_byte)
-            for each in walk(node)
+            for part in types
+            for each in chain([part], walk(part))
         )
 
     def _breaks_line(self, start: int, end: int) -> bool:

@@ -39,6 +39,8 @@ _LABELS = frozenset(_TYPESCRIPT | _JAVASCRIPT | _ENGINES)
 _LONE_RETURN = re.compile(r"\r(?!\n)")
 _LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
 _FOREIGN_SPACE = re.compile("\x85|\u180e|\u200b|\u2060".encode())
+_HTML_COMMENT = re.compile(rb"<(?=!--)|--(?=>)")
+"""What may open a comment for the engine. A space where the match ends makes it two operators."""
 _MAX_PARSED_BYTES = 500_000
 """How much text is parsed in search of a program. What is over it counts as not parsing."""
 
@@ -57,6 +59,7 @@ def prepare_typescript(source: str) -> Program:
         check_brackets(root, program)
     edits, names = Edits(program), Names.avoiding(program)
     _blank_foreign_spaces(root, edits)
+    _part_html_comments(root, edits)
     found = erase_types(root, edits)
     redeclared = redeclare(root, recovered.blocks, edits)
     imports, entry = rewrite_modules(root, found, edits, names, redeclared)
@@ -115,6 +118,25 @@ def _blank_foreign_spaces(root: Node, edits: Edits) -> None:
         node = root.descendant_for_byte_range(*found.span())
         if node is not None and node.child_count:
             edits.blank(*found.span())
+
+
+def _part_html_comments(root: Node, edits: Edits) -> None:
+    """Leaves no `<!--` and no `-->` for which parser and engine could differ over whether a comment begins there.
+
+    Where the parser sees one, it is blanked; where it sees operators, a space comes between them.
+    """
+    blanked_to = 0
+    for found in _HTML_COMMENT.finditer(edits.text):
+        if found.start() < blanked_to:
+            continue
+        leaf = root.descendant_for_byte_range(found.start(), found.start() + 1)
+        if leaf is None:
+            continue
+        if leaf.type == "html_comment":
+            edits.blank(leaf.start_byte, leaf.end_byte)
+            blanked_to = leaf.end_byte
+        elif leaf.is_error or not leaf.is_named:
+            edits.replace(found.end(), found.end(), b" ")
 
 
 class _Trees:

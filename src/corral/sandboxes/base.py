@@ -28,7 +28,8 @@ class Job:
     """One program and all that belongs to its run: what the first message to a guest is made of.
 
     `env` is all the environment the program sees; None hides even an empty one. `on_log` takes each console entry as
-    it arrives, so that it survives whatever ends the program.
+    it arrives, and `on_outcome` the program's outcome if calls are still running then, so that both survive whatever
+    ends the program.
     """
 
     execution_id: str
@@ -38,6 +39,7 @@ class Job:
     tools: tuple[ToolName, ...]
     env: Mapping[str, str] | None
     on_log: Callable[[LogEntry], None]
+    on_outcome: Callable[[Exit], None]
 
 
 class SandboxProvider(ABC):

@@ -7,6 +7,8 @@ denied everything Deno can deny, and bounded from outside in memory and processo
 from __future__ import annotations
 
 import logging
+import os
+import signal
 from dataclasses import replace
 from functools import cache
 from typing import ClassVar
@@ -33,6 +35,10 @@ _HEAP_RESERVE_MB = 16
 """What the guest runtime and the engine's own bookkeeping need of V8's heap, above the program's memory."""
 _OUT_OF_MEMORY = ("out of memory", "Out of memory", "OOM", "memory allocation of")
 """What V8, or the engine around it, writes to standard error before it gives up."""
+_CRASHES = frozenset({signal.SIGABRT, signal.SIGSEGV, signal.SIGTRAP, signal.SIGILL, signal.SIGBUS})
+"""How an engine ends when memory runs out where nobody checks; it then writes nothing."""
+_GRACE_SECONDS = 0.2
+"""For a process whose pipe has closed to end by itself, so that its status says why."""
 _ENFORCED: frozenset[LimitName] = frozenset(
     {"calls", "calls_in_flight", "value_bytes", "log_bytes", "tool_input_bytes", "tool_output_bytes"}
 )
@@ -57,6 +63,10 @@ class DenoSandbox(SandboxProvider):
         return Capabilities(languages=frozenset({"typescript"}), enforces=_ENFORCED | held, isolation="process")
 
     async def start(self, config: SandboxConfig) -> Sandbox:
+        try:
+            self._runtime.prepare()
+        except OSError as error:
+            raise StartFailed(f"cannot write the guest's code to a temporary directory: {error}") from error
         process = await GuestProcess.spawn(
             self._command(config), env={"DENO_DIR": str(self._runtime.cache), "NO_COLOR": "1"}
         )
@@ -108,7 +118,7 @@ async def _ready(process: GuestProcess) -> None:
                 return
         except BridgeError as error:
             raise StartFailed(f"the engine did not start the guest: {error}") from error
-    status = await process.wait()
+    status = await process.wait(_GRACE_SECONDS)
     raise StartFailed(f"the engine ended with status {status} before it was ready: {process.error_tail().strip()}")
 
 
@@ -143,42 +153,49 @@ class _DenoProcess(Sandbox):
             ),
         }
         content: GuestExit | BridgeError | None = None
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._watch_cpu, limits.cpu_seconds)
-            try:
-                content = await session.run(start)
-            except BridgeError as violation:
-                content = violation
-            tasks.cancel_scope.cancel()
-        if content is None:
-            return await self._lost(job)
         try:
-            return failed_exit(content) if isinstance(content, BridgeError) else read_exit(content, job.program)
-        except MalformedMessage as violation:
-            return failed_exit(violation)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._watch_cpu, limits.cpu_seconds)
+                try:
+                    content = await session.run(start)
+                except BridgeError as violation:
+                    content = violation
+                tasks.cancel_scope.cancel()
+        finally:
+            if session.held is not None:
+                job.on_outcome(self._read(session.held, job))
+        return await self._lost(job) if content is None else self._read(content, job)
 
     async def aclose(self) -> None:
         await self._process.aclose()
         if self._compiles:
             self._runtime.forget_compiled()
 
+    def _read(self, content: GuestExit | BridgeError, job: Job) -> Exit:
+        if isinstance(content, BridgeError):
+            return failed_exit(content)
+        try:
+            return read_exit(content, job.program)
+        except MalformedMessage as violation:
+            return failed_exit(violation)
+
     async def _watch_cpu(self, seconds: float) -> None:
-        """Ends the process when it has used `seconds` more of processor time than now."""
+        """Ends the process when it has used `seconds` more of processor time than now, on however many cores."""
         until = self._process.cpu_time() + seconds
         while (left := until - self._process.cpu_time()) > 0:
-            await anyio.sleep(max(left, 0.005))
+            await anyio.sleep(max(left / (os.cpu_count() or 1), 0.005))
         self._out_of_cpu = True
         self._process.kill()
 
     async def _lost(self, job: Job) -> Exit:
         """The process ended without a result: says why, as far as the engine left a trace."""
-        status = await self._process.wait()
+        status = await self._process.wait(_GRACE_SECONDS)
         tail = self._process.error_tail()
-        if self._out_of_cpu:
+        if self._out_of_cpu or status == -signal.SIGXCPU:
             return failed_exit(
                 ProgramTimeout(f"the program used {job.limits.cpu_seconds:g} s of processor time, all it may")
             )
-        if any(sign in tail for sign in _OUT_OF_MEMORY):
+        if any(sign in tail for sign in _OUT_OF_MEMORY) or (-status in _CRASHES and not tail.strip()):
             return failed_exit(
                 MemoryExceeded(f"the program needed more than the {self._config.memory_mb} MB of memory it may use")
             )

@@ -14,6 +14,7 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -69,23 +70,14 @@ class GuestProcess:
             StartFailed: the program does not exist or cannot be executed.
         """
 
-        def start() -> subprocess.Popen[bytes]:
-            return subprocess.Popen(
-                command,
-                env=env,
-                cwd="/",
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                bufsize=0,
-                start_new_session=True,
-            )
-
+        birth = _Birth(command, env)
         try:
-            # Not abandoned on cancellation: a child nobody knows of must not be left behind.
-            return cls(await _shielded(start))
+            return cls(await _in_thread(birth.start))
         except OSError as error:
             raise StartFailed(f"cannot start the engine {command[0]}: {error.strerror or error}") from error
+        except BaseException:
+            birth.abandon()
+            raise
 
     @property
     def pid(self) -> int:
@@ -137,10 +129,10 @@ class GuestProcess:
         if not can_limit:
             return
         data = _data_bytes(self.pid) + (memory_mb + _GARBAGE_MB) * (1 << 20)
-        cpu = int(self.cpu_time() + cpu_seconds) + 2
+        cpu = int(self.cpu_time() + cpu_seconds) + 1
         with contextlib.suppress(ProcessLookupError):
             resource.prlimit(self.pid, resource.RLIMIT_CORE, (0, 0))
-            resource.prlimit(self.pid, resource.RLIMIT_CPU, (cpu, cpu))
+            resource.prlimit(self.pid, resource.RLIMIT_CPU, (cpu, cpu + 1))
             resource.prlimit(self.pid, resource.RLIMIT_DATA, (data, data))
 
     def cpu_time(self) -> float:
@@ -168,9 +160,19 @@ class GuestProcess:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
 
-    async def wait(self) -> int:
-        """Its exit status once it has ended: the code, or minus the signal."""
-        return await _shielded(self._process.wait)
+    async def wait(self, grace_seconds: float) -> int:
+        """Its exit status, the code or minus the signal. What has not ended by itself within the grace is killed."""
+        if (status := self._process.poll()) is not None:
+            return status
+
+        def reap() -> int:
+            try:
+                return self._process.wait(grace_seconds)
+            except subprocess.TimeoutExpired:
+                self.kill()
+                return self._process.wait()
+
+        return await _in_thread(reap)
 
     async def aclose(self) -> None:
         """Kills it, reaps it and closes the pipes. Idempotent."""
@@ -178,14 +180,65 @@ class GuestProcess:
             return
         self._closed = True
         self.kill()
-        await self.wait()
-        for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
-            assert stream is not None
-            stream.close()
+        try:
+            if self._process.poll() is None:
+                await _in_thread(self._process.wait)
+        finally:
+            _close_pipes(self._process)
 
 
-async def _shielded(function: Callable[[], T]) -> T:
-    """Runs `function` in a thread to its end, whatever is cancelled meanwhile.
+class _Birth:
+    """Starts a process in a thread. If whoever waits for it goes away, the process is ended, however late it comes.
+
+    anyio's shield does not hold off asyncio's own cancellation (`asyncio.timeout`, `Task.cancel`), so a child that
+    nobody knows of would be left behind.
+    """
+
+    def __init__(self, command: Sequence[str], env: Mapping[str, str]) -> None:
+        self._command = command
+        self._env = env
+        self._lock = threading.Lock()
+        self._abandoned = False
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(
+            self._command,
+            env=self._env,
+            cwd="/",
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,
+        )
+        with self._lock:
+            self._process = process
+            if self._abandoned:
+                _end(process)
+        return process
+
+    def abandon(self) -> None:
+        with self._lock:
+            self._abandoned = True
+            if self._process is not None:
+                _end(self._process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+    _close_pipes(process)
+
+
+def _close_pipes(process: subprocess.Popen[bytes]) -> None:
+    for stream in (process.stdin, process.stdout, process.stderr):
+        assert stream is not None
+        stream.close()
+
+
+async def _in_thread(function: Callable[[], T]) -> T:
+    """Runs `function` in a thread, not given up when the task is cancelled.
 
     The thread is not one of those that sync tools share, or those could keep a guest from starting or ending.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections import deque
 from collections.abc import Callable
@@ -12,7 +13,7 @@ import anyio.lowlevel
 from anyio.abc import TaskGroup
 from pydantic_core import to_json
 
-from corral.errors import MalformedMessage
+from corral.errors import BridgeError, MalformedMessage
 from corral.guest import Frame, FrameKind, FrameReader, decode_value, encode_frame, encode_value
 from corral.sandboxes.base import Job
 from corral.sandboxes.loops import Hand, hand_maker
@@ -23,11 +24,16 @@ __all__ = ["GuestExit", "GuestSession"]
 
 _NAME_BYTES = 1_000
 """Room in a CALL for the sequence number and the tool's path."""
-_EXIT_BYTES = 300_000
-"""Room in an EXIT beside the value: an error's texts, a hundred unawaited calls, twenty remarks."""
+_EXIT_BYTES = 1_000_000
+"""Room in an EXIT beside the value: an error's five texts of 8,000 characters, a hundred unawaited calls of 1,200 and
+twenty remarks of 1,000, each character at most six bytes."""
 _JSON_ESCAPE = 6
 """A control character of one byte takes six as a JSON escape."""
+_MAX_UNAWAITED = 100
+_MAX_REMARKS = 20
 _LEVELS: frozenset[LogLevel] = frozenset({"debug", "log", "info", "warn", "error"})
+
+logger = logging.getLogger("corral.sandboxes")
 
 GuestExit = list[Any]
 """EXIT as it came: `[kind, value or error, unawaited, dropped log bytes, remarks]`; only that shape is checked."""
@@ -51,6 +57,7 @@ class GuestSession:
             {
                 FrameKind.CALL: limits.tool_input_bytes + _NAME_BYTES,
                 FrameKind.LOG: limits.log_bytes * _JSON_ESCAPE + _NAME_BYTES,
+                FrameKind.OUTCOME: limits.value_bytes + _EXIT_BYTES,
                 FrameKind.EXIT: limits.value_bytes + _EXIT_BYTES,
             },
         )
@@ -64,7 +71,9 @@ class GuestSession:
         self._unassigned: deque[Call] = deque()
         self._attention: Hand[Call | None] | None = None
         self._over = False
-        self._outcome: GuestExit | Exception | None = None
+        self._outcome: GuestExit | BridgeError | None = None
+        self.held: GuestExit | None = None
+        """The program's outcome, as an EXIT would hold it, if it came before its last calls were answered."""
 
     async def run(self, start: dict[str, object]) -> GuestExit | None:
         """Sends START and serves the guest until its EXIT, which is returned, or its end, for which None stands.
@@ -77,7 +86,7 @@ class GuestSession:
             async with self._process.reading(self._receive):
                 await self._attend(tasks)
             tasks.cancel_scope.cancel()
-        if isinstance(self._outcome, Exception):
+        if isinstance(self._outcome, BridgeError):
             raise self._outcome
         return self._outcome
 
@@ -94,11 +103,17 @@ class GuestSession:
                     self._assign(self._call(frame))
                 elif frame.kind == FrameKind.LOG:
                     self._log(frame)
+                elif frame.kind == FrameKind.OUTCOME:
+                    self.held = _outcome(frame)
                 else:
                     self._outcome = _exit(frame)
                     self._over = True
-        except Exception as error:
-            self._outcome = error  # raised by `run`
+        except BridgeError as violation:
+            self._outcome = violation  # raised by `run`
+            self._over = True
+        except Exception:
+            logger.exception("a frame of %s could not be handled", self._job.execution_id)
+            self._outcome = MalformedMessage("the sandbox sent a message that could not be handled")
             self._over = True
         if self._attention is not None and (self._over or self._corked or self._unassigned):
             self._attention.give(None)
@@ -140,7 +155,7 @@ class GuestSession:
         self._calls_room -= 1
         match decode_value(frame.payload, tagged=frame.tagged):
             case [int() as sequence, str() as tool, value] if self._calls_room >= 0:
-                return Call(tool, value, sequence, self._job.execution_id, self._job.context)
+                return Call(tool, value, sequence, self._job.execution_id, self._job.context, len(frame.payload))
             case _:
                 raise MalformedMessage("the sandbox sent a call that is not well formed, or more calls than allowed")
 
@@ -171,18 +186,31 @@ class GuestSession:
         finally:
             self._writing = False
 
+    def _has_log_room(self, text: str) -> bool:
+        self._log_room -= len(text.encode("utf-8")) + 1
+        return self._log_room >= 0
+
     def _log(self, frame: Frame) -> None:
         match decode_value(frame.payload, tagged=False):
-            case [str() as level, str() as text] if level in _LEVELS and self._log_room >= 0:
-                self._log_room -= len(text.encode("utf-8")) + 1
+            case [str() as level, str() as text] if level in _LEVELS and self._has_log_room(text):
                 self._job.on_log(LogEntry(level=level, text=text))
             case _:
                 raise MalformedMessage("the sandbox sent console output that is not well formed, or more than allowed")
 
 
+def _outcome(frame: Frame) -> GuestExit:
+    match decode_value(frame.payload, tagged=frame.tagged):
+        case ["value" | "error", _] as content:
+            return [*content, [], 0, []]
+        case _:
+            raise MalformedMessage("the sandbox sent an outcome that is not well formed")
+
+
 def _exit(frame: Frame) -> GuestExit:
     match decode_value(frame.payload, tagged=frame.tagged):
-        case ["value" | "error", _, list(), int(), list()] as content:
+        case ["value" | "error", _, list(unawaited), int(), list(remarks)] as content if (
+            len(unawaited) <= _MAX_UNAWAITED and len(remarks) <= _MAX_REMARKS
+        ):
             return list(content)
         case _:
             raise MalformedMessage("the sandbox sent a result that is not well formed")

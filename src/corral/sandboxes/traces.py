@@ -15,8 +15,11 @@ MODULE_PREFIX = "export default "
 # The two names under which the guest runs a program: a script's, and the data: URL of a module (Deno shortens long ones
 # in stack traces, so only its ends are fixed).
 _PLACE = re.compile(
-    r"(?:corral:program\.ts|(?P<module>data:application/typescript[^\s()]*)):(?P<line>\d+):(?P<column>\d+)"
+    r"(?:corral:program\.ts|(?P<module>data:application/typescript[^\s():]{0,2000})):(?P<line>\d{1,7}):(?P<column>\d{1,7})",
+    re.ASCII,
 )
+_MAX_PLACES = 50
+"""Places that are renamed in one text. A program may print thousands; a stack has ten."""
 # The function that stands around the program is not the model's: its frames show only the place.
 _WRAPPER = re.compile(r"(at (?:async )?)(?:default|<anonymous>|Object\.<anonymous>) \(([^()]*)\)$")
 
@@ -54,7 +57,7 @@ def _rename(text: str, program: Program) -> str:
         position = _position(place, program)
         return f"program.ts:{position.line}:{position.column}"
 
-    return _PLACE.sub(renamed, text)
+    return _PLACE.sub(renamed, text, count=_MAX_PLACES)
 
 
 def _position(place: re.Match[str], program: Program) -> Position:

@@ -16,6 +16,7 @@ export const Kind = {
   call: 17,
   log: 18,
   exit: 19,
+  outcome: 20,
 } as const;
 
 export interface Frame {
@@ -29,71 +30,76 @@ const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 const encodeInto = encoder.encodeInto.bind(encoder);
 const decode = decoder.decode.bind(decoder);
 
-// Methods of typed arrays as they were before the program ran.
+// The nonce is in these buffers, so no code of the program may ever be handed one. Methods and accessors of typed arrays
+// are on prototypes that the program can change, and some of them ask `constructor`, which it can change as well. Hence
+// every view is made anew from its buffer, and sizes are kept beside the buffers instead of being asked of them.
 const { apply, getPrototypeOf } = Reflect;
-const typedArray = getPrototypeOf(Uint8Array.prototype) as Uint8Array;
-const { getUint32, setUint32 } = DataView.prototype;
-const { subarray, set } = typedArray;
-const part = (bytes: Uint8Array, start: number, end: number): Uint8Array => apply(subarray, bytes, [start, end]);
+const Bytes = Uint8Array;
+const Block = ArrayBuffer;
+const { max } = Math;
+const { set } = getPrototypeOf(Uint8Array.prototype) as Uint8Array;
 const copy = (target: Uint8Array, source: Uint8Array, at: number): void => apply(set, target, [source, at]);
 
 /** A buffer that frames are appended to and that leaves in one write. */
 export class FrameWriter {
-  #bytes = new Uint8Array(65536);
-  #view = new DataView(this.#bytes.buffer);
+  #size = 65536;
+  #buffer = new Block(this.#size);
+  #bytes = new Bytes(this.#buffer);
   #length = 0;
-  readonly nonce = new Uint8Array(NONCE_BYTES);
-
-  get length(): number {
-    return this.#length;
-  }
+  readonly nonce = new Bytes(NONCE_BYTES);
 
   append(kind: number, tagged: boolean, payload: string): void {
     this.#reserve(HEADER_BYTES + payload.length * 3);
     const start = this.#length;
-    const { written } = encodeInto(payload, part(this.#bytes, start + HEADER_BYTES, this.#bytes.length));
-    apply(setUint32, this.#view, [start, HEADER_BYTES - 4 + written]);
+    const from = start + HEADER_BYTES;
+    const { written } = encodeInto(payload, new Bytes(this.#buffer, from, this.#size - from));
+    writeLength(this.#bytes, start, HEADER_BYTES - 4 + written);
     this.#bytes[start + 4] = kind;
     this.#bytes[start + 5] = tagged ? TAGGED : 0;
     copy(this.#bytes, this.nonce, start + 6);
-    this.#length = start + HEADER_BYTES + written;
+    this.#length = from + written;
   }
 
-  /** Hands over everything appended so far. The bytes are valid until the next append. */
-  take(): Uint8Array {
-    const taken = part(this.#bytes, 0, this.#length);
+  /** Hands everything appended so far to `write`, which says how many bytes it took and gets the rest again. */
+  drain(write: (bytes: Uint8Array) => number): void {
+    for (let at = 0; at < this.#length;) at += write(new Bytes(this.#buffer, at, this.#length - at));
     this.#length = 0;
-    return taken;
   }
 
   #reserve(extra: number): void {
-    if (this.#length + extra <= this.#bytes.length) return;
-    const grown = new Uint8Array(Math.max(this.#bytes.length * 2, this.#length + extra));
-    copy(grown, part(this.#bytes, 0, this.#length), 0);
-    this.#bytes = grown;
-    this.#view = new DataView(grown.buffer);
+    if (this.#length + extra <= this.#size) return;
+    const written = new Bytes(this.#buffer, 0, this.#length);
+    this.#size = max(this.#size * 2, this.#length + extra);
+    this.#buffer = new Block(this.#size);
+    this.#bytes = new Bytes(this.#buffer);
+    copy(this.#bytes, written, 0);
   }
 }
 
 /** Splits what was read into frames. Fill `room()`, report it with `filled(n)`, then take frames until undefined. */
 export class FrameReader {
-  #bytes = new Uint8Array(65536);
-  #view = new DataView(this.#bytes.buffer);
+  #size = 65536;
+  #buffer = new Block(this.#size);
+  #bytes = new Bytes(this.#buffer);
   #start = 0;
   #end = 0;
+  #taken = 0;
+
   /** Of the frame taken last; valid until the next `room`. */
-  nonce: Uint8Array = new Uint8Array(NONCE_BYTES);
+  get nonce(): Uint8Array {
+    return new Bytes(this.#buffer, this.#taken + 6, NONCE_BYTES);
+  }
 
   room(): Uint8Array {
     if (this.#start === this.#end) {
       this.#start = this.#end = 0;
     } else if (this.#end - this.#start >= 4) {
-      const needed = 4 + (apply(getUint32, this.#view, [this.#start]) as number);
-      if (this.#start + needed > this.#bytes.length) this.#moveTo(Math.max(needed, this.#bytes.length));
-    } else if (this.#bytes.length - this.#start < HEADER_BYTES) {
-      this.#moveTo(this.#bytes.length);
+      const needed = 4 + readLength(this.#bytes, this.#start);
+      if (this.#start + needed > this.#size) this.#moveTo(max(needed, this.#size));
+    } else if (this.#size - this.#start < HEADER_BYTES) {
+      this.#moveTo(this.#size);
     }
-    return part(this.#bytes, this.#end, this.#bytes.length);
+    return new Bytes(this.#buffer, this.#end, this.#size - this.#end);
   }
 
   filled(count: number): void {
@@ -103,26 +109,38 @@ export class FrameReader {
   next(): Frame | undefined {
     const available = this.#end - this.#start;
     if (available < 4) return undefined;
-    const total = 4 + (apply(getUint32, this.#view, [this.#start]) as number);
+    const total = 4 + readLength(this.#bytes, this.#start);
     if (available < total) return undefined;
-    const at = this.#start;
+    const at = this.#taken = this.#start;
     this.#start += total;
-    this.nonce = part(this.#bytes, at + 6, at + HEADER_BYTES);
     return {
       kind: this.#bytes[at + 4]!,
       tagged: (this.#bytes[at + 5]! & TAGGED) !== 0,
-      payload: decode(part(this.#bytes, at + HEADER_BYTES, at + total)),
+      payload: decode(new Bytes(this.#buffer, at + HEADER_BYTES, total - HEADER_BYTES)),
     };
   }
 
+  /** Moves what is not taken yet to the beginning of a buffer of `size` bytes. */
   #moveTo(size: number): void {
-    const target = size === this.#bytes.length ? this.#bytes : new Uint8Array(size);
-    copy(target, part(this.#bytes, this.#start, this.#end), 0);
+    const rest = new Bytes(this.#buffer, this.#start, this.#end - this.#start);
+    if (size !== this.#size) {
+      this.#size = size;
+      this.#buffer = new Block(size);
+      this.#bytes = new Bytes(this.#buffer);
+    }
+    copy(this.#bytes, rest, 0);
     this.#end -= this.#start;
     this.#start = 0;
-    if (target !== this.#bytes) {
-      this.#bytes = target;
-      this.#view = new DataView(target.buffer);
-    }
   }
+}
+
+function writeLength(bytes: Uint8Array, at: number, length: number): void {
+  bytes[at] = length >>> 24;
+  bytes[at + 1] = length >>> 16;
+  bytes[at + 2] = length >>> 8;
+  bytes[at + 3] = length;
+}
+
+function readLength(bytes: Uint8Array, at: number): number {
+  return ((bytes[at]! << 24) | (bytes[at + 1]! << 16) | (bytes[at + 2]! << 8) | bytes[at + 3]!) >>> 0;
 }

@@ -12,17 +12,22 @@ const SYNCHRONOUS = [
   "Reflect", "Temporal", "decodeURI", "decodeURIComponent", "encodeURI", "encodeURIComponent", "escape", "unescape",
   "eval", "isFinite", "isNaN", "console", "queueMicrotask", "structuredClone", "atob", "btoa", "TextEncoder",
   "TextDecoder", "URL", "URLSearchParams", "URLPattern", "performance", "DOMException", "Event", "EventTarget",
-  "CustomEvent", "AbortController", "Headers", "FormData",
+  "CustomEvent", "Headers", "FormData",
 ];
 
 /** Platform functions that complete through the engine's event loop: touching one ends the synchronous pump. */
 const ASYNCHRONOUS = [
-  "setTimeout", "setInterval", "setImmediate", "clearTimeout", "clearInterval", "clearImmediate", "AbortSignal",
-  "crypto", "Crypto", "CryptoKey", "SubtleCrypto", "Blob", "File", "FileReader", "Request", "Response", "ReadableStream",
-  "ReadableStreamDefaultReader", "ReadableStreamBYOBReader", "WritableStream", "WritableStreamDefaultWriter",
+  "setTimeout", "setInterval", "setImmediate", "clearTimeout", "clearInterval", "clearImmediate",
+  "AbortController", "AbortSignal", "crypto", "Crypto", "CryptoKey", "SubtleCrypto", "Blob", "File", "FileReader",
+  "Request", "Response", "ReadableStream", "ReadableStreamDefaultReader", "ReadableStreamBYOBReader", "WritableStream", "WritableStreamDefaultWriter",
   "TransformStream", "ByteLengthQueuingStrategy", "CountQueuingStrategy", "TextDecoderStream", "TextEncoderStream",
   "CompressionStream", "DecompressionStream", "MessageChannel", "MessagePort", "MessageEvent", "Buffer",
 ];
+
+/** Programs do not have it, but the engine needs it while it loads what is touched for the first time. */
+const atomics = Atomics;
+const { apply, deleteProperty } = Reflect;
+const { defineProperty } = Object;
 
 const NO_NETWORK =
   "fetch is off: programs have no network. Call a tool for what you need; Object.keys(tools) lists them.";
@@ -48,6 +53,9 @@ export function restrictGlobals(options: GlobalOptions): void {
   define("fetch", () => Promise.reject(new TypeError(NO_NETWORK)));
   define("self", globalThis);
   define("global", globalThis);
+  // Not just absent: with a `Deno` of the program's making, parts of the engine would find what they look for.
+  defineProperty(globalThis, "Deno", { value: undefined, writable: false, configurable: false, enumerable: false });
+  keepCall();
   if (options.env !== null) {
     const env = Object.freeze(Object.assign(Object.create(null) as object, options.env));
     define("process", Object.freeze({ env }));
@@ -55,7 +63,24 @@ export function restrictGlobals(options: GlobalOptions): void {
 }
 
 function define(name: string, value: unknown): void {
-  Object.defineProperty(globalThis, name, { value, writable: true, configurable: true, enumerable: false });
+  defineProperty(globalThis, name, { value, writable: true, configurable: true, enumerable: false });
+}
+
+/**
+ * Makes `Function.prototype.call` permanent: the engine hands the runtime's buffers to its operations through it. Functions
+ * can still have a `call` of their own.
+ */
+function keepCall(): void {
+  const { call } = Function.prototype;
+  defineProperty(Function.prototype, "call", {
+    configurable: false,
+    enumerable: false,
+    get: () => call,
+    set(this: object, value: unknown) {
+      if (this === Function.prototype) throw new TypeError("Function.prototype.call cannot be replaced here");
+      defineProperty(this, "call", { value, writable: true, configurable: true, enumerable: true });
+    },
+  });
 }
 
 function hide(name: string): void {
@@ -66,12 +91,11 @@ function hide(name: string): void {
 function watch(name: string, onAsynchronous: () => void): void {
   const descriptor = Object.getOwnPropertyDescriptor(globalThis, name);
   if (descriptor === undefined) return;
-  Object.defineProperty(globalThis, name, {
+  defineProperty(globalThis, name, {
     configurable: true,
     enumerable: false,
     get() {
-      // The engine's own getter may load the feature only now.
-      const value: unknown = descriptor.get ? Reflect.apply(descriptor.get, globalThis, []) : descriptor.value;
+      const value: unknown = descriptor.get ? loaded(descriptor.get) : descriptor.value;
       define(name, value);
       onAsynchronous();
       return value;
@@ -80,4 +104,14 @@ function watch(name: string, onAsynchronous: () => void): void {
       define(name, value);
     },
   });
+}
+
+/** What a getter of the engine gives, which may load the feature only now. */
+function loaded(getter: () => unknown): unknown {
+  define("Atomics", atomics);
+  try {
+    return apply(getter, globalThis, []);
+  } finally {
+    deleteProperty(globalThis, "Atomics");
+  }
 }

@@ -14,6 +14,11 @@ import { byteLength, clip, decodeValue, encodeValue, ValueError } from "./values
 interface Core {
   evalContext(code: string, name: string): [unknown, { thrown: unknown } | null];
   runMicrotasks(): void;
+  read(file: number, into: Uint8Array): Promise<number>;
+  readSync(file: number, into: Uint8Array): number;
+  writeSync(file: number, bytes: Uint8Array): number;
+  queueImmediate(immediate: object): void;
+  immediateRefCount(increase: boolean): void;
 }
 
 interface Limits {
@@ -53,34 +58,49 @@ const MODULE_URL = "data:application/typescript;";
 
 const core = (Deno as unknown as Record<symbol, { core: Core }>)[(Deno as unknown as { internal: symbol }).internal]!.core;
 const { evalContext, runMicrotasks } = core;
-const readBlocking = Deno.stdin.readSync.bind(Deno.stdin);
-const readAsynchronously = Deno.stdin.read.bind(Deno.stdin);
-const write = Deno.stdout.writeSync.bind(Deno.stdout);
+// The engine's operations themselves: what Deno.stdin and Deno.stdout wrap around them asks the buffer for its length,
+// which a program can listen to.
+const readBlocking = (into: Uint8Array) => core.readSync(0, into);
+const readAsynchronously = (into: Uint8Array) => core.read(0, into);
+const write = (bytes: Uint8Array) => core.writeSync(1, bytes);
 const inspectValue = Deno.inspect;
 const now = performance.now.bind(performance);
 const exit = Deno.exit;
 const { stringify } = JSON;
 const { apply } = Reflect;
 const { then } = Promise.prototype;
-const { subarray } = Uint8Array.prototype;
-const encodeText = TextEncoder.prototype.encode.bind(new TextEncoder());
-const decodeText = TextDecoder.prototype.decode.bind(new TextDecoder());
+const { preventDefault } = Event.prototype;
+const { includes, slice } = String.prototype;
+const Bytes = Uint8Array;
+const textEncoder = new TextEncoder();
+const encodeText = textEncoder.encode.bind(textEncoder);
+const encodeInto = textEncoder.encodeInto.bind(textEncoder);
 const toBase64 = Uint8Array.prototype.toBase64;
 
 const reader = new FrameReader();
 const writer = new FrameWriter();
 
 function flush(): void {
-  let rest = writer.take();
-  while (rest.length > 0) rest = apply(subarray, rest, [write(rest)]) as Uint8Array;
+  writer.drain(write);
 }
 
 function inspect(value: unknown, depth = 2): string {
   return inspectValue(value, { depth, quotes: ["'", '"', "`"], colors: false } as Deno.InspectOptions);
 }
 
-/** Node's name for "after this turn of the event loop"; a timer would cost two milliseconds. */
-const nextTurn = setImmediate as (callback: () => void) => void;
+/**
+ * Calls back after this turn of the event loop, as setImmediate does. A timer would cost two milliseconds, and the global
+ * setImmediate five at start-up, because it loads all of the engine's Node.js.
+ */
+function nextTurn(callback: () => void): void {
+  const _onImmediate = () => {
+    core.immediateRefCount(false);
+    callback();
+  };
+  core.queueImmediate({ _onImmediate, _argv: null, _destroyed: false, _idleNext: null, _idlePrev: null });
+  core.immediateRefCount(true); // keeps the event loop going until then
+}
+
 const queueTask = queueMicrotask;
 
 /** Leaves in a stack only the program's own frames: the rest is ours, and names files of the host. */
@@ -93,7 +113,6 @@ function programFramesOnly(error: Error, sites: object[]): string {
   return stack;
 }
 
-const includes = String.prototype.includes;
 const isPlaceOfProgram = (frame: string) =>
   apply(includes, frame, [PROGRAM_NAME]) || apply(includes, frame, [MODULE_URL]);
 
@@ -105,8 +124,8 @@ function readStart(): Start {
       return (decodeValue(frame.payload, false) as [Start])[0];
     }
     const count = readBlocking(reader.room());
-    if (count === null) exit(0);
-    reader.filled(count!);
+    if (count === 0) exit(0);
+    reader.filled(count);
   }
 }
 
@@ -138,8 +157,14 @@ class Execution {
   run(): void {
     (Error as { prepareStackTrace?: unknown }).prepareStackTrace = programFramesOnly;
     globalThis.addEventListener("unhandledrejection", (event) => {
-      event.preventDefault();
+      apply(preventDefault, event, []);
       this.#remark(`a promise was rejected and nothing awaited it: ${describe(event.reason)}`);
+    });
+    // Thrown in a timer, a microtask or a listener.
+    globalThis.addEventListener("error", (event) => {
+      apply(preventDefault, event, []);
+      if (this.#outcome === undefined) this.#fail(event.error);
+      else this.#remark(`an error was thrown and nothing caught it: ${describe(event.error)}`);
     });
     restrictGlobals({
       env: this.#start.env,
@@ -190,7 +215,12 @@ class Execution {
       typeof value === "function"
         ? (value as (tools: object) => unknown)(destructures ? this.#toolbox.plain : this.#toolbox.tools)
         : value;
-    apply(then, program(load, enter), [(value: unknown) => this.#succeed(value), (error: unknown) => this.#fail(error)]);
+    const ended = program(load, enter);
+    try {
+      apply(then, ended, [(value: unknown) => this.#succeed(value), (error: unknown) => this.#fail(error)]);
+    } catch (error) {
+      this.#breakDown(error);
+    }
   }
 
   #succeed(value: unknown): void {
@@ -227,8 +257,14 @@ class Execution {
     this.#conclude("error", errorText(code, name, message, stack, cause));
   }
 
+  /** The first outcome stands. The host hears of it at once if EXIT has to wait for calls. */
   #conclude(kind: Outcome["kind"], text: string, tagged = false): void {
+    if (this.#outcome !== undefined) return;
     this.#outcome = { kind, text, tagged };
+    if (this.#calls.pending > 0) {
+      writer.append(Kind.outcome, tagged, `["${kind}",${text}]`);
+      flush();
+    }
     if (this.#asynchronous) this.#finishWhenOver();
   }
 
@@ -277,8 +313,7 @@ class Execution {
         this.#receive(readBlocking(reader.room()));
       }
     } catch (error) {
-      const message = `the program replaced a part of the language that its own runtime needs: ${describe(error)}`;
-      this.#settleError("program_failed", "RuntimeBroken", message, "");
+      this.#breakDown(error);
     }
     this.#asynchronous = true;
     flush();
@@ -289,15 +324,19 @@ class Execution {
   async #receiveAsynchronously(): Promise<void> {
     if (this.#reading) return;
     this.#reading = true;
-    for (;;) {
-      this.#receive(await readAsynchronously(reader.room()));
-      if (this.#over) this.#finishWhenOver();
+    try {
+      for (;;) {
+        this.#receive(await readAsynchronously(reader.room()));
+        if (this.#over) this.#finishWhenOver();
+      }
+    } catch (error) {
+      this.#breakDown(error);
     }
   }
 
-  #receive(count: number | null): void {
-    if (count === null) exit(0);
-    reader.filled(count!);
+  #receive(count: number): void {
+    if (count === 0) exit(0);
+    reader.filled(count);
     for (let frame = reader.next(); frame !== undefined; frame = reader.next()) {
       if (frame.kind === Kind.reply) this.#calls.settle(decodeValue(frame.payload, frame.tagged) as unknown[]);
     }
@@ -309,15 +348,31 @@ class Execution {
    */
   #finishWhenOver(): void {
     nextTurn(() => {
-      if (!this.#over) return void this.#receiveAsynchronously();
+      if (this.#over) this.#exit();
+      else void this.#receiveAsynchronously();
+    });
+  }
+
+  /** Ends at once, calls or no calls: replies can no longer be delivered. */
+  #breakDown(error: unknown): void {
+    const message = `the program replaced a part of the language that its own runtime needs: ${describe(error)}`;
+    const text = errorText("program_failed", "RuntimeBroken", message, "", null);
+    if (this.#outcome === undefined) this.#outcome = { kind: "error", text, tagged: false };
+    else this.#remark(message);
+    this.#exit();
+  }
+
+  #exit(): void {
+    try {
       if (this.#calls.replaced) this.#remark(replaced("a tool call's input"));
       const { kind, text, tagged } = this.#outcome!;
       const unawaited = encodeValue(this.#calls.unawaited(MAX_UNAWAITED), "calls", Infinity).text;
       const remarks = encodeValue(this.#remarks, "remarks", Infinity).text;
       writer.append(Kind.exit, tagged, `["${kind}",${text},${unawaited},${this.#droppedLogBytes},${remarks}]`);
       flush();
-      exit(0);
-    });
+    } finally {
+      exit(0); // even if the program broke what the lines above need
+    }
   }
 }
 
@@ -351,7 +406,8 @@ function replaced(where: string): string {
 
 function clipBytes(text: string, bytes: number): string {
   if (bytes <= 0) return "";
-  return decodeText(encodeText(text).subarray(0, bytes)).replace(/\ufffd$/, "");
+  const { read } = encodeInto(text, new Bytes(bytes)); // which never takes half of a character
+  return apply(slice, text, [0, read]) as string;
 }
 
 writer.append(Kind.ready, false, `[${PROTOCOL}]`);

@@ -2,6 +2,9 @@
 
 import { clip, type Encoded, encodeValue, ValueError } from "./values.ts";
 
+/** A longer path of a tool, written as JSON, is not sent: a CALL has only so much room for one. */
+const MAX_PATH = 200;
+
 export interface CallLimits {
   calls: number;
   callsInFlight: number;
@@ -137,6 +140,10 @@ export class Calls {
     const site: Site = { stack: "" };
     captureStackTrace(site, boundary);
     this.#made += 1;
+    const path = stringify(clip(tool, Infinity));
+    if (path.length - 2 > MAX_PATH) {
+      return refused("tool_not_found", "ToolNotFound", `no tool ${stringify(clip(tool, 50))}`, site);
+    }
     if (this.#made > this.#limits.calls) {
       const { calls } = this.#limits;
       const message = `the budget of ${calls} tool call${calls === 1 ? "" : "s"} is used up, so tools.${tool} was not called`;
@@ -156,10 +163,11 @@ export class Calls {
         : refused("invalid_arguments", "InvalidArguments", message, site);
     }
     this.replaced ||= input.replaced;
-    return this.#submit(tool, input, site);
+    return this.#submit(tool, path, input, site);
   }
 
-  #submit(tool: string, input: Encoded, site: Site): Promise<unknown> {
+  /** `path` is the tool's name as JSON. */
+  #submit(tool: string, path: string, input: Encoded, site: Site): Promise<unknown> {
     const sequence = ++this.#sequence;
     const call: Call = { sequence, tool, site, observed: false, error: null, pending: undefined };
     let settle!: Pick<PendingCall, "resolve" | "reject">;
@@ -168,7 +176,7 @@ export class Calls {
     this.#calls[sequence] = call;
     const send = () => {
       this.inFlight += 1;
-      this.#send(`[${sequence},${stringify(tool)},${input.text}]`, input);
+      this.#send(`[${sequence},${path},${input.text}]`, input);
     };
     if (this.inFlight < this.#limits.callsInFlight) send();
     else this.#waiting[this.#lastWaiting++] = send;
@@ -186,10 +194,12 @@ export class Calls {
     this.inFlight -= 1;
     if (reply[1] === true) pending.resolve(reply[2]);
     else {
-      const [code, name, message] = reply[2] as [string, string, string];
-      call.error = `${name}: ${message}`;
+      // Read by index: to take it apart, the language would ask Array.prototype for an iterator.
+      const parts = reply[2] as [code: string, name: string, message: string];
+      const failure = new CallFailure(parts[0], parts[1], parts[2], call.site);
+      call.error = `${parts[1]}: ${parts[2]}`;
       CallPromise.quiet(pending.promise);
-      pending.reject(new CallFailure(code, name, message, call.site));
+      pending.reject(failure);
     }
     if (this.#firstWaiting < this.#lastWaiting) {
       const send = this.#waiting[this.#firstWaiting]!;

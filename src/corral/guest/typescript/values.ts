@@ -5,9 +5,10 @@
 
 const { stringify, parse } = JSON;
 const { isArray, from: arrayFrom } = Array;
-const { keys, getPrototypeOf, is, hasOwn, defineProperty } = Object;
+const { keys, getPrototypeOf, getOwnPropertyDescriptor, is, hasOwn, defineProperty } = Object;
 const { isFinite } = Number;
 const { isView } = ArrayBuffer;
+const Bytes = Uint8Array;
 const objectPrototype = Object.prototype;
 const apply = Reflect.apply;
 const mapEntries = Map.prototype.entries;
@@ -22,6 +23,7 @@ const toWellFormed = String.prototype.toWellFormed;
 const bigintToString = BigInt.prototype.toString;
 const tagSymbol = Symbol.toStringTag;
 const iteratorPrototype = Iterator.prototype;
+const { get: lengthOfBytes } = getOwnPropertyDescriptor(getPrototypeOf(Uint8Array.prototype), "length")!;
 const asyncIteratorPrototype = getPrototypeOf(getPrototypeOf(async function* () {}.prototype));
 
 /** Containers nested deeper than this are refused: a program that needs more has a mistake or bad intentions. */
@@ -29,7 +31,7 @@ export const MAX_DEPTH = 100;
 /** CPython parses no more decimal digits than this by default (sys.int_info.default_max_str_digits). */
 const MAX_INTEGER_DIGITS = 4300;
 
-/** Single-key objects with one of these keys are tags; a program's own object of that form is wrapped in `$object`. */
+/** Single-key objects with one of these keys are tags; a program's own object that has such a key is in a `$object`. */
 const TAGS = new Set(["$bytes", "$buffer", "$bigint", "$number", "$object"]);
 const isTag = TAGS.has.bind(TAGS);
 
@@ -62,6 +64,8 @@ class Writer {
   #path: (string | number)[] = [];
   #ancestors: object[] = [];
   #depth = 0;
+  /** How many of the containers around are wrapped in `$object`, which is one more level for who reads it. */
+  #wrapped = 0;
   #root: string;
   #maxBytes: number;
 
@@ -123,11 +127,7 @@ class Writer {
   }
 
   #writeObject(value: object): void {
-    if (this.#depth === MAX_DEPTH) {
-      const cycle = this.#ancestors.indexOf(value) >= 0;
-      if (cycle) this.#path.length = this.#ancestors.indexOf(value, this.#ancestors.indexOf(value) + 1);
-      this.#refuse(cycle ? "a cycle: the value contains itself" : `nested deeper than ${MAX_DEPTH} levels`);
-    }
+    if (this.#depth + this.#wrapped >= MAX_DEPTH) this.#tooDeep(value);
     this.#ancestors[this.#depth] = value;
     this.#depth += 1;
     if (isArray(value)) this.#writeArray(value);
@@ -137,6 +137,16 @@ class Writer {
       else this.#writeInstance(value);
     }
     this.#depth -= 1;
+  }
+
+  /** `value`, at the current depth, is one level too many. */
+  #tooDeep(value: object): never {
+    this.#ancestors.length = this.#depth;
+    const first = this.#ancestors.indexOf(value);
+    if (first < 0) this.#refuse(`nested deeper than ${MAX_DEPTH} levels`);
+    const again = this.#ancestors.indexOf(value, first + 1);
+    if (again >= 0) this.#depth = again;
+    this.#refuse("a cycle: the value contains itself");
   }
 
   #writeArray(value: readonly unknown[]): void {
@@ -152,8 +162,19 @@ class Writer {
   #writeRecord(value: object): void {
     const names = keys(value);
     if (names.length === 0 && tagSymbol in value) this.#refuse(`a ${String(value)} cannot leave the sandbox`);
-    const escape = names.length === 1 && isTag(names[0]!);
-    if (escape) this.#openTag("$object");
+    if (!holdsTag(names)) return this.#writeMembers(value, names);
+    if (this.#depth + this.#wrapped >= MAX_DEPTH) {
+      this.#depth -= 1;
+      this.#tooDeep(this.#ancestors[this.#depth]!);
+    }
+    this.#wrapped += 1;
+    this.#openTag("$object");
+    this.#writeMembers(value, names);
+    this.text += "}";
+    this.#wrapped -= 1;
+  }
+
+  #writeMembers(value: object, names: readonly string[]): void {
     this.text += "{";
     let first = true;
     for (let index = 0; index < names.length; index++) {
@@ -165,7 +186,7 @@ class Writer {
       first = false;
       this.write(member);
     }
-    this.text += escape ? "}}" : "}";
+    this.text += "}";
   }
 
   /** The quoted key with its colon; short keys are quoted once. */
@@ -189,8 +210,8 @@ class Writer {
     } else if (value instanceof Map) this.#writeMap(value);
     else if (value instanceof Set) this.#writeArray(arrayFrom(apply(setValues, value, []) as Iterable<unknown>));
     else if (isView(value)) {
-      this.#writeBytes("$bytes", new Uint8Array(value.buffer, value.byteOffset, value.byteLength));
-    } else if (value instanceof ArrayBuffer) this.#writeBytes("$buffer", new Uint8Array(value));
+      this.#writeBytes("$bytes", new Bytes(value.buffer, value.byteOffset, value.byteLength));
+    } else if (value instanceof ArrayBuffer) this.#writeBytes("$buffer", new Bytes(value));
     else if (value instanceof Error) this.#writeError(value);
     else if (value instanceof Promise) this.#refuse("a promise: await it first");
     else if (value instanceof String || value instanceof Number || value instanceof Boolean) this.write(value.valueOf());
@@ -226,7 +247,7 @@ class Writer {
 
   #writeBytes(tag: string, bytes: Uint8Array): void {
     // Base64 makes four characters of three bytes: refuse before making them.
-    if (bytes.length * 4 > this.#maxBytes * 3) this.#tooLarge();
+    if (sizeOf(bytes) * 4 > this.#maxBytes * 3) this.#tooLarge();
     this.#openTag(tag);
     this.text += `"${apply(bytesToBase64, bytes, [])}"}`;
   }
@@ -245,6 +266,15 @@ class Writer {
     }
     throw new ValueError(`${path}: ${reason}`);
   }
+}
+
+function holdsTag(names: readonly string[]): boolean {
+  for (let index = 0; index < names.length; index++) if (isTag(names[index]!)) return true;
+  return false;
+}
+
+function sizeOf(bytes: Uint8Array): number {
+  return apply(lengthOfBytes!, bytes, []) as number;
 }
 
 /** Writes `value` as JSON text with tags. `root` names it in errors; more than `maxBytes` of UTF-8 are refused. */
@@ -268,7 +298,7 @@ const encodeText = TextEncoder.prototype.encode.bind(new TextEncoder());
 
 /** The length of `text` as UTF-8. */
 export function byteLength(text: string): number {
-  return encodeText(text).length;
+  return sizeOf(encodeText(text));
 }
 
 /** Reads a payload. Tags are looked for only where the frame says that there are some. */

@@ -1,0 +1,164 @@
+"""Each guard alone does what its name says, and none lets through what another should have stopped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import pytest
+
+from corral import Corral, Event, ExecutionContext, Limits, ToolError, ToolRegistry, tool
+from corral.bridges.guards import authorized, limited
+from corral.types import Call, Reply
+
+pytestmark = pytest.mark.anyio
+
+
+def call(name: str = "t", sequence: int = 1, **context: Any) -> Call:
+    return Call(name, {}, sequence, "execution", ExecutionContext(**context))
+
+
+async def test_calls_beyond_those_in_flight_wait_whoever_sends_them() -> None:
+    running = most = 0
+
+    async def work(call: Call) -> Reply:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await anyio.lowlevel.checkpoint()
+        running -= 1
+        return Reply(value=1)
+
+    handler = limited(work, Limits(calls_in_flight=2, calls=1000))
+
+    async def client() -> None:
+        for _ in range(20):
+            await handler(call())
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(10):
+            tasks.start_soon(client)
+    assert most == 2
+
+
+@pytest.mark.parametrize(
+    ("scopes", "held", "allowed"),
+    [
+        ({"scopes": {"a", "b"}}, {"a", "b", "c"}, True),
+        ({"scopes": {"a", "b"}}, {"a"}, False),
+        ({"any_scope": {"a", "b"}}, {"b"}, True),
+        ({"any_scope": {"a", "b"}}, set[str](), False),
+        ({"scopes": {"a"}}, {"a:read", "*"}, False),
+        ({}, set[str](), True),
+    ],
+)
+async def test_scopes_are_compared_and_nothing_is_implied(
+    scopes: dict[str, set[str]], held: set[str], *, allowed: bool
+) -> None:
+    ran: list[str] = []
+
+    @tool(**scopes)  # pyright: ignore[reportArgumentType]
+    async def t() -> None:
+        ran.append("t")
+
+    result = await Corral([t]).execute("await tools.t()", context=ExecutionContext(scopes=held))
+    assert bool(ran) is allowed
+    assert (result.error and result.error.code) == (None if allowed else "scope_denied")
+
+
+async def test_a_guard_can_be_used_alone() -> None:
+    @tool(scopes={"a"})
+    async def t() -> None: ...
+
+    async def answer(call: Call) -> Reply:
+        return Reply(value="ran")
+
+    handler = authorized(answer, ToolRegistry(t))
+    assert (await handler(call(scopes=["a"]))).value == "ran"
+    with pytest.raises(Exception, match="needs the scope a"):
+        await handler(call())
+
+
+async def test_what_needs_an_approval_is_denied_while_nobody_can_be_asked() -> None:
+    ran: list[str] = []
+
+    @tool(needs_approval=True)
+    async def t() -> None:
+        ran.append("t")
+
+    result = await Corral([t]).execute("try { await tools.t() } catch (e) { return e.code }")
+    assert (result.value, ran) == ("approval_denied", [])
+
+
+@pytest.mark.parametrize("kind", ["SystemExit(3)", "BaseException('odd')", "BaseExceptionGroup('g', [SystemExit(1)])"])
+@pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
+async def test_whatever_a_tool_raises_the_host_lives(kind: str, *, sync: bool) -> None:
+    def raise_it() -> None:
+        raise eval(kind)  # noqa: S307 - our own text
+
+    @tool(name="t")
+    def sync_tool() -> None:
+        raise_it()
+
+    @tool(name="t")
+    async def async_tool() -> None:
+        raise_it()
+
+    result = await Corral([sync_tool if sync else async_tool]).execute(
+        "try { await tools.t() } catch (e) { return e.code }"
+    )
+    assert result.value == "tool_failed"
+
+
+async def test_an_error_whose_text_no_encoding_can_carry_arrives_all_the_same() -> None:
+    @tool
+    async def t() -> None:
+        raise ToolError("cannot read a\udcffb")
+
+    result = await Corral([t]).execute("await tools.t()")
+    assert result.error is not None
+    assert result.error.message == "cannot read a?b"
+
+
+async def test_a_result_with_text_no_encoding_can_carry_is_json_all_the_same() -> None:
+    @tool
+    async def t() -> str:
+        return "a\ud800b"
+
+    result = await Corral([t]).execute("return await tools.t()")
+    assert result.value == "a\ufffdb"
+    assert '"status":"succeeded"' in result.to_json()
+
+
+async def test_an_observer_that_raises_anything_does_not_end_a_call(caplog: pytest.LogCaptureFixture) -> None:
+    @tool
+    async def t() -> int:
+        return 1
+
+    def observe(event: Event) -> None:
+        raise anyio.get_cancelled_exc_class()
+
+    with anyio.fail_after(20):
+        result = await Corral([t]).execute("console.log('kept'); return await tools.t()", on_event=observe)
+    assert (result.value, result.output) == (1, "kept\n")
+
+
+async def test_a_tool_cannot_close_the_corral_that_runs_it() -> None:
+    @tool
+    async def close() -> None:
+        await corral.aclose()
+
+    corral = Corral([close])
+    with anyio.fail_after(20):
+        result = await corral.execute("try { await tools.close() } catch (e) { return e.code }")
+    assert result.value == "tool_failed"
+
+
+async def test_rate_limits_that_are_not_held_are_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    @tool(rate_limit="30/minute")
+    async def t() -> None: ...
+
+    corral = Corral([t])
+    await corral.execute("await tools.t()")
+    await corral.execute("await tools.t()")
+    assert caplog.text.count("rate limits are not enforced") == 1
