@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,7 +40,7 @@ class Guest:
     def next(self) -> tuple[str, Any]:
         assert self._process.stdout is not None
         while not self._ready:
-            data = self._process.stdout.read1(65536)
+            data = os.read(self._process.stdout.fileno(), 65536)
             assert data, "the guest ended"
             self._ready += [(FrameKind(each.kind).name, json.loads(each.payload)) for each in self._frames.feed(data)]
         return self._ready.pop(0)

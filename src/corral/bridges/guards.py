@@ -189,7 +189,7 @@ def encoded(handler: Handler, limits: Limits) -> Handler:
 
 
 def dispatch() -> Handler:
-    """Runs the tool on validated input. Its own `ToolError`s reach the program; all else that it raises only the log."""
+    """Runs the tool on validated input. Its `ToolError`s reach the program; all else that it raises only the log."""
 
     async def run(call: Call) -> Reply:
         assert isinstance(call.input, Validated)

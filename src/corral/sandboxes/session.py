@@ -15,6 +15,7 @@ from pydantic_core import to_json
 
 from corral.errors import BridgeError, MalformedMessage
 from corral.guest import Frame, FrameKind, FrameReader, decode_value, encode_frame, encode_value
+from corral.guest.frames import NO_NONCE
 from corral.sandboxes.base import Job
 from corral.sandboxes.loops import Hand, hand_maker
 from corral.sandboxes.process import GuestProcess
@@ -169,7 +170,8 @@ class GuestSession:
         return self._reply(b"[%d,true,%b]" % (call.sequence, value.text), tagged=value.tagged)
 
     def _reply(self, payload: bytes, *, tagged: bool) -> bytes:
-        return encode_frame(FrameKind.REPLY, payload, self._nonce, tagged=tagged)
+        # Without the nonce: the guest does not need it, and what the program can get hold of must not hold it.
+        return encode_frame(FrameKind.REPLY, payload, NO_NONCE, tagged=tagged)
 
     async def _flush(self) -> None:
         """Writes what is ready. While one task waits for the guest to read, the others leave their replies to it."""
@@ -208,8 +210,8 @@ def _outcome(frame: Frame) -> GuestExit:
 
 def _exit(frame: Frame) -> GuestExit:
     match decode_value(frame.payload, tagged=frame.tagged):
-        case ["value" | "error", _, list(unawaited), int(), list(remarks)] as content if (
-            len(unawaited) <= _MAX_UNAWAITED and len(remarks) <= _MAX_REMARKS
+        case ["value" | "error", _, list(), int(), list()] as content if (
+            len(content[2]) <= _MAX_UNAWAITED and len(content[4]) <= _MAX_REMARKS
         ):
             return list(content)
         case _:

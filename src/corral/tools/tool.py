@@ -41,8 +41,8 @@ class ParsedInput:
 class Tool(Generic[P, R]):
     """A function together with its schemas and what calling it requires. Calling the tool calls the function.
 
-    Made by `@tool` and `define_tool`. Scopes, rate limit and approval are carried here for guards to enforce; of those
-    that exist so far, one enforces the timeout.
+    Made by `@tool` and `define_tool`. Scopes and the timeout are enforced by the bridge's guards, which also deny what
+    needs an approval; the rate limit is only carried.
 
     Raises:
         ToolDefinitionError: no identifier can be made of the name, the namespace is reserved, or a setting is wrong.
