@@ -9,8 +9,13 @@ from typing import Any
 
 import anyio
 import pytest
+from hypothesis import settings
 
 from corral import Corral, Limits, ToolError, define_tool, tool
+
+# The same examples in every run: what fails here fails everywhere.
+settings.register_profile("same", derandomize=True, deadline=None)
+settings.load_profile("same")
 
 CASES = Path(__file__).parent / "cases"
 

@@ -74,7 +74,7 @@ def test_a_byte_order_mark_is_no_part_of_the_program(project: Project) -> None:
 
 def test_a_pipe_that_is_closed_early_ends_the_run_in_silence(project: Project) -> None:
     project.write("program.ts", 'while (true) { console.log("line"); await tools.wait({ seconds: 0 }) }')
-    line = f"{CORRAL} run program.ts --tools app.tools | head -1; echo ${{PIPESTATUS[0]}}"
+    line = f"'{CORRAL}' run program.ts --tools app.tools | head -1; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(
         ["bash", "-c", line], capture_output=True, text=True, cwd=project.directory, timeout=20, check=False
     )

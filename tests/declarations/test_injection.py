@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tree_sitter
 import tree_sitter_typescript
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from corral.types import JsonSchema
@@ -95,6 +95,7 @@ ANY_TEXT = st.text(st.characters() | st.sampled_from("*/@\\`${}\"'\n\r\u2028<>;"
 @given(ANY_TEXT)
 @settings(max_examples=150, deadline=None)
 def test_any_text_leaves_the_syntax_alone(text: str) -> None:
+    assume(text != "abstract")  # the grammar, unlike TypeScript, does not take it for a property
     schema = schema_full_of(text)
     del schema["properties"]["mapped"], schema["properties"]["prefixed"]  # the grammar lacks escapes in template types
     declared = declare(tool=Shape(description=text, input_schema=schema))

@@ -518,12 +518,13 @@ def guests(parent: int | None = None) -> set[int]:
 async def test_a_guest_that_closes_its_pipe_and_lives_on_is_ended(
     corral: Corral, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = tmp_path / "engine"
+    engine, script = tmp_path / "engine", tmp_path / "guest.py"
     ready = (b"\x00\x00\x00\x15\x10\x00" + bytes(16) + b"[1]").hex()
-    engine.write_text(
-        f"#!{sys.executable} -IS\nimport os, signal\nos.write(1, bytes.fromhex({ready!r}))\nos.read(0, 65536)\n"
-        "os.close(1)\nwhile True: signal.pause()\n"
+    script.write_text(
+        f"import os, signal\nos.write(1, bytes.fromhex({ready!r}))\nos.read(0, 65536)\nos.close(1)\n"
+        "while True: signal.pause()\n"
     )
+    engine.write_text(f"#!/bin/sh\nexec '{sys.executable}' -IS '{script}'\n")
     engine.chmod(0o700)
     with monkeypatch.context() as patched, anyio.fail_after(15):
         patched.setattr("corral.sandboxes.deno._engine", lambda: str(engine))
