@@ -85,7 +85,11 @@ class GuestSession:
         await self._process.write(encode_frame(FrameKind.START, to_json([start]), self._nonce))
         async with anyio.create_task_group() as tasks:
             async with self._process.reading(self._receive):
-                await self._attend(tasks)
+                try:
+                    await self._attend(tasks)
+                except BaseException:
+                    self._process.kill()  # at once, however long a tool takes to notice that it is cancelled
+                    raise
             tasks.cancel_scope.cancel()
         if isinstance(self._outcome, BridgeError):
             raise self._outcome
