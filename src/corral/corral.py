@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, suppress
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeAlias, TypedDict, Unpack
@@ -286,8 +286,10 @@ def _registry(tools: ToolSource) -> ToolRegistry:
 
 
 def _refuse_running_loop() -> None:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    for running in (asyncio.get_running_loop, anyio.get_current_task):  # the second knows the other loops
+        with suppress(RuntimeError):
+            running()
+            break
+    else:
         return
     raise ConfigError("this thread runs an event loop: use `async with Corral(...)` and await `execute` instead")

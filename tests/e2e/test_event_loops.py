@@ -86,10 +86,13 @@ def test_programs_run_without_an_event_loop_of_the_callers() -> None:
     assert (shown.stdout, shown.stderr) == ("2\n[4, 6]\n", "")
 
 
+@pytest.mark.parametrize("start", ["asyncio.run(main())", "trio.run(main)"])
 @pytest.mark.parametrize("opening", ["corral.execute_sync('return 1')", "corral.__enter__()"])
-def test_the_sync_api_inside_a_loop_is_a_clear_error(opening: str) -> None:
-    script = f"import asyncio\nfrom corral import Corral\nasync def main():\n    corral = Corral()\n    {opening}\n"
-    command = [sys.executable, "-c", f"{script}asyncio.run(main())"]
+def test_the_sync_api_inside_a_loop_is_a_clear_error(opening: str, start: str) -> None:
+    script = (
+        f"import asyncio, trio\nfrom corral import Corral\nasync def main():\n    corral = Corral()\n    {opening}\n"
+    )
+    command = [sys.executable, "-c", f"{script}{start}"]
     shown = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert "ConfigError: this thread runs an event loop" in shown.stderr
     assert "await" in shown.stderr

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from functools import partial
+from itertools import islice
 from typing import Any, cast
 
 from pydantic_core import PydanticSerializationError, to_jsonable_python
@@ -16,6 +17,7 @@ from corral.errors import ToolDefinitionError
 from corral.tools.dialects import modernised
 from corral.tools.plain import plain
 from corral.tools.problems import MAX_PROBLEMS, UNEXPECTED, Path, Problem, SchemaMismatch, child, cut, either
+from corral.tools.type_problems import MAX_READ
 from corral.types import JsonSchema
 
 __all__ = ["DocumentSchema"]
@@ -58,7 +60,7 @@ class DocumentSchema:
         try:
             if self._fits(value):
                 return
-            errors = list(self._validator.iter_errors(_as_json(_tamed(value))))
+            errors: list[Any] = list(islice(self._validator.iter_errors(_as_json(_tamed(value))), MAX_READ))
         except (ValueError, RecursionError, PydanticSerializationError) as error:
             raise SchemaMismatch([Problem((), "too deeply nested, or not data")]) from error
         if errors:

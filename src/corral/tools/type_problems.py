@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 from pydantic import ValidationError
 
 from corral.tools.problems import ABSENT, UNEXPECTED, Path, Problem, child, cut, either
@@ -62,6 +64,9 @@ _PYDANTIC_TEXTS = {
 }
 
 
+MAX_READ = 10_000
+"""How many problems of one value are looked at: a program can send 240,000 wrong items, and twenty are shown."""
+
 # here the path ends in a field, and a value is not what matters
 _ABOUT_THE_FIELD = frozenset({"missing", "extra_forbidden"})
 
@@ -69,7 +74,7 @@ _ABOUT_THE_FIELD = frozenset({"missing", "extra_forbidden"})
 def pydantic_problems(error: ValidationError, value: object) -> list[Problem]:
     """The problems that pydantic found in `value`; the variants of a union make one problem, where one fits best."""
     found: dict[Path, Problem] = {}
-    for line in error.errors(include_url=False):
+    for line in islice(error.errors(include_url=False), MAX_READ):
         kind = line["type"]
         known = _PYDANTIC_TEXTS.get(kind)
         path = _data_path(line["loc"], value, keep_last=kind in _ABOUT_THE_FIELD)
