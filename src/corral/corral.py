@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeAlias, TypedDict, Unpack
@@ -249,11 +249,13 @@ class Corral:
             on_event=on_event,
         )
 
-    def _lives(self, execution: Execution) -> AbstractContextManager[None]:
-        stack = ExitStack()
+    @contextmanager
+    def _lives(self, execution: Execution) -> Generator[None]:
         self._live.add(execution)
-        stack.callback(self._live.discard, execution)
-        return stack  # pyright: ignore[reportReturnType]
+        try:
+            yield
+        finally:
+            self._live.discard(execution)
 
     def _provider(self, language: Language) -> SandboxProvider:
         if language not in self._providers:

@@ -34,7 +34,10 @@ class RuntimeDirectory:
         self._remove: Callable[[], object] = lambda: None
 
     def prepare(self) -> Path:
-        """Makes it, unless it is there, and returns the module to start an engine with.
+        """Makes it, unless it is there, and returns it.
+
+        An engine starts with `main.js` in it, and keeps its own cache in `cache`; without a place for one, its first
+        `import()` takes 150 ms.
 
         Raises:
             OSError: nothing can be written where temporary files go.
@@ -46,17 +49,7 @@ class RuntimeDirectory:
                 for name, code in _modules().items():
                     (path / name).write_text(code, encoding="utf-8")
                 self._path = path
-            return self._path / "main.js"
-
-    @property
-    def main(self) -> Path:
-        """The module to start an engine with."""
-        return self.prepare()
-
-    @property
-    def cache(self) -> Path:
-        """A directory for the engine's own cache; without one, its first `import()` takes 150 ms."""
-        return self.main.parent / "cache"
+            return self._path
 
     def forget_compiled(self) -> None:
         """Removes what the engine keeps of programs that it compiled itself."""

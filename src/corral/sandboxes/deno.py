@@ -11,6 +11,7 @@ import os
 import signal
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import ClassVar
 
 import anyio
@@ -64,12 +65,11 @@ class DenoSandbox(SandboxProvider):
 
     async def start(self, config: SandboxConfig) -> Sandbox:
         try:
-            self._runtime.prepare()
+            runtime = self._runtime.prepare()
         except OSError as error:
             raise StartFailed(f"cannot write the guest's code to a temporary directory: {error}") from error
-        process = await GuestProcess.spawn(
-            self._command(config), env={"DENO_DIR": str(self._runtime.cache), "NO_COLOR": "1"}
-        )
+        env = {"DENO_DIR": str(runtime / "cache"), "NO_COLOR": "1"}
+        process = await GuestProcess.spawn(self._command(config, runtime / "main.js"), env)
         try:
             await _ready(process)
         except BaseException:
@@ -80,7 +80,7 @@ class DenoSandbox(SandboxProvider):
     async def aclose(self) -> None:
         self._runtime.close()
 
-    def _command(self, config: SandboxConfig) -> list[str]:
+    def _command(self, config: SandboxConfig, main: Path) -> list[str]:
         flags = [f"--max-old-space-size={config.memory_mb + _HEAP_RESERVE_MB}"]
         if not self.allow_eval:
             flags.append("--disallow-code-generation-from-strings")
@@ -95,7 +95,7 @@ class DenoSandbox(SandboxProvider):
             "--no-remote",
             "--no-code-cache",
             f"--v8-flags={','.join(flags)}",
-            str(self._runtime.main),
+            str(main),
         ]
 
 
