@@ -26,7 +26,7 @@ ALLOWED: dict[str, set[str]] = {
     "execution": {"errors", "types", "tools", "programs", "sandboxes", "bridges"},
     "corral": {"errors", "types", "catalog", "tools", "declarations", "sandboxes", "bridges", "execution"},
     "__init__": {"errors", "types", "tools", "corral", "execution"},
-    "cli": {"__init__", "errors"},
+    "cli": {"__init__", "errors", "types", "sandboxes"},
 }
 
 

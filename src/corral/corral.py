@@ -20,7 +20,7 @@ from corral.errors import ConfigError, LimitNotEnforceable, UnknownProvider
 from corral.execution import Execution, Run, running_execution
 from corral.sandboxes import SandboxProvider
 from corral.tools import Tool, ToolRegistry
-from corral.types import Event, ExecutionContext, ExecutionResult, Language, Limits
+from corral.types import TIERS, Event, ExecutionContext, ExecutionResult, Language, Limits, SandboxConfig, Tier
 
 __all__ = ["Corral", "Sandboxes", "ToolSource"]
 
@@ -65,13 +65,16 @@ class Corral:
         sandbox: Sandboxes = "auto",
         bridge: str | BridgeProtocol = "pipe",
         limits: Limits | None = None,
+        required_tier: Tier = "landlock",
     ) -> None:
+        if required_tier not in TIERS:
+            raise ConfigError(f"required_tier={required_tier!r} is none of {', '.join(TIERS)}")
         self.tools = _registry(tools)
         self.limits = limits or Limits()
+        self.required_tier: Tier = required_tier
         self._sandbox = sandbox
         self._bridge = bridge if isinstance(bridge, BridgeProtocol) else load_by_name("corral.bridges", bridge)
         self._providers: dict[Language, SandboxProvider] = {}
-        self._own_providers: list[SandboxProvider] = []
         self._live: set[Execution] = set()
         self._closed = False
         self._warned = False
@@ -183,11 +186,20 @@ class Corral:
         with anyio.CancelScope(shield=True):
             for execution in live:
                 await execution.ended.wait()
-            for provider in self._own_providers:
-                await provider.aclose()
+            for provider in set(self._providers.values()):
+                await provider.aclose()  # a provider that others use too keeps their sandboxes
+
+    async def _open(self) -> None:
+        """Gets sandboxes ready, and refuses where the required isolation is not to be had."""
+        for language in _DEFAULT_PROVIDERS:
+            provider = self._provider(language)
+            await provider.warm(
+                SandboxConfig(language=language, memory_mb=self.limits.memory_mb, required_tier=self.required_tier)
+            )
+        self._closed = False
 
     async def __aenter__(self) -> Self:
-        self._closed = False
+        await self._open()
         return self
 
     async def __aexit__(
@@ -199,8 +211,13 @@ class Corral:
         _refuse_running_loop()
         if self._portal is not None:
             raise ConfigError("this Corral is open already")
-        self._closed = False
         self._portal = self._sync_resources.enter_context(start_blocking_portal())
+        try:
+            self._portal.call(self._open)
+        except BaseException:
+            self._portal = None
+            self._sync_resources.close()
+            raise
         return self
 
     def __exit__(
@@ -242,6 +259,7 @@ class Corral:
             language=language,
             context=context or ExecutionContext(),
             limits=limits,
+            required_tier=self.required_tier,
             env=env,
             tools=self.tools if tools is None else _registry(tools),
             provider=provider,
@@ -276,7 +294,6 @@ class Corral:
             if name is None:
                 raise UnknownProvider(f"no sandbox runs {language!r}; there are sandboxes for typescript")
             provider: SandboxProvider = load_by_name("corral.sandboxes", name)
-            self._own_providers.append(provider)
             return provider
         if language not in sandbox:
             raise UnknownProvider(f"this Corral has no sandbox for {language!r}")

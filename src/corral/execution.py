@@ -19,6 +19,7 @@ from corral.programs import prepare_typescript
 from corral.sandboxes import Job, Sandbox, SandboxProvider, failed_exit
 from corral.tools import ToolRegistry
 from corral.types import (
+    TIERS,
     ConsoleOutput,
     Diagnostic,
     Event,
@@ -33,6 +34,7 @@ from corral.types import (
     LogEntry,
     Program,
     SandboxConfig,
+    Tier,
 )
 
 __all__ = ["Execution", "Run", "running_execution"]
@@ -62,6 +64,7 @@ class Execution:
         language: Language,
         context: ExecutionContext,
         limits: Limits,
+        required_tier: Tier,
         env: Mapping[str, str] | None,
         tools: ToolRegistry,
         provider: SandboxProvider,
@@ -74,6 +77,7 @@ class Execution:
         self._language: Language = language
         self._context = context
         self._limits = limits
+        self._required_tier: Tier = required_tier
         self._env = env
         self._tools = tools
         self._provider = provider
@@ -82,7 +86,7 @@ class Execution:
         self._scope = anyio.CancelScope()
         self._recorder = CallRecorder(self._emit, observed=lambda: bool(self._observers))
         self._logs: list[LogEntry] = []
-        self._isolation: str | None = None
+        self._isolation: Tier | None = None
         self._held: Exit | None = None
 
     def observe(self, observer: Callable[[Event], object]) -> None:
@@ -157,8 +161,18 @@ class Execution:
                 await sandbox.aclose()
 
     async def _start_sandbox(self) -> Sandbox:
+        config = SandboxConfig(
+            language=self._language, memory_mb=self._limits.memory_mb, required_tier=self._required_tier
+        )
         with anyio.move_on_after(_START_SECONDS):
-            return await self._provider.start(SandboxConfig(language=self._language, memory_mb=self._limits.memory_mb))
+            sandbox = await self._provider.start(config)
+            if TIERS.index(sandbox.isolation) >= TIERS.index(self._required_tier):
+                return sandbox
+            await sandbox.aclose()
+            raise StartFailed(
+                f"sandbox {self._provider.name!r} runs in tier {sandbox.isolation!r}, below the required "
+                f"{self._required_tier!r}; accept it with Corral(required_tier={sandbox.isolation!r})"
+            )
         raise StartFailed(f"sandbox {self._provider.name!r} did not start within {_START_SECONDS:g} s")
 
     def _hold(self, outcome: Exit) -> None:

@@ -339,11 +339,20 @@ class Exit:
     dropped_log_bytes: int = 0
 
 
+Tier: TypeAlias = Literal["none", "landlock", "namespaces"]
+"""What the operating system adds around a sandbox, from nothing to most; docs/security.md tells what each holds."""
+
+TIERS: tuple[Tier, ...] = ("none", "landlock", "namespaces")
+"""In rising order."""
+
+
 class SandboxConfig(_Frozen):
     """What must be known before a sandbox starts; pre-warmed sandboxes are interchangeable when these are equal."""
 
     language: Language = "typescript"
     memory_mb: Positive = 64
+    required_tier: Tier = "none"
+    """A sandbox below this tier must not start."""
 
 
 LimitName: TypeAlias = Literal[
@@ -366,8 +375,6 @@ class Capabilities:
 
     languages: frozenset[Language]
     enforces: frozenset[LimitName]
-    isolation: str
-    """The boundary its sandboxes run behind, as reported in results."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -405,7 +412,7 @@ class ExecutionResult:
     unawaited: tuple[Unawaited, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
     truncated: tuple[str, ...] = ()
-    isolation: str | None = None
+    isolation: Tier | None = None
     checked: bool = False
     capabilities: tuple[str, ...] | None = None
 

@@ -6,6 +6,7 @@ The hostile guest is a real process that knows the format and the nonce: more th
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -15,6 +16,7 @@ from corral import ExecutionContext, Limits, LogEntry
 from corral.errors import BridgeError
 from corral.programs import prepare_typescript
 from corral.sandboxes import Job
+from corral.sandboxes.jail import Plan, Spawner
 from corral.sandboxes.process import GuestProcess
 from corral.sandboxes.session import GuestSession
 from corral.types import Call, EncodedValue, Exit, Reply
@@ -74,12 +76,16 @@ async def host() -> Host:
 
 
 async def run(host: Host, script: str) -> list[Any] | None:
-    process = await GuestProcess.spawn([sys.executable, "-I", "-S", "-c", HOSTILE + script], env={})
+    python = Path(sys.executable)
+    arguments = (str(python), "-I", "-S", "-c", HOSTILE + script)
+    spawner = Spawner()
+    process = GuestProcess.spawn(spawner, Plan(executable=python, arguments=arguments, environment={}))
     try:
         with anyio.fail_after(10):
             return await GuestSession(process, host.job(), host.handle).run({})
     finally:
-        await process.aclose()
+        process.close()
+        spawner.close()
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,8 @@ from corral.cli.report import call_lines, error_lines, note_lines
 from corral.cli.screen import Screen, screen
 from corral.cli.text import json_text, printable
 from corral.errors import ConfigError
+from corral.sandboxes import DenoSandbox
+from corral.types import TIERS
 
 __all__ = ["add_run"]
 
@@ -64,6 +66,16 @@ def add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     environment.add_argument(
         "--env", action="append", type=_variable, metavar="NAME=VALUE", help="what process.env shows; may be repeated"
     )
+    isolation = parser.add_argument_group("isolation")
+    isolation.add_argument(
+        "--tier",
+        choices=("auto", *TIERS),
+        default="auto",
+        help="the jail around the sandbox; default: the best there is",
+    )
+    isolation.add_argument(
+        "--required-tier", choices=TIERS, default="landlock", help="do not run in a lower one; default: landlock"
+    )
     limits = parser.add_argument_group("limits")
     for name, field in Limits.model_fields.items():
         kind: type[int | float] = float if field.annotation is float else int
@@ -81,7 +93,12 @@ def _variable(text: str) -> tuple[str, str]:
 def _run(arguments: argparse.Namespace) -> int:
     source = _read(arguments.program)
     with screen() as view:
-        corral = Corral(load_tools(arguments.tools), limits=Limits(**_given(arguments, *Limits.model_fields)))
+        corral = Corral(
+            load_tools(arguments.tools),
+            sandbox=DenoSandbox(tier=arguments.tier, pool_size=0),  # for one program, one sandbox
+            limits=Limits(**_given(arguments, *Limits.model_fields)),
+            required_tier=arguments.required_tier,
+        )
         result = asyncio.run(_execute(corral, source, arguments, view))
         _show(result, source, arguments, view)
     return result.exit_code

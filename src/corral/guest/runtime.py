@@ -45,9 +45,11 @@ class RuntimeDirectory:
         with self._lock:
             if self._path is None or not (self._path / "main.js").exists():
                 path = Path(tempfile.mkdtemp(prefix="corral-"))
+                path.chmod(0o755)  # nothing in it is secret, and an engine may run as another user
                 self._remove = weakref.finalize(self, shutil.rmtree, path, ignore_errors=True)
                 for name, code in _modules().items():
                     (path / name).write_text(code, encoding="utf-8")
+                    (path / name).chmod(0o644)
                 self._path = path
             return self._path
 

@@ -17,6 +17,7 @@ from corral.types import (
     LogEntry,
     Program,
     SandboxConfig,
+    Tier,
     ToolName,
 )
 
@@ -60,6 +61,13 @@ class SandboxProvider(ABC):
             StartFailed: with the reason and the remedy.
         """
 
+    async def warm(self, config: SandboxConfig) -> None:
+        """Makes sure that sandboxes of this kind can be started, and gets ready for them.
+
+        Raises:
+            StartFailed: as `start` does.
+        """
+
     async def aclose(self) -> None:
         """Frees what the provider keeps between sandboxes. It may be used again afterwards."""
 
@@ -71,8 +79,8 @@ class Sandbox(ABC):
     and `aclose`, which must end whatever still runs inside, always follows.
     """
 
-    isolation: str
-    """The boundary this box really runs behind, as results report it."""
+    isolation: Tier
+    """The tier this box really runs in, as results report it."""
 
     @abstractmethod
     async def execute(self, job: Job, bridge: Endpoint) -> Exit:

@@ -1,7 +1,7 @@
-"""TypeScript in a Deno process of its own: no permissions, one execution, then ended.
+"""TypeScript in a Deno process of its own: in a jail, no permissions, one execution, then ended.
 
-The engine comes from PyPI (`deno`), so nothing is installed by hand. The process is started with an empty environment,
-denied everything Deno can deny, and bounded from outside in memory and processor time.
+The engine comes from PyPI (`deno`), so nothing is installed by hand. It is denied everything Deno can deny, which is
+the lesser wall; the jail around it is the boundary. Memory and processor time are bounded from outside.
 """
 
 from __future__ import annotations
@@ -9,29 +9,42 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import weakref
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import anyio
 import deno
 
-from corral.errors import BridgeError, MalformedMessage, MemoryExceeded, ProgramTimeout, SandboxLost, StartFailed
-from corral.guest import FrameKind, FrameReader, RuntimeDirectory, decode_value
-from corral.guest.frames import NO_NONCE, PROTOCOL
+from corral.errors import (
+    BridgeError,
+    ConfigError,
+    MalformedMessage,
+    MemoryExceeded,
+    ProgramTimeout,
+    SandboxLost,
+    StartFailed,
+)
+from corral.guest import RuntimeDirectory
 from corral.sandboxes.base import Job, Sandbox, SandboxProvider
+from corral.sandboxes.loops import in_thread
 from corral.sandboxes.outcomes import failed_exit, read_exit
-from corral.sandboxes.process import GuestProcess, can_limit
+from corral.sandboxes.pool import Pool, default_size
+from corral.sandboxes.process import can_limit
 from corral.sandboxes.session import GuestExit, GuestSession
+from corral.sandboxes.starter import MAIN, Guest, GuestStarter, Order
 from corral.sandboxes.traces import located_text
-from corral.types import Capabilities, Endpoint, Exit, LimitName, LogEntry, SandboxConfig
+from corral.types import TIERS, Capabilities, Endpoint, Exit, LimitName, LogEntry, SandboxConfig, Tier
 
 __all__ = ["DenoSandbox"]
 
 logger = logging.getLogger("corral.sandboxes")
 
-_READY_BYTES = 100
+_ENVIRONMENT = {"DENO_DIR": "/dev/null/deno", "NO_COLOR": "1"}
+"""All that the engine has: no cache, so that nothing of one program is left for the next, and nothing is written."""
+_SETTLE_SECONDS = 30.0
 _HEAP_RESERVE_MB = 16
 """What the guest runtime and the engine's own bookkeeping need of V8's heap, above the program's memory."""
 _OUT_OF_MEMORY = ("out of memory", "Out of memory", "OOM", "memory allocation of")
@@ -46,47 +59,70 @@ _ENFORCED: frozenset[LimitName] = frozenset(
 
 
 class DenoSandbox(SandboxProvider):
-    """Starts one Deno process per execution.
+    """Starts one Deno process per execution, in a jail.
 
-    `allow_eval` lets programs make code from strings (`eval`, `Function`); `allow_wasm` leaves them `WebAssembly`.
+    `tier` is the jail: "auto" takes the best that this system has, down to the one that is required. `pool_size` is how
+    many processes are kept ready; by default one per processor, at most four. `allow_eval` lets programs make code from
+    strings (`eval`, `Function`); `allow_wasm` leaves them `WebAssembly`.
     """
 
     name: ClassVar[str] = "deno"
 
-    def __init__(self, *, allow_eval: bool = False, allow_wasm: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        tier: Tier | Literal["auto"] = "auto",
+        allow_eval: bool = False,
+        allow_wasm: bool = False,
+        pool_size: int | None = None,
+    ) -> None:
+        if tier not in (*TIERS, "auto"):
+            raise ConfigError(f"tier={tier!r} is none of auto, {', '.join(TIERS)}")
+        if pool_size is not None and pool_size < 0:
+            raise ConfigError(f"pool_size={pool_size} is negative; 0 keeps none ready")
+        self.tier = tier
         self.allow_eval = allow_eval
         self.allow_wasm = allow_wasm
-        self._runtime = RuntimeDirectory()
+        self._starter = GuestStarter(tier, _engine, RuntimeDirectory(), _ENVIRONMENT)
+        self._pool = Pool(self._starter.start, default_size() if pool_size is None else pool_size)
+        weakref.finalize(self, _end, self._pool, self._starter)
 
     @property
     def capabilities(self) -> Capabilities:
         held: frozenset[LimitName] = frozenset({"cpu_seconds", "memory_mb"}) if can_limit else frozenset()
-        return Capabilities(languages=frozenset({"typescript"}), enforces=_ENFORCED | held, isolation="process")
+        return Capabilities(languages=frozenset({"typescript"}), enforces=_ENFORCED | held)
+
+    async def warm(self, config: SandboxConfig) -> None:
+        if self._pool.size == 0:
+            return
+        order = self._order(config)
+        self._pool.put(order, await self._pool.take(order))
 
     async def start(self, config: SandboxConfig) -> Sandbox:
+        self._starter.hold()
         try:
-            runtime = self._runtime.prepare()
-        except OSError as error:
-            raise StartFailed(f"cannot write the guest's code to a temporary directory: {error}") from error
-        env = {"DENO_DIR": str(runtime / "cache"), "NO_COLOR": "1"}
-        process = await GuestProcess.spawn(self._command(config, runtime / "main.js"), env)
-        try:
-            await _ready(process)
+            guest = await self._pool.take(self._order(config))
         except BaseException:
-            await process.aclose()
+            await _release(self._starter)
             raise
-        return _DenoProcess(process, config, self._runtime, allow_wasm=self.allow_wasm)
+        return _DenoProcess(guest, config, self._starter, allow_wasm=self.allow_wasm)
+
+    async def settled(self) -> None:
+        """Waits until as many sandboxes are ready as the pool holds."""
+        await in_thread(partial(self._pool.full, _SETTLE_SECONDS))
 
     async def aclose(self) -> None:
-        self._runtime.close()
+        await in_thread(partial(_close, self._pool, self._starter))
 
-    def _command(self, config: SandboxConfig, main: Path) -> list[str]:
+    def _order(self, config: SandboxConfig) -> Order:
+        return Order(config, ("run", *self._flags(config), MAIN))
+
+    def _flags(self, config: SandboxConfig) -> list[str]:
+        """Deno's own options."""
         flags = [f"--max-old-space-size={config.memory_mb + _HEAP_RESERVE_MB}"]
         if not self.allow_eval:
             flags.append("--disallow-code-generation-from-strings")
         return [
-            _engine(),
-            "run",
             "--quiet",
             "--no-prompt",
             "--no-config",
@@ -95,52 +131,46 @@ class DenoSandbox(SandboxProvider):
             "--no-remote",
             "--no-code-cache",
             f"--v8-flags={','.join(flags)}",
-            str(main),
         ]
 
 
+def _close(pool: Pool[Order, Guest], starter: GuestStarter) -> None:
+    pool.close()
+    starter.close()
+
+
+def _end(pool: Pool[Order, Guest], starter: GuestStarter) -> None:
+    pool.close()
+    starter.end()
+
+
+async def _release(starter: GuestStarter) -> None:
+    if starter.release():
+        await in_thread(starter.close)
+
+
 @cache
-def _engine() -> str:
+def _engine() -> Path:
     try:
-        return deno.find_deno_bin()
+        return Path(deno.find_deno_bin())
     except FileNotFoundError as error:
         raise StartFailed(f"the Deno engine is not where its package should be: {error}; pip install deno") from error
-
-
-async def _ready(process: GuestProcess) -> None:
-    """Waits until the guest runtime has said READY."""
-    reader = FrameReader(NO_NONCE, {FrameKind.READY: _READY_BYTES})
-    while data := await process.read():
-        try:
-            for frame in reader.feed(data):
-                if decode_value(frame.payload, tagged=False) != [PROTOCOL]:
-                    raise StartFailed("the guest speaks another version of the protocol")
-                return
-        except BridgeError as error:
-            raise StartFailed(f"the engine did not start the guest: {error}") from error
-    status = await process.wait(_GRACE_SECONDS)
-    raise StartFailed(f"the engine ended with status {status} before it was ready: {process.error_tail().strip()}")
 
 
 class _DenoProcess(Sandbox):
     """One process; executes one job and is then used up."""
 
-    isolation = "process"
-
-    def __init__(
-        self, process: GuestProcess, config: SandboxConfig, runtime: RuntimeDirectory, *, allow_wasm: bool
-    ) -> None:
-        self._process = process
-        self._runtime = runtime
-        self._compiles = False
+    def __init__(self, guest: Guest, config: SandboxConfig, starter: GuestStarter, *, allow_wasm: bool) -> None:
+        self.isolation = guest.tier
+        self._process = guest.process
+        self._starter: GuestStarter | None = starter
         self._config = config
         self._allow_wasm = allow_wasm
         self._out_of_cpu = False
 
     async def execute(self, job: Job, bridge: Endpoint) -> Exit:
         limits = job.limits
-        self._compiles = job.program.form == "module"
-        self._process.limit(cpu_seconds=limits.cpu_seconds, memory_mb=self._config.memory_mb)
+        self._process.limit_cpu(limits.cpu_seconds)
         session = GuestSession(self._process, _with_positions(job), bridge.handler)
         start: dict[str, object] = {
             "code": job.program.code,
@@ -167,9 +197,10 @@ class _DenoProcess(Sandbox):
         return await self._lost(job) if content is None else self._read(content, job)
 
     async def aclose(self) -> None:
-        await self._process.aclose()
-        if self._compiles:
-            self._runtime.forget_compiled()
+        self._process.close()
+        if self._starter is not None:
+            starter, self._starter = self._starter, None
+            await _release(starter)
 
     def _read(self, content: GuestExit | BridgeError, job: Job) -> Exit:
         if isinstance(content, BridgeError):

@@ -12,8 +12,9 @@ from contextlib import asynccontextmanager
 from typing import Generic, Protocol, TypeVar
 
 import anyio
+import anyio.to_thread
 
-__all__ = ["Hand", "hand_maker", "readable"]
+__all__ = ["Hand", "hand_maker", "in_thread", "readable"]
 
 T = TypeVar("T")
 
@@ -94,3 +95,14 @@ async def _wait_and_notify(descriptor: int, notify: Callable[[], bool]) -> None:
         await anyio.wait_readable(descriptor)
         if not notify():
             return
+
+
+async def in_thread(function: Callable[[], T]) -> T:
+    """Runs `function` in a thread, not given up when the task is cancelled.
+
+    The thread is not one of those that sync tools share, or those could keep a guest from starting or ending.
+    """
+    results: list[T] = []
+    with anyio.CancelScope(shield=True):
+        results.append(await anyio.to_thread.run_sync(function, limiter=anyio.CapacityLimiter(1)))
+    return results[0]

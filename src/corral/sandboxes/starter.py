@@ -1,0 +1,219 @@
+"""From nothing to a guest that has said READY: finds the jail that works here, once, and starts engines in it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from corral.errors import BridgeError, StartFailed
+from corral.guest import FrameKind, FrameReader, RuntimeDirectory, decode_value
+from corral.guest.frames import NO_NONCE, PROTOCOL
+from corral.sandboxes.jail import Jail, Plan, Spawner, candidates
+from corral.sandboxes.process import GuestProcess
+from corral.types import TIERS, SandboxConfig, Tier
+
+__all__ = ["MAIN", "Guest", "GuestStarter", "Order"]
+
+logger = logging.getLogger("corral.sandboxes")
+
+MAIN = "main.js"
+"""Stands in the arguments for the guest's main file, wherever the jail shows it."""
+_UNMEASURED_DATA_BYTES = 1 << 30
+"""For the first guest, which tells how much one takes to stand still: Deno 550 MB, 512 of them reserved for code."""
+_GARBAGE_MB = 32
+"""Room for what an engine has dropped and not collected yet: with 64 MB of memory, a loop over buffers of 0.7 MB, of
+which one is alive at a time, needs more than 0 and less than 16 (V8 15)."""
+_READY_BYTES = 100
+_READY_SECONDS = 30.0
+"""A guest that is not ready by then never will be; on a loaded machine it takes tenths of a second."""
+
+
+class Order(NamedTuple):
+    """What to start: equal orders give guests that may stand in for each other."""
+
+    config: SandboxConfig
+    arguments: tuple[str, ...]
+
+
+class Guest(NamedTuple):
+    """A guest that is ready, and the tier it runs in."""
+
+    process: GuestProcess
+    tier: Tier
+
+    @property
+    def alive(self) -> bool:
+        return self.process.alive
+
+    def close(self) -> None:
+        self.process.close()
+
+
+class GuestStarter:
+    """Starts guests of one engine. Its methods block; any thread may call them.
+
+    The launcher, the jail and the guest's code on disk are made at the first need and live until `close`.
+    """
+
+    def __init__(
+        self,
+        tier: Tier | Literal["auto"],
+        engine: Callable[[], Path],
+        runtime: RuntimeDirectory,
+        environment: Mapping[str, str],
+    ) -> None:
+        self._tier: Tier | Literal["auto"] = tier
+        self._engine = engine
+        self._runtime = runtime
+        self._environment = environment
+        self._lock = threading.RLock()
+        self._spawner = Spawner()
+        self._jail: Jail | None = None
+        self._plans: dict[Order, Plan] = {}
+        self._measured: dict[tuple[str, ...], int] = {}
+        self._count = threading.Lock()
+        self._held = 0
+        self._closing = False
+
+    def start(self, order: Order) -> Guest:
+        """Starts a guest and waits until it is ready.
+
+        Raises:
+            StartFailed: with the reason and the remedy.
+        """
+        with self._lock:  # while the first guest shows which jail works, others wait for it
+            directory = self._prepare()
+            if self._jail is None or self._jail.directory != directory:
+                self._plans.clear()
+                self._jail = self._find_jail(order, directory)
+            jail = self._jail
+            self._check(jail.tier, order.config.required_tier)
+            plan = self._plans.get(order)
+            if plan is None:
+                data_bytes = self._measure(jail, order) + (order.config.memory_mb + _GARBAGE_MB) * (1 << 20)
+                plan = self._plans[order] = self._plan(jail, order, data_bytes)
+        return Guest(self._start(plan), jail.tier)
+
+    def hold(self) -> None:
+        """Has `close` leave the launcher alone, and with it all guests, until `release`."""
+        with self._count:
+            self._held += 1
+
+    def release(self) -> bool:
+        """Ends one `hold`. True if `close` came in between: then it is to be called again."""
+        with self._count:
+            self._held -= 1
+            return self._closing and self._held == 0
+
+    def close(self) -> None:
+        """Ends the launcher, and removes the guest's code from disk, unless held. Idempotent; `start` begins anew."""
+        with self._count:
+            self._closing = self._held > 0
+            if self._closing:
+                return
+        self.end()
+
+    def end(self) -> None:
+        """The same, held or not: with the launcher every guest ends."""
+        with self._lock:
+            self._spawner.close()
+            self._runtime.close()
+            self._jail = None
+            self._plans.clear()
+            self._measured.clear()
+
+    def _find_jail(self, order: Order, directory: Path) -> Jail:
+        """Tries the tiers from the best down to the required one: the first in which a guest starts is taken."""
+        required = order.config.required_tier
+        if self._tier == "auto":
+            tiers: list[Tier] = [tier for tier in reversed(TIERS) if TIERS.index(tier) >= TIERS.index(required)]
+        else:
+            self._check(self._tier, required)
+            tiers = [self._tier]
+        engine = self._engine()
+        if not engine.is_file():
+            raise StartFailed(f"there is no engine at {engine}")
+        reasons: list[str] = []
+        for tier in tiers:
+            try:
+                jails = candidates(tier, engine, directory)
+            except StartFailed as error:
+                reasons.append(f"{tier}: {error}")
+                continue
+            for jail in jails:
+                try:
+                    self._measure(jail, order)
+                except StartFailed as error:
+                    logger.info("%r does not work here: %s", jail, error)
+                    reasons.append(f"{tier}: {error}")
+                else:
+                    return jail
+        raise StartFailed(_no_tier(required, reasons))
+
+    def _prepare(self) -> Path:
+        try:
+            return self._runtime.prepare()
+        except OSError as error:
+            raise StartFailed(f"cannot write the guest's code to a temporary directory: {error}") from error
+
+    def _check(self, tier: Tier, required: Tier) -> None:
+        if TIERS.index(tier) < TIERS.index(required):
+            raise StartFailed(
+                f"this sandbox runs in tier {tier!r}, below the required {required!r}; "
+                f"use another `tier`, or accept it with Corral(required_tier={tier!r})"
+            )
+
+    def _measure(self, jail: Jail, order: Order) -> int:
+        """How many bytes of memory a guest takes to stand still, told by one that is started for this only.
+
+        The limit has to be known before a guest starts: a host that is root, but not over all, may not set it later.
+        """
+        bytes_ = self._measured.get(order.arguments)
+        if bytes_ is None:
+            process = self._start(self._plan(jail, order, _UNMEASURED_DATA_BYTES))
+            try:
+                jail.verify(process.pid)
+                bytes_ = self._measured[order.arguments] = process.data_bytes()
+            except OSError as error:
+                raise StartFailed(f"the kernel does not say how much memory the guest takes: {error}") from error
+            finally:
+                process.close()
+        return bytes_
+
+    def _plan(self, jail: Jail, order: Order, data_bytes: int) -> Plan:
+        arguments = [jail.path(MAIN) if argument == MAIN else argument for argument in order.arguments]
+        return jail.plan(arguments, self._environment, data_bytes=data_bytes)
+
+    def _start(self, plan: Plan) -> GuestProcess:
+        process = GuestProcess.spawn(self._spawner, plan)
+        try:
+            _await_ready(process)
+        except BaseException:
+            process.close()
+            raise
+        return process
+
+
+def _await_ready(process: GuestProcess) -> None:
+    reader = FrameReader(NO_NONCE, {FrameKind.READY: _READY_BYTES})
+    while True:
+        data = process.await_output(_READY_SECONDS)
+        try:
+            for frame in reader.feed(data):
+                if decode_value(frame.payload, tagged=False) != [PROTOCOL]:
+                    raise StartFailed("the guest speaks another version of the protocol")
+                return
+        except BridgeError as error:
+            raise StartFailed(f"the engine did not start the guest: {error}") from error
+
+
+def _no_tier(required: Tier, reasons: list[str]) -> str:
+    if required == "none":
+        return f"the engine does not start here: {'; '.join(reasons)}"
+    return (
+        f"no isolation of tier {required!r} or better works here. {'; '.join(reasons)}. `corral doctor` says more; "
+        f"Corral(required_tier='none') runs programs without"
+    )
