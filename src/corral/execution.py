@@ -35,6 +35,7 @@ from corral.types import (
     Program,
     SandboxConfig,
     Tier,
+    TrustDomain,
 )
 
 __all__ = ["Execution", "Run", "running_execution"]
@@ -162,7 +163,10 @@ class Execution:
 
     async def _start_sandbox(self) -> Sandbox:
         config = SandboxConfig(
-            language=self._language, memory_mb=self._limits.memory_mb, required_tier=self._required_tier
+            language=self._language,
+            memory_mb=self._limits.memory_mb,
+            required_tier=self._required_tier,
+            trust_domain=TrustDomain(self._context.organization_id, self._context.user_id),
         )
         with anyio.move_on_after(_START_SECONDS):
             sandbox = await self._provider.start(config)

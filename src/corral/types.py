@@ -346,6 +346,13 @@ TIERS: tuple[Tier, ...] = ("none", "landlock", "namespaces")
 """In rising order."""
 
 
+class TrustDomain(NamedTuple):
+    """Those who may see what each other's programs left behind: one user of one organization."""
+
+    organization_id: str | None
+    user_id: str
+
+
 class SandboxConfig(_Frozen):
     """What must be known before a sandbox starts; pre-warmed sandboxes are interchangeable when these are equal."""
 
@@ -353,6 +360,8 @@ class SandboxConfig(_Frozen):
     memory_mb: Positive = 64
     required_tier: Tier = "none"
     """A sandbox below this tier must not start."""
+    trust_domain: TrustDomain | None = None
+    """For whom: sandboxes that outlive an execution never serve another one's. None shares with nobody."""
 
 
 LimitName: TypeAlias = Literal[

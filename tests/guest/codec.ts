@@ -13,8 +13,7 @@ let checks = 0;
 const everything: number[] = [];
 for (const { kind, tagged, payload, hex: wanted } of vectors.frames) {
   const writer = new FrameWriter();
-  writer.nonce.set(Uint8Array.fromHex(vectors.nonce));
-  writer.append(kind, tagged, payload);
+  writer.append(kind, tagged, payload, Uint8Array.fromHex(vectors.nonce));
   let written = "";
   writer.drain((bytes) => {
     // However little is taken at a time, all of it is written.
@@ -24,6 +23,14 @@ for (const { kind, tagged, payload, hex: wanted } of vectors.frames) {
   });
   expect(`frame ${payload}`, written, wanted);
   everything.push(...Uint8Array.fromHex(wanted));
+  checks++;
+}
+for (const { run, hex: wire } of vectors.runs) {
+  const reader = new FrameReader();
+  const bytes = Uint8Array.fromHex(wire);
+  reader.room().set(bytes);
+  reader.filled(bytes.length);
+  expect(`run ${run}`, reader.next(), { kind: 3, run, tagged: false, payload: "[]" });
   checks++;
 }
 for (const size of [1, 7, 1000]) {

@@ -16,7 +16,17 @@ from typing import NamedTuple
 
 from corral.errors import BridgeError, MalformedMessage, MessageTooLarge
 
-__all__ = ["HEADER_BYTES", "NONCE_BYTES", "NO_NONCE", "PROTOCOL", "Frame", "FrameKind", "FrameReader", "encode_frame"]
+__all__ = [
+    "HEADER_BYTES",
+    "NONCE_BYTES",
+    "NO_NONCE",
+    "PROTOCOL",
+    "Frame",
+    "FrameKind",
+    "FrameReader",
+    "encode_frame",
+    "run_address",
+]
 
 PROTOCOL = 1
 NONCE_BYTES = 16
@@ -30,10 +40,11 @@ _TAGGED = 1
 
 
 class FrameKind(IntEnum):
-    """START and REPLY go to the guest, the others come from it."""
+    """START, REPLY and STOP go to the guest, the others come from it."""
 
     START = 1
     REPLY = 2
+    STOP = 3
     READY = 16
     CALL = 17
     LOG = 18
@@ -52,6 +63,14 @@ class Frame(NamedTuple):
 def encode_frame(kind: FrameKind, payload: bytes, nonce: bytes, *, tagged: bool = False) -> bytes:
     """One frame as bytes. `payload` is a JSON array; `tagged` says that it holds tags of the value codec."""
     return _HEADER.pack(_LEAST + len(payload), kind, _TAGGED if tagged else 0, nonce) + payload
+
+
+def run_address(run: int) -> bytes:
+    """What a REPLY or a STOP has in place of a nonce: which run of its process it is for.
+
+    0, which is `NO_NONCE`, is the only run of a process that serves one.
+    """
+    return run.to_bytes(NONCE_BYTES, "big")
 
 
 class FrameReader:

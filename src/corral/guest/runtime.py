@@ -6,11 +6,13 @@ cache directory), so they are stripped of their types here, once per process, by
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 import tempfile
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -19,7 +21,13 @@ from corral.programs import strip_types
 
 __all__ = ["RuntimeDirectory"]
 
-_MODULES = ("main", "frames", "values", "tools", "console", "globals")
+_REALM = ("kinds", "values", "tools", "console", "globals", "run", "performance", "timers", "realm")
+"""What is evaluated in every context: realm.ts, after all that it needs."""
+_PLATFORM = ("intrinsics", "platform")
+"""What is evaluated in a context when its program first touches a part of the platform."""
+_MODULES = ("main", "contexts", "engine", "harden", "frames", *_REALM, *_PLATFORM)
+_IMPORT = re.compile(r"^import \{([^}]*)\} from \"\./(\w+)\.ts\";", re.MULTILINE)
+_EXPORT = re.compile(r"^export (?=(?:async )?(?:const|function|class) (?:\{([^}]*)\}|(\w+)))", re.MULTILINE)
 
 
 class RuntimeDirectory:
@@ -69,11 +77,26 @@ class RuntimeDirectory:
 @cache
 def _modules() -> dict[str, str]:
     sources = files("corral.guest") / "typescript"
-    return {f"{name}.js": _javascript((sources / f"{name}.ts").read_text(encoding="utf-8")) for name in _MODULES}
+    stripped = {name: strip_types((sources / f"{name}.ts").read_text(encoding="utf-8")) for name in _MODULES}
+    modules = {f"{name}.js": _javascript(code) for name, code in stripped.items()}
+    realm = _script([(name, stripped[name]) for name in _REALM])
+    realm = f"(function (TextEncoder) {{ {realm} return {{ ...realm_, promise: Promise.prototype }}; }})"
+    platform = f"(() => {{ {_script([(name, stripped[name]) for name in _PLATFORM])} return platform_.Faces; }})()"
+    modules["bundle.js"] = (
+        f"export const REALM = {json.dumps(realm)};\nexport const PLATFORM = {json.dumps(platform)};\n"
+    )
+    return modules
 
 
-def _javascript(source: str) -> str:
-    code = strip_types(source)
-    for name in _MODULES:
-        code = code.replace(f'"./{name}.ts"', f'"./{name}.js"')
-    return code
+def _javascript(code: str) -> str:
+    return re.sub(r'^(import .* from "\./\w+)\.ts";', r'\1.js";', code, flags=re.MULTILINE)
+
+
+def _script(modules: Iterable[tuple[str, str]]) -> str:
+    """Modules, each after those that it imports, as statements of a function."""
+    parts = ['"use strict";\n']
+    for name, code in modules:
+        exported = ", ".join(match[1] or match[2] for match in _EXPORT.finditer(code))
+        code = _IMPORT.sub(lambda match: f"const {{{match[1]}}} = {match[2]}_;", _EXPORT.sub("", code))
+        parts.append(f"const {name}_ = (() => {{\n{code}\nreturn {{ {exported} }};\n}})();\n")
+    return "".join(parts)

@@ -62,7 +62,7 @@ class SandboxProvider(ABC):
         """
 
     async def warm(self, config: SandboxConfig) -> None:
-        """Makes sure that sandboxes of this kind can be started, and gets ready for them.
+        """Makes sure that sandboxes of this kind can be started, and keeps some ready until `aclose`.
 
         Raises:
             StartFailed: as `start` does.

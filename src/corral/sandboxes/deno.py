@@ -1,4 +1,4 @@
-"""TypeScript in a Deno process of its own: in a jail, no permissions, one execution, then ended.
+"""TypeScript in Deno, in a jail: a process for each execution, or one for many of the same user.
 
 The engine comes from PyPI (`deno`), so nothing is installed by hand. It is denied everything Deno can deny, which is
 the lesser wall; the jail around it is the boundary. Memory and processor time are bounded from outside.
@@ -6,64 +6,51 @@ the lesser wall; the jail around it is the boundary. Memory and processor time a
 
 from __future__ import annotations
 
-import logging
-import os
-import signal
 import weakref
-from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import ClassVar, Literal
 
-import anyio
 import deno
 
-from corral.errors import (
-    BridgeError,
-    ConfigError,
-    MalformedMessage,
-    MemoryExceeded,
-    ProgramTimeout,
-    SandboxLost,
-    StartFailed,
-)
+from corral.errors import ConfigError, StartFailed
 from corral.guest import RuntimeDirectory
 from corral.sandboxes.base import Job, Sandbox, SandboxProvider
+from corral.sandboxes.domains import Domains
 from corral.sandboxes.loops import in_thread
-from corral.sandboxes.outcomes import failed_exit, read_exit
 from corral.sandboxes.pool import Pool, default_size
 from corral.sandboxes.process import can_limit
-from corral.sandboxes.session import GuestExit, GuestSession
-from corral.sandboxes.starter import MAIN, Guest, GuestStarter, Order
-from corral.sandboxes.traces import located_text
-from corral.types import TIERS, Capabilities, Endpoint, Exit, LimitName, LogEntry, SandboxConfig, Tier
+from corral.sandboxes.running import GuestRun
+from corral.sandboxes.sharing import Share
+from corral.sandboxes.starter import GUEST_FILE, Guest, GuestStarter, Order
+from corral.types import TIERS, Capabilities, Endpoint, Exit, LimitName, SandboxConfig, Tier
 
 __all__ = ["DenoSandbox"]
 
-logger = logging.getLogger("corral.sandboxes")
-
-_ENVIRONMENT = {"DENO_DIR": "/dev/null/deno", "NO_COLOR": "1"}
-"""All that the engine has: no cache, so that nothing of one program is left for the next, and nothing is written."""
+_ENVIRONMENT = {"DENO_DIR": "/dev/null/deno", "DENO_NO_UPDATE_CHECK": "1", "NO_COLOR": "1"}
+"""All that the engine has: no cache, so that nothing of one program is left for the next, and nothing is written; and
+no look for a newer engine, which it would take otherwise."""
 _SETTLE_SECONDS = 30.0
 _HEAP_RESERVE_MB = 16
 """What the guest runtime and the engine's own bookkeeping need of V8's heap, above the program's memory."""
-_OUT_OF_MEMORY = ("out of memory", "Out of memory", "OOM", "memory allocation of")
-"""What V8, or the engine around it, writes to standard error before it gives up."""
-_CRASHES = frozenset({signal.SIGABRT, signal.SIGSEGV, signal.SIGTRAP, signal.SIGILL, signal.SIGBUS})
-"""How an engine ends when memory runs out where nobody checks; it then writes nothing."""
-_GRACE_SECONDS = 0.2
-"""For a process whose pipe has closed to end by itself, so that its status says why."""
+_NEEDS_PROCESS = "needs_process"
+"""What a context says of a program that only the engine's module compiler can read, or explain."""
 _ENFORCED: frozenset[LimitName] = frozenset(
     {"calls", "calls_in_flight", "value_bytes", "log_bytes", "tool_input_bytes", "tool_output_bytes"}
 )
 
 
 class DenoSandbox(SandboxProvider):
-    """Starts one Deno process per execution, in a jail.
+    """Starts Deno processes in a jail.
 
-    `tier` is the jail: "auto" takes the best that this system has, down to the one that is required. `pool_size` is how
-    many processes are kept ready; by default one per processor, at most four. `allow_eval` lets programs make code from
-    strings (`eval`, `Function`); `allow_wasm` leaves them `WebAssembly`.
+    `tier` is the jail: "auto" takes the best that this system has, down to the one that is required. `isolation` is
+    what executions share: with "process" nothing, each has a process of its own; with "context", those of the same
+    user of the same organization share a process, each in globals of its own, which is faster and protects them less
+    from each other. `pool_size` is how many processes are kept ready; by default one per processor, at most four.
+    `allow_eval` lets programs make code from strings (`eval`, `Function`); `allow_wasm` leaves them `WebAssembly`.
+
+    Raises:
+        ConfigError: an argument has no such value.
     """
 
     name: ClassVar[str] = "deno"
@@ -72,20 +59,25 @@ class DenoSandbox(SandboxProvider):
         self,
         *,
         tier: Tier | Literal["auto"] = "auto",
+        isolation: Literal["process", "context"] = "process",
         allow_eval: bool = False,
         allow_wasm: bool = False,
         pool_size: int | None = None,
     ) -> None:
         if tier not in (*TIERS, "auto"):
             raise ConfigError(f"tier={tier!r} is none of auto, {', '.join(TIERS)}")
+        if isolation not in ("process", "context"):
+            raise ConfigError(f"isolation={isolation!r} is none of process, context")
         if pool_size is not None and pool_size < 0:
             raise ConfigError(f"pool_size={pool_size} is negative; 0 keeps none ready")
         self.tier = tier
+        self.isolation = isolation
         self.allow_eval = allow_eval
         self.allow_wasm = allow_wasm
         self._starter = GuestStarter(tier, _engine, RuntimeDirectory(), _ENVIRONMENT)
         self._pool = Pool(self._starter.start, default_size() if pool_size is None else pool_size)
-        weakref.finalize(self, _end, self._pool, self._starter)
+        self._domains = Domains(self._pool)
+        weakref.finalize(self, _end, self._domains, self._pool, self._starter)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -93,29 +85,45 @@ class DenoSandbox(SandboxProvider):
         return Capabilities(languages=frozenset({"typescript"}), enforces=_ENFORCED | held)
 
     async def warm(self, config: SandboxConfig) -> None:
-        if self._pool.size == 0:
-            return
-        order = self._order(config)
-        self._pool.put(order, await self._pool.take(order))
+        await self._pool.warm(self._order(config))
 
     async def start(self, config: SandboxConfig) -> Sandbox:
         self._starter.hold()
         try:
-            guest = await self._pool.take(self._order(config))
+            if self.isolation == "context":
+                share = await self._domains.share(self._order(config), config.trust_domain)
+                return _InContext(self, share, config)
+            return _InProcess(self, await self._pool.take(self._order(config)), config)
         except BaseException:
-            await _release(self._starter)
+            await self.released()
             raise
-        return _DenoProcess(guest, config, self._starter, allow_wasm=self.allow_wasm)
 
     async def settled(self) -> None:
         """Waits until as many sandboxes are ready as the pool holds."""
         await in_thread(partial(self._pool.full, _SETTLE_SECONDS))
 
     async def aclose(self) -> None:
-        await in_thread(partial(_close, self._pool, self._starter))
+        self._domains.close()
+        await in_thread(self._pool.close)
+        await in_thread(self._starter.close)
 
-    def _order(self, config: SandboxConfig) -> Order:
-        return Order(config, ("run", *self._flags(config), MAIN))
+    async def start_process(self, config: SandboxConfig) -> Guest:
+        """A process for one execution, whatever the isolation: for programs that a context cannot run."""
+        return await in_thread(partial(self._starter.start, self._order(config, "process")))
+
+    async def released(self) -> None:
+        """One sandbox fewer is in use."""
+        if self._starter.release():
+            await in_thread(self._starter.close)
+
+    def _order(self, config: SandboxConfig, isolation: Literal["process", "context"] | None = None) -> Order:
+        arguments = ["run", *self._flags(config)]
+        if (isolation or self.isolation) == "process":
+            arguments.append(f"{GUEST_FILE}main.js")
+        else:
+            arguments.append(f"{GUEST_FILE}contexts.js")
+            arguments += ["--allow-eval"] * self.allow_eval + ["--allow-wasm"] * self.allow_wasm
+        return Order(config.memory_mb, config.required_tier, tuple(arguments))
 
     def _flags(self, config: SandboxConfig) -> list[str]:
         """Deno's own options."""
@@ -134,19 +142,10 @@ class DenoSandbox(SandboxProvider):
         ]
 
 
-def _close(pool: Pool[Order, Guest], starter: GuestStarter) -> None:
-    pool.close()
-    starter.close()
-
-
-def _end(pool: Pool[Order, Guest], starter: GuestStarter) -> None:
+def _end(domains: Domains, pool: Pool[Order, Guest], starter: GuestStarter) -> None:
+    domains.close()
     pool.close()
     starter.end()
-
-
-async def _release(starter: GuestStarter) -> None:
-    if starter.release():
-        await in_thread(starter.close)
 
 
 @cache
@@ -157,88 +156,57 @@ def _engine() -> Path:
         raise StartFailed(f"the Deno engine is not where its package should be: {error}; pip install deno") from error
 
 
-class _DenoProcess(Sandbox):
-    """One process; executes one job and is then used up."""
+class _InProcess(Sandbox):
+    """A process; executes one job and is then used up."""
 
-    def __init__(self, guest: Guest, config: SandboxConfig, starter: GuestStarter, *, allow_wasm: bool) -> None:
+    def __init__(self, provider: DenoSandbox, guest: Guest, config: SandboxConfig) -> None:
         self.isolation = guest.tier
+        self._provider: DenoSandbox | None = provider
+        self._allow_wasm = provider.allow_wasm
         self._process = guest.process
-        self._starter: GuestStarter | None = starter
         self._config = config
-        self._allow_wasm = allow_wasm
-        self._out_of_cpu = False
 
     async def execute(self, job: Job, bridge: Endpoint) -> Exit:
-        limits = job.limits
-        self._process.limit_cpu(limits.cpu_seconds)
-        session = GuestSession(self._process, _with_positions(job), bridge.handler)
-        start: dict[str, object] = {
-            "code": job.program.code,
-            "form": job.program.form,
-            "tools": [str(name) for name in job.tools],
-            "env": None if job.env is None else dict(job.env),
-            "allow_wasm": self._allow_wasm,
-            "limits": limits.model_dump(
-                include={"calls", "calls_in_flight", "value_bytes", "log_bytes", "tool_input_bytes"}
-            ),
-        }
-        content: GuestExit | BridgeError | None = None
-        try:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._watch_cpu, limits.cpu_seconds)
-                try:
-                    content = await session.run(start)
-                except BridgeError as violation:
-                    content = violation
-                tasks.cancel_scope.cancel()
-        finally:
-            if session.held is not None:
-                job.on_outcome(self._read(session.held, job))
-        return await self._lost(job) if content is None else self._read(content, job)
+        self._process.limit_cpu(job.limits.cpu_seconds)
+        run = GuestRun(self._process, self._process, job, bridge.handler, memory_mb=self._config.memory_mb)
+        return await run.execute(allow_wasm=self._allow_wasm)
 
     async def aclose(self) -> None:
         self._process.close()
-        if self._starter is not None:
-            starter, self._starter = self._starter, None
-            await _release(starter)
+        if self._provider is not None:
+            provider, self._provider = self._provider, None
+            await provider.released()
 
-    def _read(self, content: GuestExit | BridgeError, job: Job) -> Exit:
-        if isinstance(content, BridgeError):
-            return failed_exit(content)
+
+class _InContext(Sandbox):
+    """A share of a process; executes one job."""
+
+    def __init__(self, provider: DenoSandbox, share: Share, config: SandboxConfig) -> None:
+        self.isolation = share.guest.tier
+        self._provider: DenoSandbox | None = provider
+        self._allow_wasm = provider.allow_wasm
+        self._share = share
+        self._config = config
+        self._run: GuestRun | None = None
+
+    async def execute(self, job: Job, bridge: Endpoint) -> Exit:
+        provider = self._provider
+        assert provider is not None
+        if job.program.form == "script":
+            process = self._share.guest.process
+            self._run = GuestRun(self._share, process, job, bridge.handler, memory_mb=self._config.memory_mb)
+            exit = await self._run.execute(allow_wasm=self._allow_wasm)
+            if exit.error is None or exit.error.code != _NEEDS_PROCESS or self._run.called:
+                return exit
+        guest = await provider.start_process(self._config)
         try:
-            return read_exit(content, job.program)
-        except MalformedMessage as violation:
-            return failed_exit(violation)
+            run = GuestRun(guest.process, guest.process, job, bridge.handler, memory_mb=self._config.memory_mb)
+            return await run.execute(allow_wasm=self._allow_wasm)
+        finally:
+            guest.close()
 
-    async def _watch_cpu(self, seconds: float) -> None:
-        """Ends the process when it has used `seconds` more of processor time than now, on however many cores."""
-        until = self._process.cpu_time() + seconds
-        while (left := until - self._process.cpu_time()) > 0:
-            await anyio.sleep(max(left / (os.cpu_count() or 1), 0.005))
-        self._out_of_cpu = True
-        self._process.kill()
-
-    async def _lost(self, job: Job) -> Exit:
-        """The process ended without a result: says why, as far as the engine left a trace."""
-        status = await self._process.wait(_GRACE_SECONDS)
-        tail = self._process.error_tail()
-        if self._out_of_cpu or status == -signal.SIGXCPU:
-            return failed_exit(
-                ProgramTimeout(f"the program used {job.limits.cpu_seconds:g} s of processor time, all it may")
-            )
-        if any(sign in tail for sign in _OUT_OF_MEMORY) or (-status in _CRASHES and not tail.strip()):
-            return failed_exit(
-                MemoryExceeded(f"the program needed more than the {self._config.memory_mb} MB of memory it may use")
-            )
-        logger.warning("the engine of %s ended with status %d: %s", job.execution_id, status, tail.strip())
-        return failed_exit(SandboxLost(f"the sandbox's process ended without a result (status {status})"))
-
-
-def _with_positions(job: Job) -> Job:
-    """The same job, with places of the program in its console output as the model wrote them."""
-
-    def on_log(entry: LogEntry) -> None:
-        text = located_text(entry.text, job.program)
-        job.on_log(entry if text is entry.text else replace(entry, text=text))
-
-    return replace(job, on_log=on_log)
+    async def aclose(self) -> None:
+        if self._provider is not None:
+            provider, self._provider = self._provider, None
+            await self._share.aclose(clean=self._run is None or isinstance(self._run.content, list))
+            await provider.released()

@@ -14,7 +14,7 @@ from typing import Generic, Protocol, TypeVar
 import anyio
 import anyio.to_thread
 
-__all__ = ["Hand", "hand_maker", "in_thread", "readable"]
+__all__ = ["Hand", "SharedReading", "hand_maker", "in_thread", "readable"]
 
 T = TypeVar("T")
 
@@ -95,6 +95,45 @@ async def _wait_and_notify(descriptor: int, notify: Callable[[], bool]) -> None:
         await anyio.wait_readable(descriptor)
         if not notify():
             return
+
+
+class SharedReading:
+    """`readable` for a descriptor that several tasks of one event loop need read: as long as any of them is within."""
+
+    def __init__(self, descriptor: int, notify: Callable[[], bool]) -> None:
+        self._descriptor = descriptor
+        self._notify = notify
+        self._within = 0
+        self._ended = False
+        self._turn = anyio.Lock()
+
+    @asynccontextmanager
+    async def __call__(self) -> AsyncGenerator[None]:
+        loop = _asyncio_loop()
+        if loop is None:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._read_in_turn)
+                yield
+                tasks.cancel_scope.cancel()
+            return
+        self._within += 1
+        if self._within == 1 and not self._ended:
+            loop.add_reader(self._descriptor, self._call, loop)
+        try:
+            yield
+        finally:
+            self._within -= 1
+            if self._within == 0:
+                loop.remove_reader(self._descriptor)
+
+    def _call(self, loop: asyncio.AbstractEventLoop) -> None:
+        if not self._notify():
+            self._ended = True
+            loop.remove_reader(self._descriptor)
+
+    async def _read_in_turn(self) -> None:
+        async with self._turn:
+            await _wait_and_notify(self._descriptor, self._notify)
 
 
 async def in_thread(function: Callable[[], T]) -> T:

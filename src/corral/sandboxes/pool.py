@@ -43,7 +43,8 @@ def default_size() -> int:
 class Pool(Generic[K, T]):
     """Keeps `size` ready of each of the last few kinds that were asked for. `make` blocks, and is called in threads.
 
-    Any thread and any event loop may take from it. Its own thread lives from the first need until `close`.
+    It does so from `warm` until `close`, so that nothing is kept for somebody who will not say that it may go; before
+    and after, each is made when it is taken. Any thread and any event loop may take from it.
     """
 
     def __init__(self, make: Callable[[K], T], size: int) -> None:
@@ -52,6 +53,7 @@ class Pool(Generic[K, T]):
         self._changed = threading.Condition()
         self._ready: OrderedDict[K, deque[T]] = OrderedDict()
         self._hopeless: set[K] = set()
+        self._open = False
         self._thread: threading.Thread | None = None
         self._owner = os.getpid()
         self._last_taken = 0.0
@@ -72,6 +74,16 @@ class Pool(Generic[K, T]):
         except BaseException:
             birth.abandon()
             raise
+
+    async def warm(self, key: K) -> None:
+        """Opens the pool, and waits until one of this kind is ready.
+
+        Raises:
+            Whatever `make` does.
+        """
+        self._open = self.size > 0
+        if self._open:
+            self.put(key, await self.take(key))
 
     def put(self, key: K, made: T) -> None:
         """Takes one that nobody has used."""
@@ -94,9 +106,10 @@ class Pool(Generic[K, T]):
             return self._changed.wait_for(lambda: self._lacking() is None, timeout_seconds)
 
     def close(self) -> None:
-        """Closes all that are ready and ends the thread. Idempotent; the pool may be used again."""
+        """Closes all that are ready and ends its thread. Idempotent; `warm` opens it again."""
         with self._changed:
             ready = [made for each in self._ready.values() for made in each]
+            self._open = False
             self._ready.clear()
             thread, self._thread = self._thread, None
             self._changed.notify_all()
@@ -106,7 +119,7 @@ class Pool(Generic[K, T]):
             made.close()
 
     def _pop(self, key: K) -> T | None:
-        if self.size == 0:
+        if not self._open:
             return None
         dead: list[T] = []
         found: T | None = None

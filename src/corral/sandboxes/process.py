@@ -11,6 +11,7 @@ import fcntl
 import json
 import os
 import resource
+import secrets
 import select
 import signal
 import sys
@@ -23,6 +24,7 @@ from typing import Any
 import anyio
 
 from corral.errors import StartFailed
+from corral.guest.frames import NONCE_BYTES
 from corral.sandboxes.jail import Child, Plan, Spawner
 from corral.sandboxes.jail.launcher import receive
 from corral.sandboxes.loops import readable
@@ -49,10 +51,12 @@ class GuestProcess:
 
     def __init__(self, child: Child) -> None:
         self._input = child.stdin
-        self._output = child.stdout
+        self.output = child.stdout
         self._errors = child.stderr
         self._lifeline = child.lifeline
         self._info = child.info
+        self._guest: int | None = None
+        """A descriptor of the guest, if it is wrapped."""
         self._process: int | None = None
         """A descriptor of the child; for a guest that is wrapped, of its wrapper, with which it ends."""
         self._status: int | None = None
@@ -60,9 +64,12 @@ class GuestProcess:
         self._closed = False
         self.pid = 0
         """Of the guest itself; 0 until it has said something."""
-        for descriptor in (self._input, self._output, self._errors):
+        self.run = 0
+        self.nonce = secrets.token_bytes(NONCE_BYTES)
+        """Of its execution, if it serves only one."""
+        for descriptor in (self._input, self.output, self._errors):
             os.set_blocking(descriptor, False)
-        for descriptor in (self._input, self._output):
+        for descriptor in (self._input, self.output):
             with contextlib.suppress(OSError, AttributeError):
                 fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
@@ -85,36 +92,42 @@ class GuestProcess:
             StartFailed: it ended without, was not born at all, or took longer than `seconds`.
         """
         poll = select.poll()
-        poll.register(self._output, select.POLLIN)
+        poll.register(self.output, select.POLLIN)
         poll.poll(seconds * 1000)
         try:
-            data = os.read(self._output, _READ_BYTES)
+            data = os.read(self.output, _READ_BYTES)
         except BlockingIOError:
             raise StartFailed(f"the engine did not say that it is ready within {seconds:g} s") from None
         if not data:
-            poll.unregister(self._output)
+            poll.unregister(self.output)
             poll.register(self._lifeline, select.POLLIN)
             while self._status is None and self._failure is None and poll.poll(seconds * 1000):
                 self._hear()
             reason = self._failure or f"status {self._status}"
             raise StartFailed(f"the engine did not start: {reason} {self.error_tail().strip()}".strip())
         self._hear()
-        if self._info is not None:
-            self.pid = _wrapped_pid(self._info) or self.pid
+        if self._info is not None and self._guest is None:
+            self.pid = _wrapped_pid(self._info)
+            self._guest = os.pidfd_open(self.pid)  # it has just written, and its wrapper lives as long as it does
         return data
 
     def reading(self, receive: Callable[[bytes], None]) -> AbstractAsyncContextManager[None]:
         """Within the block, `receive` gets its output as it comes, and `b""` once at its end. It must not raise."""
 
         def notify() -> bool:
-            try:
-                data = os.read(self._output, _READ_BYTES)
-            except BlockingIOError:
-                return True
-            receive(data)
-            return bool(data)
+            data = self.read_now()
+            if data is not None:
+                receive(data)
+            return data != b""
 
-        return readable(self._output, notify)
+        return readable(self.output, notify)
+
+    def read_now(self) -> bytes | None:
+        """What there is of its output, `b""` at its end, None if there is nothing yet."""
+        try:
+            return os.read(self.output, _READ_BYTES)
+        except BlockingIOError:
+            return None
 
     def write_now(self, data: bytes | bytearray) -> int:
         """Writes what the pipe takes at once, and returns how many bytes that was."""
@@ -171,16 +184,21 @@ class GuestProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether it has not ended yet, as far as the launcher has said."""
-        self._hear()
-        return self._status is None and not self._closed
+        """Whether it has not ended yet."""
+        descriptor = self._process if self._guest is None else self._guest
+        if self._closed or descriptor is None:
+            return False
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        return not poll.poll(0)
 
     def kill(self) -> None:
         """Ends it at once. Idempotent."""
         self._hear()
-        if self._process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._process, signal.SIGKILL)
+        for process in (self._guest, self._process):
+            if process is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(process, signal.SIGKILL)
 
     async def wait(self, grace_seconds: float) -> int:
         """Its exit status, the code or minus the signal. What has not ended by itself within the grace is killed."""
@@ -198,10 +216,10 @@ class GuestProcess:
             return
         self._closed = True
         self.kill()
-        for descriptor in (self._input, self._output, self._errors, self._process, self._info):
+        for descriptor in (self._input, self.output, self._errors, self._process, self._guest, self._info):
             if descriptor is not None:
                 os.close(descriptor)
-        self._process = None
+        self._process = self._guest = None
         self._lifeline.close()
 
     async def _ended(self) -> None:
@@ -234,6 +252,6 @@ def _unwrapped(status: int) -> int:
     return 128 - status if 128 < status <= 128 + signal.NSIG else status
 
 
-def _wrapped_pid(info: int) -> int | None:
+def _wrapped_pid(info: int) -> int:
     """The process in the jail, which bubblewrap writes as JSON before it starts it; as this process numbers it."""
-    return json.loads(os.read(info, _INFO_BYTES)).get("child-pid")
+    return json.loads(os.read(info, _INFO_BYTES))["child-pid"]

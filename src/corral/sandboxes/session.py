@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-import secrets
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol
 
 import anyio
 import anyio.lowlevel
@@ -15,13 +15,12 @@ from pydantic_core import to_json
 
 from corral.errors import BridgeError, MalformedMessage
 from corral.guest import Frame, FrameKind, FrameReader, decode_value, encode_frame, encode_value
-from corral.guest.frames import NO_NONCE
+from corral.guest.frames import NONCE_BYTES
 from corral.sandboxes.base import Job
 from corral.sandboxes.loops import Hand, hand_maker
-from corral.sandboxes.process import GuestProcess
 from corral.types import Call, Handler, LogEntry, LogLevel, Reply
 
-__all__ = ["GuestExit", "GuestSession"]
+__all__ = ["Channel", "GuestExit", "GuestSession"]
 
 _NAME_BYTES = 1_000
 """Room in a CALL for the sequence number and the tool's path."""
@@ -40,6 +39,25 @@ GuestExit = list[Any]
 """EXIT as it came: `[kind, value or error, unawaited, dropped log bytes, remarks]`; only that shape is checked."""
 
 
+class Channel(Protocol):
+    """A way to a guest: the pipes of a process, or a share of them."""
+
+    @property
+    def run(self) -> int:
+        """The number of this execution among those that share the guest; 0 where there is only one."""
+        ...
+
+    @property
+    def nonce(self) -> bytes:
+        """What the guest's frames of this execution carry."""
+        ...
+
+    def reading(self, receive: Callable[[bytes], None]) -> AbstractAsyncContextManager[None]: ...
+    def write_now(self, data: bytes | bytearray) -> int: ...
+    async def write(self, data: bytes | bytearray) -> None: ...
+    def kill(self) -> None: ...
+
+
 class GuestSession:
     """Runs one job in a guest that has said READY.
 
@@ -47,14 +65,14 @@ class GuestSession:
     task costs more than all guards together; replies that become ready in one turn leave in one write.
     """
 
-    def __init__(self, process: GuestProcess, job: Job, handler: Handler) -> None:
-        self._process = process
+    def __init__(self, channel: Channel, job: Job, handler: Handler) -> None:
+        self._channel = channel
+        self._address = channel.run.to_bytes(NONCE_BYTES, "big")
         self._job = job
         self._handler = handler
-        self._nonce = secrets.token_bytes(16)
         limits = job.limits
         self._frames = FrameReader(
-            self._nonce,
+            channel.nonce,
             {
                 FrameKind.CALL: limits.tool_input_bytes + _NAME_BYTES,
                 FrameKind.LOG: limits.log_bytes * _JSON_ESCAPE + _NAME_BYTES,
@@ -67,14 +85,23 @@ class GuestSession:
         self._replies = bytearray()
         self._writing = False
         self._corked = False
-        self._make_hand: Callable[[], Hand[Call | None]] = hand_maker()
-        self._idle: list[Hand[Call | None]] = []
+        self._make_hand: Callable[[], Hand[None]] = hand_maker()
         self._unassigned: deque[Call] = deque()
-        self._attention: Hand[Call | None] | None = None
+        self._idle: list[Hand[None]] = []
+        self._summoned = 0
+        """Workers that will look for a call."""
+        self._busy = 0
+        """Workers that have one."""
+        self._attention: Hand[None] | None = None
         self._over = False
         self._outcome: GuestExit | BridgeError | None = None
         self.held: GuestExit | None = None
         """The program's outcome, as an EXIT would hold it, if it came before its last calls were answered."""
+
+    @property
+    def called(self) -> bool:
+        """Whether the guest has made a call."""
+        return self._calls_room < self._job.limits.calls
 
     async def run(self, start: dict[str, object]) -> GuestExit | None:
         """Sends START and serves the guest until its EXIT, which is returned, or its end, for which None stands.
@@ -82,13 +109,13 @@ class GuestSession:
         Raises:
             MalformedMessage, MessageTooLarge: the guest broke the protocol and must not be used further.
         """
-        await self._process.write(encode_frame(FrameKind.START, to_json([start]), self._nonce))
         async with anyio.create_task_group() as tasks:
-            async with self._process.reading(self._receive):
+            async with self._channel.reading(self._receive):
                 try:
+                    await self._channel.write(encode_frame(FrameKind.START, to_json([start]), self._channel.nonce))
                     await self._attend(tasks)
                 except BaseException:
-                    self._process.kill()  # at once, however long a tool takes to notice that it is cancelled
+                    self._channel.kill()  # at once, however long a tool takes to notice that it is cancelled
                     raise
             tasks.cancel_scope.cancel()
         if isinstance(self._outcome, BridgeError):
@@ -105,7 +132,7 @@ class GuestSession:
             self._corked = self._corked or len(frames) > 1
             for frame in frames:
                 if frame.kind == FrameKind.CALL:
-                    self._assign(self._call(frame))
+                    self._unassigned.append(self._call(frame))
                 elif frame.kind == FrameKind.LOG:
                     self._log(frame)
                 elif frame.kind == FrameKind.OUTCOME:
@@ -120,21 +147,18 @@ class GuestSession:
             logger.exception("a frame of %s could not be handled", self._job.execution_id)
             self._outcome = MalformedMessage("the sandbox sent a message that could not be handled")
             self._over = True
-        if self._attention is not None and (self._over or self._corked or self._unassigned):
+        if self._unassigned and self._idle and not self._corked:
+            self._summoned += 1
+            self._idle.pop().give(None)  # the usual case: one call, and a worker that waits for it
+        elif self._attention is not None and (self._over or self._corked or self._unassigned):
             self._attention.give(None)
             self._attention = None
 
-    def _assign(self, call: Call) -> None:
-        if self._idle:
-            self._idle.pop().give(call)
-        else:
-            self._unassigned.append(call)
-
     async def _attend(self, tasks: TaskGroup) -> None:
-        """Does what only a task can do: starts further tasks for calls, and writes the replies of a busy turn."""
+        """Does what only a task can do: starts further workers, and writes the replies of a busy turn."""
         while not self._over:
-            while self._unassigned:
-                tasks.start_soon(self._work, self._unassigned.popleft())
+            if self._unassigned:
+                self._summon(tasks)
             if self._corked:
                 await anyio.lowlevel.checkpoint()  # all calls of one turn run to their first wait
                 self._corked = False
@@ -143,18 +167,36 @@ class GuestSession:
                 self._attention = self._make_hand()
                 await self._attention.take()
 
-    async def _work(self, call: Call) -> None:
+    def _summon(self, tasks: TaskGroup) -> None:
+        """Sees to it that calls that nobody has taken yet do not wait for one that a worker waits in.
+
+        As many more workers as there are already: those that wait for nothing are answered by the first ones, without a
+        task of their own, and for those that wait there are enough after a few turns.
+        """
+        wanted = min(len(self._unassigned), self._busy + 1)
+        while self._summoned < wanted:
+            self._summoned += 1
+            if self._idle:
+                self._idle.pop().give(None)
+            else:
+                tasks.start_soon(self._work, tasks)
+
+    async def _work(self, tasks: TaskGroup) -> None:
         """Answers calls, one after another, until the session ends."""
         while True:
-            reply = self._encoded(call, await self._handler(call))
-            self._replies += reply
-            if not self._corked:
-                await self._flush()
+            self._summoned -= 1
+            self._busy += 1
+            while self._unassigned:
+                call = self._unassigned.popleft()
+                if self._unassigned:
+                    self._summon(tasks)
+                self._replies += self._encoded(call, await self._handler(call))
+                if not self._corked:
+                    await self._flush()
+            self._busy -= 1
             hand = self._make_hand()
             self._idle.append(hand)
-            following = await hand.take()
-            assert following is not None
-            call = following
+            await hand.take()
 
     def _call(self, frame: Frame) -> Call:
         self._calls_room -= 1
@@ -175,20 +217,20 @@ class GuestSession:
 
     def _reply(self, payload: bytes, *, tagged: bool) -> bytes:
         # Without the nonce: the guest does not need it, and what the program can get hold of must not hold it.
-        return encode_frame(FrameKind.REPLY, payload, NO_NONCE, tagged=tagged)
+        return encode_frame(FrameKind.REPLY, payload, self._address, tagged=tagged)
 
     async def _flush(self) -> None:
         """Writes what is ready. While one task waits for the guest to read, the others leave their replies to it."""
         if self._writing:
             return
-        del self._replies[: self._process.write_now(self._replies)]
+        del self._replies[: self._channel.write_now(self._replies)]
         if not self._replies:
             return
         self._writing = True
         try:
             while self._replies:
                 ready, self._replies = self._replies, bytearray()
-                await self._process.write(ready)
+                await self._channel.write(ready)
         finally:
             self._writing = False
 

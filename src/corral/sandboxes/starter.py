@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -13,28 +15,34 @@ from corral.guest import FrameKind, FrameReader, RuntimeDirectory, decode_value
 from corral.guest.frames import NO_NONCE, PROTOCOL
 from corral.sandboxes.jail import Jail, Plan, Spawner, candidates
 from corral.sandboxes.process import GuestProcess
-from corral.types import TIERS, SandboxConfig, Tier
+from corral.types import TIERS, Tier
 
-__all__ = ["MAIN", "Guest", "GuestStarter", "Order"]
+__all__ = ["GUEST_FILE", "Guest", "GuestStarter", "Order"]
 
 logger = logging.getLogger("corral.sandboxes")
 
-MAIN = "main.js"
-"""Stands in the arguments for the guest's main file, wherever the jail shows it."""
+GUEST_FILE = "guest:"
+"""Begins an argument that names a file of the guest's code, wherever the jail shows it."""
 _UNMEASURED_DATA_BYTES = 1 << 30
 """For the first guest, which tells how much one takes to stand still: Deno 550 MB, 512 of them reserved for code."""
-_GARBAGE_MB = 32
+_GARBAGE_MB = 40
 """Room for what an engine has dropped and not collected yet: with 64 MB of memory, a loop over buffers of 0.7 MB, of
-which one is alive at a time, needs more than 0 and less than 16 (V8 15)."""
+which one is alive at a time, needs more than 0 and less than 16 (V8 15). And for a thread that was not there yet when
+the engine was measured: 7 MB."""
 _READY_BYTES = 100
 _READY_SECONDS = 30.0
 """A guest that is not ready by then never will be; on a loaded machine it takes tenths of a second."""
 
 
+_measured: dict[tuple[Path, Path, Tier, int | None, Path, tuple[str, ...]], int] = {}
+"""Of guests that were started by this process: bytes, by jail, engine, place of the guest's code and arguments."""
+
+
 class Order(NamedTuple):
     """What to start: equal orders give guests that may stand in for each other."""
 
-    config: SandboxConfig
+    memory_mb: int
+    required_tier: Tier
     arguments: tuple[str, ...]
 
 
@@ -73,7 +81,8 @@ class GuestStarter:
         self._spawner = Spawner()
         self._jail: Jail | None = None
         self._plans: dict[Order, Plan] = {}
-        self._measured: dict[tuple[str, ...], int] = {}
+        self._directory: Path | None = None
+        self._owner = 0
         self._count = threading.Lock()
         self._held = 0
         self._closing = False
@@ -90,10 +99,10 @@ class GuestStarter:
                 self._plans.clear()
                 self._jail = self._find_jail(order, directory)
             jail = self._jail
-            self._check(jail.tier, order.config.required_tier)
+            self._check(jail.tier, order.required_tier)
             plan = self._plans.get(order)
             if plan is None:
-                data_bytes = self._measure(jail, order) + (order.config.memory_mb + _GARBAGE_MB) * (1 << 20)
+                data_bytes = self._measure(jail, order) + (order.memory_mb + _GARBAGE_MB) * (1 << 20)
                 plan = self._plans[order] = self._plan(jail, order, data_bytes)
         return Guest(self._start(plan), jail.tier)
 
@@ -123,11 +132,10 @@ class GuestStarter:
             self._runtime.close()
             self._jail = None
             self._plans.clear()
-            self._measured.clear()
 
     def _find_jail(self, order: Order, directory: Path) -> Jail:
         """Tries the tiers from the best down to the required one: the first in which a guest starts is taken."""
-        required = order.config.required_tier
+        required = order.required_tier
         if self._tier == "auto":
             tiers: list[Tier] = [tier for tier in reversed(TIERS) if TIERS.index(tier) >= TIERS.index(required)]
         else:
@@ -155,9 +163,12 @@ class GuestStarter:
 
     def _prepare(self) -> Path:
         try:
-            return self._runtime.prepare()
+            directory = self._runtime.prepare()
         except OSError as error:
             raise StartFailed(f"cannot write the guest's code to a temporary directory: {error}") from error
+        if directory != self._directory:
+            self._directory, self._owner = directory, os.getpid()
+        return directory
 
     def _check(self, tier: Tier, required: Tier) -> None:
         if TIERS.index(tier) < TIERS.index(required):
@@ -171,12 +182,14 @@ class GuestStarter:
 
         The limit has to be known before a guest starts: a host that is root, but not over all, may not set it later.
         """
-        bytes_ = self._measured.get(order.arguments)
+        plan = self._plan(jail, order, _UNMEASURED_DATA_BYTES)
+        seen = (plan.executable, jail.engine, jail.tier, jail.user, jail.directory.parent, order.arguments)
+        bytes_ = _measured.get(seen)
         if bytes_ is None:
-            process = self._start(self._plan(jail, order, _UNMEASURED_DATA_BYTES))
+            process = self._start(plan)
             try:
                 jail.verify(process.pid)
-                bytes_ = self._measured[order.arguments] = process.data_bytes()
+                bytes_ = _measured[seen] = process.data_bytes()
             except OSError as error:
                 raise StartFailed(f"the kernel does not say how much memory the guest takes: {error}") from error
             finally:
@@ -184,8 +197,13 @@ class GuestStarter:
         return bytes_
 
     def _plan(self, jail: Jail, order: Order, data_bytes: int) -> Plan:
-        arguments = [jail.path(MAIN) if argument == MAIN else argument for argument in order.arguments]
-        return jail.plan(arguments, self._environment, data_bytes=data_bytes)
+        arguments = [
+            jail.path(argument.removeprefix(GUEST_FILE)) if argument.startswith(GUEST_FILE) else argument
+            for argument in order.arguments
+        ]
+        plan = jail.plan(arguments, self._environment, data_bytes=data_bytes)
+        # A process that was forked off has the same directory, but it is not its own.
+        return replace(plan, scratch=jail.directory if self._owner == os.getpid() else None)
 
     def _start(self, plan: Plan) -> GuestProcess:
         process = GuestProcess.spawn(self._spawner, plan)

@@ -9,18 +9,10 @@ export const HEADER_BYTES = 22;
 export const NONCE_BYTES = 16;
 export const TAGGED = 1;
 
-export const Kind = {
-  start: 1,
-  reply: 2,
-  ready: 16,
-  call: 17,
-  log: 18,
-  exit: 19,
-  outcome: 20,
-} as const;
-
 export interface Frame {
   kind: number;
+  /** The last four bytes of the nonce: which run a REPLY or a STOP is for. */
+  run: number;
   tagged: boolean;
   payload: string;
 }
@@ -46,33 +38,38 @@ export class FrameWriter {
   #buffer = new Block(this.#size);
   #bytes = new Bytes(this.#buffer);
   #length = 0;
-  readonly nonce = new Bytes(NONCE_BYTES);
+  #drained = 0;
 
-  append(kind: number, tagged: boolean, payload: string): void {
+  append(kind: number, tagged: boolean, payload: string, nonce: Uint8Array): void {
     this.#reserve(HEADER_BYTES + payload.length * 3);
     const start = this.#length;
     const from = start + HEADER_BYTES;
     const { written } = encodeInto(payload, new Bytes(this.#buffer, from, this.#size - from));
-    writeLength(this.#bytes, start, HEADER_BYTES - 4 + written);
+    writeNumber(this.#bytes, start, HEADER_BYTES - 4 + written);
     this.#bytes[start + 4] = kind;
     this.#bytes[start + 5] = tagged ? TAGGED : 0;
-    copy(this.#bytes, this.nonce, start + 6);
+    copy(this.#bytes, nonce, start + 6);
     this.#length = from + written;
   }
 
   /** Hands everything appended so far to `write`, which says how many bytes it took and gets the rest again. */
   drain(write: (bytes: Uint8Array) => number): void {
-    for (let at = 0; at < this.#length;) at += write(new Bytes(this.#buffer, at, this.#length - at));
-    this.#length = 0;
+    // A program may have left so little of the stack that any call in here throws: what was written must stay known.
+    while (this.#drained < this.#length) {
+      this.#drained += write(new Bytes(this.#buffer, this.#drained, this.#length - this.#drained));
+    }
+    this.#drained = this.#length = 0;
   }
 
   #reserve(extra: number): void {
     if (this.#length + extra <= this.#size) return;
-    const written = new Bytes(this.#buffer, 0, this.#length);
-    this.#size = max(this.#size * 2, this.#length + extra);
-    this.#buffer = new Block(this.#size);
-    this.#bytes = new Bytes(this.#buffer);
-    copy(this.#bytes, written, 0);
+    const size = max(this.#size * 2, this.#length + extra);
+    const buffer = new Block(size);
+    const bytes = new Bytes(buffer);
+    copy(bytes, new Bytes(this.#buffer, 0, this.#length), 0);
+    this.#size = size;
+    this.#buffer = buffer;
+    this.#bytes = bytes;
   }
 }
 
@@ -94,8 +91,9 @@ export class FrameReader {
     if (this.#start === this.#end) {
       this.#start = this.#end = 0;
     } else if (this.#end - this.#start >= 4) {
-      const needed = 4 + readLength(this.#bytes, this.#start);
-      if (this.#start + needed > this.#size) this.#moveTo(max(needed, this.#size));
+      const needed = 4 + readNumber(this.#bytes, this.#start);
+      // Doubled, because a buffer for each size would be garbage that the engine hardly sees.
+      if (this.#start + needed > this.#size) this.#moveTo(needed > this.#size ? max(needed, this.#size * 2) : this.#size);
     } else if (this.#size - this.#start < HEADER_BYTES) {
       this.#moveTo(this.#size);
     }
@@ -109,12 +107,13 @@ export class FrameReader {
   next(): Frame | undefined {
     const available = this.#end - this.#start;
     if (available < 4) return undefined;
-    const total = 4 + readLength(this.#bytes, this.#start);
+    const total = 4 + readNumber(this.#bytes, this.#start);
     if (available < total) return undefined;
     const at = this.#taken = this.#start;
     this.#start += total;
     return {
       kind: this.#bytes[at + 4]!,
+      run: readNumber(this.#bytes, at + HEADER_BYTES - 4),
       tagged: (this.#bytes[at + 5]! & TAGGED) !== 0,
       payload: decode(new Bytes(this.#buffer, at + HEADER_BYTES, total - HEADER_BYTES)),
     };
@@ -134,13 +133,13 @@ export class FrameReader {
   }
 }
 
-function writeLength(bytes: Uint8Array, at: number, length: number): void {
-  bytes[at] = length >>> 24;
-  bytes[at + 1] = length >>> 16;
-  bytes[at + 2] = length >>> 8;
-  bytes[at + 3] = length;
+function writeNumber(bytes: Uint8Array, at: number, value: number): void {
+  bytes[at] = value >>> 24;
+  bytes[at + 1] = value >>> 16;
+  bytes[at + 2] = value >>> 8;
+  bytes[at + 3] = value;
 }
 
-function readLength(bytes: Uint8Array, at: number): number {
+function readNumber(bytes: Uint8Array, at: number): number {
   return ((bytes[at]! << 24) | (bytes[at + 1]! << 16) | (bytes[at + 2]! << 8) | bytes[at + 3]!) >>> 0;
 }

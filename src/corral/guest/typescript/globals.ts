@@ -2,7 +2,7 @@
 // is named here. All this is hygiene; the boundary is the jail around the process.
 
 /** The language itself, and platform functions that answer without the engine's event loop. */
-const SYNCHRONOUS = [
+export const SYNCHRONOUS = [
   "Object", "Function", "Array", "Number", "parseFloat", "parseInt", "Infinity", "NaN", "undefined", "Boolean", "String",
   "Symbol", "Date", "Promise", "RegExp", "Error", "AggregateError", "EvalError", "RangeError", "ReferenceError",
   "SyntaxError", "TypeError", "URIError", "SuppressedError", "DisposableStack", "AsyncDisposableStack", "globalThis",
@@ -16,7 +16,7 @@ const SYNCHRONOUS = [
 ];
 
 /** Platform functions that complete through the engine's event loop: touching one ends the synchronous pump. */
-const ASYNCHRONOUS = [
+export const ASYNCHRONOUS = [
   "setTimeout", "setInterval", "setImmediate", "clearTimeout", "clearInterval", "clearImmediate",
   "AbortController", "AbortSignal", "crypto", "Crypto", "CryptoKey", "SubtleCrypto", "Blob", "File", "FileReader",
   "Request", "Response", "ReadableStream", "ReadableStreamDefaultReader", "ReadableStreamBYOBReader", "WritableStream", "WritableStreamDefaultWriter",
@@ -33,11 +33,9 @@ const NO_NETWORK =
   "fetch is off: programs have no network. Call a tool for what you need; Object.keys(tools) lists them.";
 
 export interface GlobalOptions {
-  env: Record<string, string> | null;
   allowWasm: boolean;
   /** Called once, when the program first touches something asynchronous. */
   onAsynchronous: () => void;
-  defined: Record<string, unknown>;
 }
 
 /** Leaves of globalThis only what is listed, with the engine's asynchronous parts behind a tripwire. */
@@ -49,20 +47,20 @@ export function restrictGlobals(options: GlobalOptions): void {
     if (!keep.has(name) && !watched.has(name) && !Reflect.deleteProperty(globalThis, name)) hide(name);
   }
   for (const name of watched) watch(name, options.onAsynchronous);
-  for (const [name, value] of Object.entries(options.defined)) define(name, value);
-  define("fetch", () => Promise.reject(new TypeError(NO_NETWORK)));
-  define("self", globalThis);
-  define("global", globalThis);
+  finishGlobals();
+}
+
+/** What is the same in every global scope of a program. */
+export function finishGlobals(): void {
+  defineGlobal("fetch", () => Promise.reject(new TypeError(NO_NETWORK)));
+  defineGlobal("self", globalThis);
+  defineGlobal("global", globalThis);
   // Not just absent: with a `Deno` of the program's making, parts of the engine would find what they look for.
   defineProperty(globalThis, "Deno", { value: undefined, writable: false, configurable: false, enumerable: false });
   keepCall();
-  if (options.env !== null) {
-    const env = Object.freeze(Object.assign(Object.create(null) as object, options.env));
-    define("process", Object.freeze({ env }));
-  }
 }
 
-function define(name: string, value: unknown): void {
+export function defineGlobal(name: string, value: unknown): void {
   defineProperty(globalThis, name, { value, writable: true, configurable: true, enumerable: false });
 }
 
@@ -88,27 +86,36 @@ function hide(name: string): void {
   if (descriptor?.writable) (globalThis as Record<string, unknown>)[name] = undefined;
 }
 
-function watch(name: string, onAsynchronous: () => void): void {
+/** Puts a global that is there behind a tripwire. */
+export function watch(name: string, onAsynchronous: () => void): void {
   const descriptor = Object.getOwnPropertyDescriptor(globalThis, name);
   if (descriptor === undefined) return;
+  defineLazily(name, () => {
+    const value: unknown = descriptor.get ? loaded(descriptor.get) : descriptor.value;
+    onAsynchronous();
+    return value;
+  });
+}
+
+/** A global that is made when it is first read. */
+export function defineLazily(name: string, make: () => unknown): void {
   defineProperty(globalThis, name, {
     configurable: true,
     enumerable: false,
     get() {
-      const value: unknown = descriptor.get ? loaded(descriptor.get) : descriptor.value;
-      define(name, value);
-      onAsynchronous();
+      const value = make();
+      defineGlobal(name, value);
       return value;
     },
     set(value: unknown) {
-      define(name, value);
+      defineGlobal(name, value);
     },
   });
 }
 
 /** What a getter of the engine gives, which may load the feature only now. */
 function loaded(getter: () => unknown): unknown {
-  define("Atomics", atomics);
+  defineGlobal("Atomics", atomics);
   try {
     return apply(getter, globalThis, []);
   } finally {

@@ -41,9 +41,9 @@ class Jail:
         if reason := missing(tier):
             raise StartFailed(reason)
         self.tier: Tier = tier
-        self._engine = engine
+        self.engine = engine
         self.directory = directory
-        self._user = user
+        self.user = user
         self._ruleset: int | None = None
         if tier == "landlock":
             executable = (engine, *map(Path.resolve, shared_libraries(engine)))
@@ -54,7 +54,7 @@ class Jail:
             weakref.finalize(self, os.close, self._ruleset)
 
     def __repr__(self) -> str:
-        return f"Jail({self.tier!r}, user={self._user})"
+        return f"Jail({self.tier!r}, user={self.user})"
 
     def path(self, name: str) -> str:
         """Where the guest sees a file of the directory."""
@@ -68,8 +68,8 @@ class Jail:
             assert bwrap is not None
             command = wrapped(
                 bwrap,
-                engine=self._engine,
-                libraries=shared_libraries(self._engine),
+                engine=self.engine,
+                libraries=shared_libraries(self.engine),
                 directory=self.directory,
                 arguments=arguments,
                 environment=environment,
@@ -79,15 +79,15 @@ class Jail:
                 arguments=tuple(command),
                 environment={},  # bubblewrap's own, which it would show to the guest
                 limits=limits,
-                user=self._user,
+                user=self.user,
                 filter=seccomp.filter_program(),
             )
         return Plan(
-            executable=self._engine,
-            arguments=(str(self._engine), *arguments),
+            executable=self.engine,
+            arguments=(str(self.engine), *arguments),
             environment=environment,
             limits=limits,
-            user=self._user,
+            user=self.user,
             confine=self.tier == "landlock",
             ruleset=self._ruleset,
             filter=seccomp.filter_program() if self.tier == "landlock" else None,

@@ -6,8 +6,12 @@ threads and an event loop cannot safely run code between fork and exec, and PR_S
 
 Messages on the control socket (SOCK_SEQPACKET, JSON, descriptors attached):
     {"plan": number, "executable": path, "arguments": [...], "environment": {...}, "limits": [[resource, value], ...],
-     "user": number | null, "confine": bool, "filter": base64 | null}  [landlock ruleset]     remembered
-    {"start": number}    [stdin, stdout, stderr, lifeline]                                    one child by that plan
+     "user": number | null, "confine": bool, "filter": base64 | null, "scratch": path | null}  [landlock ruleset]
+        remembered
+    {"start": number}  [stdin, stdout, stderr, lifeline, and what bubblewrap writes its report to]
+        one child by that plan
+    {"end": true}
+        kill all children, and end
 
 A child's lifeline (SOCK_SEQPACKET) carries {"pid": n} with a descriptor of the process before the engine runs, or
 {"error": text} instead, and {"status": n} at its end, as Popen.returncode counts. The host closing it kills the child.
@@ -27,6 +31,7 @@ import signal
 import socket
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 __all__ = ["FILTER_FD", "INFO_FD", "main", "receive"]
@@ -66,9 +71,13 @@ class _FilterProgram(ctypes.Structure):
 def main(control: socket.socket, host: int) -> None:
     """Serves the host until its end of `control` closes or the process itself ends, then kills what still runs."""
     launcher = _Launcher(control)
-    with contextlib.suppress(EOFError, ConnectionError):
+    try:
         launcher.serve(host)
-    launcher.end()
+    except (EOFError, ConnectionError):  # the host has ended
+        launcher.end()
+        launcher.clear()
+    else:
+        launcher.end()
 
 
 class _Launcher:
@@ -83,16 +92,22 @@ class _Launcher:
         """By process descriptor: pid, and the lifeline's descriptor."""
 
     def serve(self, host: int) -> None:
-        watched = {self._control.fileno(), os.pidfd_open(host)}
-        for descriptor in watched:
+        """Goes on until the host says that it wants no more.
+
+        Raises:
+            EOFError, ConnectionError: it has ended without.
+        """
+        ended = os.pidfd_open(host)
+        for descriptor in (self._control.fileno(), ended):
             self._poll.register(descriptor, select.POLLIN)
         if os.getppid() != host:
-            raise EOFError  # it ended before it could be watched
+            raise EOFError  # before it could be watched
         while True:
             for descriptor, _ in self._poll.poll():
                 if descriptor == self._control.fileno():
-                    self._take_message()
-                elif descriptor in watched:
+                    if not self._take_message():
+                        return
+                elif descriptor == ended:  # a process that it forked off may still have its end of the socket
                     raise EOFError
                 elif descriptor in self._children:
                     self._reap(descriptor)
@@ -107,21 +122,33 @@ class _Launcher:
         for child in list(self._children):
             self._reap(child)
 
-    def _take_message(self) -> None:
+    def clear(self) -> None:
+        """Removes what the host did not live to remove."""
+        for scratch in {plan["scratch"] for plan in self._plans.values()} - {None}:
+            with contextlib.suppress(OSError):
+                for path in Path(scratch).iterdir():
+                    path.unlink()
+                Path(scratch).rmdir()
+
+    def _take_message(self) -> bool:
+        """False if it was the last."""
         data, descriptors = receive(self._control, _MESSAGE_BYTES, _MAX_DESCRIPTORS)
         if not data:
             raise EOFError
         message = json.loads(data)
+        if "end" in message:
+            return False
         if "plan" in message:
             self._plans[message["plan"]] = message
             if descriptors:
                 self._rulesets[message["plan"]] = descriptors[0]
-            return
+            return True
         try:
             self._start(message["start"], descriptors)
         finally:
             for descriptor in descriptors[:3] + descriptors[4:]:
                 os.close(descriptor)
+        return True
 
     def _start(self, plan: int, descriptors: Sequence[int]) -> None:
         lifeline = socket.socket(fileno=descriptors[3])
@@ -141,6 +168,11 @@ class _Launcher:
 
     def _reap(self, child: int) -> None:
         pid, descriptor = self._children.pop(child)
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # in `end` it may not have ended yet
+        # A child of bubblewrap's that was not told yet to end with it would wait for it for ever. Until the leader of
+        # the group is reaped, nobody else can have its number.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
         _, status = os.waitpid(pid, 0)
         lifeline, _ = self._lifelines.pop(descriptor)
         for watched in (child, descriptor):
@@ -201,8 +233,8 @@ def _become(
         for number, value in plan["limits"]:
             resource.setrlimit(number, (value, value))
         step = "privileges"
-        if plan["confine"] or plan["user"] is not None:
-            _drop_privileges(plan["user"])
+        if plan["confine"] or plan["user"] is not None or (plan["filter"] and os.geteuid() != 0):
+            _drop_privileges(plan["user"])  # without root, bubblewrap refuses whoever has a capability
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # after the change of user, which would clear it
         if os.getppid() != parent:
             os._exit(1)
@@ -217,6 +249,7 @@ def _become(
         if plan["confine"] and plan["filter"]:
             _filter(base64.b64decode(plan["filter"]))
         step = "exec"
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # which Python ignores, and exec keeps ignored
         with contextlib.suppress(PermissionError):
             os.execve(plan["executable"], plan["arguments"], plan["environment"])  # noqa: S606
         # Its path leads through directories that the guest's user may not enter; its descriptor does not.

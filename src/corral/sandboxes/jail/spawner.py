@@ -39,6 +39,8 @@ class Plan:
     confine: bool = False
     ruleset: int | None = None
     filter: bytes | None = None
+    scratch: Path | None = None
+    """A directory of files that is removed if the host ends without having done so."""
 
     @property
     def wraps(self) -> bool:
@@ -155,6 +157,9 @@ class Spawner:
         control, process = self._control, self._process
         self._control = self._process = None
         if control is not None:
+            if self._owner == os.getpid():
+                with contextlib.suppress(OSError):
+                    self._tell(control, {"end": True}, [])
             control.close()
         if process is None or self._owner != os.getpid():
             return
@@ -183,5 +188,6 @@ def _message(plan: Plan, number: int) -> dict[str, object]:
         "limits": plan.limits,
         "user": plan.user,
         "confine": plan.confine,
+        "scratch": None if plan.scratch is None else str(plan.scratch),
         "filter": None if plan.filter is None else b64encode(plan.filter).decode(),
     }

@@ -1,0 +1,104 @@
+"""The rows of the table: Corral's engines and their peers."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from bench.workloads import Language
+
+__all__ = ["CORRAL_ENGINES", "FLOOR", "PEERS", "PEERS_HOME", "CorralEngine", "Driver", "corral_driver", "floor_driver"]
+
+ROOT: Final = Path(__file__).parent.parent
+PEERS_HOME: Final = ROOT / ".venv" / "bench-peers"
+"""Where `bench/peers/setup` puts what the peers need."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorralEngine:
+    """One way to make a `DenoSandbox`."""
+
+    title: str
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Arguments of its constructor; the row is "not available" in a version that refuses them with a TypeError."""
+
+
+CORRAL_ENGINES: Final[Mapping[str, CorralEngine]] = {
+    "deno": CorralEngine(title="Deno, as it is by default"),
+    "no-pool": CorralEngine(title="Deno, a process started for each", options={"pool_size": 0}),
+    "pool": CorralEngine(title="Deno, four started beforehand", options={"pool_size": 4}),
+    "context": CorralEngine(title="Deno, a context each in one process", options={"isolation": "context"}),
+    "none": CorralEngine(title="Deno, tier none", options={"tier": "none"}),
+    "landlock": CorralEngine(title="Deno, tier landlock", options={"tier": "landlock"}),
+    "namespaces": CorralEngine(title="Deno, tier namespaces", options={"tier": "namespaces"}),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Driver:
+    """How to start the process that measures one row. See `bench.driver` for what the two say to each other."""
+
+    name: str
+    title: str
+    kind: str
+    """`corral`, `peer` or `floor`."""
+    language: Language
+    command: tuple[str, ...]
+    directory: Path = ROOT
+    needs: Path | None = None
+    """What must exist, or else the peers were not set up."""
+
+
+def corral_driver(name: str) -> Driver:
+    return Driver(
+        name=name,
+        title=CORRAL_ENGINES[name].title,
+        kind="corral",
+        language="javascript",
+        command=(sys.executable, "-m", "bench.corral_driver", name),
+    )
+
+
+def floor_driver() -> Driver:
+    return Driver(
+        name=FLOOR,
+        title="floors",
+        kind="floor",
+        language="javascript",
+        command=(sys.executable, "-m", "bench.floors"),
+    )
+
+
+FLOOR: Final = "floor"
+
+
+def _node_peer(name: str, title: str) -> Driver:
+    script = ROOT / "bench" / "peers" / f"{name.replace('-', '_')}.mjs"
+    return Driver(
+        name=name,
+        title=title,
+        kind="peer",
+        language="javascript",
+        # isolated-vm asks for the flag: node's own snapshot would be shared with its isolates.
+        command=(str(PEERS_HOME / "node"), "--no-node-snapshot", str(script)),
+        directory=PEERS_HOME,
+        needs=PEERS_HOME / "node_modules",
+    )
+
+
+PEERS: Final[Mapping[str, Driver]] = {
+    "isolated-vm": _node_peer("isolated-vm", "isolated-vm, an isolate each"),
+    "cloudflare-codemode": _node_peer("cloudflare-codemode", "@cloudflare/codemode, local workerd"),
+    "ai-sdk-code-mode": _node_peer("ai-sdk-code-mode", "@ai-sdk/code-mode, QuickJS in worker threads"),
+    "monty": Driver(
+        name="monty",
+        title="pydantic-monty, AsyncMonty",
+        kind="peer",
+        language="python",
+        command=(str(PEERS_HOME / "python" / "bin" / "python"), "-m", "bench.peers.monty"),
+        needs=PEERS_HOME / "python",
+    ),
+}

@@ -1,0 +1,1 @@
+"""Drivers of other projects; none of them imports corral."""

@@ -1,0 +1,12 @@
+// The kinds of frames. To the guest: below 16.
+
+export const Kind = {
+  start: 1,
+  reply: 2,
+  stop: 3,
+  ready: 16,
+  call: 17,
+  log: 18,
+  exit: 19,
+  outcome: 20,
+} as const;

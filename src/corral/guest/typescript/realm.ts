@@ -1,0 +1,114 @@
+// What is evaluated in each fresh context: the runtime of one run, made of that context's own intrinsics, and the
+// globals that a context lacks. Only strings, numbers and the functions of `Bridge` pass between it and the engine's
+// context, but for what platform.ts lends and adopts.
+
+import { ASYNCHRONOUS, defineGlobal, defineLazily, finishGlobals, SYNCHRONOUS, watch } from "./globals.ts";
+import { makePerformance } from "./performance.ts";
+import type { Faces, Platform, Scope } from "./platform.ts";
+import { type Host, Run, type Start } from "./run.ts";
+import { type Clock, makeTimers } from "./timers.ts";
+import { decodeValue } from "./values.ts";
+
+/** What the engine's context gives to a fresh one. */
+export interface Bridge {
+  host: Host;
+  platform: Platform;
+  clock: Clock;
+  timeOrigin: number;
+  /** Evaluates platform.ts in the context: only when it is needed, because most programs do without. */
+  loadFaces(): typeof Faces;
+}
+
+export interface Realm {
+  /** Takes the payload of START, and makes this context the program's. */
+  begin(payload: string): Run;
+  /** Nothing that happens later wakes the program again. */
+  end(): void;
+}
+
+const { deleteProperty } = Reflect;
+const { hasOwn } = Object;
+const queue = queueMicrotask;
+
+/** Prepares this context as far as that is possible without knowing the run. */
+export function openRealm(bridge: Bridge, allowWasm: boolean): Realm {
+  let run: Run | undefined;
+  const scope: Scope = { live: true, uncaught: (error) => run?.uncaught(error) };
+  const touched = () => {
+    if (run !== undefined) run.asynchronous = true;
+  };
+  defineParts(bridge, scope, touched);
+  defineGlobal("queueMicrotask", guardedQueue(scope));
+  defineGlobal("FinalizationRegistry", guardedRegistry(scope));
+  for (const name of ["SharedArrayBuffer", "Atomics"]) deleteProperty(globalThis, name);
+  if (allowWasm) watch("WebAssembly", touched);
+  else deleteProperty(globalThis, "WebAssembly");
+  finishGlobals();
+  return {
+    begin(payload) {
+      run = new Run((decodeValue(payload, false) as [Start])[0], bridge.host);
+      run.defineGlobals();
+      return run;
+    },
+    end() {
+      scope.live = false;
+    },
+  };
+}
+
+/** Every part of the platform that a context lacks, made when it is first touched. */
+function defineParts({ platform, clock, host, timeOrigin, loadFaces }: Bridge, scope: Scope, touched: () => void): void {
+  let faces: Faces | undefined;
+  let timers: Record<string, unknown> | undefined;
+  const part = (name: string): unknown => {
+    if (name === "performance") return makePerformance(host.now, timeOrigin);
+    if (name.endsWith("Timeout") || name.endsWith("Interval") || name.endsWith("Immediate")) {
+      timers ??= makeTimers(clock, scope);
+      return timers[name];
+    }
+    faces ??= new (loadFaces())(platform, scope);
+    return faces.global(name);
+  };
+  for (const name of SYNCHRONOUS) {
+    if (!hasOwn(globalThis, name)) defineLazily(name, () => part(name));
+  }
+  for (const name of ASYNCHRONOUS) {
+    defineLazily(name, () => {
+      touched();
+      return part(name);
+    });
+  }
+}
+
+/** As the language's, but what a callback throws ends its own program instead of the process. */
+function guardedQueue(scope: Scope): (callback: () => void) => void {
+  return function queueMicrotask(callback) {
+    if (typeof callback !== "function") throw new TypeError("queueMicrotask takes a function");
+    queue(() => {
+      if (!scope.live) return;
+      try {
+        callback();
+      } catch (error) {
+        scope.uncaught(error);
+      }
+    });
+  };
+}
+
+function guardedRegistry(scope: Scope): typeof FinalizationRegistry {
+  const Registry = FinalizationRegistry;
+  return {
+    FinalizationRegistry: class<T> extends Registry<T> {
+      constructor(cleanup: (held: T) => void) {
+        super((held) => {
+          if (!scope.live) return;
+          try {
+            cleanup(held);
+          } catch (error) {
+            scope.uncaught(error);
+          }
+        });
+      }
+    },
+  }.FinalizationRegistry;
+}

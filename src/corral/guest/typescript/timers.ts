@@ -1,0 +1,134 @@
+// Timers of a context, as the engine's own: objects with a callback that are also numbers.
+
+import type { Scope } from "./platform.ts";
+
+type Callback = (...args: unknown[]) => unknown;
+
+/** The engine's timers, by numbers. */
+export interface Clock {
+  set(callback: () => void, milliseconds: number, repeats: boolean): number;
+  /** Calls back in the next turn of the event loop. */
+  setImmediate(callback: () => void): number;
+  clear(timer: number): void;
+}
+
+/** The globals for timers. */
+export function makeTimers(clock: Clock, scope: Scope): Record<string, unknown> {
+  const running = { __proto__: null } as unknown as Record<number, Timeout | Immediate>;
+
+  class Timeout {
+    _onTimeout: Callback;
+    #args: unknown[];
+    #milliseconds: number;
+    #repeats: boolean;
+    #timer = 0;
+    #referenced = true;
+
+    constructor(callback: Callback, milliseconds: unknown, args: unknown[], repeats: boolean) {
+      this._onTimeout = callback;
+      this.#args = args;
+      this.#milliseconds = Number(milliseconds);
+      this.#repeats = repeats;
+      this.#start();
+    }
+
+    #start(): void {
+      const fire = () => {
+        if (!this.#repeats) this.close();
+        if (!scope.live) return;
+        try {
+          this._onTimeout(...this.#args);
+        } catch (error) {
+          scope.uncaught(error);
+        }
+      };
+      this.#timer = clock.set(fire, this.#milliseconds, this.#repeats);
+      running[this.#timer] = this;
+    }
+
+    close(): this {
+      clock.clear(this.#timer);
+      delete running[this.#timer];
+      return this;
+    }
+
+    refresh(): this {
+      this.close();
+      this.#start();
+      return this;
+    }
+
+    ref(): this {
+      this.#referenced = true;
+      return this;
+    }
+
+    unref(): this {
+      this.#referenced = false;
+      return this;
+    }
+
+    hasRef(): boolean {
+      return this.#referenced;
+    }
+
+    [Symbol.toPrimitive](): number {
+      return this.#timer;
+    }
+
+    [Symbol.dispose](): void {
+      this.close();
+    }
+  }
+
+  class Immediate {
+    _onImmediate: Callback;
+    #timer: number;
+
+    constructor(callback: Callback, args: unknown[]) {
+      this._onImmediate = callback;
+      this.#timer = clock.setImmediate(() => {
+        delete running[this.#timer];
+        if (!scope.live) return;
+        try {
+          this._onImmediate(...args);
+        } catch (error) {
+          scope.uncaught(error);
+        }
+      });
+      running[this.#timer] = this;
+    }
+
+    close(): void {
+      clock.clear(this.#timer);
+      delete running[this.#timer];
+    }
+
+    [Symbol.dispose](): void {
+      this.close();
+    }
+  }
+
+  const clear = (timer: unknown): void => {
+    const found = timer instanceof Timeout || timer instanceof Immediate ? timer : running[Number(timer)];
+    found?.close();
+  };
+  return {
+    setTimeout: (callback: Callback, milliseconds?: unknown, ...args: unknown[]) =>
+      new Timeout(checked(callback), milliseconds, args, false),
+    setInterval: (callback: Callback, milliseconds?: unknown, ...args: unknown[]) =>
+      new Timeout(checked(callback), milliseconds, args, true),
+    setImmediate: (callback: Callback, ...args: unknown[]) => new Immediate(checked(callback), args),
+    clearTimeout: clear,
+    clearInterval: clear,
+    clearImmediate: clear,
+  };
+}
+
+function checked(callback: Callback): Callback {
+  if (typeof callback === "function") return callback;
+  const shown = typeof callback === "string" ? `'${callback}'` : `${callback}`;
+  const received = callback === null || callback === undefined ? shown : `type ${typeof callback} (${shown})`;
+  const error = new TypeError(`The "callback" argument must be of type function. Received ${received}`);
+  throw Object.assign(error, { code: "ERR_INVALID_ARG_TYPE" });
+}

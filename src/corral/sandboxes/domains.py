@@ -1,0 +1,98 @@
+"""Which guest serves whom: one for each trust domain, kept for its next executions, never for another's."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+
+import anyio
+from anyio.lowlevel import current_token
+
+from corral.sandboxes.pool import Pool
+from corral.sandboxes.sharing import Share, SharedGuest
+from corral.sandboxes.starter import Guest, Order
+from corral.types import TrustDomain
+
+__all__ = ["Domains"]
+
+_IDLE_GUESTS = 8
+"""Guests that are kept although nothing runs in them, over all domains."""
+_IDLE_SECONDS = 120.0
+
+_Key = tuple[Order, TrustDomain | None]
+
+
+class Domains:
+    """The guests that are shared. Any thread and any event loop may use it."""
+
+    def __init__(self, pool: Pool[Order, Guest]) -> None:
+        self._pool = pool
+        self._lock = threading.Lock()
+        self._guests: OrderedDict[_Key, list[SharedGuest]] = OrderedDict()
+        self._turns: dict[tuple[_Key, object], anyio.Lock] = {}
+
+    async def share(self, order: Order, domain: TrustDomain | None) -> Share:
+        """A place in a guest of this domain; in a new one, if there is none that takes it.
+
+        Raises:
+            StartFailed: as a sandbox's start.
+        """
+        key = (order, domain)
+        share = self._find(key) if domain is not None else None
+        if share is not None:
+            return share
+        turn = self._turns.setdefault((key, current_token()), anyio.Lock())
+        try:
+            async with turn:  # those that come at once share one that is new
+                share = self._find(key) if domain is not None else None
+                return share or self._add(key, await self._pool.take(order))
+        finally:
+            if not turn.statistics().tasks_waiting and not turn.locked():
+                self._turns.pop((key, current_token()), None)
+
+    def close(self) -> None:
+        """Ends all guests in which nothing runs, and the others with the last execution in them."""
+        with self._lock:
+            guests = [guest for each in self._guests.values() for guest in each]
+            self._guests.clear()
+            for guest in guests:
+                guest.retire()
+
+    def _find(self, key: _Key) -> Share | None:
+        with self._lock:
+            self._drop_idle()
+            guests = self._guests.get(key)
+            if guests is None:
+                return None
+            self._guests.move_to_end(key)
+            for guest in guests:
+                share = guest.share()
+                if share is not None:
+                    return share
+            return None
+
+    def _add(self, key: _Key, made: Guest) -> Share:
+        guest = SharedGuest(made)
+        with self._lock:
+            share = guest.share()
+            assert share is not None
+            if key[1] is None:
+                guest.retire()  # after this one execution
+            else:
+                self._guests.setdefault(key, []).append(guest)
+            return share
+
+    def _drop_idle(self) -> None:
+        """Retires guests that nobody has used for long, and the longest idle of too many."""
+        now = time.monotonic()
+        idle: list[SharedGuest] = []
+        for key, guests in list(self._guests.items()):
+            guests[:] = [guest for guest in guests if not guest.retired]
+            if not guests:
+                del self._guests[key]
+            idle += [guest for guest in guests if not guest.shares]
+        idle.sort(key=lambda guest: guest.idle_since)
+        for place, guest in enumerate(idle):
+            if now - guest.idle_since > _IDLE_SECONDS or place < len(idle) - _IDLE_GUESTS:
+                guest.retire()

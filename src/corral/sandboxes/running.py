@@ -1,0 +1,115 @@
+"""One job in a guest of ours, alone in it or not: from START to an `Exit` in the model's own terms."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from dataclasses import replace
+
+import anyio
+
+from corral.errors import BridgeError, MalformedMessage, MemoryExceeded, ProgramTimeout, SandboxLost
+from corral.sandboxes.base import Job
+from corral.sandboxes.outcomes import failed_exit, read_exit
+from corral.sandboxes.process import GuestProcess
+from corral.sandboxes.session import Channel, GuestExit, GuestSession
+from corral.sandboxes.traces import located_text
+from corral.types import Exit, Handler, LogEntry
+
+__all__ = ["GuestRun"]
+
+logger = logging.getLogger("corral.sandboxes")
+
+_OUT_OF_MEMORY = ("out of memory", "Out of memory", "OOM", "memory allocation of")
+"""What V8, or the engine around it, writes to standard error before it gives up."""
+_CRASHES = frozenset({signal.SIGABRT, signal.SIGSEGV, signal.SIGTRAP, signal.SIGILL, signal.SIGBUS})
+"""How an engine ends when memory runs out where nobody checks; it then writes nothing."""
+_GRACE_SECONDS = 0.2
+"""For a process whose pipe has closed to end by itself, so that its status says why."""
+
+
+class GuestRun:
+    """Runs one job over a channel to `process`, and reads what came of it."""
+
+    def __init__(self, channel: Channel, process: GuestProcess, job: Job, handler: Handler, *, memory_mb: int) -> None:
+        self._process = process
+        self._job = job
+        self._memory_mb = memory_mb
+        self._out_of_cpu = False
+        self._run = channel.run
+        self._session = GuestSession(channel, _with_positions(job), handler)
+        self.content: GuestExit | BridgeError | None = None
+        """What ended it: EXIT as it came, a violation, or nothing, if the process did not live to say."""
+
+    async def execute(self, *, allow_wasm: bool) -> Exit:
+        job = self._job
+        start: dict[str, object] = {
+            "run": self._run,
+            "code": job.program.code,
+            "form": job.program.form,
+            "tools": [str(name) for name in job.tools],
+            "env": None if job.env is None else dict(job.env),
+            "allow_wasm": allow_wasm,
+            "limits": job.limits.model_dump(
+                include={"calls", "calls_in_flight", "value_bytes", "log_bytes", "tool_input_bytes"}
+            ),
+        }
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._watch_cpu, job.limits.cpu_seconds)
+                try:
+                    self.content = await self._session.run(start)
+                except BridgeError as violation:
+                    self.content = violation
+                tasks.cancel_scope.cancel()
+        finally:
+            if self._session.held is not None:
+                job.on_outcome(self._read(self._session.held))
+        return await self._lost() if self.content is None else self._read(self.content)
+
+    @property
+    def called(self) -> bool:
+        """Whether the program has called a tool."""
+        return self._session.called
+
+    def _read(self, content: GuestExit | BridgeError) -> Exit:
+        if isinstance(content, BridgeError):
+            return failed_exit(content)
+        try:
+            return read_exit(content, self._job.program)
+        except MalformedMessage as violation:
+            self.content = violation
+            return failed_exit(violation)
+
+    async def _watch_cpu(self, seconds: float) -> None:
+        """Ends the process when it has used `seconds` more of processor time than now, on however many cores."""
+        until = self._process.cpu_time() + seconds
+        while (left := until - self._process.cpu_time()) > 0:
+            await anyio.sleep(max(left / (os.cpu_count() or 1), 0.005))
+        self._out_of_cpu = True
+        self._process.kill()
+
+    async def _lost(self) -> Exit:
+        """The process ended without a result: says why, as far as the engine left a trace."""
+        status = await self._process.wait(_GRACE_SECONDS)
+        tail = self._process.error_tail()
+        if self._out_of_cpu or status == -signal.SIGXCPU:
+            seconds = self._job.limits.cpu_seconds
+            return failed_exit(ProgramTimeout(f"the program used {seconds:g} s of processor time, all it may"))
+        if any(sign in tail for sign in _OUT_OF_MEMORY) or (-status in _CRASHES and not tail.strip()):
+            return failed_exit(
+                MemoryExceeded(f"the program needed more than the {self._memory_mb} MB of memory it may use")
+            )
+        logger.warning("the engine of %s ended with status %d: %s", self._job.execution_id, status, tail.strip())
+        return failed_exit(SandboxLost(f"the sandbox's process ended without a result (status {status})"))
+
+
+def _with_positions(job: Job) -> Job:
+    """The same job, with places of the program in its console output as the model wrote them."""
+
+    def on_log(entry: LogEntry) -> None:
+        text = located_text(entry.text, job.program)
+        job.on_log(entry if text is entry.text else replace(entry, text=text))
+
+    return replace(job, on_log=on_log)

@@ -1,0 +1,45 @@
+"""The benchmarks run and say what they found in the form that docs/benchmarks.md describes. No test is about times."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "bench", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_one_round_of_one_workload_gives_a_report(tmp_path: Path) -> None:
+    file = tmp_path / "report.json"
+    done = bench("--only", "W1", "--rounds", "1", "--engines", "deno", "--json", str(file))
+    assert done.returncode == 0, done.stderr
+    report = json.loads(file.read_text(encoding="utf-8"))
+    assert set(report) == {"host", "rounds", "floors", "rows"}
+    assert report["rounds"] == 1
+    assert {"cpu", "cores", "memory_mb", "system", "python", "event_loop", "load"} == set(report["host"])
+    assert set(report["floors"]) == {"process", "start", "echo"}
+    [row] = report["rows"]
+    assert (row["name"], row["kind"], row["status"], row["reason"]) == ("deno", "corral", "measured", None)
+    assert set(row["versions"]) == {"corral", "deno"}
+    assert row["errors"] == {}
+    assert row["memory"] == {}
+    assert set(row["measures"]) == {"W1"}
+    measure = row["measures"]["W1"]
+    assert set(measure) == {"unit", "median", "min", "p90", "samples", "times_floor"}
+    assert (measure["unit"], measure["samples"]) == ("ms", 10)
+    assert "deno" in done.stdout
+
+
+@pytest.mark.parametrize("arguments", [("--only", "W9"), ("--engines", "abacus"), ("--rounds", "0")])
+def test_what_cannot_be_measured_is_refused_with_what_can(arguments: tuple[str, str]) -> None:
+    done = bench(*arguments)
+    assert done.returncode == 2
+    assert "there are: " in done.stderr or "at least 1" in done.stderr

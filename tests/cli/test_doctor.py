@@ -1,0 +1,202 @@
+"""`corral doctor`: on this machine, and in surroundings that lack something by the kernel's own means."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from corral.sandboxes.jail.trial import ATTEMPTS
+from tests.cli.terminal import CORRAL, Project
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="jails are Linux's, so far")
+
+# Puts itself under a filter, as container runtimes do, and then becomes its arguments. The filter is one of classic
+# BPF (linux/filter.h): load the call's number; for each rule, compare it, look at the first argument if there is a
+# mask, and answer with an error. prctl 38 is PR_SET_NO_NEW_PRIVS, 22 with 2 is PR_SET_SECCOMP with SECCOMP_MODE_FILTER.
+FILTERED = """
+import ctypes, json, os, struct, sys
+code = [(0x20, 0, 0, 0)]
+for number, mask, error in json.loads(sys.argv[1]):
+    refuse = (0x06, 0, 0, 0x00050000 | error)
+    body = [(0x20, 0, 0, 16), (0x45, 0, 1, mask), refuse, (0x06, 0, 0, 0x7FFF0000)] if mask else [refuse]
+    code += [(0x15, 0, len(body), number), *body]
+code.append((0x06, 0, 0, 0x7FFF0000))
+program = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *each) for each in code))
+libc = ctypes.CDLL(None)
+description = ctypes.create_string_buffer(struct.pack("@HP", len(code), ctypes.addressof(program)))
+assert libc.prctl(38, 1, 0, 0, 0) == 0
+assert libc.prctl(22, 2, description, 0, 0) == 0
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+# In a user namespace of its own, in which no more of them may be made; see user_namespaces(7).
+FORBIDDEN = """
+import ctypes, os, sys
+from pathlib import Path
+root = os.geteuid() == 0
+user, group = os.geteuid(), os.getegid()
+ready, mapped = os.pipe(), os.pipe()
+child = os.fork()
+if child == 0:
+    assert ctypes.CDLL(None).unshare(0x10000000) == 0
+    os.write(ready[1], b"x")
+    os.read(mapped[0], 1)
+    Path("/proc/sys/user/max_user_namespaces").write_text("0")
+    os.execv(sys.argv[1], sys.argv[1:])
+os.read(ready[0], 1)
+if root:
+    Path(f"/proc/{child}/uid_map").write_text("0 0 65536")
+    Path(f"/proc/{child}/gid_map").write_text("0 0 65536")
+else:
+    Path(f"/proc/{child}/setgroups").write_text("deny")
+    Path(f"/proc/{child}/uid_map").write_text(f"{user} {user} 1")
+    Path(f"/proc/{child}/gid_map").write_text(f"{group} {group} 1")
+os.write(mapped[1], b"x")
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+CLONE, UNSHARE = (56, 272) if platform.machine() == "x86_64" else (220, 97)
+LANDLOCK_CREATE_RULESET, CLONE3 = 444, 435
+NEW_USER = 0x1000_0000
+EPERM, ENOSYS = 1, 38
+NO_NAMESPACES = [(CLONE, NEW_USER, EPERM), (UNSHARE, NEW_USER, EPERM), (CLONE3, 0, ENOSYS)]
+NO_LANDLOCK = [(LANDLOCK_CREATE_RULESET, 0, ENOSYS)]
+
+
+def filtered(rules: list[tuple[int, int, int]], *arguments: str) -> subprocess.CompletedProcess[str]:
+    """`corral doctor` under a filter."""
+    return run([sys.executable, "-c", FILTERED, json.dumps(rules), CORRAL, "doctor", *arguments])
+
+
+def run(command: list[str], **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, encoding="utf-8", env=os.environ | env, timeout=20, check=False)
+
+
+def layers(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {layer["name"]: layer for layer in found["layers"]}
+
+
+def test_a_machine_with_everything_is_healthy(project: Project) -> None:
+    done = project.corral("doctor", "--required-tier", "namespaces")
+    assert (done.stderr, done.returncode) == ("", 0)
+    lines = done.stdout.splitlines()
+    assert lines[-1] == "✓ Programs run in tier namespaces; namespaces is required."
+    assert not [line for line in lines if "✗" in line]
+    assert [line.split()[1:] for line in lines if line.endswith("refused")][:2] == [
+        ["read", "file", "refused", "refused"],
+        ["list", "directory", "refused", "refused"],
+    ]
+    assert "  ✓ see file          refused         open by design" in lines
+
+
+def test_json_has_all_that_was_found(project: Project) -> None:
+    done = project.corral("doctor", "--json")
+    found = json.loads(done.stdout)
+    assert done.returncode == 0
+    assert found.keys() == {
+        "healthy", "required_tier", "system", "tier", "reason", "layers", "verdicts", "attempts", "pool_size",
+    }  # fmt: skip
+    assert (found["healthy"], found["required_tier"], found["tier"]) == (True, "landlock", "namespaces")
+    assert all(layer.keys() == {"name", "in_force", "detail", "remedy"} for layer in found["layers"])
+    assert all(verdict.keys() == {"tier", "works", "detail"} for verdict in found["verdicts"])
+    assert all(attempt.keys() == {"tier", "name", "outcome", "detail"} for attempt in found["attempts"])
+    assert len(found["attempts"]) == 2 * len(ATTEMPTS)
+
+
+def test_under_a_filter_that_forbids_namespaces_landlock_holds_and_the_remedy_is_said() -> None:
+    done = filtered(NO_NAMESPACES, "--json")
+    found = json.loads(done.stdout)
+    assert (found["tier"], found["healthy"], done.returncode) == ("landlock", True, 0)
+    assert not layers(found)["user namespaces"]["in_force"]
+    assert "container runtime" in layers(found)["user namespaces"]["detail"]
+    assert "--security-opt" in layers(found)["user namespaces"]["remedy"]
+    assert {attempt["tier"] for attempt in found["attempts"]} == {"landlock"}
+
+
+def test_below_the_required_tier_it_is_not_healthy() -> None:
+    done = filtered(NO_NAMESPACES, "--required-tier", "namespaces")
+    assert done.returncode == 1
+    lines = done.stdout.splitlines()
+    assert lines[-1] == "✗ Programs run in tier landlock, below the required namespaces."
+    refused = next(place for place, line in enumerate(lines) if line.startswith("  ✗ user namespaces"))
+    assert "help: " in "".join(lines[refused : refused + 3])
+
+
+def test_where_landlock_is_hidden_namespaces_hold() -> None:
+    done = filtered(NO_LANDLOCK, "--json")
+    found = json.loads(done.stdout)
+    assert (found["tier"], done.returncode) == ("namespaces", 0)
+    assert not layers(found)["Landlock"]["in_force"]
+    assert {attempt["tier"] for attempt in found["attempts"]} == {"namespaces"}
+
+
+def test_with_neither_no_program_is_contained() -> None:
+    done = filtered([*NO_NAMESPACES, *NO_LANDLOCK])
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[-1] == "✗ Programs run in tier none, below the required landlock."
+    assert "tried" not in done.stdout
+
+
+def test_where_no_user_namespaces_may_be_made_the_setting_is_named() -> None:
+    done = run([sys.executable, "-c", FORBIDDEN, CORRAL, "doctor", "--json"])
+    found = json.loads(done.stdout)
+    assert (found["tier"], done.returncode) == ("landlock", 0)
+    assert layers(found)["user namespaces"]["detail"] == "user.max_user_namespaces is 0"
+    assert "sysctl -w user.max_user_namespaces" in layers(found)["user namespaces"]["remedy"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has guests of another user, who may be kept out by paths")
+def test_what_another_user_cannot_reach_leaves_roots_own_and_is_said(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    done = run([CORRAL, "doctor", "--json"], TMPDIR=str(closed))
+    found = json.loads(done.stdout)
+    assert (found["tier"], found["healthy"]) == ("namespaces", True)
+    assert found["verdicts"][0] == {"tier": "namespaces", "works": True, "detail": "guests run as user 0"}
+    assert not layers(found)["unprivileged user"]["in_force"]
+    assert "another user than root" in layers(found)["unprivileged user"]["remedy"]
+    assert list(closed.iterdir()) == []
+
+
+def test_without_a_place_for_temporary_files_nothing_can_be_examined() -> None:
+    script = "import sys, tempfile; from corral.cli import main; tempfile.tempdir = '/nonexistent'; sys.exit(main())"
+    done = run([sys.executable, "-c", script, "doctor"])
+    assert (done.stdout, done.returncode) == ("", 1)
+    assert done.stderr.startswith("error[start_failed]: cannot make what the attempts aim at")
+
+
+def test_attempts_that_get_through_make_it_fail(project: Project) -> None:
+    project.write(
+        "doctor.py",
+        """
+import sys
+from functools import partial
+from corral.cli import doctor, main
+doctor.examine = partial(doctor.examine, ("none",))
+sys.argv = ["corral", "doctor", "--required-tier", "none"]
+sys.exit(main())
+""",
+    )
+    done = run([sys.executable, str(Path(project.directory, "doctor.py"))])
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[-2:] == [
+        "✓ Programs run in tier namespaces; none is required.",
+        f"✗ {len(ATTEMPTS)} attempts got through or could not be made.",
+    ]
+    assert "    connect tcp, none, got through: the listener was reached" in done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("arguments", [["--required-tier", "total"], ["--verbose"], ["here"]])
+def test_wrong_arguments_are_wrong_usage(project: Project, arguments: list[str]) -> None:
+    done = project.corral("doctor", *arguments)
+    assert (done.stdout, done.returncode) == ("", 2)
+    assert "usage: corral" in done.stderr
+
+
+def test_help_says_what_the_exit_codes_mean(project: Project) -> None:
+    assert "exit codes: 0 " in project.corral("doctor", "--help").stdout

@@ -1,0 +1,109 @@
+"""A real guest process, spoken to in frames: one program (`main.js`) or many (`contexts.js`)."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import deno
+
+from corral.guest import FrameKind, RuntimeDirectory, decode_value, encode_frame
+from corral.guest.frames import HEADER_BYTES, NO_NONCE, run_address
+
+LIMITS = {
+    "calls": 1000,
+    "calls_in_flight": 1000,
+    "value_bytes": 1_000_000,
+    "tool_input_bytes": 1_000_000,
+    "log_bytes": 100_000,
+}
+FLAGS = "--disallow-code-generation-from-strings"
+
+
+class Guest:
+    """A process whose frames are read by hand. What programs there are is numbered from 1."""
+
+    def __init__(
+        self, runtime: RuntimeDirectory, entry: str, cache: Path, arguments: Sequence[str] = (), flags: str = FLAGS
+    ) -> None:
+        command = [deno.find_deno_bin(), "run", "--quiet", "--no-prompt", "--no-config", "--no-lock", "--no-npm"]
+        command += ["--no-remote", f"--v8-flags={flags}", str(runtime.prepare() / entry), *arguments]
+        environment = {"DENO_DIR": str(cache), "NO_COLOR": "1"}
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, bufsize=0
+        )
+        self._numbered = entry == "contexts.js"
+        self._data = b""
+        self._runs: dict[bytes, int] = {NO_NONCE: 0}
+        assert self.next() == (0, "READY", [1])
+
+    def start(self, body: str, *, form: str = "script", env: dict[str, str] | None = None, **limits: int) -> int:
+        """Starts a program, the body of an async function, and returns its number."""
+        nonce = secrets.token_bytes(16)
+        run = len(self._runs)
+        self._runs[nonce] = run
+        start = {
+            "run": run,
+            "code": f'(async function (load, enter) {{"use strict"; {body}\n}})',
+            "form": form,
+            "tools": ["echo", "space.tool"],
+            "env": env,
+            "limits": LIMITS | limits,
+            "allow_wasm": False,
+        }
+        self.write(encode_frame(FrameKind.START, json.dumps([start]).encode(), nonce))
+        return run
+
+    def reply(self, run: int, payload: object) -> None:
+        address = run_address(run) if self._numbered else NO_NONCE
+        self.write(encode_frame(FrameKind.REPLY, json.dumps(payload).encode(), address))
+
+    def stop(self, run: int) -> None:
+        self.write(encode_frame(FrameKind.STOP, b"[]", run_address(run)))
+
+    def write(self, data: bytes) -> None:
+        assert self.process.stdin is not None
+        view = memoryview(data)
+        while view:
+            view = view[self.process.stdin.write(view) or 0 :]
+
+    def next(self) -> tuple[int, str, Any]:
+        """The next frame: the run's number, the kind and the payload."""
+        assert self.process.stdout is not None
+        while len(self._data) < 4 or len(self._data) < 4 + int.from_bytes(self._data[:4], "big"):
+            data = os.read(self.process.stdout.fileno(), 1 << 20)
+            assert data, "the guest ended"
+            self._data += data
+        end = 4 + int.from_bytes(self._data[:4], "big")
+        frame, self._data = self._data[:end], self._data[end:]
+        payload = decode_value(frame[HEADER_BYTES:], tagged=bool(frame[5]))
+        return self._runs[frame[6:HEADER_BYTES]], FrameKind(frame[4]).name, payload
+
+    def run(self, body: str, **options: Any) -> tuple[list[Any], list[Any]]:
+        """Runs a program to its end, echoing its calls: what EXIT holds, and the console's entries."""
+        run = self.start(body, **options)
+        entries: list[Any] = []
+        while True:
+            number, kind, payload = self.next()
+            assert number == run
+            if kind == "CALL":
+                self.reply(run, [payload[0], True, payload[2]])
+            elif kind == "LOG":
+                entries.append(payload)
+            elif kind == "EXIT":
+                return payload, entries
+
+    def value(self, body: str, **options: Any) -> Any:
+        """The value of a program that ends well."""
+        content, _ = self.run(body, **options)
+        assert content[0] == "value", content
+        return content[1]
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.communicate()

@@ -1,0 +1,50 @@
+"""What a test asks the kernel about processes: who descends from whom, and whether they really end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+from collections.abc import Iterable
+from pathlib import Path
+
+__all__ = ["assert_ending", "descendants", "guests"]
+
+_SECONDS = 20
+
+
+def descendants(ancestor: int | None = None) -> dict[int, str]:
+    """The living descendants of a process, this one by default, and their names."""
+    names: dict[int, str] = {}
+    parents: dict[int, int] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            name, rest = stat.read_text().split(" (", 1)[1].rsplit(") ", 1)
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if rest[0] != "Z":
+            pid = int(stat.parent.name)
+            names[pid], parents[pid] = name, int(rest.split()[1])
+
+    def descends(pid: int) -> bool:
+        parent = parents.get(pid)
+        return parent is not None and (parent == (ancestor or os.getpid()) or descends(parent))
+
+    return {pid: name for pid, name in names.items() if descends(pid)}
+
+
+def guests(ancestor: int | None = None) -> set[int]:
+    """Those of them that are a guest's engine."""
+    return {pid for pid, name in descendants(ancestor).items() if name == "deno"}
+
+
+def assert_ending(processes: Iterable[int]) -> None:
+    """Nobody waits for a guest that was killed; but it is gone very soon."""
+    for pid in processes:
+        with contextlib.suppress(ProcessLookupError):
+            ended = os.pidfd_open(pid)
+            poll = select.poll()
+            poll.register(ended, select.POLLIN)
+            events = poll.poll(_SECONDS * 1000)
+            os.close(ended)
+            assert events, f"process {pid} lives on"

@@ -1,0 +1,197 @@
+"""The launcher, with a real child: what a child has, how its end is told, and that nothing outlives who asked for it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.processes import assert_ending, descendants
+
+from corral.errors import StartFailed
+from corral.sandboxes.jail import Plan, Spawner
+from corral.sandboxes.process import GuestProcess
+
+pytestmark = pytest.mark.anyio
+
+PYTHON = Path(sys.executable)
+
+
+def plan(script: str, **others: object) -> Plan:
+    arguments = (str(PYTHON), "-I", "-S", "-c", script)
+    return Plan(executable=PYTHON, arguments=arguments, environment={"ONLY": "this"}, **others)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.fixture
+def spawner() -> Iterator[Spawner]:
+    spawner = Spawner()
+    yield spawner
+    spawner.close()
+
+
+def launcher_of(spawner: Spawner) -> int:
+    assert spawner._process is not None  # pyright: ignore[reportPrivateUsage]
+    return spawner._process.pid  # pyright: ignore[reportPrivateUsage]
+
+
+async def test_a_child_has_three_descriptors_the_given_environment_and_its_own_session(spawner: Spawner) -> None:
+    script = (
+        "import os\n"
+        "open_ = [n for n in range(1000) if os.path.exists(f'/proc/self/fd/{n}')]\n"
+        "print(open_, open('/proc/self/environ').read().split('\\0'), os.getsid(0) == os.getpid(), flush=True)\n"
+        "os.read(0, 1)\n"
+    )
+    process = GuestProcess.spawn(spawner, plan(script))
+    assert process.await_output(10).decode() == "[0, 1, 2] ['ONLY=this', ''] True\n"
+    process.close()
+
+
+@pytest.mark.parametrize(
+    ("end", "status"), [("sys.exit(0)", 0), ("sys.exit(7)", 7), ("os.kill(os.getpid(), 9)", -9), ("os.abort()", -6)]
+)
+async def test_its_status_is_told(spawner: Spawner, end: str, status: int) -> None:
+    process = GuestProcess.spawn(spawner, plan(f"import os, sys\nprint(1, flush=True)\nos.read(0, 1)\n{end}"))
+    process.await_output(10)
+    assert process.alive
+    process.write_now(b"x")
+    assert await process.wait(10) == status
+    assert not process.alive
+    process.close()
+
+
+async def test_one_that_does_not_end_is_killed_after_its_grace(spawner: Spawner) -> None:
+    process = GuestProcess.spawn(spawner, plan("import signal\nprint(1, flush=True)\nwhile True: signal.pause()"))
+    process.await_output(10)
+    assert await process.wait(0.01) == -signal.SIGKILL
+    process.close()
+
+
+async def test_limits_are_in_force_from_the_first_instruction(spawner: Spawner) -> None:
+    import resource
+
+    limits = ((resource.RLIMIT_NOFILE, 16), (resource.RLIMIT_FSIZE, 0), (resource.RLIMIT_CORE, 0))
+    script = f"import resource\nprint([resource.getrlimit(n) for n in {[n for n, _ in limits]}], flush=True)\ninput()"
+    process = GuestProcess.spawn(spawner, plan(script, limits=limits))
+    assert process.await_output(10).decode() == "[(16, 16), (0, 0), (0, 0)]\n"
+    process.close()
+
+
+async def test_what_cannot_be_started_says_at_which_step(spawner: Spawner) -> None:
+    missing = Plan(executable=Path("/nowhere/engine"), arguments=("engine",), environment={})
+    process = GuestProcess.spawn(spawner, missing)
+    with pytest.raises(StartFailed, match=r"descriptors: .*No such file"):
+        process.await_output(10)
+    process.close()
+    wrong = plan("", limits=((-1, 0),))
+    process = GuestProcess.spawn(spawner, wrong)
+    with pytest.raises(StartFailed, match="limits: "):
+        process.await_output(10)
+    process.close()
+
+
+async def test_closing_kills_what_runs_and_leaves_no_process(spawner: Spawner) -> None:
+    running = [GuestProcess.spawn(spawner, plan("print(1, flush=True)\nwhile True: pass")) for _ in range(3)]
+    for process in running:
+        process.await_output(10)
+    pids = {process.pid for process in running}
+    assert pids <= set(descendants())
+    launcher = launcher_of(spawner)
+    running[0].close()
+    spawner.close()
+    assert not (pids | {launcher}) & set(descendants())
+    for process in running:
+        process.close()
+
+
+async def test_a_launcher_that_is_killed_takes_its_children_along_and_is_replaced(spawner: Spawner) -> None:
+    process = GuestProcess.spawn(spawner, plan("print(1, flush=True)\nwhile True: pass"))
+    process.await_output(10)
+    os.kill(launcher_of(spawner), signal.SIGKILL)
+    assert_ending([process.pid, launcher_of(spawner)])
+    assert await process.wait(10) == -signal.SIGKILL
+    process.close()
+    another = GuestProcess.spawn(spawner, plan("print(2, flush=True)\ninput()"))
+    assert another.await_output(10) == b"2\n"
+    another.close()
+
+
+async def test_a_child_outlives_the_thread_that_asked_for_it(spawner: Spawner) -> None:
+    made: list[GuestProcess] = []
+
+    def ask() -> None:
+        made.append(
+            GuestProcess.spawn(spawner, plan("print(1, flush=True)\nimport os\nos.read(0, 1)\nprint(2, flush=True)"))
+        )
+        made[0].await_output(10)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    thread.join()
+    [process] = made
+    process.write_now(b"x")
+    assert process.await_output(10) == b"2\n"
+    process.close()
+
+
+def run_host(script: str, lines: int) -> tuple[subprocess.Popen[str], list[str]]:
+    prelude = "import os, sys, time\nfrom tests.sandboxes.jail.test_launcher import *\nspawner = Spawner()\n"
+    loop = "LOOP = 'print(1, flush=True)\\nwhile True: pass'\n"
+    host = subprocess.Popen([sys.executable, "-c", prelude + loop + script], stdout=subprocess.PIPE, text=True)
+    assert host.stdout is not None
+    return host, [host.stdout.readline().strip() for _ in range(lines)]
+
+
+def test_nothing_outlives_a_host_that_is_killed() -> None:
+    host, [line] = run_host(
+        "running = [GuestProcess.spawn(spawner, plan(LOOP)) for _ in range(3)]\n"
+        "for process in running: process.await_output(10)\n"
+        "print('ready', flush=True)\nsys.stdin.read()\n",
+        1,
+    )
+    assert line == "ready"
+    left = set(descendants(host.pid))
+    assert len(left) == 4, "the launcher and three children"
+    host.kill()
+    host.wait()
+    assert host.stdout is not None
+    host.stdout.close()
+    assert_ending(left)
+
+
+def test_nothing_outlives_a_host_whose_forked_child_lives_on() -> None:
+    """The fork has a copy of the control socket, so its closing alone would not tell."""
+    host, [fork] = run_host(
+        "process = GuestProcess.spawn(spawner, plan(LOOP))\nprocess.await_output(10)\n"
+        "child = os.fork()\n"
+        "if child == 0: time.sleep(60)\n"
+        "print(child, flush=True)\nsys.stdin.read()\n",
+        1,
+    )
+    left = set(descendants(host.pid)) - {int(fork)}
+    assert len(left) == 2
+    host.kill()
+    host.wait()
+    assert host.stdout is not None
+    host.stdout.close()
+    assert_ending(left)
+    os.kill(int(fork), signal.SIGKILL)
+
+
+def test_a_forked_host_gets_a_launcher_of_its_own() -> None:
+    host, lines = run_host(
+        "process = GuestProcess.spawn(spawner, plan(LOOP))\nprocess.await_output(10)\n"
+        "if os.fork() == 0:\n"
+        "    mine = GuestProcess.spawn(spawner, plan(LOOP))\n    mine.await_output(10)\n    mine.close()\n"
+        "    spawner.close()\n    print('done', flush=True)\n    os._exit(0)\n"
+        "os.wait()\nprint(process.alive, flush=True)\nprocess.close()\nspawner.close()\n",
+        2,
+    )
+    assert lines == ["done", "True"]
+    assert host.wait(20) == 0
+    assert host.stdout is not None
+    host.stdout.close()

@@ -1,0 +1,58 @@
+"""The attacks: those of the shared corpus (`tests/cases/attacks.json`) and ours (`own.py`)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tests.security.own import OWN
+
+__all__ = ["CORPUS", "Attack", "corpus", "own"]
+
+CORPUS = Path(__file__).parents[1] / "cases" / "attacks.json"
+_NATIVE = (Path(__file__).parent / "native.js").read_text(encoding="utf-8")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attack:
+    """One attack: the body of an async function with `tools`.
+
+    `kind` is the corpus's class. `expect` has the allowed outcomes, see `verdicts.judge`. Placeholders in the code are
+    those of `Canaries.fill`.
+    """
+
+    id: str
+    kind: str
+    code: str
+    expect: str
+
+    def to_json(self) -> dict[str, str]:
+        return asdict(self)
+
+
+@cache
+def entries() -> list[dict[str, Any]]:
+    """All entries of the corpus, as they stand in the file."""
+    return json.loads(CORPUS.read_text(encoding="utf-8"))["attacks"]
+
+
+@cache
+def corpus() -> tuple[Attack, ...]:
+    """The corpus's attacks by TypeScript programs, without the class `ssrf`: there is no egress to attack yet."""
+    return tuple(
+        Attack(id=each["id"], kind=each["class"], code=each["code"], expect=each["expect"])
+        for each in entries()
+        if each["language"] == "ts" and each["class"] != "ssrf"
+    )
+
+
+@cache
+def own() -> tuple[Attack, ...]:
+    """Our attacks on the operating system's side."""
+    return tuple(
+        Attack(id=f"own-{name}", kind="own", code=f"{_NATIVE}\n{code}", expect="contained")
+        for name, code in OWN.items()
+    )

@@ -1,0 +1,77 @@
+"""Attacks as a model would make them: programs, run by a Corral."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from corral import Corral, ExecutionResult, define_tool
+from corral.errors import BridgeError, MemoryExceeded, OutputExceeded, ProgramTimeout, SandboxLost
+from corral.sandboxes import DenoSandbox
+from corral.types import SandboxConfig
+from tests.security.attacks import Attack
+from tests.security.modes import Mode, Tier, limits_for
+
+__all__ = ["attacked_corral", "attempt", "outcomes"]
+
+
+# What Deno's node: modules look for as they load, and the guest has removed; an attacker puts back what is missed.
+_RESTORE = """
+globalThis.SharedArrayBuffer ??= ArrayBuffer;
+for (const name of ["Atomics", "Worker", "process", "Buffer", "global"])
+  try { globalThis[name] ??= function () {} } catch {}
+try { globalThis.Deno ??= { build: { os: "linux", arch: "x86_64" }, env: { get() {} }, errors: {}, version: {} } } catch {}
+"""
+
+
+class GrantedDenoSandbox(DenoSandbox):
+    """Deno with every permission: a stand-in for a complete bypass of its own model."""
+
+    def _flags(self, config: SandboxConfig) -> list[str]:
+        return [*super()._flags(config), "--allow-all"]
+
+
+async def _echo(input: Any) -> Any:
+    return input
+
+
+@asynccontextmanager
+async def attacked_corral(mode: Mode, tier: Tier) -> AsyncGenerator[Corral]:
+    """A Corral whose sandbox is jailed by `tier`; the sandbox is closed with it."""
+    sandbox = (
+        GrantedDenoSandbox(tier=tier, allow_eval=True, allow_wasm=True) if mode == "granted" else DenoSandbox(tier=tier)
+    )
+    try:
+        echo = define_tool(name="echo", description="Gives its input back.", execute=_echo)
+        async with Corral(tools=[echo], sandbox=sandbox, required_tier=tier) as corral:
+            yield corral
+    finally:
+        await sandbox.aclose()
+
+
+async def attempt(corral: Corral, mode: Mode, attack: Attack, code: str) -> tuple[ExecutionResult, ExecutionResult]:
+    """The attack's result, and that of a simple program after it."""
+    if mode == "granted":
+        code = f"return await new (async () => {{}}).constructor('tools', {json.dumps(_RESTORE + code)})(tools)"
+    result = await corral.execute(code, limits=limits_for(attack))
+    return result, await corral.execute("return 1 + 1")
+
+
+def outcomes(result: ExecutionResult) -> list[str]:
+    """What `result` counts as in the corpus's terms: value, error, timeout, died.
+
+    A guest ended by the host for what it wrote, and one that ran out of memory, are errors of a worker that died.
+    """
+    if result.error is None:
+        return ["value", f"value:{result.value}"]
+    match result.error.code:
+        case ProgramTimeout.code:
+            return ["timeout"]
+        case SandboxLost.code:
+            return ["died"]
+        case MemoryExceeded.code | OutputExceeded.code | BridgeError.code | "malformed_message" | "message_too_large":
+            return ["error", "died"]
+        case _:
+            return ["error"]

@@ -1,0 +1,53 @@
+"""Nothing gets out of a jail: every attack, in every mode and tier, and the next execution works.
+
+Each tier is tested where it is there; where it is not, these tests fail and say what is missing.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.security.attacks import Attack, corpus, own
+from tests.security.conftest import Batches
+from tests.security.modes import ATTACKED, Mode, Tier
+
+KNOWN_OPEN: dict[tuple[str, Mode, Tier], list[str]] = {
+    # Landlock does not cover stat(2), and a system call filter cannot see a path: the names of files can be guessed.
+    ("own-stat-host-files", "raw", "landlock"): ["it says LEAKED which files exist"],
+}
+"""What a tier is known not to keep in. It must be seen to leak, or the documentation would say too little."""
+ALSO_LEGAL: dict[tuple[str, Mode], str] = {
+    # 100,000 stacks of code made from strings fill V8's heap to its brim; it may collect garbage until its time is over.
+    ("ts-flood-07", "granted"): "timeout",
+}
+"""Outcomes that the corpus does not name, and why they are as good."""
+
+everywhere = pytest.mark.parametrize(("mode", "tier"), ATTACKED, ids=["-".join(each) for each in ATTACKED])
+
+
+@everywhere
+@pytest.mark.parametrize("attack", [*corpus(), *own()], ids=lambda attack: attack.id)
+def test_an_attack_is_contained(batches: Batches, mode: Mode, tier: Tier, attack: Attack) -> None:
+    verdict = batches(mode, tier).verdict(attack)
+    assert verdict.damage == KNOWN_OPEN.get((attack.id, mode, tier), []), verdict.detail
+    if mode == "raw":
+        # What is not a body but a whole module may not even start; all else must have run to mean anything.
+        assert verdict.began or attack.kind == "module", f"the attack itself never ran: {verdict.detail}"
+    elif attack.expect not in {"contained", "no-canary"}:
+        legal = {*attack.expect.split("|"), ALSO_LEGAL.get((attack.id, mode))}
+        assert legal & {*verdict.outcomes}, f"{verdict.outcomes}: {verdict.detail}"
+    assert verdict.following == "2", "the next execution works"
+
+
+@everywhere
+def test_no_process_outlives_the_attacks(batches: Batches, mode: Mode, tier: Tier) -> None:
+    batch = batches(mode, tier)
+    assert (batch.status, batch.left) == (0, []), batch.errors
+
+
+@pytest.mark.parametrize("attack", [attack for attack in own() if attack.id == "own-native-code-runs"], ids=["native"])
+@pytest.mark.parametrize(("mode", "tier"), [each for each in ATTACKED if each[0] == "raw"], ids=lambda each: str(each))
+def test_native_code_runs_in_the_jail_so_that_the_attacks_mean_something(
+    batches: Batches, mode: Mode, tier: Tier, attack: Attack
+) -> None:
+    assert "Native code runs." in batches(mode, tier).verdict(attack).detail

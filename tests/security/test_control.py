@@ -1,0 +1,71 @@
+"""Without a jail the same attacks do leak: so the harness sees a leak, and it is the jail that holds."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.security.attacks import Attack, corpus, own
+from tests.security.conftest import Batches
+from tests.security.modes import Mode, Tier
+
+# What the harness must notice, found by experiment: one or more attacks of each kind of harm.
+RAW: dict[str, str] = {
+    "ts-escape-05": "-file",
+    "ts-escape-15": "changed secret.txt",
+    "ts-escape-25": "-file",
+    "ts-escape-43": "reached a listener",
+    "ts-escape-45": "-answer",
+    "ts-escape-65": "wrote /tmp/cm.db",
+    "ts-module-01": "-json",
+    "own-read-by-syscall": "-file",
+    "own-list-directories": "-name",
+    "own-write-anywhere": "overwritten",
+    "own-symlinks": "a link in /tmp",
+    "own-stat-host-files": "which files exist",
+    "own-inotify": "watches",
+    "own-named-pipes": "/tmp",
+    "own-environ-of-everybody": "-environment",
+    "own-root-of-everybody": "-file",
+    "own-command-lines": "python",
+    "own-listeners-of-the-host": "/proc/net/tcp",
+    "own-inherited-descriptors": "-descriptor",
+    "own-write-inherited-descriptors": "wrote to a descriptor",
+    "own-tcp-by-syscall": "reached a listener",
+    "own-udp-by-syscall": "reached a listener",
+    "own-tcp-listen": "listens on",
+    "own-dns": "reached a listener",
+    "own-unix-socket": "reached a listener",
+    "own-abstract-socket": "reached a shared listener",
+    "own-message-bus": "reached a shared listener",
+    "own-signal-by-syscall": "ended a process of the host",
+    "own-signal-by-descriptor": "ended a process of the host",
+    "own-limits-of-others": "limits of another process",
+    "own-shell": "LEAKED shell",
+    "own-fork": "forked",
+    "own-clone3": "cloned",
+    "own-spawn-the-engine": "spawned",
+    "own-execute-a-host-program": "LEAKED exec",
+    "own-execute-from-memory": "LEAKED exec",
+    "own-execute-from-a-file": "LEAKED exec",
+    "own-workers": "-file",
+    "own-shared-memory": "-shared-memory",
+}
+GRANTED: dict[str, str] = {
+    "ts-escape-25": "-file",
+    "ts-escape-65": "wrote /tmp/cm.db",
+}
+LEAKS: list[tuple[Mode, str, str]] = [
+    *(("raw", name, sign) for name, sign in RAW.items()),
+    *(("granted", name, sign) for name, sign in GRANTED.items()),
+]
+BY_ID = {attack.id: attack for attack in [*corpus(), *own()]}
+
+
+@pytest.mark.parametrize("tier", ["none"])
+@pytest.mark.parametrize(
+    ("mode", "attack", "sign"),
+    [(mode, BY_ID[name], sign) for mode, name, sign in LEAKS],
+    ids=[f"{mode}-{name}" for mode, name, _ in LEAKS],
+)
+def test_without_a_jail_it_leaks(batches: Batches, mode: Mode, tier: Tier, attack: Attack, sign: str) -> None:
+    assert sign in "\n".join(batches(mode, tier).verdict(attack).damage)

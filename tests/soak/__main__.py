@@ -1,0 +1,58 @@
+"""`python -m tests.soak --executions N --seed S --concurrency K`: exits 1 if the host is not flat, or an end not legal."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import tempfile
+from pathlib import Path
+
+import anyio
+
+from tests.soak.gauges import memory_growth, table
+from tests.soak.run import Report, soak
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="scripts/soak", description="Runs many executions and checks the host.")
+    parser.add_argument("--executions", type=int, default=10_000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--concurrency", type=int, default=4)
+    parser.add_argument("--round", type=int, default=None, help="executions between two measurements")
+    options = parser.parse_args()
+    logging.getLogger("corral").setLevel(logging.ERROR)  # it warns of every guest that we kill
+    with tempfile.TemporaryDirectory(prefix="corral-soak-") as directory:
+        tempfile.tempdir = directory
+        report = anyio.run(_soak, options, Path(directory))
+        tempfile.tempdir = None
+    _print(report)
+    return 1 if report.wrong else 0
+
+
+async def _soak(options: argparse.Namespace, temporary: Path) -> Report:
+    executions: int = options.executions
+    return await soak(
+        executions=executions,
+        seed=options.seed,
+        concurrency=options.concurrency,
+        round_size=options.round or max(25, min(500, executions // 6)),
+        temporary=temporary,
+    )
+
+
+def _print(report: Report) -> None:
+    lines = [f"{count:6}  {end}" for end, count in sorted(report.ends.items())]
+    lines += [
+        f"{len(report.kills):6}  guests killed from outside; {report.lost} executions ended by that",
+        "",
+        table(report.measured),
+        "",
+        f"memory of the host: {memory_growth(report.measured):+.1f} MB; {report.seconds:.0f} s",
+    ]
+    lines += ["", "Deviations:", *report.wrong] if report.wrong else ["", "The host is flat, and every end was legal."]
+    print("\n".join(lines))  # noqa: T201
+
+
+if __name__ == "__main__":
+    sys.exit(main())
