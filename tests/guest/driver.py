@@ -54,7 +54,6 @@ class Guest:
             "tools": ["echo", "space.tool"],
             "env": env,
             "limits": LIMITS | limits,
-            "allow_wasm": False,
         }
         self.write(encode_frame(FrameKind.START, json.dumps([start]).encode(), nonce))
         return run

@@ -7,6 +7,7 @@ cache directory), so they are stripped of their types here, once per process, by
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import tempfile
@@ -25,7 +26,7 @@ _REALM = ("kinds", "values", "tools", "console", "globals", "run", "performance"
 """What is evaluated in every context: realm.ts, after all that it needs."""
 _PLATFORM = ("intrinsics", "platform")
 """What is evaluated in a context when its program first touches a part of the platform."""
-_MODULES = ("main", "contexts", "engine", "harden", "frames", *_REALM, *_PLATFORM)
+_MODULES = ("main", "rehearsal", "contexts", "engine", "harden", "frames", *_REALM, *_PLATFORM)
 _IMPORT = re.compile(r"^import \{([^}]*)\} from \"\./(\w+)\.ts\";", re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:const|function|class) (?:\{([^}]*)\}|(\w+)))", re.MULTILINE)
 
@@ -42,10 +43,7 @@ class RuntimeDirectory:
         self._remove: Callable[[], object] = lambda: None
 
     def prepare(self) -> Path:
-        """Makes it, unless it is there, and returns it.
-
-        An engine starts with `main.js` in it, and keeps its own cache in `cache`; without a place for one, its first
-        `import()` takes 150 ms.
+        """Makes it, unless it is there, and returns it. An engine starts with `main.js` or `contexts.js` in it.
 
         Raises:
             OSError: nothing can be written where temporary files go.
@@ -54,24 +52,23 @@ class RuntimeDirectory:
             if self._path is None or not (self._path / "main.js").exists():
                 path = Path(tempfile.mkdtemp(prefix="corral-"))
                 path.chmod(0o755)  # nothing in it is secret, and an engine may run as another user
-                self._remove = weakref.finalize(self, shutil.rmtree, path, ignore_errors=True)
+                self._remove = weakref.finalize(self, _remove, path, os.getpid())
                 for name, code in _modules().items():
                     (path / name).write_text(code, encoding="utf-8")
                     (path / name).chmod(0o644)
                 self._path = path
             return self._path
 
-    def forget_compiled(self) -> None:
-        """Removes what the engine keeps of programs that it compiled itself."""
-        path = self._path
-        if path is not None:
-            shutil.rmtree(path / "cache" / "gen" / "data", ignore_errors=True)
-
     def close(self) -> None:
         """Removes the directory. Idempotent; `prepare` makes a new one."""
         with self._lock:
             self._remove()
             self._path = None
+
+
+def _remove(path: Path, owner: int) -> None:
+    if os.getpid() == owner:  # not when a process that was forked off ends
+        shutil.rmtree(path, ignore_errors=True)
 
 
 @cache

@@ -6,6 +6,7 @@ the lesser wall; the jail around it is the boundary. Memory and processor time a
 
 from __future__ import annotations
 
+import os
 import weakref
 from functools import cache, partial
 from pathlib import Path
@@ -31,8 +32,11 @@ _ENVIRONMENT = {"DENO_DIR": "/dev/null/deno", "DENO_NO_UPDATE_CHECK": "1", "NO_C
 """All that the engine has: no cache, so that nothing of one program is left for the next, and nothing is written; and
 no look for a newer engine, which it would take otherwise."""
 _SETTLE_SECONDS = 30.0
-_HEAP_RESERVE_MB = 16
-"""What the guest runtime and the engine's own bookkeeping need of V8's heap, above the program's memory."""
+_HEAP_RESERVE_MB = 32
+"""What the guest runtime, the engine's own bookkeeping and arrays that are copied as they grow need of V8's heap, above
+the program's memory."""
+_CONTEXTS_MB = 32
+"""What the contexts of 64 executions take, 0.2 MB each, and those that have ended and are not collected yet."""
 _NEEDS_PROCESS = "needs_process"
 """What a context says of a program that only the engine's module compiler can read, or explain."""
 _ENFORCED: frozenset[LimitName] = frozenset(
@@ -77,7 +81,7 @@ class DenoSandbox(SandboxProvider):
         self._starter = GuestStarter(tier, _engine, RuntimeDirectory(), _ENVIRONMENT)
         self._pool = Pool(self._starter.start, default_size() if pool_size is None else pool_size)
         self._domains = Domains(self._pool)
-        weakref.finalize(self, _end, self._domains, self._pool, self._starter)
+        weakref.finalize(self, _end, os.getpid(), self._domains, self._pool, self._starter)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -85,7 +89,11 @@ class DenoSandbox(SandboxProvider):
         return Capabilities(languages=frozenset({"typescript"}), enforces=_ENFORCED | held)
 
     async def warm(self, config: SandboxConfig) -> None:
-        await self._pool.warm(self._order(config))
+        self._starter.hold()
+        try:
+            await self._pool.warm(self._order(config))
+        finally:
+            await self.released()
 
     async def start(self, config: SandboxConfig) -> Sandbox:
         self._starter.hold()
@@ -109,7 +117,7 @@ class DenoSandbox(SandboxProvider):
 
     async def start_process(self, config: SandboxConfig) -> Guest:
         """A process for one execution, whatever the isolation: for programs that a context cannot run."""
-        return await in_thread(partial(self._starter.start, self._order(config, "process")))
+        return await self._pool.take(self._order(config, "process"), keep=False)
 
     async def released(self) -> None:
         """One sandbox fewer is in use."""
@@ -117,12 +125,12 @@ class DenoSandbox(SandboxProvider):
             await in_thread(self._starter.close)
 
     def _order(self, config: SandboxConfig, isolation: Literal["process", "context"] | None = None) -> Order:
+        if (isolation or self.isolation) == "context":
+            config = config.model_copy(update={"memory_mb": config.memory_mb + _CONTEXTS_MB})
         arguments = ["run", *self._flags(config)]
-        if (isolation or self.isolation) == "process":
-            arguments.append(f"{GUEST_FILE}main.js")
-        else:
-            arguments.append(f"{GUEST_FILE}contexts.js")
-            arguments += ["--allow-eval"] * self.allow_eval + ["--allow-wasm"] * self.allow_wasm
+        main = "main.js" if (isolation or self.isolation) == "process" else "contexts.js"
+        arguments.append(f"{GUEST_FILE}{main}")
+        arguments += ["--allow-eval"] * self.allow_eval + ["--allow-wasm"] * self.allow_wasm
         return Order(config.memory_mb, config.required_tier, tuple(arguments))
 
     def _flags(self, config: SandboxConfig) -> list[str]:
@@ -142,7 +150,9 @@ class DenoSandbox(SandboxProvider):
         ]
 
 
-def _end(domains: Domains, pool: Pool[Order, Guest], starter: GuestStarter) -> None:
+def _end(owner: int, domains: Domains, pool: Pool[Order, Guest], starter: GuestStarter) -> None:
+    if os.getpid() != owner:
+        return  # a process that was forked off ends; what there is belongs to its parent
     domains.close()
     pool.close()
     starter.end()
@@ -162,14 +172,13 @@ class _InProcess(Sandbox):
     def __init__(self, provider: DenoSandbox, guest: Guest, config: SandboxConfig) -> None:
         self.isolation = guest.tier
         self._provider: DenoSandbox | None = provider
-        self._allow_wasm = provider.allow_wasm
         self._process = guest.process
         self._config = config
 
     async def execute(self, job: Job, bridge: Endpoint) -> Exit:
         self._process.limit_cpu(job.limits.cpu_seconds)
         run = GuestRun(self._process, self._process, job, bridge.handler, memory_mb=self._config.memory_mb)
-        return await run.execute(allow_wasm=self._allow_wasm)
+        return await run.execute()
 
     async def aclose(self) -> None:
         self._process.close()
@@ -184,7 +193,6 @@ class _InContext(Sandbox):
     def __init__(self, provider: DenoSandbox, share: Share, config: SandboxConfig) -> None:
         self.isolation = share.guest.tier
         self._provider: DenoSandbox | None = provider
-        self._allow_wasm = provider.allow_wasm
         self._share = share
         self._config = config
         self._run: GuestRun | None = None
@@ -195,18 +203,21 @@ class _InContext(Sandbox):
         if job.program.form == "script":
             process = self._share.guest.process
             self._run = GuestRun(self._share, process, job, bridge.handler, memory_mb=self._config.memory_mb)
-            exit = await self._run.execute(allow_wasm=self._allow_wasm)
+            exit = await self._run.execute()
             if exit.error is None or exit.error.code != _NEEDS_PROCESS or self._run.called:
                 return exit
         guest = await provider.start_process(self._config)
         try:
+            guest.process.limit_cpu(job.limits.cpu_seconds)
             run = GuestRun(guest.process, guest.process, job, bridge.handler, memory_mb=self._config.memory_mb)
-            return await run.execute(allow_wasm=self._allow_wasm)
+            return await run.execute()
         finally:
             guest.close()
 
     async def aclose(self) -> None:
         if self._provider is not None:
             provider, self._provider = self._provider, None
-            await self._share.aclose(clean=self._run is None or isinstance(self._run.content, list))
-            await provider.released()
+            try:
+                await self._share.aclose(clean=self._run is None or isinstance(self._run.content, list))
+            finally:
+                await provider.released()

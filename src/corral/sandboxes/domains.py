@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import OrderedDict
@@ -9,6 +10,7 @@ from collections import OrderedDict
 import anyio
 from anyio.lowlevel import current_token
 
+from corral.errors import StartFailed
 from corral.sandboxes.pool import Pool
 from corral.sandboxes.sharing import Share, SharedGuest
 from corral.sandboxes.starter import Guest, Order
@@ -28,6 +30,7 @@ class Domains:
 
     def __init__(self, pool: Pool[Order, Guest]) -> None:
         self._pool = pool
+        self._owner = os.getpid()
         self._lock = threading.Lock()
         self._guests: OrderedDict[_Key, list[SharedGuest]] = OrderedDict()
         self._turns: dict[tuple[_Key, object], anyio.Lock] = {}
@@ -61,6 +64,9 @@ class Domains:
 
     def _find(self, key: _Key) -> Share | None:
         with self._lock:
+            if self._owner != os.getpid():  # forked: the guests belong to the parent
+                self._guests.clear()
+                self._owner = os.getpid()
             self._drop_idle()
             guests = self._guests.get(key)
             if guests is None:
@@ -76,7 +82,8 @@ class Domains:
         guest = SharedGuest(made)
         with self._lock:
             share = guest.share()
-            assert share is not None
+            if share is None:
+                raise StartFailed("the engine ended as soon as it had started")
             if key[1] is None:
                 guest.retire()  # after this one execution
             else:

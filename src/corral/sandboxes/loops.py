@@ -14,7 +14,7 @@ from typing import Generic, Protocol, TypeVar
 import anyio
 import anyio.to_thread
 
-__all__ = ["Hand", "SharedReading", "hand_maker", "in_thread", "readable"]
+__all__ = ["Hand", "SharedReading", "checking", "hand_maker", "in_thread", "readable"]
 
 T = TypeVar("T")
 
@@ -95,6 +95,36 @@ async def _wait_and_notify(descriptor: int, notify: Callable[[], bool]) -> None:
         await anyio.wait_readable(descriptor)
         if not notify():
             return
+
+
+@asynccontextmanager
+async def checking(check: Callable[[], float | None]) -> AsyncGenerator[None]:
+    """Within the block, `check` is called now, and again after as many seconds as it says, until it says None."""
+    loop = _asyncio_loop()
+    if loop is None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_check, check)
+            yield
+            tasks.cancel_scope.cancel()
+        return
+    timer: asyncio.TimerHandle | None = None
+
+    def call() -> None:
+        nonlocal timer
+        delay = check()
+        timer = None if delay is None else loop.call_later(delay, call)
+
+    call()
+    try:
+        yield
+    finally:
+        if timer is not None:
+            timer.cancel()
+
+
+async def _check(check: Callable[[], float | None]) -> None:
+    while (delay := check()) is not None:
+        await anyio.sleep(delay)
 
 
 class SharedReading:

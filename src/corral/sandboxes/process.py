@@ -129,7 +129,7 @@ class GuestProcess:
         except BlockingIOError:
             return None
 
-    def write_now(self, data: bytes | bytearray) -> int:
+    def write_now(self, data: bytes | bytearray | memoryview) -> int:
         """Writes what the pipe takes at once, and returns how many bytes that was."""
         try:
             return os.write(self._input, data)
@@ -141,9 +141,12 @@ class GuestProcess:
     async def write(self, data: bytes | bytearray) -> None:
         """Writes all of `data`. A guest that is gone takes it silently: its end shows in what is read."""
         written = self.write_now(data)
-        while written < len(data):
+        if written == len(data):
+            return
+        rest = memoryview(bytes(data))
+        while written < len(rest):
             await anyio.wait_writable(self._input)
-            written += self.write_now(data[written:])
+            written += self.write_now(rest[written:])
 
     def limit_cpu(self, seconds: float) -> None:
         """Has the kernel end it after `seconds` more of processor time, rounded up, if the host may say so.
@@ -173,6 +176,13 @@ class GuestProcess:
             return time.clock_gettime((~self.pid << 3) | 2)
         except OSError:
             return 0.0
+
+    def threads(self) -> int:
+        """How many it has, 0 once it is gone: the twentieth field of /proc/PID/stat (proc_pid_stat(5))."""
+        try:
+            return int(Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[17])
+        except (OSError, IndexError):
+            return 0
 
     def error_tail(self) -> str:
         """The last of what the engine itself wrote to its standard error. Diagnostics only; a guest may write it."""
@@ -239,8 +249,10 @@ class GuestProcess:
             except ConnectionError:
                 data, descriptors = b"", []
             message: dict[str, Any] = json.loads(data) if data else {"status": -signal.SIGKILL}  # the launcher is gone
-            if "pid" in message:
+            if "pid" in message and descriptors:
                 self.pid, self._process = message["pid"], descriptors[0]
+            elif "pid" in message:
+                self._failure = "this process has no descriptors left"
             elif "error" in message:
                 self._failure = message["error"]
             else:

@@ -7,10 +7,9 @@ import os
 import signal
 from dataclasses import replace
 
-import anyio
-
 from corral.errors import BridgeError, MalformedMessage, MemoryExceeded, ProgramTimeout, SandboxLost
 from corral.sandboxes.base import Job
+from corral.sandboxes.loops import checking
 from corral.sandboxes.outcomes import failed_exit, read_exit
 from corral.sandboxes.process import GuestProcess
 from corral.sandboxes.session import Channel, GuestExit, GuestSession
@@ -25,6 +24,12 @@ _OUT_OF_MEMORY = ("out of memory", "Out of memory", "OOM", "memory allocation of
 """What V8, or the engine around it, writes to standard error before it gives up."""
 _CRASHES = frozenset({signal.SIGABRT, signal.SIGSEGV, signal.SIGTRAP, signal.SIGILL, signal.SIGBUS})
 """How an engine ends when memory runs out where nobody checks; it then writes nothing."""
+_CORES = os.cpu_count() or 1
+_LEAST_WAIT_SECONDS = 0.005
+_MOST_WAIT_SECONDS = 0.25
+_MAX_THREADS = 64
+"""Deno has nine, and a program cannot make any. There is no other limit for them: RLIMIT_NPROC counts all processes of
+a user."""
 _GRACE_SECONDS = 0.2
 """For a process whose pipe has closed to end by itself, so that its status says why."""
 
@@ -37,12 +42,13 @@ class GuestRun:
         self._job = job
         self._memory_mb = memory_mb
         self._out_of_cpu = False
+        self._cpu_until = 0.0
         self._run = channel.run
         self._session = GuestSession(channel, _with_positions(job), handler)
         self.content: GuestExit | BridgeError | None = None
         """What ended it: EXIT as it came, a violation, or nothing, if the process did not live to say."""
 
-    async def execute(self, *, allow_wasm: bool) -> Exit:
+    async def execute(self) -> Exit:
         job = self._job
         start: dict[str, object] = {
             "run": self._run,
@@ -50,19 +56,17 @@ class GuestRun:
             "form": job.program.form,
             "tools": [str(name) for name in job.tools],
             "env": None if job.env is None else dict(job.env),
-            "allow_wasm": allow_wasm,
             "limits": job.limits.model_dump(
                 include={"calls", "calls_in_flight", "value_bytes", "log_bytes", "tool_input_bytes"}
             ),
         }
         try:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._watch_cpu, job.limits.cpu_seconds)
+            self._cpu_until = self._process.cpu_time() + job.limits.cpu_seconds
+            async with checking(self._watch_cpu):
                 try:
                     self.content = await self._session.run(start)
                 except BridgeError as violation:
                     self.content = violation
-                tasks.cancel_scope.cancel()
         finally:
             if self._session.held is not None:
                 job.on_outcome(self._read(self._session.held))
@@ -82,13 +86,17 @@ class GuestRun:
             self.content = violation
             return failed_exit(violation)
 
-    async def _watch_cpu(self, seconds: float) -> None:
-        """Ends the process when it has used `seconds` more of processor time than now, on however many cores."""
-        until = self._process.cpu_time() + seconds
-        while (left := until - self._process.cpu_time()) > 0:
-            await anyio.sleep(max(left / (os.cpu_count() or 1), 0.005))
-        self._out_of_cpu = True
+    def _watch_cpu(self) -> float | None:
+        """Ends the process when its processor time is used up, or if it has threads that no engine makes.
+
+        Else says when to look again: when the time could be up, on that many cores.
+        """
+        left = self._cpu_until - self._process.cpu_time()
+        if left > 0 and self._process.threads() <= _MAX_THREADS:
+            return min(max(left / _CORES, _LEAST_WAIT_SECONDS), _MOST_WAIT_SECONDS)
+        self._out_of_cpu = left <= 0
         self._process.kill()
+        return None
 
     async def _lost(self) -> Exit:
         """The process ended without a result: says why, as far as the engine left a trace."""

@@ -29,6 +29,10 @@ _EXIT_BYTES = 1_000_000
 twenty remarks of 1,000, each character at most six bytes."""
 _JSON_ESCAPE = 6
 """A control character of one byte takes six as a JSON escape."""
+_INPUT_BYTES = 8_000_000
+"""Input of calls that are answered at the same time, as it arrives; in Python it can take 25 times as much."""
+_BURST = 16
+"""Replies of one turn that leave together; more would let the guest wait that could work on them."""
 _MAX_UNAWAITED = 100
 _MAX_REMARKS = 20
 _LEVELS: frozenset[LogLevel] = frozenset({"debug", "log", "info", "warn", "error"})
@@ -83,10 +87,14 @@ class GuestSession:
         self._log_room = limits.log_bytes
         self._calls_room = limits.calls
         self._replies = bytearray()
+        self._unsent = 0
         self._writing = False
         self._corked = False
         self._make_hand: Callable[[], Hand[None]] = hand_maker()
-        self._unassigned: deque[Call] = deque()
+        self._unassigned: deque[Frame] = deque()
+        self._unanswered = 0
+        self._input_bytes = 0
+        """Of calls that are being answered, as they arrived."""
         self._idle: list[Hand[None]] = []
         self._summoned = 0
         """Workers that will look for a call."""
@@ -117,7 +125,10 @@ class GuestSession:
                 except BaseException:
                     self._channel.kill()  # at once, however long a tool takes to notice that it is cancelled
                     raise
-            tasks.cancel_scope.cancel()
+            while self._idle:
+                self._idle.pop().give(None)  # which then find that it is over
+            if self._busy or self._summoned or self._writing:
+                tasks.cancel_scope.cancel()
         if isinstance(self._outcome, BridgeError):
             raise self._outcome
         return self._outcome
@@ -132,27 +143,43 @@ class GuestSession:
             self._corked = self._corked or len(frames) > 1
             for frame in frames:
                 if frame.kind == FrameKind.CALL:
-                    self._unassigned.append(self._call(frame))
+                    self._queue(frame)
                 elif frame.kind == FrameKind.LOG:
                     self._log(frame)
                 elif frame.kind == FrameKind.OUTCOME:
+                    if self.held is not None:
+                        raise MalformedMessage("the sandbox sent more than one outcome")
                     self.held = _outcome(frame)
                 else:
                     self._outcome = _exit(frame)
                     self._over = True
         except BridgeError as violation:
-            self._outcome = violation  # raised by `run`
-            self._over = True
+            self._violated(violation)
         except Exception:
             logger.exception("a frame of %s could not be handled", self._job.execution_id)
-            self._outcome = MalformedMessage("the sandbox sent a message that could not be handled")
-            self._over = True
+            self._violated(MalformedMessage("the sandbox sent a message that could not be handled"))
         if self._unassigned and self._idle and not self._corked:
             self._summoned += 1
             self._idle.pop().give(None)  # the usual case: one call, and a worker that waits for it
-        elif self._attention is not None and (self._over or self._corked or self._unassigned):
+        elif self._over or self._corked or self._unassigned:
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._attention is not None:
             self._attention.give(None)
             self._attention = None
+
+    def _violated(self, violation: BridgeError) -> None:
+        self._outcome = violation  # raised by `run`
+        self._over = True
+
+    def _queue(self, frame: Frame) -> None:
+        """Takes a call as it is: decoded, its input may be 25 times as large."""
+        self._calls_room -= 1
+        self._unanswered += 1
+        if self._calls_room < 0 or self._unanswered > self._job.limits.calls_in_flight:
+            raise MalformedMessage("the sandbox sent more calls than allowed")
+        self._unassigned.append(frame)
 
     async def _attend(self, tasks: TaskGroup) -> None:
         """Does what only a task can do: starts further workers, and writes the replies of a busy turn."""
@@ -184,27 +211,42 @@ class GuestSession:
     async def _work(self, tasks: TaskGroup) -> None:
         """Answers calls, one after another, until the session ends."""
         while True:
+            if self._over:
+                return
             self._summoned -= 1
             self._busy += 1
-            while self._unassigned:
-                call = self._unassigned.popleft()
+            while self._unassigned and (self._input_bytes == 0 or self._fits(self._unassigned[0])):
+                frame = self._unassigned.popleft()
                 if self._unassigned:
                     self._summon(tasks)
+                size = len(frame.payload)
+                self._input_bytes += size
+                try:
+                    call = self._call(frame)
+                except MalformedMessage as violation:
+                    self._violated(violation)
+                    self._wake()
+                    return
                 self._replies += self._encoded(call, await self._handler(call))
-                if not self._corked:
+                self._input_bytes -= size
+                self._unanswered -= 1
+                self._unsent += 1
+                if not self._corked or self._unsent >= _BURST:
                     await self._flush()
             self._busy -= 1
             hand = self._make_hand()
             self._idle.append(hand)
             await hand.take()
 
+    def _fits(self, frame: Frame) -> bool:
+        return self._input_bytes + len(frame.payload) <= _INPUT_BYTES
+
     def _call(self, frame: Frame) -> Call:
-        self._calls_room -= 1
         match decode_value(frame.payload, tagged=frame.tagged):
-            case [int() as sequence, str() as tool, value] if self._calls_room >= 0:
+            case [int() as sequence, str() as tool, value]:
                 return Call(tool, value, sequence, self._job.execution_id, self._job.context, len(frame.payload))
             case _:
-                raise MalformedMessage("the sandbox sent a call that is not well formed, or more calls than allowed")
+                raise MalformedMessage("the sandbox sent a call that is not well formed")
 
     def _encoded(self, call: Call, reply: Reply) -> bytes:
         if reply.error is not None:
@@ -223,6 +265,7 @@ class GuestSession:
         """Writes what is ready. While one task waits for the guest to read, the others leave their replies to it."""
         if self._writing:
             return
+        self._unsent = 0
         del self._replies[: self._channel.write_now(self._replies)]
         if not self._replies:
             return

@@ -50,7 +50,7 @@ class SharedGuest:
         """Those that are open, by their nonce."""
         self.writer: Share | None = None
         """Who is in the middle of a frame."""
-        self.written = anyio.Event()
+        self._written = anyio.Event()
         self._born = time.monotonic()
         self._executions = 0
         self._retired = False
@@ -93,6 +93,18 @@ class SharedGuest:
         if not self.shares and self._retired:
             self.process.close()
 
+    def free_writer(self) -> None:
+        """Nobody is in the middle of a frame any more."""
+        self.writer = None
+        self._written.set()
+        self._written = anyio.Event()
+
+    async def await_writer(self, share: Share) -> None:
+        """Waits until nobody else is in the middle of a frame; then `share` is."""
+        while self.writer not in (None, share):
+            await self._written.wait()
+        self.writer = share
+
     def reading(self) -> AbstractAsyncContextManager[None]:
         """Within the block, what the guest writes reaches the shares."""
         assert self._reading is not None
@@ -104,6 +116,7 @@ class SharedGuest:
             return True
         if not data:
             self._retired = True
+            self.free_writer()
             for share in list(self.shares.values()):
                 share.end()
             return False
@@ -118,6 +131,8 @@ class SharedGuest:
             self._current.take(data[: self._left])
             at = min(self._left, len(data))
             self._left -= at
+            if self._left > 0:
+                return
         if self._header:
             data, at = self._header + data[at:], 0
             self._header = b""
@@ -199,16 +214,11 @@ class Share:
         return written
 
     async def write(self, data: bytes | bytearray) -> None:
-        guest = self.guest
-        while guest.writer not in (None, self):
-            await guest.written.wait()
-        guest.writer = self
+        await self.guest.await_writer(self)
         self._torn = True  # unless the lines below come to their end
-        await guest.process.write(data)
+        await self.guest.process.write(data)
         self._torn = False
-        guest.writer = None
-        guest.written.set()
-        guest.written = anyio.Event()
+        self.guest.free_writer()
 
     def kill(self) -> None:
         """Has the guest stop this execution; `aclose` makes sure of it."""
@@ -219,12 +229,14 @@ class Share:
     async def aclose(self, *, clean: bool) -> None:
         """Gives the share back. Unless the execution came `clean` to its end, sees to it that the guest stops it."""
         guest = self.guest
-        if not clean or self._torn:
-            if not self._torn:
+        try:
+            if not clean and not self._torn:
                 with anyio.move_on_after(_STOP_SECONDS, shield=True):
                     async with guest.reading():
                         await self._exited.wait()
-            if not self._exited.is_set() or self._torn:
+        finally:  # asyncio's own cancellation comes through the shield
+            if self._torn or not (clean or self._exited.is_set()):
                 guest.process.kill()
-            guest.retire()
-        guest.leave(self)
+            if self._torn or not clean:
+                guest.retire()
+            guest.leave(self)

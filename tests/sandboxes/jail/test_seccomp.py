@@ -400,7 +400,7 @@ def test_a_32_bit_call_kills_the_process() -> None:
     # mov eax, 20 (getpid); int 0x80; ret
     source = """
 import ctypes, mmap
-code = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+code = mmap.mmap(-1, 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
 code.write(bytes.fromhex("b814000000cd80c3"))
 ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(code)))()
 print("survived")
@@ -418,6 +418,11 @@ HIGH = 1 << 32
 
 # By name: arguments that pass and arguments that do not. All other calls that are allowed take any argument.
 ARGUMENTS: dict[str, tuple[list[tuple[int, ...]], list[tuple[int, ...]]]] = {
+    # Private, not shared, nor a stack that grows: those do not count in RLIMIT_DATA.
+    "mmap": (
+        [(0, 1, 3, 0x22), (0, 1, 1, 0x02), (0, 1, 0, 0x4022), (0, 1, 7, 0x32)],
+        [(0, 1, 3, 0x21), (0, 1, 3, 0x01), (0, 1, 3, 0x23), (0, 1, 3, 0x122), (0, 1, 3, 0)],
+    ),
     "open": ([(1, 0), (1, 0o2000000)], [(1, 1), (1, 2), (1, 3), (1, 0o100), (1, 0o1000), (1, 0o20200002)]),
     "openat": ([(1, 1, 0), (1, 1, HIGH)], [(0, 0, 1), (0, 0, 2), (0, 0, 3), (0, 0, 0o100), (0, 0, HIGH | 2)]),
     "fcntl": ([(0, n) for n in (0, 1, 2, 3, 4, 5, 6, 1030)], [(0, n) for n in (7, 8, 10, 15, 1024, 1026, 1031, 1033)]),

@@ -9,6 +9,7 @@ import { evalContext, exit, inspect, nextTurn, now, readAsynchronously, readBloc
 import { FrameReader, FrameWriter, NONCE_BYTES, PROTOCOL } from "./frames.ts";
 import { restrictGlobals } from "./globals.ts";
 import { Kind } from "./kinds.ts";
+import { rehearse } from "./rehearsal.ts";
 import { type Host, MODULE_URL, type Program, PROGRAM_NAME, Run, type Start } from "./run.ts";
 import { decodeValue } from "./values.ts";
 
@@ -66,7 +67,7 @@ class Execution {
       apply(preventDefault, event, []);
       run.uncaught(event.error);
     });
-    restrictGlobals({ allowWasm: this.#start.allow_wasm, onAsynchronous: () => (run.asynchronous = true) });
+    onAsynchronous = () => (run.asynchronous = true);
     run.defineGlobals();
     if (this.#start.form === "module") {
       run.asynchronous = true;
@@ -154,6 +155,11 @@ class Execution {
   }
 }
 
-writer.append(Kind.ready, false, `[${PROTOCOL}]`, nonce);
-flush();
-new Execution(readStart()).execute();
+let onAsynchronous = (): void => {};
+restrictGlobals({ allowWasm: Deno.args.includes("--allow-wasm"), onAsynchronous: () => onAsynchronous() });
+rehearse();
+nextTurn(() => { // a turn of the event loop takes the engine 1 ms the first time
+  writer.append(Kind.ready, false, `[${PROTOCOL}]`, nonce);
+  flush();
+  new Execution(readStart()).execute();
+});

@@ -23,7 +23,6 @@ export interface Start {
   tools: string[];
   env: Record<string, string> | null;
   limits: Limits;
-  allow_wasm: boolean;
 }
 
 /** What a run needs of the process around it. */
@@ -55,6 +54,7 @@ export const MODULE_URL = "data:application/typescript;";
 /** How much an EXIT lists, so that its size stays bounded. */
 const MAX_UNAWAITED = 100;
 const MAX_REMARKS = 20;
+const BURST = 16;
 
 const { stringify } = JSON;
 const { apply } = Reflect;
@@ -87,6 +87,7 @@ export class Run {
   #toolbox: Toolbox;
   #logBytes = 0;
   #droppedLogBytes = 0;
+  #unsent = 0;
   #flushing = false;
   #outcome: Outcome | undefined;
   #stopped = false;
@@ -98,9 +99,12 @@ export class Run {
     const { calls, calls_in_flight, tool_input_bytes } = start.limits;
     const send = (payload: string, { tagged }: { tagged: boolean }) => {
       host.send(Kind.call, tagged, payload);
-      // The first call starts at once, whatever the program does next; those that follow it in this turn leave together.
-      if (this.#calls.inFlight === 1) host.flush();
-      else if (this.asynchronous) this.#flushSoon();
+      // The first call starts at once, whatever the program does next; those that follow it in this turn leave together,
+      // but not so many that the host has nothing to do meanwhile.
+      if (this.#calls.inFlight === 1 || ++this.#unsent === BURST) {
+        this.#unsent = 0;
+        host.flush();
+      } else if (this.asynchronous) this.#flushSoon();
     };
     this.#calls = new Calls(send, { calls, callsInFlight: calls_in_flight, inputBytes: tool_input_bytes });
     this.#toolbox = makeTools(start.tools, this.#calls);

@@ -6,7 +6,8 @@ threads and an event loop cannot safely run code between fork and exec, and PR_S
 
 Messages on the control socket (SOCK_SEQPACKET, JSON, descriptors attached):
     {"plan": number, "executable": path, "arguments": [...], "environment": {...}, "limits": [[resource, value], ...],
-     "user": number | null, "confine": bool, "filter": base64 | null, "scratch": path | null}  [landlock ruleset]
+     "user": number | null, "confine": bool, "filter": base64 | null, "ruleset": bool,
+     "scratch": path | null}  [landlock ruleset]
         remembered
     {"start": number}  [stdin, stdout, stderr, lifeline, and what bubblewrap writes its report to]
         one child by that plan
@@ -144,7 +145,8 @@ class _Launcher:
                 self._rulesets[message["plan"]] = descriptors[0]
             return True
         try:
-            self._start(message["start"], descriptors)
+            if descriptors:  # else the host sees that the lifeline is closed
+                self._start(message["start"], descriptors)
         finally:
             for descriptor in descriptors[:3] + descriptors[4:]:
                 os.close(descriptor)
@@ -184,7 +186,7 @@ class _Launcher:
 
 
 def receive(connection: socket.socket, size: int, count: int) -> tuple[bytes, list[int]]:
-    """One message and the descriptors that came with it, which no child inherits.
+    """One message and the descriptors that came with it, which no child inherits; none if there was no room for all.
 
     socket.recv_fds would leave them inheritable: until Python 3.12 at least, it ignores its flags.
 
@@ -192,10 +194,16 @@ def receive(connection: socket.socket, size: int, count: int) -> tuple[bytes, li
         OSError: as recvmsg(2).
     """
     descriptors = array.array("i")
-    data, parts, _, _ = connection.recvmsg(size, socket.CMSG_LEN(count * descriptors.itemsize), socket.MSG_CMSG_CLOEXEC)
+    data, parts, flags, _ = connection.recvmsg(
+        size, socket.CMSG_LEN(count * descriptors.itemsize), socket.MSG_CMSG_CLOEXEC
+    )
     for level, kind, content in parts:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
             descriptors.frombytes(content[: len(content) - len(content) % descriptors.itemsize])
+    if flags & socket.MSG_CTRUNC:  # some were lost, and which is not known
+        for descriptor in descriptors:
+            os.close(descriptor)
+        return data, []
     return data, list(descriptors)
 
 
@@ -243,7 +251,9 @@ def _become(
         if plan["confine"]:
             _prctl(_PR_SET_NO_NEW_PRIVS, 1)
         step = "landlock"
-        if ruleset is not None:
+        if plan["ruleset"]:
+            if ruleset is None:
+                raise OSError("the rules are not there")
             _check(_libc.syscall(_SYS_LANDLOCK_RESTRICT_SELF, ruleset, 0))
         step = "seccomp"
         if plan["confine"] and plan["filter"]:
@@ -298,6 +308,8 @@ def _check(result: int) -> None:
 
 if __name__ == "__main__":
     _nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    _, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (_hard, _hard))  # two for each child; children have a limit of their own
     for _reserved in (FILTER_FD, INFO_FD):
         os.dup2(_nothing, _reserved, inheritable=False)  # so that no descriptor of another use gets these numbers
     os.set_inheritable(int(sys.argv[1]), False)

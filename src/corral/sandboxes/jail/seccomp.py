@@ -80,6 +80,8 @@ _AF_UNIX = _SOCK_STREAM = 1
 _CHECKS: dict[str, tuple[_Check, ...]] = {
     "open": (_Check(1, (0,), mask=_WRITING),),
     "openat": (_Check(2, (0,), mask=_WRITING),),
+    # MAP_PRIVATE, and not MAP_GROWSDOWN: shared memory and stacks do not count in RLIMIT_DATA.
+    "mmap": (_Check(3, (0x02,), mask=0x0F | 0x100),),
     # F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_GETLK, F_SETLK, F_DUPFD_CLOEXEC; not F_SETOWN, which lets the
     # kernel signal another process.
     "fcntl": (_Check(1, (0, 1, 2, 3, 4, 5, 6, 1030)),),

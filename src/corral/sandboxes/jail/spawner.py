@@ -188,6 +188,7 @@ def _message(plan: Plan, number: int) -> dict[str, object]:
         "limits": plan.limits,
         "user": plan.user,
         "confine": plan.confine,
+        "ruleset": plan.ruleset is not None,
         "scratch": None if plan.scratch is None else str(plan.scratch),
         "filter": None if plan.filter is None else b64encode(plan.filter).decode(),
     }
