@@ -11,15 +11,14 @@ from tests.security.attacks import Attack
 __all__ = ["ATTACKED", "TIERS", "Mode", "Tier", "Verdict", "limits_for", "raw_seconds"]
 
 Tier: TypeAlias = Literal["namespaces", "landlock", "none"]
-Mode: TypeAlias = Literal["product", "granted", "raw"]
-"""product: as a model's program. granted: likewise, but the engine has every permission, eval and wasm are allowed, and
+Mode: TypeAlias = Literal["product", "context", "granted", "raw"]
+"""product: as a model's program, in a process of its own. context: likewise, in a process that serves all executions of
+one user; each attack is a user of its own. granted: as product, but the engine has every permission, eval and wasm are allowed, and
 the attack is made from a string, past what rewrites its imports. raw: a bare main program of an engine that has every
 permission."""
 
 TIERS: tuple[Tier, ...] = ("namespaces", "landlock")
 """The jails that must hold."""
-# To come, with DenoSandbox(isolation="context"): a mode "context", one more word in `Mode` and one more branch in
-# `product.attacked_corral`; all attacks then run in it too.
 ATTACKED: tuple[tuple[Mode, Tier], ...] = tuple((mode, tier) for tier in TIERS for mode in get_args(Mode))
 """What every attack is run in."""
 
@@ -35,8 +34,8 @@ class Verdict:
     """What it got at."""
     began: bool
     """Whether the attack's own code ran, where that can be seen."""
-    following: str
-    """The outcome of `return 1 + 1` after it, by the same Corral; "2" in raw mode."""
+    following: list[str]
+    """What is wrong with the next execution of the same user: how what it finds differs from what one found before."""
     detail: str
     """The result, shortened, for whoever reads a failure."""
     seconds: float

@@ -7,12 +7,13 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from corral import Corral, ExecutionResult, define_tool
+from corral import Corral, ExecutionContext, ExecutionResult, define_tool
 from corral.errors import BridgeError, MemoryExceeded, OutputExceeded, ProgramTimeout, SandboxLost
 from corral.sandboxes import DenoSandbox
 from corral.types import SandboxConfig
 from tests.security.attacks import Attack
 from tests.security.modes import Mode, Tier, limits_for
+from tests.security.surroundings import look
 
 __all__ = ["attacked_corral", "attempt", "outcomes"]
 
@@ -40,9 +41,13 @@ async def _echo(input: Any) -> Any:
 @asynccontextmanager
 async def attacked_corral(mode: Mode, tier: Tier) -> AsyncGenerator[Corral]:
     """A Corral whose sandbox is jailed by `tier`; the sandbox is closed with it."""
-    sandbox = (
-        GrantedDenoSandbox(tier=tier, allow_eval=True, allow_wasm=True) if mode == "granted" else DenoSandbox(tier=tier)
-    )
+    match mode:
+        case "granted":
+            sandbox = GrantedDenoSandbox(tier=tier, allow_eval=True, allow_wasm=True)
+        case "context":
+            sandbox = DenoSandbox(tier=tier, isolation="context")
+        case _:
+            sandbox = DenoSandbox(tier=tier)
     try:
         echo = define_tool(name="echo", description="Gives its input back.", execute=_echo)
         async with Corral(tools=[echo], sandbox=sandbox, required_tier=tier) as corral:
@@ -52,11 +57,12 @@ async def attacked_corral(mode: Mode, tier: Tier) -> AsyncGenerator[Corral]:
 
 
 async def attempt(corral: Corral, mode: Mode, attack: Attack, code: str) -> tuple[ExecutionResult, ExecutionResult]:
-    """The attack's result, and that of a simple program after it."""
+    """The attack's result, and that of a program of the same user that looks around after it."""
+    context = ExecutionContext(user_id=attack.id)
     if mode == "granted":
         code = f"return await new (async () => {{}}).constructor('tools', {json.dumps(_RESTORE + code)})(tools)"
-    result = await corral.execute(code, limits=limits_for(attack))
-    return result, await corral.execute("return 1 + 1")
+    result = await corral.execute(code, context=context, limits=limits_for(attack))
+    return result, await look(corral, context)
 
 
 def outcomes(result: ExecutionResult) -> list[str]:

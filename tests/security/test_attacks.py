@@ -19,6 +19,10 @@ KNOWN_OPEN: dict[tuple[str, Mode, Tier], list[str]] = {
 ALSO_LEGAL: dict[tuple[str, Mode], str] = {
     # 100,000 stacks of code made from strings fill V8's heap to its brim; it may collect garbage until its time is over.
     ("ts-flood-07", "granted"): "timeout",
+    # Each promise waits for the next one, so it is a bomb as well as a loop; which limit it meets first, is chance.
+    ("ts-hang-03", "product"): "died",
+    ("ts-hang-03", "context"): "died",
+    ("ts-hang-03", "granted"): "died",
 }
 """Outcomes that the corpus does not name, and why they are as good."""
 
@@ -36,7 +40,7 @@ def test_an_attack_is_contained(batches: Batches, mode: Mode, tier: Tier, attack
     elif attack.expect not in {"contained", "no-canary"}:
         legal = {*attack.expect.split("|"), ALSO_LEGAL.get((attack.id, mode))}
         assert legal & {*verdict.outcomes}, f"{verdict.outcomes}: {verdict.detail}"
-    assert verdict.following == "2", "the next execution works"
+    assert verdict.following == [], "the next execution works, and finds everything as it should be"
 
 
 @everywhere

@@ -17,13 +17,14 @@ from typing import cast
 
 import anyio
 
-from corral import Corral
+from corral import Corral, ExecutionContext, ExecutionResult
 from tests.security.attacks import Attack
 from tests.security.canaries import Canaries, Scene, scene
 from tests.security.early import end_early
 from tests.security.modes import Mode, Tier, Verdict
 from tests.security.product import attacked_corral, attempt, outcomes
 from tests.security.raw import BEGAN, RawStarter, attempt_raw, raw_starter
+from tests.security.surroundings import look, strange
 
 __all__: list[str] = []
 
@@ -34,10 +35,12 @@ _GONE_SECONDS = 3.0
 
 
 class _Batch:
-    def __init__(self, mode: Mode, scene: Scene, way: Corral | RawStarter) -> None:
+    def __init__(self, mode: Mode, scene: Scene, way: Corral | RawStarter, untouched: ExecutionResult | None) -> None:
         self._mode: Mode = mode
         self._scene = scene
         self._way = way
+        self._untouched = untouched
+        """What a program finds before any attack; none in raw mode."""
         self._slots = anyio.Semaphore(_AT_ONCE)
         self._bombs = anyio.Semaphore(_BOMBS_AT_ONCE)
 
@@ -64,17 +67,17 @@ class _Batch:
         if not isinstance(self._way, Corral):
             said = await attempt_raw(self._way, attack, code)
             began = BEGAN in said
-            verdict = Verdict(attack.id, [], canaries.damage(said), began, "2", said[:_DETAIL_CHARS], 0)
+            verdict = Verdict(attack.id, [], canaries.damage(said), began, [], said[:_DETAIL_CHARS], 0)
             return asdict(verdict)
+        assert self._untouched is not None
         result, following = await attempt(self._way, self._mode, attack, code)
         said = result.to_json()
-        after = str(following.value) if following.error is None else str(following.error)
         verdict = Verdict(
             attack.id,
             outcomes(result),
             canaries.damage(said + "\n" + result.output),
             True,
-            after,
+            [line[:200] for line in strange(self._untouched, following)[:10]],
             f"{result.status} {result.value!r} {result.error}"[:_DETAIL_CHARS],
             0,
         )
@@ -85,10 +88,12 @@ async def main(mode: Mode, tier: Tier, attacks: list[Attack]) -> None:
     with scene() as found:
         async with AsyncExitStack() as stack:
             if mode == "raw":
-                way = stack.enter_context(raw_starter(tier))
+                way, untouched = stack.enter_context(raw_starter(tier)), None
             else:
                 way = await stack.enter_async_context(attacked_corral(mode, tier))
-            batch = _Batch(mode, found, way)
+                untouched = await look(way, ExecutionContext(user_id="before all attacks"))
+                assert untouched.error is None
+            batch = _Batch(mode, found, way, untouched)
             async with anyio.create_task_group() as tasks:
                 for attack in attacks:
                     tasks.start_soon(batch.run, attack)

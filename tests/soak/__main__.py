@@ -19,6 +19,7 @@ def main() -> int:
     parser.add_argument("--executions", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--concurrency", type=int, default=4)
+    parser.add_argument("--isolation", choices=["process", "context"], default="process")
     parser.add_argument("--round", type=int, default=None, help="executions between two measurements")
     options = parser.parse_args()
     logging.getLogger("corral").setLevel(logging.ERROR)  # it warns of every guest that we kill
@@ -38,13 +39,15 @@ async def _soak(options: argparse.Namespace, temporary: Path) -> Report:
         concurrency=options.concurrency,
         round_size=options.round or max(25, min(500, executions // 6)),
         temporary=temporary,
+        isolation=options.isolation,
     )
 
 
 def _print(report: Report) -> None:
     lines = [f"{count:6}  {end}" for end, count in sorted(report.ends.items())]
     lines += [
-        f"{len(report.kills):6}  guests killed from outside; {report.lost} executions ended by that",
+        f"{len(report.kills):6}  guests and {len(report.launcher_kills)} launchers killed from outside",
+        f"{report.lost:6}  executions ended by that; {report.beside} by what ran beside them",
         "",
         table(report.measured),
         "",

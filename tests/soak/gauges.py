@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-__all__ = ["Gauges", "descendants", "deviations", "guests", "measure", "table"]
+__all__ = ["Gauges", "descendants", "deviations", "guests", "launchers", "measure", "table"]
 
 _MEMORY_GROWTH_MB = 6.0
 """By how much the last quarter of measurements may lie above the first: the allocator's own coming and going."""
+_THREADS = 2 + (os.cpu_count() or 1) + 1
+"""This one, the pool's, and as many as start guests at the same time; some are there only once they are needed."""
 _PAGE = os.sysconf("SC_PAGESIZE")
 
 
@@ -70,6 +72,15 @@ def guests() -> list[int]:
     ]
 
 
+def launchers() -> list[int]:
+    """The processes that start guests: children of this one that run Python."""
+    return [
+        pid
+        for pid, (state, parent, name) in _stats().items()
+        if parent == os.getpid() and state != "Z" and name.startswith("python")
+    ]
+
+
 def _stats() -> dict[int, tuple[str, int, str]]:
     """Of every process: state, parent, name."""
     found: dict[int, tuple[str, int, str]] = {}
@@ -96,7 +107,7 @@ def deviations(measured: Sequence[Gauges]) -> list[str]:
             if getattr(gauges, name) > getattr(first, name)
         ]
     half = (len(measured) + 1) // 2
-    if last.threads > max(gauges.threads for gauges in measured[:half]):
+    if last.threads > max(_THREADS, *(gauges.threads for gauges in measured[:half])):
         found.append(f"threads: {first.threads} after {first.executions}, {last.threads} after {last.executions}")
     if (growth := memory_growth(measured)) > _MEMORY_GROWTH_MB:
         found.append(f"memory: grew by {growth:.1f} MB, more than {_MEMORY_GROWTH_MB:g}")

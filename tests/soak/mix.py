@@ -10,8 +10,9 @@ import anyio
 
 from corral import ExecutionResult, Limits, ToolError, tool
 
-__all__ = ["KINDS", "TOOLS", "Kind", "Planned", "plan"]
+__all__ = ["KINDS", "TOOLS", "USERS", "Kind", "Planned", "plan"]
 
+USERS = ("ann", "bob")
 _LIMITS = Limits(wall_seconds=60, cpu_seconds=30)
 _SHORT = Limits(wall_seconds=0.3, cpu_seconds=30)
 _LITTLE_CPU = Limits(wall_seconds=60, cpu_seconds=0.2)
@@ -57,6 +58,8 @@ class Kind:
     limits: Limits = _LIMITS
     cancelled: bool = False
     """Whether it is cancelled at some time; being cancelled is legal then."""
+    harmful: bool = False
+    """Whether it may end what runs beside it in its process."""
 
 
 def _ends_with(status: str, *codes: str) -> Callable[[ExecutionResult], bool]:
@@ -99,7 +102,7 @@ KINDS = (
     ),
     Kind("a module", 4, lambda chance: f"enum E {{ A = {chance.randint(1, 999)} }} return E[E.A]", _is_value("A")),
     Kind("cancelled", 12, _waits, _is_value("waited"), cancelled=True),
-    Kind("cancelled at work", 4, lambda _: "while (true) {}", lambda _: False, cancelled=True),
+    Kind("cancelled at work", 4, lambda _: "while (true) {}", lambda _: False, cancelled=True, harmful=True),
     Kind(
         "out of time",
         4,
@@ -107,13 +110,21 @@ KINDS = (
         _ends_with("timed_out", "program_timeout"),
         _SHORT,
     ),
-    Kind("endless loop", 4, lambda _: "while (true) {}", _ends_with("timed_out", "program_timeout"), _LITTLE_CPU),
+    Kind(
+        "endless loop",
+        4,
+        lambda _: "while (true) {}",
+        _ends_with("timed_out", "program_timeout"),
+        _LITTLE_CPU,
+        harmful=True,
+    ),
     Kind(
         "heap bomb",
         2,
         lambda _: "const a = []; for (;;) a.push({ x: [1, 2, 3] })",
         lambda result: result.error is not None and result.error.code in {"memory_exceeded", "program_timeout"},
         _BOMB,
+        harmful=True,
     ),
     Kind(
         "buffer bomb",
@@ -123,6 +134,7 @@ KINDS = (
         ),
         lambda result: result.error is not None and result.error.code in {"memory_exceeded", "program_timeout"},
         _BOMB,
+        harmful=True,
     ),
     Kind(
         "console flood",
@@ -152,6 +164,9 @@ class Planned:
     cancel_after: float | None
     kill_after: float | None
     """When some guest, not always this one's, is killed from outside."""
+    launcher_kill_after: float | None
+    """When what starts all guests, and ends with them, is killed."""
+    user: str
 
 
 def plan(chance: random.Random) -> Planned:
@@ -162,4 +177,6 @@ def plan(chance: random.Random) -> Planned:
         source=kind.source(chance),
         cancel_after=chance.uniform(0, 0.2) if kind.cancelled else None,
         kill_after=chance.uniform(0, 0.1) if chance.random() < 0.06 else None,
+        launcher_kill_after=chance.uniform(0, 0.1) if chance.random() < 0.01 else None,
+        user=chance.choice(USERS),
     )

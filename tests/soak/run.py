@@ -1,5 +1,7 @@
 """Runs a mix of executions against one Corral, and looks at the host in between."""
 
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 import os
@@ -7,24 +9,26 @@ import random
 import signal
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import anyio
 
-from corral import Corral, ExecutionResult
+from corral import Corral, ExecutionContext, ExecutionResult
 from corral.errors import StartFailed
 from corral.sandboxes import DenoSandbox
-from tests.soak.gauges import Gauges, deviations, guests, measure
-from tests.soak.mix import TOOLS, Planned, plan
+from tests.soak.gauges import Gauges, deviations, guests, launchers, measure
+from tests.soak.mix import TOOLS, USERS, Planned, plan
 
 __all__ = ["Report", "soak"]
 
 _WARM_UP_ROUNDS = 2
 _SETTLE_SECONDS = 20.0
 """For processes that were killed to be reaped, by another process, before the host is measured."""
-_MOST_IN_WAITING = 4
-"""The most guests that a pool keeps by itself."""
+_OF_PROCESS = {"sandbox_lost", "memory_exceeded"}
+"""How an execution ends when its process does; whose memory it was, the engine's last words do not say."""
 _LATE_SECONDS = 0.5
 """For how long after a kill a guest in waiting may be handed out that does not know yet that it is dead."""
 
@@ -37,14 +41,26 @@ class Report:
     """How often each kind ended in each way."""
     kills: list[float] = field(default_factory=list[float])
     """When a guest was killed from outside."""
+    launcher_kills: list[float] = field(default_factory=list[float])
+    """When the launcher was, and with it every guest."""
     lost: int = 0
-    """Executions that ended because of it."""
+    """Executions that ended because of these."""
+    beside: int = 0
+    """Executions that ended because of what ran beside them in their process."""
     measured: list[Gauges] = field(default_factory=list[Gauges])
     wrong: list[str] = field(default_factory=list[str])
     seconds: float = 0.0
 
 
-async def soak(*, executions: int, seed: int, concurrency: int, round_size: int, temporary: Path) -> Report:
+async def soak(
+    *,
+    executions: int,
+    seed: int,
+    concurrency: int,
+    round_size: int,
+    temporary: Path,
+    isolation: Literal["process", "context"],
+) -> Report:
     """Runs `executions` in rounds; between rounds nothing runs and the host is measured.
 
     `temporary` is where this process keeps its temporary files.
@@ -53,16 +69,16 @@ async def soak(*, executions: int, seed: int, concurrency: int, round_size: int,
     chance = random.Random(seed)  # noqa: S311 - a mix that can be repeated
     report = Report()
     before = measure(0, temporary)
-    sandbox = DenoSandbox()
+    sandbox = DenoSandbox(isolation=isolation)
     try:
         async with Corral(TOOLS, sandbox=sandbox) as corral:
             done = 0
             for number in range(_WARM_UP_ROUNDS + -(-executions // round_size)):
                 batch = min(round_size, executions + _WARM_UP_ROUNDS * round_size - done)
-                await _Round(corral, report, chance, concurrency).run(batch)
+                await _Round(corral, report, chance, concurrency, isolation).run(batch)
                 done += batch
                 if number >= _WARM_UP_ROUNDS - 1:
-                    await _find_the_dead(corral)
+                    await _find_the_dead(corral, sandbox)
                     await sandbox.settled()
                     report.measured.append(await _calm(done, temporary, report.measured))
     finally:
@@ -74,16 +90,23 @@ async def soak(*, executions: int, seed: int, concurrency: int, round_size: int,
         for name in ("processes", "descriptors", "files", "tasks")
         if getattr(after, name) > getattr(before, name)
     ]
-    if report.lost > len(report.kills):
-        report.wrong.append(f"{report.lost} executions were lost to {len(report.kills)} kills")
+    # A guest takes along what runs in it, the launcher what runs and what begins just then.
+    each = 1 if isolation == "process" else concurrency
+    bound = each * len(report.kills) + 2 * concurrency * len(report.launcher_kills)
+    if report.lost > bound:
+        report.wrong.append(f"{report.lost} executions were lost to kills that explain {bound}")
     report.seconds = time.monotonic() - started
     return report
 
 
-async def _find_the_dead(corral: Corral) -> None:
-    """Takes every guest in waiting, so that those which were killed there are replaced."""
-    for _ in range(_MOST_IN_WAITING):
-        await corral.execute("return 1")
+async def _find_the_dead(corral: Corral, sandbox: DenoSandbox) -> None:
+    """Asks for every guest in waiting, and for that of every user, so that those which were killed are replaced."""
+    for user in USERS:
+        await corral.execute("return 1", context=ExecutionContext(user_id=user))
+    pool = sandbox._pool
+    for order in list(pool._ready):
+        for guest in [await pool.take(order) for _ in range(pool.size)]:
+            pool.put(order, guest)
 
 
 async def _calm(done: int, temporary: Path, earlier: list[Gauges]) -> Gauges:
@@ -97,13 +120,22 @@ async def _calm(done: int, temporary: Path, earlier: list[Gauges]) -> Gauges:
         await anyio.sleep(0.05)
 
 
+def _code(result: ExecutionResult) -> str | None:
+    return result.error and result.error.code
+
+
 class _Round:
-    def __init__(self, corral: Corral, report: Report, chance: random.Random, concurrency: int) -> None:
+    def __init__(self, corral: Corral, report: Report, chance: random.Random, concurrency: int, isolation: str) -> None:
         self._corral = corral
         self._report = report
         self._chance = chance
         self._concurrency = concurrency
+        self._shared = isolation == "context"
         self._left = 0
+        self._running: dict[int, str] = {}
+        """Executions that may harm what runs beside them, and whose they are."""
+        self._harm: dict[str, float] = {}
+        """When such an execution of a user ended last."""
 
     async def run(self, executions: int) -> None:
         self._left = executions
@@ -119,35 +151,52 @@ class _Round:
     async def _execute(self, planned: Planned) -> None:
         began = time.monotonic()
         ended: ExecutionResult | StartFailed | None = None
+        if planned.kind.harmful:
+            self._running[id(planned)] = planned.user
         async with anyio.create_task_group() as tasks:
             if planned.kill_after is not None:
-                tasks.start_soon(self._kill, planned.kill_after)
+                tasks.start_soon(self._kill, planned.kill_after, guests, self._report.kills)
+            if planned.launcher_kill_after is not None:
+                tasks.start_soon(self._kill, planned.launcher_kill_after, launchers, self._report.launcher_kills)
             with anyio.move_on_after(planned.cancel_after):
                 try:
-                    ended = await self._corral.execute(planned.source, limits=planned.kind.limits)
+                    context = ExecutionContext(user_id=planned.user)
+                    ended = await self._corral.execute(planned.source, context=context, limits=planned.kind.limits)
                 except StartFailed as error:
                     ended = error
+        if self._running.pop(id(planned), None) is not None:
+            self._harm[planned.user] = time.monotonic()
         self._judge(planned, began, ended)
 
     def _judge(self, planned: Planned, began: float, ended: ExecutionResult | StartFailed | None) -> None:
         if ended is None:
             end, legal = "cancelled", planned.cancel_after is not None
-        elif isinstance(ended, StartFailed) or (ended.error is not None and ended.error.code == "sandbox_lost"):
-            end, legal = "lost", any(kill >= began - _LATE_SECONDS for kill in self._report.kills)
-            self._report.lost += 1
+        elif not isinstance(ended, StartFailed) and planned.kind.legal(ended):
+            end, legal = ended.status, True
+        elif isinstance(ended, StartFailed) or (ended.error is not None and ended.error.code in _OF_PROCESS):
+            kills = [*self._report.kills, *self._report.launcher_kills]
+            if any(kill >= began - _LATE_SECONDS for kill in kills):
+                end, legal = "lost", isinstance(ended, StartFailed) or _code(ended) == "sandbox_lost" or self._shared
+                self._report.lost += 1
+            else:
+                end, legal = "lost to its neighbour", self._shared and self._was_beside_harm(planned.user, began)
+                self._report.beside += 1
         else:
-            end, legal = ended.status, planned.kind.legal(ended)
+            end, legal = ended.status, False
         self._report.ends[f"{planned.kind.name}: {end}"] += 1
         if not legal:
             said = repr(ended.error or ended.value)[:300] if isinstance(ended, ExecutionResult) else repr(ended)
             self._report.wrong.append(f"{planned.kind.name}: {end}, {said}")
 
-    async def _kill(self, seconds: float) -> None:
-        """Kills some guest of this process, as the kernel does when memory is short."""
+    def _was_beside_harm(self, user: str, began: float) -> bool:
+        return user in self._running.values() or self._harm.get(user, 0.0) >= began
+
+    async def _kill(self, seconds: float, candidates: Callable[[], list[int]], kills: list[float]) -> None:
+        """Kills some process below this one, as the kernel does when memory is short."""
         await anyio.sleep(seconds)
-        if found := sorted(guests()):
+        if found := sorted(candidates()):
             try:
                 os.kill(self._chance.choice(found), signal.SIGKILL)
             except ProcessLookupError:
                 return  # it ended meanwhile
-            self._report.kills.append(time.monotonic())
+            kills.append(time.monotonic())

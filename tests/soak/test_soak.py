@@ -6,12 +6,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_host_is_flat_and_every_execution_ends_as_it_may() -> None:
+@pytest.mark.parametrize("isolation", ["process", "context"])
+def test_the_host_is_flat_and_every_execution_ends_as_it_may(isolation: str) -> None:
+    options = ["--executions", "300", "--seed", "7", "--concurrency", "4", "--isolation", isolation]
     done = subprocess.run(
-        [sys.executable, "-m", "tests.soak", "--executions", "300", "--seed", "7", "--concurrency", "4"],
+        [sys.executable, "-m", "tests.soak", *options],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -204,7 +204,7 @@ class _InContext(Sandbox):
             process = self._share.guest.process
             self._run = GuestRun(self._share, process, job, bridge.handler, memory_mb=self._config.memory_mb)
             exit = await self._run.execute()
-            if exit.error is None or exit.error.code != _NEEDS_PROCESS or self._run.called:
+            if self._run.called or not self._run.ended_with(_NEEDS_PROCESS):
                 return exit
         guest = await provider.start_process(self._config)
         try:

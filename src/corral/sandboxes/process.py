@@ -62,6 +62,8 @@ class GuestProcess:
         self._status: int | None = None
         self._failure: str | None = None
         self._closed = False
+        self._waiting: anyio.Event | None = None
+        self._tail = b""
         self.pid = 0
         """Of the guest itself; 0 until it has said something."""
         self.run = 0
@@ -107,8 +109,11 @@ class GuestProcess:
             raise StartFailed(f"the engine did not start: {reason} {self.error_tail().strip()}".strip())
         self._hear()
         if self._info is not None and self._guest is None:
-            self.pid = _wrapped_pid(self._info)
-            self._guest = os.pidfd_open(self.pid)  # it has just written, and its wrapper lives as long as it does
+            try:
+                self.pid = _wrapped_pid(self._info)
+                self._guest = os.pidfd_open(self.pid)  # it has just written, and its wrapper lives as long as it does
+            except (OSError, ValueError, KeyError) as error:
+                raise StartFailed(f"the engine ended as soon as it had started: {error}") from error
         return data
 
     def reading(self, receive: Callable[[bytes], None]) -> AbstractAsyncContextManager[None]:
@@ -186,11 +191,10 @@ class GuestProcess:
 
     def error_tail(self) -> str:
         """The last of what the engine itself wrote to its standard error. Diagnostics only; a guest may write it."""
-        tail = b""
         with contextlib.suppress(BlockingIOError, OSError):
             while data := os.read(self._errors, _READ_BYTES):
-                tail = (tail + data)[-_STDERR_TAIL_BYTES:]
-        return tail.decode("utf-8", "replace")
+                self._tail = (self._tail + data)[-_STDERR_TAIL_BYTES:]
+        return self._tail.decode("utf-8", "replace")
 
     @property
     def alive(self) -> bool:
@@ -234,8 +238,16 @@ class GuestProcess:
 
     async def _ended(self) -> None:
         while self._status is None:
-            await anyio.wait_readable(self._lifeline)
-            self._hear()
+            if self._waiting is not None:  # only one task may wait for a descriptor
+                await self._waiting.wait()
+                continue
+            self._waiting = anyio.Event()
+            try:
+                await anyio.wait_readable(self._lifeline)
+                self._hear()
+            finally:
+                self._waiting.set()
+                self._waiting = None
 
     def _hear(self) -> None:
         """Takes what has been said on the lifeline."""

@@ -77,6 +77,14 @@ class GuestRun:
         """Whether the program has called a tool."""
         return self._session.called
 
+    def ended_with(self, code: str) -> bool:
+        """Whether the guest has said that it ended with an error of this code."""
+        match self.content:
+            case ["error", [str() as given, *_], *_]:
+                return given == code
+            case _:
+                return False
+
     def _read(self, content: GuestExit | BridgeError) -> Exit:
         if isinstance(content, BridgeError):
             return failed_exit(content)

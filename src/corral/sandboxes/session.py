@@ -15,7 +15,7 @@ from pydantic_core import to_json
 
 from corral.errors import BridgeError, MalformedMessage
 from corral.guest import Frame, FrameKind, FrameReader, decode_value, encode_frame, encode_value
-from corral.guest.frames import NONCE_BYTES
+from corral.guest.frames import run_address
 from corral.sandboxes.base import Job
 from corral.sandboxes.loops import Hand, hand_maker
 from corral.types import Call, Handler, LogEntry, LogLevel, Reply
@@ -71,7 +71,7 @@ class GuestSession:
 
     def __init__(self, channel: Channel, job: Job, handler: Handler) -> None:
         self._channel = channel
-        self._address = channel.run.to_bytes(NONCE_BYTES, "big")
+        self._address = run_address(channel.run)
         self._job = job
         self._handler = handler
         limits = job.limits

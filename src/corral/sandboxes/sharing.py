@@ -15,7 +15,7 @@ import anyio
 from anyio.lowlevel import current_token
 
 from corral.guest import FrameKind, encode_frame
-from corral.guest.frames import HEADER_BYTES, NONCE_BYTES
+from corral.guest.frames import HEADER_BYTES, NONCE_BYTES, run_address
 from corral.sandboxes.loops import SharedReading
 from corral.sandboxes.starter import Guest
 from corral.types import Tier
@@ -171,6 +171,7 @@ class Share:
         self._exit_left: int | None = None
         self._exited = anyio.Event()
         self._torn = False
+        self._stopped = False
 
     # --- what the guest writes
 
@@ -221,18 +222,25 @@ class Share:
         self.guest.free_writer()
 
     def kill(self) -> None:
-        """Has the guest stop this execution; `aclose` makes sure of it."""
-        frame = encode_frame(FrameKind.STOP, b"[]", self.run.to_bytes(NONCE_BYTES, "big"))
-        if not self._torn and self.write_now(frame) < len(frame):
-            self._torn = True
+        """Has the guest stop this execution, unless somebody is in the middle of a frame; `aclose` makes sure of it."""
+        if self.guest.writer is None and not self._torn:
+            frame = self._stop_frame()
+            written = self.guest.process.write_now(frame)
+            self._stopped = written == len(frame)
+            self._torn = 0 < written < len(frame)
+
+    def _stop_frame(self) -> bytes:
+        return encode_frame(FrameKind.STOP, b"[]", run_address(self.run))
 
     async def aclose(self, *, clean: bool) -> None:
         """Gives the share back. Unless the execution came `clean` to its end, sees to it that the guest stops it."""
         guest = self.guest
         try:
-            if not clean and not self._torn:
+            if not clean and not self._torn and not self._exited.is_set():
                 with anyio.move_on_after(_STOP_SECONDS, shield=True):
                     async with guest.reading():
+                        if not self._stopped:
+                            await self.write(self._stop_frame())
                         await self._exited.wait()
         finally:  # asyncio's own cancellation comes through the shield
             if self._torn or not (clean or self._exited.is_set()):

@@ -17,6 +17,8 @@ import { type Program, PROGRAM_NAME, programFramesOnly, type Run } from "./run.t
 
 /** Contexts that are made while nothing runs, so that the next programs need not wait for theirs. */
 const SPARES = 2;
+/** What a longer delay becomes is 1 ms, as in Node. */
+const LONGEST_DELAY = 2 ** 31 - 1;
 const FAILED = `["error",["program_failed","RuntimeBroken","the program broke its own runtime","",null],[],0,[]]`;
 
 const allowEval = Deno.args.includes("--allow-eval");
@@ -26,6 +28,7 @@ const { getPrototypeOf } = Object;
 const { preventDefault } = Event.prototype;
 const { setTimeout, setInterval, setImmediate, clearTimeout, clearImmediate } = globalThis;
 const { timeOrigin } = performance;
+const Encoder = TextEncoder;
 const { createContext, Script } = vm;
 const { DONT_CONTEXTIFY } = vm.constants as unknown as { DONT_CONTEXTIFY: object };
 
@@ -63,20 +66,20 @@ class Context {
       clock: {
         set: (callback, milliseconds, repeats) => {
           const timer = ++this.#lastTimer;
-          if (repeats) {
-            const handle = setInterval(callback, milliseconds);
-            this.#timers.set(timer, () => clearTimeout(handle));
-          } else {
-            const handle = setTimeout(callback, milliseconds);
-            this.#timers.set(timer, () => clearTimeout(handle));
-          }
+          const delay = milliseconds >= 1 && milliseconds <= LONGEST_DELAY ? milliseconds : 1;
+          const fire = () => {
+            if (!repeats) this.#timers.delete(timer);
+            this.#call(callback);
+          };
+          const handle = repeats ? setInterval(fire, delay) : setTimeout(fire, delay);
+          this.#timers.set(timer, () => clearTimeout(handle));
           return timer;
         },
         setImmediate: (callback) => {
           const timer = ++this.#lastTimer;
           const handle = setImmediate(() => {
             this.#timers.delete(timer);
-            callback();
+            this.#call(callback);
           });
           this.#timers.set(timer, () => clearImmediate(handle));
           return timer;
@@ -89,9 +92,19 @@ class Context {
       timeOrigin,
       loadFaces: () => platformScript.runInContext(context) as typeof Faces,
     };
-    const { openRealm, promise } = (realmScript.runInContext(context) as (encoder: unknown) => Runtime)(TextEncoder);
+    const { openRealm, promise } = (realmScript.runInContext(context) as (encoder: unknown) => Runtime)(Encoder);
     this.promise = promise;
     this.#realm = openRealm(bridge, allowWasm);
+  }
+
+  /** What it throws has no other place to go: the stack was full, or the program broke its own runtime. */
+  #call(callback: () => void): void {
+    if (!this.#live) return;
+    try {
+      callback();
+    } catch (error) {
+      this.attempt((run) => run.breakDown(error));
+    }
   }
 
   /** Takes START, and returns the run's number. */

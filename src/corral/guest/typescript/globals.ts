@@ -24,6 +24,16 @@ export const ASYNCHRONOUS = [
   "CompressionStream", "DecompressionStream", "MessageChannel", "MessagePort", "MessageEvent", "Buffer",
 ];
 
+/**
+ * Parts that call what a program wrote at times of their own choosing. A program that shares its process with others does
+ * without them.
+ */
+export const ONLY_ALONE: readonly string[] = [
+  "FileReader", "ReadableStream", "ReadableStreamDefaultReader", "ReadableStreamBYOBReader", "WritableStream",
+  "WritableStreamDefaultWriter", "TransformStream", "ByteLengthQueuingStrategy", "CountQueuingStrategy",
+  "TextDecoderStream", "TextEncoderStream", "CompressionStream", "DecompressionStream", "MessageChannel", "MessagePort",
+];
+
 /** Programs do not have it, but the engine needs it while it loads what is touched for the first time. */
 const atomics = Atomics;
 const { apply, deleteProperty } = Reflect;

@@ -1,8 +1,8 @@
 // What is evaluated in each fresh context: the runtime of one run, made of that context's own intrinsics, and the
-// globals that a context lacks. Only strings, numbers and the functions of `Bridge` pass between it and the engine's
-// context, but for what platform.ts lends and adopts.
+// globals that a context lacks. Only strings, numbers, bytes and the functions of `Bridge` pass between it and the engine's
+// context.
 
-import { ASYNCHRONOUS, defineGlobal, defineLazily, finishGlobals, SYNCHRONOUS, watch } from "./globals.ts";
+import { ASYNCHRONOUS, defineGlobal, defineLazily, finishGlobals, ONLY_ALONE, SYNCHRONOUS, watch } from "./globals.ts";
 import { makePerformance } from "./performance.ts";
 import type { Faces, Platform, Scope } from "./platform.ts";
 import { type Host, Run, type Start } from "./run.ts";
@@ -28,7 +28,17 @@ export interface Realm {
 
 const { deleteProperty } = Reflect;
 const { hasOwn } = Object;
+const Bytes = Uint8Array;
 const queue = queueMicrotask;
+const textEncoder = new TextEncoder();
+
+function encodeText(text: string): Uint8Array<ArrayBuffer> {
+  const room = new Bytes(text.length * 3);
+  const { written } = textEncoder.encodeInto(text, room);
+  const bytes = new Bytes(written);
+  for (let index = 0; index < written; index++) bytes[index] = room[index]!;
+  return bytes;
+}
 
 /** Prepares this context as far as that is possible without knowing the run. */
 export function openRealm(bridge: Bridge, allowWasm: boolean): Realm {
@@ -41,8 +51,10 @@ export function openRealm(bridge: Bridge, allowWasm: boolean): Realm {
   defineGlobal("queueMicrotask", guardedQueue(scope));
   defineGlobal("FinalizationRegistry", guardedRegistry(scope));
   for (const name of ["SharedArrayBuffer", "Atomics"]) deleteProperty(globalThis, name);
-  if (allowWasm) watch("WebAssembly", touched);
-  else deleteProperty(globalThis, "WebAssembly");
+  if (allowWasm) {
+    compileSynchronously();
+    watch("WebAssembly", touched);
+  } else deleteProperty(globalThis, "WebAssembly");
   finishGlobals();
   return {
     begin(payload) {
@@ -66,18 +78,33 @@ function defineParts({ platform, clock, host, timeOrigin, loadFaces }: Bridge, s
       timers ??= makeTimers(clock, scope);
       return timers[name];
     }
-    faces ??= new (loadFaces())(platform, scope);
+    faces ??= new (loadFaces())(platform, scope, clock, encodeText);
     return faces.global(name);
   };
   for (const name of SYNCHRONOUS) {
     if (!hasOwn(globalThis, name)) defineLazily(name, () => part(name));
   }
   for (const name of ASYNCHRONOUS) {
+    if (ONLY_ALONE.includes(name)) continue;
     defineLazily(name, () => {
       touched();
       return part(name);
     });
   }
+}
+
+/** The engine would call back when it has compiled: after EXIT too. */
+function compileSynchronously(): void {
+  const { Module, Instance } = WebAssembly;
+  const replace = (name: string, value: unknown) =>
+    Object.defineProperty(WebAssembly, name, { value, writable: true, configurable: true, enumerable: true });
+  replace("compile", async (bytes: BufferSource) => new Module(bytes));
+  replace("instantiate", async (source: BufferSource | WebAssembly.Module, imports?: WebAssembly.Imports) => {
+    if (source instanceof Module) return new Instance(source, imports);
+    const module = new Module(source);
+    return { module, instance: new Instance(module, imports) };
+  });
+  for (const name of ["compileStreaming", "instantiateStreaming"]) deleteProperty(WebAssembly, name);
 }
 
 /** As the language's, but what a callback throws ends its own program instead of the process. */

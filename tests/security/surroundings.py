@@ -1,0 +1,83 @@
+"""What a program finds around it: a list of all it reaches by names, to be compared with what an earlier one found.
+
+An attack that left anything behind for the next execution (a property, a replaced function, a timer) changes the list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from corral import Corral, ExecutionContext, ExecutionResult
+
+__all__ = ["LOOK", "look", "strange"]
+
+# Nothing in here goes through what it looks at: the list would otherwise show what a changed function wants it to.
+LOOK = r"""
+const found = [];
+const add = (line) => { found[found.length] = line };
+const seen = new Set();
+const queue = [];
+const name = (key) => typeof key === "symbol" ? String(key) : key;
+const text = (value) => {
+  switch (typeof value) {
+    case "function": return Function.prototype.toString.call(value);
+    case "object": return value === null ? "null" : Object.prototype.toString.call(value);
+    case "number": return Number.isInteger(value) && value < 1e9 ? String(value) : "a number";
+    case "string": return value;
+    default: return String(value);
+  }
+};
+const visit = (path, value) => {
+  if (value === null || (typeof value !== "object" && typeof value !== "function") || seen.has(value)) return;
+  seen.add(value);
+  queue[queue.length] = [path, value];
+};
+for (const key of Reflect.ownKeys(globalThis)) try { globalThis[key] } catch {}
+visit("", globalThis);
+for (const [path, value] of [
+  ["async", async () => {}], ["generator", function* () {}], ["asyncGenerator", async function* () {}],
+  ["iterator", [].values()], ["map", new Map().keys()], ["error", new Error()], ["tools", tools], ["echo", tools.echo],
+  ["timer", setTimeout], ["regexp", "".matchAll(/x/g)], ["bytes", new Uint8Array(1)],
+]) { visit(path, value); visit(path + ".__proto__", Object.getPrototypeOf(value)) }
+for (let at = 0; at < queue.length; at++) {
+  const [path, value] = queue[at];
+  add(`${path}: ${Object.isExtensible(value)}`);
+  visit(path + ".__proto__", Object.getPrototypeOf(value));
+  for (const key of Reflect.ownKeys(value)) {
+    if (path === "error" && key === "stack") continue;
+    const it = Reflect.getOwnPropertyDescriptor(value, key);
+    if (it === undefined) continue;
+    const here = `${path}.${name(key)}`;
+    add(`${here} ${it.writable}${it.enumerable}${it.configurable} ${("value" in it ? text(it.value) : text(it.get) + text(it.set)).slice(0, 80)}`);
+    visit(here, it.value); visit(here + "<get>", it.get); visit(here + "<set>", it.set);
+  }
+}
+const expect = (what, holds) => { if (!holds) add("broken: " + what) };
+const list = []; list.push(1, 2); list.push(3);
+expect("push", list.length === 3 && [...list].map((each) => each + 1).join() === "2,3,4");
+expect("then", await Promise.resolve(5).then((value) => value + 1) === 6);
+expect("all", (await Promise.all([1, tools.echo(2)]))[1] === 2);
+expect("json", JSON.stringify(JSON.parse('{"a":[1]}')) === '{"a":[1]}');
+expect("echo", (await tools.echo({ a: [1, "x"] })).a[1] === "x");
+expect("timers", await new Promise((done) => setTimeout(done, 1, "late")) === "late");
+expect("microtasks", await new Promise((done) => queueMicrotask(() => done(1))) === 1);
+expect("url", new URL("/b?c=1", "http://a").searchParams.get("c") === "1");
+expect("bytes", new TextDecoder().decode(new TextEncoder().encode("é")) === "é");
+expect("stream", (await new Response("x").text()) === "x");
+expect("stack", new Error("x").stack.startsWith("Error: x\n"));
+console.log("said");
+return found.join("\n");
+"""
+
+
+async def look(corral: Corral, context: ExecutionContext) -> ExecutionResult:
+    """What a program of `context` finds now."""
+    return await corral.execute(LOOK, context=context)
+
+
+def strange(baseline: ExecutionResult, now: ExecutionResult) -> Sequence[str]:
+    """How `now` differs from what an execution found before any attack; empty if it does not."""
+    if now.error is not None or now.output != baseline.output:
+        return [f"{now.error} {now.output!r}"]
+    before, after = [dict.fromkeys(str(each.value).splitlines()) for each in (baseline, now)]
+    return [f"+ {line}" for line in after if line not in before] + [f"- {line}" for line in before if line not in after]
