@@ -35,7 +35,7 @@ class Factory:
         self.waiting = threading.Event()
         self.failure: Exception | None = None
 
-    def __call__(self, key: str) -> Thing:
+    def __call__(self, key: str, in_advance: bool) -> Thing:
         self.waiting.set()
         assert self.gate.wait(10)
         if self.failure is not None:

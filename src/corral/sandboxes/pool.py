@@ -41,13 +41,15 @@ def default_size() -> int:
 
 
 class Pool(Generic[K, T]):
-    """Keeps `size` ready of each of the last few kinds that were asked for. `make` blocks, and is called in threads.
+    """Keeps `size` ready of each of the last few kinds that were asked for.
+
+    `make` blocks, and is called in threads, with the kind and whether it makes one before it is needed.
 
     It does so from `warm` until `close`, so that nothing is kept for somebody who will not say that it may go; before
     and after, each is made when it is taken. Any thread and any event loop may take from it.
     """
 
-    def __init__(self, make: Callable[[K], T], size: int) -> None:
+    def __init__(self, make: Callable[[K, bool], T], size: int) -> None:
         self._make = make
         self.size = size
         self._changed = threading.Condition()
@@ -175,7 +177,7 @@ class Pool(Generic[K, T]):
             if key is None:
                 return
             try:
-                made = self._make(key)
+                made = self._make(key, True)
             except Exception:
                 logger.warning("a sandbox could not be started in advance", exc_info=True)
                 with self._changed:
@@ -201,7 +203,7 @@ class _Birth(Generic[K, T]):
         self._made: T | None = None
 
     def run(self) -> T:
-        made = (self._pool._pop(self._key) if self._keep else None) or self._pool._make(self._key)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        made = (self._pool._pop(self._key) if self._keep else None) or self._pool._make(self._key, False)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
         with self._lock:
             self._made = made
             abandoned = self._abandoned

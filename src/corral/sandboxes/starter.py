@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -80,15 +80,15 @@ class GuestStarter:
         self._lock = threading.RLock()
         self._spawner = Spawner()
         self._jail: Jail | None = None
-        self._plans: dict[Order, Plan] = {}
+        self._plans: dict[tuple[Order, bool], Plan] = {}
         self._directory: Path | None = None
         self._owner = 0
         self._count = threading.Lock()
         self._held = 0
         self._closing = False
 
-    def start(self, order: Order) -> Guest:
-        """Starts a guest and waits until it is ready.
+    def start(self, order: Order, in_advance: bool) -> Guest:
+        """Starts a guest and waits until it is ready; one that is started in advance takes more time to get ready.
 
         Raises:
             StartFailed: with the reason and the remedy.
@@ -100,10 +100,11 @@ class GuestStarter:
                 self._jail = self._find_jail(order, directory)
             jail = self._jail
             self._check(jail.tier, order.required_tier)
-            plan = self._plans.get(order)
+            plan = self._plans.get((order, in_advance))
             if plan is None:
                 data_bytes = self._measure(jail, order) + (order.memory_mb + _GARBAGE_MB) * (1 << 20)
-                plan = self._plans[order] = self._plan(jail, order, data_bytes)
+                plan = self._plan(jail, order, data_bytes, more=("--rehearse",) if in_advance else ())
+                self._plans[order, in_advance] = plan
         return Guest(self._start(plan), jail.tier)
 
     def hold(self) -> None:
@@ -199,10 +200,10 @@ class GuestStarter:
                 process.close()
         return bytes_
 
-    def _plan(self, jail: Jail, order: Order, data_bytes: int) -> Plan:
+    def _plan(self, jail: Jail, order: Order, data_bytes: int, more: Sequence[str] = ()) -> Plan:
         arguments = [
             jail.path(argument.removeprefix(GUEST_FILE)) if argument.startswith(GUEST_FILE) else argument
-            for argument in order.arguments
+            for argument in (*order.arguments, *more)
         ]
         plan = jail.plan(arguments, self._environment, data_bytes=data_bytes)
         # A process that was forked off has the same directory, but it is not its own.

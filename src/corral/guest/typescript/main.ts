@@ -156,8 +156,9 @@ class Execution {
 }
 
 let onAsynchronous = (): void => {};
+const rehearses = Deno.args.includes("--rehearse"); // for one that is started before it is needed
 restrictGlobals({ allowWasm: Deno.args.includes("--allow-wasm"), onAsynchronous: () => onAsynchronous() });
-rehearse();
+if (rehearses) rehearse();
 nextTurn(() => { // a turn of the event loop takes the engine 1 ms the first time
   writer.append(Kind.ready, false, `[${PROTOCOL}]`, nonce);
   flush();
