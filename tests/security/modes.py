@@ -13,14 +13,16 @@ __all__ = ["ATTACKED", "TIERS", "Mode", "Tier", "Verdict", "limits_for", "raw_se
 Tier: TypeAlias = Literal["namespaces", "landlock", "none"]
 Mode: TypeAlias = Literal["product", "context", "granted", "raw"]
 """product: as a model's program, in a process of its own. context: likewise, in a process that serves all executions of
-one user; each attack is a user of its own. granted: as product, but the engine has every permission, eval and wasm are allowed, and
-the attack is made from a string, past what rewrites its imports. raw: a bare main program of an engine that has every
-permission."""
+one user; each attack is a user of its own. granted: as product, but the engine has every permission, eval and wasm are
+allowed, and the attack is made from a string, past what rewrites its imports. raw: a bare main program of an engine
+that has every permission."""
 
 TIERS: tuple[Tier, ...] = ("namespaces", "landlock")
 """The jails that must hold."""
-ATTACKED: tuple[tuple[Mode, Tier], ...] = tuple((mode, tier) for tier in TIERS for mode in get_args(Mode))
-"""What every attack is run in."""
+ATTACKED: tuple[tuple[Mode, Tier], ...] = tuple(
+    (mode, tier) for tier in TIERS for mode in get_args(Mode) if (mode, tier) != ("context", "landlock")
+)
+"""What every attack is run in. What contexts keep apart does not depend on the jail, so one is enough for them."""
 
 
 @dataclass(frozen=True, slots=True)
