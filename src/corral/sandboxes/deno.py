@@ -20,7 +20,7 @@ from corral.sandboxes.base import Job, Sandbox, SandboxProvider
 from corral.sandboxes.domains import Domains
 from corral.sandboxes.loops import in_thread
 from corral.sandboxes.pool import Pool, default_size
-from corral.sandboxes.process import can_limit
+from corral.sandboxes.process import GuestProcess, can_limit
 from corral.sandboxes.running import GuestRun
 from corral.sandboxes.sharing import Share
 from corral.sandboxes.starter import GUEST_FILE, Guest, GuestStarter, Order
@@ -125,10 +125,11 @@ class DenoSandbox(SandboxProvider):
             await in_thread(self._starter.close)
 
     def _order(self, config: SandboxConfig, isolation: Literal["process", "context"] | None = None) -> Order:
-        if (isolation or self.isolation) == "context":
+        shared = (isolation or self.isolation) == "context"
+        if shared:
             config = config.model_copy(update={"memory_mb": config.memory_mb + _CONTEXTS_MB})
         arguments = ["run", *self._flags(config)]
-        main = "main.js" if (isolation or self.isolation) == "process" else "contexts.js"
+        main = "contexts.js" if shared else "main.js"
         arguments.append(f"{GUEST_FILE}{main}")
         arguments += ["--allow-eval"] * self.allow_eval + ["--allow-wasm"] * self.allow_wasm
         return Order(config.memory_mb, config.required_tier, tuple(arguments))
@@ -166,6 +167,11 @@ def _engine() -> Path:
         raise StartFailed(f"the Deno engine is not where its package should be: {error}; pip install deno") from error
 
 
+async def _run_alone(process: GuestProcess, job: Job, bridge: Endpoint, config: SandboxConfig) -> Exit:
+    process.limit_cpu(job.limits.cpu_seconds)
+    return await GuestRun(process, process, job, bridge.handler, memory_mb=config.memory_mb).execute()
+
+
 class _InProcess(Sandbox):
     """A process; executes one job and is then used up."""
 
@@ -176,9 +182,7 @@ class _InProcess(Sandbox):
         self._config = config
 
     async def execute(self, job: Job, bridge: Endpoint) -> Exit:
-        self._process.limit_cpu(job.limits.cpu_seconds)
-        run = GuestRun(self._process, self._process, job, bridge.handler, memory_mb=self._config.memory_mb)
-        return await run.execute()
+        return await _run_alone(self._process, job, bridge, self._config)
 
     async def aclose(self) -> None:
         self._process.close()
@@ -208,9 +212,7 @@ class _InContext(Sandbox):
                 return exit
         guest = await provider.start_process(self._config)
         try:
-            guest.process.limit_cpu(job.limits.cpu_seconds)
-            run = GuestRun(guest.process, guest.process, job, bridge.handler, memory_mb=self._config.memory_mb)
-            return await run.execute()
+            return await _run_alone(guest.process, job, bridge, self._config)
         finally:
             guest.close()
 

@@ -42,14 +42,13 @@ class Domains:
             StartFailed: as a sandbox's start.
         """
         key = (order, domain)
-        share = self._find(key) if domain is not None else None
+        share = self._find(key)
         if share is not None:
             return share
         turn = self._turns.setdefault((key, current_token()), anyio.Lock())
         try:
             async with turn:  # those that come at once share one that is new
-                share = self._find(key) if domain is not None else None
-                return share or self._add(key, await self._pool.take(order))
+                return self._find(key) or self._add(key, await self._pool.take(order))
         finally:
             if not turn.statistics().tasks_waiting and not turn.locked():
                 self._turns.pop((key, current_token()), None)
@@ -68,7 +67,7 @@ class Domains:
                 self._guests.clear()
                 self._owner = os.getpid()
             self._drop_idle()
-            guests = self._guests.get(key)
+            guests = self._guests.get(key)  # never any for a domain of None
             if guests is None:
                 return None
             self._guests.move_to_end(key)

@@ -14,7 +14,7 @@ import pytest
 from tests.processes import assert_ending, descendants
 
 from corral.errors import StartFailed
-from corral.sandboxes.jail import Plan, Spawner
+from corral.sandboxes.jail import Plan, Spawner, seccomp
 from corral.sandboxes.process import GuestProcess
 
 pytestmark = pytest.mark.anyio
@@ -90,6 +90,21 @@ async def test_what_cannot_be_started_says_at_which_step(spawner: Spawner) -> No
     wrong = plan("", limits=((-1, 0),))
     process = GuestProcess.spawn(spawner, wrong)
     with pytest.raises(StartFailed, match="limits: "):
+        process.await_output(10)
+    process.close()
+
+
+async def test_an_executable_that_does_not_start_is_told_although_the_filter_is_in_force(
+    spawner: Spawner, tmp_path: Path
+) -> None:
+    broken = tmp_path / "engine"
+    broken.write_bytes(b"no executable")
+    broken.chmod(0o755)
+    refused = Plan(
+        executable=broken, arguments=("engine",), environment={}, confine=True, filter=seccomp.filter_program()
+    )
+    process = GuestProcess.spawn(spawner, refused)
+    with pytest.raises(StartFailed, match="exec: "):
         process.await_output(10)
     process.close()
 

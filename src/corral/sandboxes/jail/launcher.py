@@ -213,10 +213,13 @@ def _kill(child: int) -> None:
 
 
 def _tell(lifeline: socket.socket, message: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
+    data = json.dumps(message).encode()
     with contextlib.suppress(OSError):  # the host may be gone, or may not care any more
-        socket.send_fds(
-            lifeline, [json.dumps(message).encode()], descriptors, socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT
-        )
+        if descriptors:
+            socket.send_fds(lifeline, [data], descriptors, socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
+        else:
+            lifeline.setblocking(False)
+            os.write(lifeline.fileno(), data)  # which the system call filter allows, if it is in force already
 
 
 # --- in the child, between fork and exec --------------------------------------------------------------------------
