@@ -214,9 +214,13 @@ class ScopeDenied(AccessDenied):
 
 
 class RateLimited(AccessDenied):
-    """Too many calls; try again later."""
+    """Too many calls. `retry_after_seconds` says when one more would be allowed, None if that is not known."""
 
     code = "rate_limited"
+
+    def __init__(self, message: str = "", *, retry_after_seconds: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
 
 
 class ApprovalDenied(AccessDenied):
