@@ -12,9 +12,10 @@ import corral
 import corral.errors
 
 PUBLIC = """
-    AccessDenied BridgeError ConfigError ConsoleOutput Corral CorralError Diagnostic Event ExecutionContext
-    ExecutionError ExecutionFinished ExecutionResult ExecutionStarted Language Limits LogEntry ProgramError Run SandboxError
-    Tool ToolCallFinished ToolCallRecord ToolCallStarted ToolError ToolName ToolRegistry Unawaited define_tool tool
+    AccessDenied ApprovalRequest Approve AuditEvent AuditLog BridgeError ConfigError ConsoleOutput Corral CorralError
+    Diagnostic Event ExecutionContext ExecutionError ExecutionFinished ExecutionResult ExecutionStarted Language
+    Limits LogEntry OutsideExecution ProgramCapabilities ProgramError RateLimits Run SandboxError Tool
+    ToolCallFinished ToolCallRecord ToolCallStarted ToolError ToolName ToolRegistry Unawaited define_tool tool
 """.split()
 
 

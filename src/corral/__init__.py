@@ -14,6 +14,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from corral.audit import AuditEvent, AuditLog
+    from corral.bridges import ApprovalRequest, Approve, OutsideExecution, RateLimits
     from corral.corral import Corral
     from corral.errors import (
         AccessDenied,
@@ -25,28 +27,35 @@ if TYPE_CHECKING:
         ToolError,
     )
     from corral.execution import Run
-    from corral.tools import Tool, ToolRegistry, define_tool, tool
-    from corral.types import (
+    from corral.results import (
         ConsoleOutput,
-        Diagnostic,
         Event,
-        ExecutionContext,
-        ExecutionError,
         ExecutionFinished,
         ExecutionResult,
         ExecutionStarted,
-        Language,
-        Limits,
-        LogEntry,
+        ProgramCapabilities,
         ToolCallFinished,
         ToolCallRecord,
         ToolCallStarted,
+    )
+    from corral.tools import Tool, ToolRegistry, define_tool, tool
+    from corral.types import (
+        Diagnostic,
+        ExecutionContext,
+        ExecutionError,
+        Language,
+        Limits,
+        LogEntry,
         ToolName,
         Unawaited,
     )
 
 __all__ = [
     "AccessDenied",
+    "ApprovalRequest",
+    "Approve",
+    "AuditEvent",
+    "AuditLog",
     "BridgeError",
     "ConfigError",
     "ConsoleOutput",
@@ -62,7 +71,10 @@ __all__ = [
     "Language",
     "Limits",
     "LogEntry",
+    "OutsideExecution",
+    "ProgramCapabilities",
     "ProgramError",
+    "RateLimits",
     "Run",
     "SandboxError",
     "Tool",
@@ -78,12 +90,15 @@ __all__ = [
 ]
 
 _HOMES = {
+    "corral.audit": "AuditEvent AuditLog",
+    "corral.bridges": "ApprovalRequest Approve OutsideExecution RateLimits",
     "corral.corral": "Corral",
     "corral.errors": "AccessDenied BridgeError ConfigError CorralError ProgramError SandboxError ToolError",
     "corral.execution": "Run",
     "corral.tools": "Tool ToolRegistry define_tool tool",
-    "corral.types": "ConsoleOutput Diagnostic Event ExecutionContext ExecutionError ExecutionFinished ExecutionResult "
-    "ExecutionStarted Language Limits LogEntry ToolCallFinished ToolCallRecord ToolCallStarted ToolName Unawaited",
+    "corral.results": "ConsoleOutput Event ExecutionFinished ExecutionResult ExecutionStarted ProgramCapabilities "
+    "ToolCallFinished ToolCallRecord ToolCallStarted",
+    "corral.types": "Diagnostic ExecutionContext ExecutionError Language Limits LogEntry ToolName Unawaited",
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 

@@ -13,7 +13,8 @@ __all__ = ["load_by_name"]
 
 _OWN: Mapping[str, Mapping[str, str]] = {
     "corral.sandboxes": {"deno": "corral.sandboxes.deno:DenoSandbox"},
-    "corral.bridges": {"pipe": "corral.bridges.pipe:PipeBridge"},
+    "corral.bridges": {"pipe": "corral.bridges.pipe:PipeBridge", "http": "corral.bridges.http:HttpBridge"},
+    "corral.tokens": {"http": "corral.bridges.tokens:ExecutionTokens"},
 }
 
 

@@ -13,14 +13,30 @@ from typing import Any, Self, TypeAlias, TypedDict, Unpack
 import anyio
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from corral.bridges import BridgeProtocol
+from corral.audit import AuditSource, as_audit_log
+from corral.bridges import (
+    Approve,
+    ASGIApp,
+    BridgeProtocol,
+    Grant,
+    Grants,
+    ImpliedScopes,
+    OutsideExecution,
+    PipeBridge,
+    Pipeline,
+    Policy,
+    RateLimits,
+    Tokens,
+    pipeline,
+)
 from corral.catalog import load_by_name
 from corral.declarations import declare_typescript, secret_parameters
 from corral.errors import ConfigError, LimitNotEnforceable, UnknownProvider
 from corral.execution import Execution, Run, running_execution
+from corral.results import Event, ExecutionResult
 from corral.sandboxes import SandboxProvider
 from corral.tools import Tool, ToolRegistry
-from corral.types import TIERS, Event, ExecutionContext, ExecutionResult, Language, Limits, SandboxConfig, Tier
+from corral.types import TIERS, ExecutionContext, Language, Limits, SandboxConfig, Tier
 
 __all__ = ["Corral", "Sandboxes", "ToolSource"]
 
@@ -66,6 +82,13 @@ class Corral:
         bridge: str | BridgeProtocol = "pipe",
         limits: Limits | None = None,
         required_tier: Tier = "landlock",
+        audit: AuditLog | AuditSource | None = None,
+        rates: RateLimits | None = None,
+        implied_scopes: Mapping[str, Iterable[str]] | None = None,
+        approve: Approve | None = None,
+        approval_seconds: float = 300.0,
+        tokens: Tokens | None = None,
+        pipeline: Pipeline = pipeline,
     ) -> None:
         if required_tier not in TIERS:
             raise ConfigError(f"required_tier={required_tier!r} is none of {', '.join(TIERS)}")
@@ -74,11 +97,24 @@ class Corral:
         self.required_tier: Tier = required_tier
         self._sandbox = sandbox
         self._bridge = bridge if isinstance(bridge, BridgeProtocol) else load_by_name("corral.bridges", bridge)
+        self._rates = rates or RateLimits()
+        self._audit = None if audit is None else as_audit_log(audit)
+        self._implied = ImpliedScopes(implied_scopes or {})
+        self._tokens = tokens
+        self._grants = Grants(self._load_tokens)
+        self._handler = pipeline(
+            Policy(
+                grants=self._grants,
+                rates=self._rates,
+                audit=self._audit,
+                approve=approve,
+                approval_seconds=approval_seconds,
+            )
+        )
         self._providers: dict[Language, SandboxProvider] = {}
         self._live: set[Execution] = set()
         self._closed = False
         self._warned = False
-        self._warned_of_rates = False
         self._portal: BlockingPortal | None = None
         self._sync_resources = ExitStack()
 
@@ -165,13 +201,65 @@ class Corral:
                 ", ".join(secret),
             )
 
-    def _warn_of_rate_limits(self) -> None:
-        """Tells the host, once, that this version carries rate limits without holding them."""
-        if self._warned_of_rates:
-            return
-        self._warned_of_rates = True
-        if rated := [str(name) for name, tool in self.tools.snapshot().items() if tool.rate_limit is not None]:
-            logger.warning("rate limits are not enforced by this version; tools that have one: %s", ", ".join(rated))
+    # --- programs that run elsewhere
+
+    def grant(
+        self,
+        context: ExecutionContext,
+        *,
+        limits: Limits | None = None,
+        tools: ToolSource | None = None,
+        lives_seconds: float | None = None,
+    ) -> OutsideExecution:
+        """Lets a program that runs elsewhere call tools, through `asgi_app`, until the block, or its life, is over.
+
+        Of the limits those of calls hold; the program itself is nobody's here.
+
+        Raises:
+            ConfigError: the Corral is closed.
+        """
+        if self._closed:
+            raise ConfigError("this Corral is closed")
+        grant = Grant(
+            context=context,
+            scopes=self._implied.held_with(context.scopes),
+            limits=limits or self.limits,
+            tools=self.tools if tools is None else _registry(tools),
+            lives_seconds=lives_seconds,
+        )
+        self._grants.open(grant)
+        return OutsideExecution(grant, self._grants)
+
+    def execution_token(self, context: ExecutionContext, ttl_seconds: float = 300.0) -> str:
+        """A token for one program that runs elsewhere. It cannot be renewed beyond `ttl_seconds`, at most 300.
+
+        Raises:
+            ConfigError: it cannot be issued as asked.
+            MissingExtra: the extra `http` is not installed.
+        """
+        execution = self.grant(context, lives_seconds=ttl_seconds)
+        try:
+            return execution.token(ttl_seconds)
+        except BaseException:
+            execution.end()
+            raise
+
+    def asgi_app(self, protocol: BridgeProtocol | None = None) -> ASGIApp:
+        """The bridge as an app to mount in a web server: `protocol`, or this Corral's bridge, or `HttpBridge()`.
+
+        Raises:
+            ConfigError: the protocol is not mounted in a web server.
+            MissingExtra: its extra is not installed.
+        """
+        chosen: BridgeProtocol = protocol or self._bridge
+        if protocol is None and isinstance(self._bridge, PipeBridge):
+            chosen = load_by_name("corral.bridges", "http")
+        return chosen.asgi_app(self._handler, self._grants)
+
+    def _load_tokens(self) -> Tokens:
+        if self._tokens is None:
+            self._tokens = load_by_name("corral.tokens", "http")
+        return self._tokens
 
     # --- its life
 
@@ -186,8 +274,12 @@ class Corral:
         with anyio.CancelScope(shield=True):
             for execution in live:
                 await execution.ended.wait()
+            self._grants.close_all()
             for provider in set(self._providers.values()):
                 await provider.aclose()  # a provider that others use too keeps their sandboxes
+            await self._rates.store.aclose()
+            if self._audit is not None:
+                await self._audit.aclose()
 
     async def _open(self) -> None:
         """Gets sandboxes ready, and refuses where the required isolation is not to be had."""
@@ -246,8 +338,10 @@ class Corral:
         if self._closed:
             raise ConfigError("this Corral is closed")
         limits = limits or self.limits
-        self._warn_of_rate_limits()
+        context = context or ExecutionContext()
         provider = self._provider(language)
+        if self._bridge.name not in provider.capabilities.bridges:
+            raise ConfigError(f"sandbox {provider.name!r} cannot reach tools by bridge {self._bridge.name!r}")
         held = provider.capabilities.enforces | _CORE_LIMITS
         loose = [name for name in Limits.model_fields if name not in held]
         if loose:
@@ -257,13 +351,17 @@ class Corral:
         return Execution(
             source=source,
             language=language,
-            context=context or ExecutionContext(),
+            context=context,
+            scopes=self._implied.held_with(context.scopes),
             limits=limits,
             required_tier=self.required_tier,
             env=env,
             tools=self.tools if tools is None else _registry(tools),
             provider=provider,
             bridge=self._bridge,
+            handler=self._handler,
+            grants=self._grants,
+            audit=self._audit,
             on_event=on_event,
         )
 

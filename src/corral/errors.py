@@ -188,6 +188,10 @@ class ToolFailed(ToolError):
 
     code = "tool_failed"
 
+    def __init__(self, message: str = "", *, correlation_id: str | None = None) -> None:
+        super().__init__(message)
+        self.correlation_id = correlation_id
+
 
 class InvalidToolOutput(ToolError):
     """The tool ran and returned what its output schema, or the bridge, does not allow."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextvars import ContextVar
@@ -13,22 +12,38 @@ from math import inf
 import anyio
 import anyio.to_thread
 
-from corral.bridges import BridgeProtocol, CallRecorder, pipeline
+from corral.audit import AuditEvent, AuditLog, digest, new_event_id
+from corral.bridges import (
+    BridgeProtocol,
+    CallRecorder,
+    Grant,
+    Grants,
+    capabilities_of,
+    early_denial,
+    new_execution_id,
+    outcome_of,
+    record_denial,
+)
+from corral.clock import Clock
 from corral.errors import Cancelled, MemoryExceeded, ProgramRejected, ProgramTimeout, SandboxLost, StartFailed
 from corral.programs import prepare_typescript
+from corral.results import (
+    ConsoleOutput,
+    Event,
+    ExecutionFinished,
+    ExecutionResult,
+    ExecutionStarted,
+    ProgramCapabilities,
+)
 from corral.sandboxes import Job, Sandbox, SandboxProvider, failed_exit
 from corral.tools import ToolRegistry
 from corral.types import (
     TIERS,
-    ConsoleOutput,
     Diagnostic,
-    Event,
     ExecutionContext,
     ExecutionError,
-    ExecutionFinished,
-    ExecutionResult,
-    ExecutionStarted,
     Exit,
+    Handler,
     Language,
     Limits,
     LogEntry,
@@ -67,27 +82,36 @@ class Execution:
         limits: Limits,
         required_tier: Tier,
         env: Mapping[str, str] | None,
+        scopes: frozenset[str],
         tools: ToolRegistry,
         provider: SandboxProvider,
         bridge: BridgeProtocol,
+        handler: Handler,
+        grants: Grants,
+        audit: AuditLog | None,
         on_event: Callable[[Event], object] | None,
     ) -> None:
-        self.execution_id = f"execution-{secrets.token_hex(8)}"
+        self.execution_id = new_execution_id()
         self.ended = anyio.Event()
         self._source = source
         self._language: Language = language
         self._context = context
+        self._scopes = scopes
         self._limits = limits
         self._required_tier: Tier = required_tier
         self._env = env
         self._tools = tools
         self._provider = provider
         self._bridge = bridge
+        self._handler = handler
+        self._grants = grants
+        self._audit = audit
         self._observers = [] if on_event is None else [on_event]
         self._scope = anyio.CancelScope()
         self._recorder = CallRecorder(self._emit, observed=lambda: bool(self._observers))
         self._logs: list[LogEntry] = []
         self._isolation: Tier | None = None
+        self._capabilities: ProgramCapabilities | None = None
         self._held: Exit | None = None
 
     def observe(self, observer: Callable[[Event], object]) -> None:
@@ -104,7 +128,7 @@ class Execution:
         Raises:
             StartFailed: the sandbox did not start.
         """
-        started = time.perf_counter()
+        began, started = time.time(), time.perf_counter()
         program_logger.debug("%s runs this program:\n%s", self.execution_id, self._source)
         self._emit(ExecutionStarted(execution_id=self.execution_id, language=self._language))
         within = running_execution.set(self)
@@ -113,6 +137,9 @@ class Execution:
             with self._scope:
                 ended = await self._prepare_and_execute()
             result = self._result(ended, (time.perf_counter() - started) * 1000)
+            if self._audit is not None:
+                with anyio.CancelScope(shield=True):
+                    await self._put_on_record(self._audit, began, result)
         finally:
             running_execution.reset(within)
             self.ended.set()
@@ -135,22 +162,34 @@ class Execution:
         return await anyio.to_thread.run_sync(prepare_typescript, self._source, limiter=anyio.CapacityLimiter(1))
 
     async def _execute(self, program: Program) -> Exit:
+        if program.references is not None:
+            self._capabilities = capabilities_of(program.references, self._tools)
+            if denial := early_denial(program.references, self._tools, self._scopes):
+                return Exit(status="rejected", exit_code=1, error=denial)
         job = Job(
             execution_id=self.execution_id,
             program=program,
-            context=self._context,
             limits=self._limits,
             tools=self._tools.names(),
             env=self._env,
             on_log=self._log,
             on_outcome=self._hold,
         )
-        handler = pipeline(self._tools, self._limits, self._recorder)
+        clock = Clock(self._limits.wall_seconds)
+        grant = Grant(
+            execution_id=self.execution_id,
+            context=self._context,
+            scopes=self._scopes,
+            limits=self._limits,
+            tools=self._tools,
+            clock=clock,
+            recorder=self._recorder,
+        )
         sandbox = await self._start_sandbox()
         try:
             self._isolation = sandbox.isolation
-            with anyio.move_on_after(self._limits.wall_seconds):
-                async with self._bridge.serve(handler) as endpoint:
+            with self._grants.live(grant), clock.running():
+                async with self._bridge.serve(self._handler, grant, self._grants) as endpoint:
                     return self._or_held(await sandbox.execute(job, endpoint))
             return self._or_held(
                 failed_exit(
@@ -203,6 +242,33 @@ class Execution:
             except BaseException:
                 logger.warning("an observer of %s raised on %r", self.execution_id, event.type, exc_info=True)
 
+    async def _put_on_record(self, audit: AuditLog, began: float, result: ExecutionResult) -> None:
+        """Writes the event of this execution. One that was denied is on record before anybody hears of it."""
+        error = result.error
+        outcome = outcome_of(error)
+        event = AuditEvent(
+            id=new_event_id(began),
+            time=began,
+            kind="execution",
+            outcome=outcome,
+            code=error and error.code,
+            reason=error.message if error is not None and outcome == "denied" else None,
+            execution_id=self.execution_id,
+            user_id=self._context.user_id,
+            organization_id=self._context.organization_id,
+            session_id=self._context.session_id,
+            duration_ms=result.duration_ms,
+            protocol=self._bridge.name,
+            language=self._language,
+            isolation=self._isolation,
+            calls=len(result.tool_calls),
+            program=digest(self._source),
+        )
+        if outcome == "denied":
+            await record_denial(audit, event)
+        else:
+            await audit.record(event)
+
     def _result(self, ended: tuple[Program | None, Exit] | None, duration_ms: float) -> ExecutionResult:
         result = ExecutionResult(
             execution_id=self.execution_id,
@@ -213,6 +279,7 @@ class Execution:
             duration_ms=duration_ms,
             tool_calls=tuple(self._recorder.records),
             isolation=self._isolation,
+            capabilities=self._capabilities,
         )
         if ended is None:
             error = ExecutionError(code=Cancelled.code, name=Cancelled.__name__, message="the execution was cancelled")

@@ -12,30 +12,26 @@ import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from corral.errors import ConfigError, CorralError, ProgramRejected, error_class
-from corral.preview import json_text, preview_json, preview_text
+from corral.errors import ConfigError, CorralError, RateLimited, ToolFailed
+from corral.preview import preview_text
 
 __all__ = [
     "Call",
     "CallError",
     "Capabilities",
-    "ConsoleOutput",
     "Diagnostic",
     "EncodedValue",
     "Endpoint",
-    "Event",
     "ExecutionContext",
     "ExecutionError",
-    "ExecutionFinished",
-    "ExecutionResult",
-    "ExecutionStarted",
     "Exit",
     "Handler",
+    "HttpEndpoint",
     "JsonSchema",
     "Language",
     "Limits",
@@ -44,12 +40,11 @@ __all__ = [
     "PipeEndpoint",
     "Position",
     "Program",
+    "Reference",
+    "References",
     "Reply",
     "SandboxConfig",
     "Status",
-    "ToolCallFinished",
-    "ToolCallRecord",
-    "ToolCallStarted",
     "ToolName",
     "Unawaited",
 ]
@@ -174,31 +169,42 @@ class ExecutionContext(_Frozen):
 # --- a call over a bridge -------------------------------------------------------------------------------------
 
 
-class Call(NamedTuple):
-    """One tool call as it arrives from a guest. Everything but `context` and `execution_id` is hostile input."""
+@dataclass(slots=True)
+class Call:
+    """One tool call on its way through the guards. What a guest sent of it is hostile input.
+
+    Not frozen: two guards write down what they found, for those behind them and for the audit around them.
+    """
 
     tool: str
     """`name` or `namespace.name`, as the program wrote it."""
     input: object
     sequence: int
     """Number of the call within its execution, from 1, given inside the sandbox."""
-    execution_id: str
-    context: ExecutionContext
     size: int = 0
     """Bytes that the input took as it arrived."""
-
-    def with_input(self, input: object) -> Call:
-        """The same call after its input was validated."""
-        return Call(self.tool, input, self.sequence, self.execution_id, self.context, self.size)
+    protocol: str = "pipe"
+    """The name of the bridge protocol by which it came."""
+    token: str | None = None
+    """What came with it to say whose it is; None on a pipe, whose calls are given their grant by the bridge itself."""
+    grant: Any = None
+    """The `corral.bridges.Grant` it is made under; None until it is known."""
+    validated: Any = None
+    """The tool and its validated input; None until they are known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallError:
-    """Why a call failed, as the program sees it: an Error with this `name`, `message` and `code`."""
+    """Why a call failed, as the program sees it: an Error with this `name`, `message` and `code`.
+
+    `retry_after_seconds` is that of a `RateLimited`, `correlation_id` leads to what the host's log has of a failure.
+    """
 
     code: str
     name: str
     message: str
+    retry_after_seconds: float | None = None
+    correlation_id: str | None = None
 
     @classmethod
     def of(cls, error: CorralError) -> CallError:
@@ -208,7 +214,13 @@ class CallError:
         except Exception:
             message = "the error has no text"
         text = preview_text(message, 8000).encode("utf-8", "replace").decode("utf-8")
-        return cls(code=error.code, name=type(error).__name__, message=text)
+        return cls(
+            code=error.code,
+            name=type(error).__name__,
+            message=text,
+            retry_after_seconds=error.retry_after_seconds if isinstance(error, RateLimited) else None,
+            correlation_id=error.correlation_id if isinstance(error, ToolFailed) else None,
+        )
 
 
 class EncodedValue(NamedTuple):
@@ -241,7 +253,15 @@ class PipeEndpoint:
     handler: Handler
 
 
-Endpoint: TypeAlias = PipeEndpoint
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpEndpoint:
+    """A bridge elsewhere: calls are sent to `url`, each with the execution's token."""
+
+    url: str
+    token: str = field(repr=False)
+
+
+Endpoint: TypeAlias = PipeEndpoint | HttpEndpoint
 """What a guest needs to reach the bridge. One member per way of reaching it."""
 
 
@@ -267,6 +287,25 @@ class Diagnostic:
     column: int | None = None
 
 
+class Reference(NamedTuple):
+    """A tool that a program refers to, and where in the source as the model wrote it it first does so."""
+
+    path: str
+    """As the program has it: `name`, `namespace.name`, or a namespace of which any tool may be meant. A name behind a
+    tool's own, as of `tools.add.bind`, cannot be told from one in a namespace."""
+    line: int
+    column: int
+
+
+class References(NamedTuple):
+    """The tools that a program refers to, as far as that can be read off its source."""
+
+    named: tuple[Reference, ...] = ()
+    """The first reference to each path, in order of appearance."""
+    computed: bool = False
+    """Whether it may call other tools too, which only a run can tell."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
     """A model's program, made runnable.
@@ -287,6 +326,8 @@ class Program:
     diagnostics: tuple[Diagnostic, ...] = ()
     imports: tuple[str, ...] = ()
     """Module specifiers that the program imports, in order of appearance."""
+    references: References | None = None
+    """The tools that it refers to; None: not looked at."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -380,166 +421,9 @@ LimitName: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What a sandbox provider can do. `enforces` names the limits that it holds by itself."""
+    """What a sandbox provider can do. `enforces` names the limits that it holds by itself, `bridges` the protocols by
+    which its guests reach tools."""
 
     languages: frozenset[Language]
     enforces: frozenset[LimitName]
-
-
-@dataclass(slots=True, kw_only=True)
-class ToolCallRecord:
-    """One call of an execution. `error` is set if it failed; `duration_ms` is None while it runs."""
-
-    name: str
-    sequence: int
-    input: object
-    started: float
-    """Seconds since the Unix epoch."""
-    output: object = None
-    error: CallError | None = None
-    duration_ms: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExecutionResult:
-    """How an execution ended, whatever happened after the guest's first instruction.
-
-    `output` is the console as text, `logs` the same entry by entry. `tool_calls` lists every call that was made, on
-    failure too. `truncated` says in words what was left out for size. `checked` says whether the program was
-    type-checked before it ran, and `capabilities` which tools it refers to (None: not looked at).
-    """
-
-    execution_id: str
-    status: Status
-    language: Language
-    value: Any = None
-    logs: tuple[LogEntry, ...] = ()
-    error: ExecutionError | None = None
-    exit_code: int = 0
-    duration_ms: float = 0.0
-    tool_calls: tuple[ToolCallRecord, ...] = ()
-    unawaited: tuple[Unawaited, ...] = ()
-    diagnostics: tuple[Diagnostic, ...] = ()
-    truncated: tuple[str, ...] = ()
-    isolation: Tier | None = None
-    checked: bool = False
-    capabilities: tuple[str, ...] | None = None
-
-    @property
-    def success(self) -> bool:
-        return self.status == "succeeded"
-
-    @property
-    def output(self) -> str:
-        return "".join(f"{entry.text}\n" for entry in self.logs)
-
-    def raise_for_error(self) -> Self:
-        """Raises the error of `corral.errors` that the execution ended with; returns the result if there is none."""
-        if self.error is None:
-            return self
-        place = f" (line {self.error.line}, column {self.error.column})" if self.error.line is not None else ""
-        message = f"{self.error.name}: {self.error.message}{place}"
-        kind = error_class(self.error.code)
-        if issubclass(kind, ProgramRejected):
-            raise kind(message, line=self.error.line, column=self.error.column)
-        raise kind(message)
-
-    def model_text(self, max_chars: int = 50_000, *, transform: Callable[[Any], object] | None = None) -> str:
-        """What a model should read of it: value, console, error, warnings; each shortened to fit, and said so.
-
-        `transform` may change the value before it is shown. If it raises, the value itself is shown.
-        """
-        return _model_text(self, max_chars, transform)
-
-    def to_json(self, *, indent: int | None = None) -> str:
-        """The whole result as JSON: bytes as base64, NaN and the infinities as strings."""
-        shown = {field.name: getattr(self, field.name) for field in fields(self)}
-        return json_text(shown | {"success": self.success, "output": self.output}, indent=indent)
-
-
-def _model_text(result: ExecutionResult, max_chars: int, transform: Callable[[Any], object] | None) -> str:
-    """See `ExecutionResult.model_text`."""
-    value = result.value
-    if transform is not None:
-        try:
-            value = transform(value)
-        except Exception:
-            logger.warning("transforming a result for the model failed; it is shown as it is", exc_info=True)
-            value = result.value
-    parts: list[str] = []
-    if result.error is None:
-        parts.append(f"Result: {preview_json(value, max_chars)}")
-    else:
-        parts.append(preview_text(_error_text(result.error, result.status), max_chars))
-        if result.tool_calls:
-            names = ", ".join(f"{call.name}{'' if call.error is None else ' (failed)'}" for call in result.tool_calls)
-            parts.append(f"Calls it had made: {preview_text(names, 1000)}")
-    if result.logs:
-        parts.append(f"Console:\n{preview_text(result.output.rstrip(), max_chars)}")
-    remarks = [f"- {remark.message}" for remark in result.diagnostics]
-    remarks += [
-        f"- tools.{call.tool} was called{'' if call.line is None else f' at line {call.line}'} and never awaited"
-        + ("" if call.error is None else f"; it failed: {call.error}")
-        for call in result.unawaited
-    ]
-    remarks += [f"- {what}" for what in result.truncated]
-    if remarks:
-        parts.append(preview_text("Notes:\n" + "\n".join(remarks), max_chars))
-    return "\n\n".join(parts)
-
-
-def _error_text(error: ExecutionError, status: Status) -> str:
-    place = "" if error.line is None else f" at line {error.line}, column {error.column}"
-    stack = "" if error.stack is None else "".join(f"\n{line}" for line in error.stack.splitlines() if " at " in line)
-    cause = "" if error.cause is None else f"\nCaused by: {error.cause}"
-    return f"The program {status.replace('_', ' ')}{place}.\n{error.name}: {error.message}{stack}{cause}"
-
-
-# --- events ---------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExecutionStarted:
-    """The program is about to run."""
-
-    type: ClassVar[Literal["started"]] = "started"
-    execution_id: str
-    language: Language
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolCallStarted:
-    """A call arrived from the program."""
-
-    type: ClassVar[Literal["call"]] = "call"
-    call: ToolCallRecord
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolCallFinished:
-    """A call was answered; `type` is `error` if it failed."""
-
-    call: ToolCallRecord
-
-    @property
-    def type(self) -> Literal["result", "error"]:
-        return "result" if self.call.error is None else "error"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsoleOutput:
-    """The program printed."""
-
-    type: ClassVar[Literal["console"]] = "console"
-    entry: LogEntry
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExecutionFinished:
-    """The execution is over; always the last event."""
-
-    type: ClassVar[Literal["finished"]] = "finished"
-    result: ExecutionResult
-
-
-Event: TypeAlias = ExecutionStarted | ToolCallStarted | ToolCallFinished | ConsoleOutput | ExecutionFinished
+    bridges: frozenset[str] = frozenset({"pipe"})

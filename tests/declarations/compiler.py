@@ -26,6 +26,7 @@ class Shape:
     description: str = ""
     input_schema: JsonSchema | None = None
     output_schema: JsonSchema | None = None
+    needs_approval: bool = False
 
 
 @dataclass(frozen=True)

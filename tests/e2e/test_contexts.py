@@ -28,9 +28,10 @@ from corral import (
     ToolCallStarted,
     define_tool,
 )
+from corral.results import Event
 from corral.sandboxes import DenoSandbox
 from corral.sandboxes.sharing import SharedGuest
-from corral.types import Event, TrustDomain
+from corral.types import TrustDomain
 from tests.conftest import TOOLS
 from tests.processes import assert_ending, guests
 

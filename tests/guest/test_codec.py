@@ -122,7 +122,7 @@ def test_a_payload_that_is_not_json_is_malformed(payload: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "payload", [b'{"$bytes":1}', b'{"$bytes":"%"}', b'{"$object":[]}', b'{"$number":"NaN"}', b'{"$bigint":"1"}']
+    "payload", [b'{"$bytes":1}', b'{"$bytes":"%"}', b'{"$object":[]}', b'{"$number":"nan"}', b'{"$bigint":"1_0"}']
 )
 def test_a_tag_that_makes_no_sense_is_malformed(payload: bytes) -> None:
     with pytest.raises(MalformedMessage):

@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import pytest
 
-from corral import ExecutionContext, Limits, LogEntry
+from corral import Limits, LogEntry
 from corral.errors import BridgeError
 from corral.programs import prepare_typescript
 from corral.sandboxes import Job
@@ -61,7 +61,6 @@ class Host:
         return Job(
             execution_id="x",
             program=prepare_typescript("1"),
-            context=ExecutionContext(),
             limits=LIMITS,
             tools=(),
             env=None,

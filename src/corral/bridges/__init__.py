@@ -1,8 +1,36 @@
 """How calls get from a guest to the tools: `Call -> Reply`, through guards that `guards.pipeline` puts in order."""
 
-from corral.bridges.base import BridgeProtocol
-from corral.bridges.guards import pipeline
+from corral.bridges.approvals import ApprovalRequest, Approve
+from corral.bridges.auditing import outcome_of, record_denial
+from corral.bridges.base import ASGIApp, BridgeProtocol
+from corral.bridges.grants import Grant, Grants, OutsideExecution, Tokens, new_execution_id
+from corral.bridges.guards import Pipeline, Policy, pipeline
 from corral.bridges.pipe import PipeBridge
+from corral.bridges.rates import MemoryRates, RateLimits, RateStore
 from corral.bridges.records import CallRecorder
+from corral.bridges.scopes import ImpliedScopes, capabilities_of, early_denial
 
-__all__ = ["BridgeProtocol", "CallRecorder", "PipeBridge", "pipeline"]
+__all__ = [
+    "ASGIApp",
+    "ApprovalRequest",
+    "Approve",
+    "BridgeProtocol",
+    "CallRecorder",
+    "Grant",
+    "Grants",
+    "ImpliedScopes",
+    "MemoryRates",
+    "OutsideExecution",
+    "PipeBridge",
+    "Pipeline",
+    "Policy",
+    "RateLimits",
+    "RateStore",
+    "Tokens",
+    "capabilities_of",
+    "early_denial",
+    "new_execution_id",
+    "outcome_of",
+    "pipeline",
+    "record_denial",
+]

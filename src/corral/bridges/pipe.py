@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable
 from contextlib import asynccontextmanager
 from typing import ClassVar
 
 from corral.bridges.base import BridgeProtocol
-from corral.types import Endpoint, Handler, PipeEndpoint
+from corral.bridges.grants import Grant, Grants
+from corral.types import Call, Endpoint, Handler, PipeEndpoint, Reply
 
 __all__ = ["PipeBridge"]
 
 
 class PipeBridge(BridgeProtocol):
-    """Hands the handler to the sandbox as it is."""
+    """Whatever comes through an execution's own pipe is that execution's, so no token is needed."""
 
     name: ClassVar[str] = "pipe"
 
     @asynccontextmanager
-    async def serve(self, handler: Handler) -> AsyncGenerator[Endpoint]:
-        yield PipeEndpoint(handler=handler)
+    async def serve(self, handler: Handler, grant: Grant, grants: Grants) -> AsyncGenerator[Endpoint]:  # noqa: ARG002
+        def take(call: Call) -> Awaitable[Reply]:
+            call.grant = grant
+            return handler(call)
+
+        yield PipeEndpoint(handler=take)

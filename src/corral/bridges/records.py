@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable
 
 from corral.errors import Cancelled
-from corral.types import Call, CallError, Event, Reply, ToolCallFinished, ToolCallRecord, ToolCallStarted
+from corral.results import Event, ToolCallFinished, ToolCallRecord, ToolCallStarted
+from corral.types import Call, CallError, Reply
 
 __all__ = ["CallRecorder"]
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from corral import ConsoleOutput, Corral, Event, ExecutionContext, ExecutionResult, Limits, Run
+from corral import Approve, ConsoleOutput, Corral, Event, ExecutionContext, ExecutionResult, Limits, Run
+from corral.cli.asking import Asker, keyboard
 from corral.cli.loading import load_tools
 from corral.cli.progress import Progress
 from corral.cli.report import call_lines, error_lines, note_lines
@@ -62,6 +63,9 @@ def add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     context.add_argument("--organization", dest="organization_id", metavar="ID")
     context.add_argument("--session", dest="session_id", metavar="ID")
     context.add_argument("--scope", dest="scopes", action="append", metavar="SCOPE", help="may be repeated")
+    context.add_argument(
+        "--audit", metavar="PLACE", help="write an audit log: a .jsonl or .sqlite file, or a postgresql:// URL"
+    )
     environment = parser.add_argument_group("environment")
     environment.add_argument(
         "--env", action="append", type=_variable, metavar="NAME=VALUE", help="what process.env shows; may be repeated"
@@ -75,6 +79,12 @@ def add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     )
     isolation.add_argument(
         "--required-tier", choices=TIERS, default="landlock", help="do not run in a lower one; default: landlock"
+    )
+    context.add_argument(
+        "--approve",
+        choices=("ask", "all", "none"),
+        default="ask",
+        help="calls that need an approval; ask, the default, denies them where there is no terminal",
     )
     limits = parser.add_argument_group("limits")
     for name, field in Limits.model_fields.items():
@@ -92,16 +102,24 @@ def _variable(text: str) -> tuple[str, str]:
 
 def _run(arguments: argparse.Namespace) -> int:
     source = _read(arguments.program)
-    with screen() as view:
+    with screen() as view, keyboard() as terminal:
         corral = Corral(
             load_tools(arguments.tools),
             sandbox=DenoSandbox(tier=arguments.tier, pool_size=0),  # for one program, one sandbox
             limits=Limits(**_given(arguments, *Limits.model_fields)),
             required_tier=arguments.required_tier,
+            audit=arguments.audit,
+            approve=_approve(arguments.approve, view, terminal),
         )
         result = asyncio.run(_execute(corral, source, arguments, view))
         _show(result, source, arguments, view)
     return result.exit_code
+
+
+def _approve(how: str, view: Screen, terminal: int | None) -> Approve | None:
+    if how == "all":
+        return lambda _: True
+    return Asker(view, terminal).approve if how == "ask" and terminal is not None and view.live else None
 
 
 def _read(program: str) -> str:

@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections import deque
 
 from corral.declarations.documents import Document, Scope, mapping, subschemas
+from corral.secrecy import names_a_secret
 from corral.types import JsonSchema
 
 __all__ = ["secret_parameters"]
-
-_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
-_SECRETS = re.compile(
-    "credentials?|jwt|pass(code|phrase|wd|word|words)|pwd|secrets?|authorization"
-    "|(access|api|private|secret)key|(access|api|auth)token|clientsecret"
-)
-_SECRET_KEYS = re.compile("access|account|api|auth|encryption|license|master|private|secret|signing|ssh")
-_SECRET_TOKENS = re.compile("access|api|auth|bearer|refresh|secret|session")
-_CURSORS = re.compile("continuation|cursor|end|next|page|pagination|resume|start|sync")
-_AFTERTHOUGHTS = re.compile("again|confirm|confirmation|repeat|value")
 
 
 def secret_parameters(schema: JsonSchema | None) -> tuple[str, ...]:
@@ -71,17 +61,4 @@ def _path(outer: str, keyword: str, name: str = "") -> str | None:
 def _looks_secret(name: str, keywords: dict[str, object]) -> bool:
     if keywords.get("type") in ("boolean", "integer", "number"):
         return False
-    words = [word.lower() for word in _WORD.findall(name)]
-    while len(words) > 1 and _AFTERTHOUGHTS.fullmatch(words[-1]):
-        words.pop()
-    before, last = ("", "", *words)[-2:]
-    match last:
-        case "key" | "keys":
-            is_named = _SECRET_KEYS.fullmatch(before)
-        case "token":
-            is_named = not _CURSORS.fullmatch(before)
-        case "tokens":
-            is_named = _SECRET_TOKENS.fullmatch(before)
-        case _:
-            is_named = _SECRETS.fullmatch(last)
-    return bool(is_named) or keywords.get("format") == "password"
+    return names_a_secret(name) or keywords.get("format") == "password"

@@ -30,7 +30,8 @@ __all__ = ["ToolShape", "declare_typescript"]
 
 
 class ToolShape(Protocol):
-    """What a declaration needs of a tool. A schema of None says nothing: the type is `unknown`."""
+    """What a declaration needs of a tool. A schema of None says nothing: the type is `unknown`. `needs_approval` is a
+    bool, or something else if it depends on the input."""
 
     @property
     def description(self) -> str: ...
@@ -38,6 +39,8 @@ class ToolShape(Protocol):
     def input_schema(self) -> JsonSchema | None: ...
     @property
     def output_schema(self) -> JsonSchema | None: ...
+    @property
+    def needs_approval(self) -> object: ...
 
 
 def declare_typescript(tools: Mapping[ToolName, ToolShape]) -> str:
@@ -107,12 +110,12 @@ def _parts(shape: Shape) -> list[Shape]:
 
 def _method(name: str, tool: ToolShape, shapes: _Shapes, names: Mapping[Definition, str]) -> str:
     returns = mapping(tool.output_schema).get("description")
-    tags = (("returns", returns),) if isinstance(returns, str) and not isinstance(shapes.output, Reference) else ()
+    tags = [("returns", returns)] if isinstance(returns, str) and not isinstance(shapes.output, Reference) else []
+    if tool.needs_approval is not False:
+        tags.append(("approval", "required" if tool.needs_approval is True else "depends on the input"))
     optional = "?" if traits(shapes.input).accepts_empty else ""
     types = [type_expression(shape, names) for shape in shapes]
-    return (
-        f"{comment(Doc(tool.description, tags))}{property_key(name)}(input{optional}: {types[0]}): Promise<{types[1]}>;"
-    )
+    return f"{comment(Doc(tool.description, tuple(tags)))}{property_key(name)}(input{optional}: {types[0]}): Promise<{types[1]}>;"
 
 
 def _tree(methods: Mapping[ToolName, str]) -> str:

@@ -5,8 +5,8 @@
 """
 
 from corral.guest.frames import Frame, FrameKind, FrameReader, encode_frame
-from corral.guest.runtime import RuntimeDirectory
-from corral.guest.values import ArrayBuffer, UnencodableValue, decode_value, encode_value
+from corral.guest.runtime import RuntimeDirectory, http_runtime
+from corral.guest.values import ArrayBuffer, UnencodableValue, decode_value, encode_value, revive_value
 
 __all__ = [
     "ArrayBuffer",
@@ -18,4 +18,6 @@ __all__ = [
     "decode_value",
     "encode_frame",
     "encode_value",
+    "http_runtime",
+    "revive_value",
 ]

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from corral.programs import strip_types
 
-__all__ = ["RuntimeDirectory"]
+__all__ = ["RuntimeDirectory", "http_runtime"]
 
 _REALM = ("kinds", "values", "tools", "console", "globals", "run", "performance", "timers", "realm")
 """What is evaluated in every context: realm.ts, after all that it needs."""
@@ -30,6 +30,8 @@ _PROCESS = ("kinds", "values", "tools", "console", "globals", "run", "engine", "
 """What a process with one execution is started with: main.ts, after all that it needs. As one file, because the engine
 takes 4 ms longer for ten."""
 _CONTEXTS = ("contexts", "engine", "harden", "frames", *_REALM, *_PLATFORM)
+_HTTP = ("values", "tools", "http")
+"""What a program imports that runs elsewhere: http.ts, after all that it needs."""
 _MODULES = tuple(dict.fromkeys((*_PROCESS, *_CONTEXTS)))
 _IMPORT = re.compile(r"^import \{([^}]*)\} from \"\./(\w+)\.ts\";", re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:const|function|class) (?:\{([^}]*)\}|(\w+)))", re.MULTILINE)
@@ -76,9 +78,20 @@ def _remove(path: Path, owner: int) -> None:
 
 
 @cache
+def http_runtime() -> str:
+    """The module that a program imports to call tools over HTTP from plain Deno or Node 20 or later."""
+    code = _script([(name, _stripped(name)) for name in _HTTP])
+    return f"{code}export const {{ connect, connectFromEnvironment }} = http_;\n"
+
+
+def _stripped(name: str) -> str:
+    source = files("corral.guest") / "typescript" / f"{name}.ts"
+    return strip_types(source.read_text(encoding="utf-8"))
+
+
+@cache
 def _modules() -> dict[str, str]:
-    sources = files("corral.guest") / "typescript"
-    stripped = {name: strip_types((sources / f"{name}.ts").read_text(encoding="utf-8")) for name in _MODULES}
+    stripped = {name: _stripped(name) for name in _MODULES}
     modules = {f"{name}.js": _javascript(stripped[name]) for name in _CONTEXTS}
     modules["main.js"] = _script([(name, stripped[name]) for name in _PROCESS])
     realm = _script([(name, stripped[name]) for name in _REALM])

@@ -1,7 +1,7 @@
 """Values across the boundary, the host's half. docs/values.md is the table, docs/frames.md the tags.
 
-From the guest: JSON in which NaN and the infinities are literals and integers have any size up to 4,300 digits. To the
-guest: JSON in which those are tags, because JavaScript's parser knows neither. A tag is an object with one key that
+From a guest's pipe: JSON in which NaN and the infinities are literals and integers have any size up to 4,300 digits. To
+the guest, and over other protocols: JSON in which those are tags, because JavaScript's parser knows neither. A tag is an object with one key that
 starts with `$`; a frame's flag says whether there are any, so that plain data is not searched.
 """
 
@@ -15,6 +15,7 @@ import decimal
 import enum
 import math
 import pathlib
+import re
 import uuid
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, cast
@@ -25,12 +26,14 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 from corral.errors import MalformedMessage
 from corral.types import EncodedValue
 
-__all__ = ["MAX_DEPTH", "ArrayBuffer", "UnencodableValue", "decode_value", "encode_value"]
+__all__ = ["MAX_DEPTH", "ArrayBuffer", "UnencodableValue", "decode_value", "encode_value", "revive_value"]
 
 MAX_DEPTH = 100
 """Containers nested deeper than this are refused, as in the guest. (The JSON parser's own bound is 200.)"""
 _SAFE_INTEGER = 2**53 - 1
 """JavaScript's Number.MAX_SAFE_INTEGER; larger ones become BigInt."""
+_INTEGER = re.compile("-?[0-9]{1,4300}")
+_NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _TAGS = frozenset({"$bytes", "$buffer", "$bigint", "$number", "$object"})
 
 
@@ -68,9 +71,21 @@ def decode_value(payload: bytes, *, tagged: bool) -> Any:
     """
     try:
         value: Any = from_json(payload)
-        return _revive(value) if tagged else value
-    except (ValueError, TypeError, binascii.Error) as error:
+    except ValueError as error:
         raise MalformedMessage("the sandbox sent a message that is not valid JSON") from error
+    return revive_value(value) if tagged else value
+
+
+def revive_value(value: object) -> Any:
+    """A parsed value with what its tags stand for.
+
+    Raises:
+        MalformedMessage: a tag is not well formed.
+    """
+    try:
+        return _revive(value)
+    except (ValueError, TypeError, binascii.Error) as error:
+        raise MalformedMessage("a tag in a value is not well formed") from error
 
 
 class _Encoder:
@@ -230,6 +245,10 @@ def _untag(tag: str, content: Any) -> Any:
             return base64.b64decode(content, validate=True)
         case "$buffer":
             return ArrayBuffer(base64.b64decode(content, validate=True))
+        case "$bigint" if isinstance(content, str) and _INTEGER.fullmatch(content):
+            return int(content)
+        case "$number" if isinstance(content, str) and content in _NUMBERS:
+            return _NUMBERS[content]
         case "$object" if isinstance(content, dict):
             return {key: _revive(member) for key, member in cast("dict[str, Any]", content).items()}
         case _:

@@ -11,7 +11,6 @@ from typing import ClassVar, Self
 from corral.types import (
     Capabilities,
     Endpoint,
-    ExecutionContext,
     Exit,
     Limits,
     LogEntry,
@@ -35,7 +34,6 @@ class Job:
 
     execution_id: str
     program: Program
-    context: ExecutionContext
     limits: Limits
     tools: tuple[ToolName, ...]
     env: Mapping[str, str] | None

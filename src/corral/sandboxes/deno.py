@@ -24,7 +24,7 @@ from corral.sandboxes.process import GuestProcess, can_limit
 from corral.sandboxes.running import GuestRun
 from corral.sandboxes.sharing import Share
 from corral.sandboxes.starter import GUEST_FILE, Guest, GuestStarter, Order
-from corral.types import TIERS, Capabilities, Endpoint, Exit, LimitName, SandboxConfig, Tier
+from corral.types import TIERS, Capabilities, Endpoint, Exit, LimitName, PipeEndpoint, SandboxConfig, Tier
 
 __all__ = ["DenoSandbox"]
 
@@ -167,7 +167,7 @@ def _engine() -> Path:
         raise StartFailed(f"the Deno engine is not where its package should be: {error}; pip install deno") from error
 
 
-async def _run_alone(process: GuestProcess, job: Job, bridge: Endpoint, config: SandboxConfig) -> Exit:
+async def _run_alone(process: GuestProcess, job: Job, bridge: PipeEndpoint, config: SandboxConfig) -> Exit:
     process.limit_cpu(job.limits.cpu_seconds)
     return await GuestRun(process, process, job, bridge.handler, memory_mb=config.memory_mb).execute()
 
@@ -182,6 +182,7 @@ class _InProcess(Sandbox):
         self._config = config
 
     async def execute(self, job: Job, bridge: Endpoint) -> Exit:
+        assert isinstance(bridge, PipeEndpoint)
         return await _run_alone(self._process, job, bridge, self._config)
 
     async def aclose(self) -> None:
@@ -202,6 +203,7 @@ class _InContext(Sandbox):
         self._run: GuestRun | None = None
 
     async def execute(self, job: Job, bridge: Endpoint) -> Exit:
+        assert isinstance(bridge, PipeEndpoint)
         provider = self._provider
         assert provider is not None
         if job.program.form == "script":

@@ -244,14 +244,16 @@ class GuestSession:
     def _call(self, frame: Frame) -> Call:
         match decode_value(frame.payload, tagged=frame.tagged):
             case [int() as sequence, str() as tool, value]:
-                return Call(tool, value, sequence, self._job.execution_id, self._job.context, len(frame.payload))
+                return Call(tool, value, sequence, len(frame.payload))
             case _:
                 raise MalformedMessage("the sandbox sent a call that is not well formed")
 
     def _encoded(self, call: Call, reply: Reply) -> bytes:
-        if reply.error is not None:
-            parts = to_json([reply.error.code, reply.error.name, reply.error.message])
-            return self._reply(b"[%d,false,%b]" % (call.sequence, parts), tagged=False)
+        if (error := reply.error) is not None:
+            parts: list[object] = [error.code, error.name, error.message]
+            if error.retry_after_seconds is not None:
+                parts.append(error.retry_after_seconds)
+            return self._reply(b"[%d,false,%b]" % (call.sequence, to_json(parts)), tagged=False)
         if reply.nothing:
             return self._reply(b"[%d,true]" % call.sequence, tagged=False)
         value = reply.encoded or encode_value(reply.value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from inspect import Parameter
 from typing import Any, Generic, TypeAlias, TypedDict, cast, overload
@@ -17,6 +17,7 @@ from corral.errors import InvalidArguments, InvalidToolOutput, ToolDefinitionErr
 from corral.tools.docstrings import read_docstring
 from corral.tools.names import identifier, namespace_identifier
 from corral.tools.problems import SchemaMismatch, field_names
+from corral.tools.rates import Rate, RateLimit, RateScope, parse_rates
 from corral.tools.schema import InputSchema, OutputSchema, input_schema_of, output_schema_of
 from corral.tools.signature import Arguments, read_parameters, read_result, underlying_function
 from corral.types import ExecutionContext, JsonSchema, ToolName
@@ -41,8 +42,7 @@ class ParsedInput:
 class Tool(Generic[P, R]):
     """A function together with its schemas and what calling it requires. Calling the tool calls the function.
 
-    Made by `@tool` and `define_tool`. Scopes and the timeout are enforced by the bridge's guards, which also deny what
-    needs an approval; the rate limit is only carried.
+    Made by `@tool` and `define_tool`. Scopes, rates, approvals and the timeout are held by the bridge's guards.
 
     Raises:
         ToolDefinitionError: no identifier can be made of the name, the namespace is reserved, or a setting is wrong.
@@ -56,8 +56,8 @@ class Tool(Generic[P, R]):
     """Scopes that a caller must have, all of them."""
     any_scope: frozenset[str] = frozenset()
     """Scopes of which a caller must have one, unless empty."""
-    rate_limit: str | None = None
-    """For example `30/minute`."""
+    rate_limit: RateLimit | None = None
+    """How often each user may call it, `"30/minute"`; or for whom how often, `{"everyone": "500/minute"}`."""
     needs_approval: Approval = False
     read_only: bool = False
     idempotent: bool = False
@@ -69,6 +69,8 @@ class Tool(Generic[P, R]):
     """From validated input and context to the function's arguments."""
     is_async: bool = field(init=False, repr=False)
     """Whether calling the function gives a coroutine; others run in a worker thread."""
+    rates: Mapping[RateScope, Rate] = field(init=False, repr=False)
+    """What `rate_limit` says."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "is_async", inspect.iscoroutinefunction(underlying_function(self.function)))
@@ -78,6 +80,10 @@ class Tool(Generic[P, R]):
         timeout = self.timeout_seconds
         if timeout is not None and not (timeout > 0 and math.isfinite(timeout)):
             raise ToolDefinitionError(f"tool {self.name!r}: timeout_seconds must be positive, not {timeout}")
+        try:
+            object.__setattr__(self, "rates", parse_rates(self.rate_limit))
+        except ValueError as error:
+            raise ToolDefinitionError(f"tool {self.name!r}: rate_limit: {error}") from None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
@@ -147,7 +153,7 @@ class ToolSettings(TypedDict, total=False):
     namespace: str | None
     scopes: Iterable[str]
     any_scope: Iterable[str]
-    rate_limit: str | None
+    rate_limit: RateLimit | None
     needs_approval: Approval
     read_only: bool
     idempotent: bool

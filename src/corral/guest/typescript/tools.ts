@@ -9,12 +9,15 @@ export interface CallLimits {
   calls: number;
   callsInFlight: number;
   inputBytes: number;
+  /** Inputs are written as JSON without extensions. */
+  plain?: boolean;
 }
 
 /** `[sequence, tool, error, stack of the call]` */
 export type UnawaitedCall = [number, string, string | null, string];
 
-type Send = (payload: string, encoded: Encoded) => void;
+/** Takes the payload of a CALL, and what it was made of; `path` is the tool's name as JSON. */
+type Send = (payload: string, input: Encoded, sequence: number, path: string) => void;
 type ToolFunction = (input?: unknown, ...rest: unknown[]) => Promise<unknown>;
 
 const { stringify } = JSON;
@@ -31,10 +34,15 @@ interface Site {
 /** An error of a call as the program catches it. `code` is stable; `name` is the host's class. */
 export class CallFailure extends Error {
   readonly code: string;
+  /** When a call that was one too many would be allowed. */
+  declare readonly retryAfterSeconds?: number;
 
-  constructor(code: string, name: string, message: string, site: Site) {
+  constructor(code: string, name: string, message: string, site: Site, retryAfterSeconds?: number) {
     super(message);
     this.code = code;
+    if (retryAfterSeconds !== undefined) {
+      defineProperty(this, "retryAfterSeconds", { value: retryAfterSeconds, configurable: true, writable: true, enumerable: true });
+    }
     defineProperty(this, "name", { value: name, configurable: true, writable: true, enumerable: false });
     // The program's own frames are those of the call, not of the reply's delivery.
     const frames = apply(indexOf, site.stack, ["\n"]) as number;
@@ -155,7 +163,7 @@ export class Calls {
     }
     let input: Encoded;
     try {
-      input = encodeValue(args[0] === undefined ? {} : args[0], "input", this.#limits.inputBytes);
+      input = encodeValue(args[0] === undefined ? {} : args[0], "input", this.#limits.inputBytes, this.#limits.plain);
     } catch (error) {
       const message = `tools.${tool}: ${error instanceof Error ? error.message : "the input cannot be read"}`;
       return error instanceof ValueError && error.tooLarge
@@ -176,14 +184,14 @@ export class Calls {
     this.#calls[sequence] = call;
     const send = () => {
       this.inFlight += 1;
-      this.#send(`[${sequence},${path},${input.text}]`, input);
+      this.#send(`[${sequence},${path},${input.text}]`, input, sequence, path);
     };
     if (this.inFlight < this.#limits.callsInFlight) send();
     else this.#waiting[this.#lastWaiting++] = send;
     return promise;
   }
 
-  /** Takes a REPLY: `[sequence, true, value?]` or `[sequence, false, [code, name, message]]`. */
+  /** Takes a REPLY: `[sequence, true, value?]` or `[sequence, false, [code, name, message, retryAfterSeconds?]]`. */
   settle(reply: readonly unknown[]): void {
     const sequence = reply[0] as number;
     const call = this.#calls[sequence];
@@ -195,8 +203,8 @@ export class Calls {
     if (reply[1] === true) pending.resolve(reply[2]);
     else {
       // Read by index: to take it apart, the language would ask Array.prototype for an iterator.
-      const parts = reply[2] as [code: string, name: string, message: string];
-      const failure = new CallFailure(parts[0], parts[1], parts[2], call.site);
+      const parts = reply[2] as [code: string, name: string, message: string, retryAfterSeconds?: number];
+      const failure = new CallFailure(parts[0], parts[1], parts[2], call.site, parts[3]);
       call.error = `${parts[1]}: ${parts[2]}`;
       CallPromise.quiet(pending.promise);
       pending.reject(failure);

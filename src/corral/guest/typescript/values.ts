@@ -16,13 +16,13 @@ const mapKeys = Map.prototype.keys;
 const setValues = Set.prototype.values;
 const isoString = Date.prototype.toISOString;
 const getTime = Date.prototype.getTime;
-const bytesToBase64 = Uint8Array.prototype.toBase64;
-const bytesFromBase64 = Uint8Array.fromBase64;
+const bytesToBase64 = Uint8Array.prototype.toBase64 ?? nodeToBase64;
+const bytesFromBase64 = Uint8Array.fromBase64 ?? nodeFromBase64;
 const isWellFormed = String.prototype.isWellFormed;
 const toWellFormed = String.prototype.toWellFormed;
 const bigintToString = BigInt.prototype.toString;
 const tagSymbol = Symbol.toStringTag;
-const iteratorPrototype = Iterator.prototype;
+const iteratorPrototype = getPrototypeOf(getPrototypeOf([].values())); // Node 20 has no global Iterator
 const { get: lengthOfBytes } = getOwnPropertyDescriptor(getPrototypeOf(Uint8Array.prototype), "length")!;
 const asyncIteratorPrototype = getPrototypeOf(getPrototypeOf(async function* () {}.prototype));
 
@@ -68,10 +68,12 @@ class Writer {
   #wrapped = 0;
   #root: string;
   #maxBytes: number;
+  #plain: boolean;
 
-  constructor(root: string, maxBytes: number) {
+  constructor(root: string, maxBytes: number, plain: boolean) {
     this.#root = root;
     this.#maxBytes = maxBytes;
+    this.#plain = plain;
   }
 
   write(value: unknown): void {
@@ -81,7 +83,8 @@ class Writer {
         break;
       case "number":
         // The host reads NaN and the infinities as JSON's usual extension; "-0" would be read as an integer.
-        this.text += is(value, -0) ? "-0.0" : `${value}`;
+        if (this.#plain && !isFinite(value)) this.#writeTag("$number", `${value}`);
+        else this.text += is(value, -0) ? "-0.0" : `${value}`;
         break;
       case "boolean":
         this.text += value ? "true" : "false";
@@ -92,7 +95,8 @@ class Writer {
       case "bigint": {
         const digits = apply(bigintToString, value, []) as string;
         if (digits.length > MAX_INTEGER_DIGITS) this.#refuse(`a BigInt of ${digits.length} digits is too long`);
-        this.text += digits;
+        if (this.#plain) this.#writeTag("$bigint", digits);
+        else this.text += digits;
         break;
       }
       case "object":
@@ -203,6 +207,12 @@ class Writer {
     this.text += `{"${tag}":`;
   }
 
+  /** `content` has nothing that JSON would escape. */
+  #writeTag(tag: string, content: string): void {
+    this.#openTag(tag);
+    this.text += `"${content}"}`;
+  }
+
   #writeInstance(value: object): void {
     if (value instanceof Date) {
       // An invalid Date has no ISO form; JSON writes null for it, and so do we.
@@ -248,8 +258,7 @@ class Writer {
   #writeBytes(tag: string, bytes: Uint8Array): void {
     // Base64 makes four characters of three bytes: refuse before making them.
     if (sizeOf(bytes) * 4 > this.#maxBytes * 3) this.#tooLarge();
-    this.#openTag(tag);
-    this.text += `"${apply(bytesToBase64, bytes, [])}"}`;
+    this.#writeTag(tag, apply(bytesToBase64, bytes, []) as string);
   }
 
   #writeError(value: Error): void {
@@ -277,9 +286,12 @@ function sizeOf(bytes: Uint8Array): number {
   return apply(lengthOfBytes!, bytes, []) as number;
 }
 
-/** Writes `value` as JSON text with tags. `root` names it in errors; more than `maxBytes` of UTF-8 are refused. */
-export function encodeValue(value: unknown, root: string, maxBytes: number): Encoded {
-  const writer = new Writer(root, maxBytes);
+/**
+ * Writes `value` as JSON text with tags. `root` names it in errors; more than `maxBytes` of UTF-8 are refused. `plain`
+ * keeps to what any JSON parser reads: what is an extension of JSON in frames is a tag.
+ */
+export function encodeValue(value: unknown, root: string, maxBytes: number, plain = false): Encoded {
+  const writer = new Writer(root, maxBytes, plain);
   writer.write(value);
   return writer.finish();
 }
@@ -307,7 +319,8 @@ export function decodeValue(payload: string, tagged: boolean): unknown {
   return tagged ? revive(value) : value;
 }
 
-function revive(value: unknown): unknown {
+/** A parsed value with what its tags stand for. */
+export function revive(value: unknown): unknown {
   if (typeof value !== "object" || value === null) return value;
   if (isArray(value)) {
     for (let index = 0; index < value.length; index++) value[index] = revive(value[index]);
@@ -342,4 +355,23 @@ function untag(tag: string, content: unknown): unknown {
     default:
       return reviveMembers(content as Record<string, unknown>, keys(content as object));
   }
+}
+
+// For Node, up to version 24.
+
+interface NodeBuffer {
+  from(text: string, encoding: "base64"): Uint8Array;
+  from(buffer: ArrayBufferLike, offset: number, length: number): { toString(encoding: "base64"): string };
+}
+
+function nodeBuffer(): NodeBuffer {
+  return (globalThis as unknown as { Buffer: NodeBuffer }).Buffer;
+}
+
+function nodeToBase64(this: Uint8Array): string {
+  return nodeBuffer().from(this.buffer, this.byteOffset, this.byteLength).toString("base64");
+}
+
+function nodeFromBase64(text: string): Uint8Array {
+  return new Bytes(nodeBuffer().from(text, "base64")); // a copy: Node's own shares its buffer with others
 }

@@ -1,0 +1,33 @@
+"""The audit log: who called which tool for whom, when, and what became of it."""
+
+from __future__ import annotations
+
+from corral.audit.arguments import digest
+from corral.audit.events import AuditEvent, Outcome, new_event_id
+from corral.audit.json_lines import JsonLinesSink
+from corral.audit.log import AuditLog, as_audit_log
+from corral.audit.postgres import PostgresSink
+from corral.audit.reading import AuditFilter, AuditReader, open_audit
+from corral.audit.sinks import AuditSink, CallbackSink
+from corral.audit.sources import AuditSource
+from corral.audit.sqlite import SqliteSink
+from corral.audit.telemetry import OpenTelemetrySink
+
+__all__ = [
+    "AuditEvent",
+    "AuditFilter",
+    "AuditLog",
+    "AuditReader",
+    "AuditSink",
+    "AuditSource",
+    "CallbackSink",
+    "JsonLinesSink",
+    "OpenTelemetrySink",
+    "Outcome",
+    "PostgresSink",
+    "SqliteSink",
+    "as_audit_log",
+    "digest",
+    "new_event_id",
+    "open_audit",
+]

@@ -1,0 +1,129 @@
+"""What the audit log holds: one event for every call and every execution, whatever became of it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import secrets
+from collections.abc import Mapping, Sequence, Set
+from functools import cache
+from typing import Any, Literal, NamedTuple, Self, TypeAlias, cast
+
+from pydantic import TypeAdapter
+from pydantic_core import from_json, to_json
+
+from corral.preview import preview_text
+
+__all__ = ["AuditEvent", "Outcome", "cleaned", "new_event_id"]
+
+Outcome: TypeAlias = Literal["succeeded", "failed", "denied", "cancelled"]
+
+_FORMAT = 1
+_TEXT_CHARS = 1000
+_LARGEST = 2**63 - 1
+"""Of the integers that every database takes."""
+_DEPTH = 20
+_ids = itertools.count()
+_process = secrets.token_hex(4)
+
+
+def new_event_id(time: float) -> str:
+    """An identifier of its own for an event of this time: 30 hexadecimal digits that sort by time.
+
+    They are microseconds since the epoch (14), a random number of the process (8) and a count (8).
+    """
+    return f"{int(time * 1e6):014x}{_process}{next(_ids) & 0xFFFFFFFF:08x}"
+
+
+def _become_another_process() -> None:
+    global _process
+    _process = secrets.token_hex(4)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_become_another_process)
+
+
+class AuditEvent(NamedTuple):
+    """One tool call, or one execution. A named tuple, because one is made for every call; write its keywords."""
+
+    id: str
+    """Unique; sorts by time. See `new_event_id`."""
+    time: float
+    """When it began, in seconds since the Unix epoch."""
+    kind: Literal["call", "execution"]
+    outcome: Outcome
+    duration_ms: float
+    protocol: str
+    """How the call arrived: "pipe", "http"."""
+    code: str | None = None
+    """That of the error it ended with."""
+    reason: str | None = None
+    """Of a denial: what corral told the program."""
+    execution_id: str | None = None
+    user_id: str | None = None
+    organization_id: str | None = None
+    session_id: str | None = None
+    tool: str | None = None
+    """As the program wrote it; there may be no such tool."""
+    sequence: int | None = None
+    """Number of the call within its execution."""
+    arguments: object = None
+    """None, the digest of the input, or a redacted copy of it; see `AuditLog.shown`."""
+    correlation_id: str | None = None
+    """Leads to what the host's log has of a failure."""
+    language: str | None = None
+    isolation: str | None = None
+    calls: int | None = None
+    """Tool calls that the execution made."""
+    program: str | None = None
+    """Digest of the source."""
+
+    def to_json(self) -> str:
+        """The event as one line of JSON: its fields, and `"v": 1` for this format. Never raises."""
+        return to_json({"v": _FORMAT, **cleaned(self)._asdict()}).decode()
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """The inverse of `to_json`.
+
+        Raises:
+            ValueError: it is no event, or one in the format of a later release.
+        """
+        fields: object = from_json(text)
+        if not isinstance(fields, dict) or cast("dict[str, object]", fields).pop("v", None) != _FORMAT:
+            raise ValueError("not an audit event of a format that is known here")
+        return _adapter(cls).validate_python(fields)
+
+
+@cache
+def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def cleaned(event: AuditEvent) -> AuditEvent:
+    """The event as every sink can take it: well-formed, short texts without U+0000, finite and 64-bit numbers."""
+    return AuditEvent._make(map(_clean, event))
+
+
+def _clean(value: object, depth: int = 0) -> Any:
+    kind = type(value)  # isinstance, as match uses it, would take three times as long
+    if value is None or kind is bool:
+        return value
+    if kind is str and len(text := cast("str", value)) <= _TEXT_CHARS and text.isascii() and "\0" not in text:
+        return text
+    if kind is float:
+        return value if math.isfinite(cast("float", value)) else 0.0
+    match value:
+        case str():
+            return preview_text(value, _TEXT_CHARS).encode("utf-8", "replace").decode().replace("\0", "\ufffd")
+        case int():
+            return max(-_LARGEST, min(value, _LARGEST))
+        case Mapping() if depth < _DEPTH:
+            members = cast("Mapping[object, object]", value)
+            return {_clean(str(key)): _clean(member, depth + 1) for key, member in members.items()}
+        case Sequence() | Set() if depth < _DEPTH and not isinstance(value, bytes | bytearray):
+            return [_clean(item, depth + 1) for item in cast("Sequence[object]", value)]
+        case _:
+            return f"[{kind.__name__}]"

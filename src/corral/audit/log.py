@@ -1,0 +1,152 @@
+"""`AuditLog`: what the guards hand their events to."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Literal
+
+import anyio
+import anyio.to_thread
+
+from corral.audit.arguments import digest_of, redacted
+from corral.audit.events import AuditEvent
+from corral.audit.sources import AuditSource, as_sink
+from corral.audit.writer import Receipt, Writer
+from corral.errors import AccessDenied, ConfigError
+from corral.types import JsonSchema
+
+__all__ = ["AuditLog", "as_audit_log"]
+
+logger = logging.getLogger("corral.audit")
+
+_PATIENCE_SECONDS = 5.0
+_UNAVAILABLE = "the audit log cannot be written, so no call is let in"
+
+
+class AuditLog:
+    """Hands events to sinks, each in a thread of its own. May be used from any thread and any event loop.
+
+    `arguments` says what events hold of a call's input. Over `queue_events` that a sink has not taken yet, `record`
+    waits. While a sink cannot be written and `when_unavailable` is "deny", no call is let in.
+
+    Raises:
+        ConfigError: there is no sink, or it is none.
+    """
+
+    def __init__(
+        self,
+        *sinks: AuditSource,
+        arguments: Literal["digest", "redacted", "none"] = "digest",
+        queue_events: int = 10_000,
+        when_unavailable: Literal["deny", "continue"] = "deny",
+    ) -> None:
+        if not sinks:
+            raise ConfigError("an AuditLog needs a sink")
+        if arguments not in ("digest", "redacted", "none"):
+            raise ConfigError(f"arguments={arguments!r} is none of digest, redacted, none")
+        if when_unavailable not in ("deny", "continue"):
+            raise ConfigError(f"when_unavailable={when_unavailable!r} is neither deny nor continue")
+        if queue_events < 1:
+            raise ConfigError("queue_events is at least 1")
+        self._arguments = arguments
+        self._denies = when_unavailable == "deny"
+        self._writers = [Writer(as_sink(sink), queue_events=queue_events) for sink in sinks]
+
+    async def record(self, event: AuditEvent) -> None:
+        """Queues an event. Returns at once if there is room; else when it is written, or after some seconds.
+
+        Where a sink has failed for so long that twice the queue is full, the event goes to the logger instead.
+        """
+        full: list[Writer] = []
+        for writer in self._writers:
+            if not writer.put(event):
+                full.append(writer)  # noqa: PERF401 - a comprehension takes longer
+        if full:
+            await self._written(event, full)
+
+    async def record_durably(self, event: AuditEvent) -> None:
+        """Returns when every sink has the event for good; cancelled or not, it is queued.
+
+        Raises:
+            AccessDenied: the sinks fail now, or did not take it within some seconds. They may yet.
+        """
+        if not await self._written(event, self._writers):
+            raise AccessDenied(_UNAVAILABLE)
+
+    def check(self) -> None:
+        """Raises AccessDenied while a sink cannot be written, unless this log is to go on regardless."""
+        if self._denies:
+            for writer in self._writers:
+                if writer.unavailable:
+                    raise AccessDenied(_UNAVAILABLE)
+
+    def shown(self, input: object, schema: JsonSchema | None = None) -> object:
+        """What an event holds of a call's input, as JSON. Never raises; takes as long as encoding the input as JSON."""
+        try:
+            match self._arguments:
+                case "digest":
+                    return digest_of(input)
+                case "redacted":
+                    return redacted(input, schema)
+                case _:
+                    return None
+        except Exception:  # an object of the host that cannot be printed
+            return "[cannot be shown]"
+
+    async def flush(self) -> None:
+        """Returns when all that was recorded is written.
+
+        Raises:
+            TimeoutError: the sinks did not take it within some seconds. It is still queued.
+        """
+        if not await self._written(None, self._writers):
+            raise TimeoutError("there are audit events that are not written yet")
+
+    async def aclose(self) -> None:
+        """Flushes, and ends the threads. The log may be used again; then they are started again."""
+        try:
+            await self.flush()
+        except TimeoutError as error:
+            logger.error("the audit log is closed: %s", error)
+        finally:
+            for writer in self._writers:
+                await anyio.to_thread.run_sync(writer.close, limiter=anyio.CapacityLimiter(1), abandon_on_cancel=True)
+
+    async def _written(self, event: AuditEvent | None, writers: Sequence[Writer]) -> bool:
+        """Whether they have written it in time. There is no wait for a sink that fails."""
+        done = anyio.Event()
+        receipt = Receipt(len(writers), _thread_safe(done.set))
+        queued = True
+        for writer in writers:
+            if not writer.put_with_receipt(event, receipt):
+                queued = False
+                logger.error("%r has no room for the audit event %s", writer.sink, event and event.to_json())
+        if not queued or (event is not None and any(writer.unavailable for writer in writers)):
+            return False
+        with anyio.move_on_after(_PATIENCE_SECONDS):
+            await done.wait()
+        return receipt.complete
+
+
+def _thread_safe(function: Callable[[], object]) -> Callable[[], None]:
+    """What calls `function` in the event loop that runs now, from any thread; it does nothing if that loop is over."""
+    try:
+        schedule: Callable[[Callable[[], object]], object] = asyncio.get_running_loop().call_soon_threadsafe
+    except RuntimeError:
+        import trio
+
+        schedule = trio.lowlevel.current_trio_token().run_sync_soon
+
+    def call() -> None:
+        with suppress(RuntimeError):  # trio's RunFinishedError is one
+            schedule(function)
+
+    return call
+
+
+def as_audit_log(source: AuditLog | AuditSource) -> AuditLog:
+    """The log itself, or one with its defaults and that sink. Raises ConfigError."""
+    return source if isinstance(source, AuditLog) else AuditLog(source)

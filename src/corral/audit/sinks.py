@@ -1,0 +1,74 @@
+"""The contract of a sink, and the sink that is any callable."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+from corral.audit.events import AuditEvent
+
+__all__ = ["AuditSink", "CallbackSink", "create_private", "identity", "leave_behind"]
+
+_left_behind: list[object] = []
+
+
+class AuditSink(ABC):
+    """Where events go. All methods run in one thread of the log's own; async ones on an event loop of that thread.
+
+    The loop may be another one after a pause. `aclose` is called before it ends, and `write` opens what it needs anew.
+    """
+
+    @abstractmethod
+    def write(self, events: Sequence[AuditEvent]) -> Awaitable[None] | None:
+        """Returns when the events are durable. If it raises, all of them are written again later."""
+
+    def aclose(self) -> Awaitable[None] | None:
+        """Lets go of what is open."""
+
+    def after_fork(self) -> None:
+        """Forgets, in a new process, what is open and belongs to the old one."""
+
+
+class CallbackSink(AuditSink):
+    """Hands batches of events to a sync or async function. What it raised on, it gets again."""
+
+    def __init__(self, function: Callable[[Sequence[AuditEvent]], object]) -> None:
+        self._function = function
+
+    def __repr__(self) -> str:
+        return f"CallbackSink({self._function!r})"
+
+    async def write(self, events: Sequence[AuditEvent]) -> None:
+        answer = self._function(events)
+        if inspect.isawaitable(answer):
+            await answer
+
+
+def create_private(path: Path) -> None:
+    """Creates a file that only its owner may read, if there is none, and makes its name durable."""
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except FileExistsError:
+        return
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def identity(path: Path) -> tuple[int, int] | None:
+    """Tells a file from one that took its place, as log rotation does; None if there is none."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def leave_behind(resource: object) -> None:
+    """Keeps what belongs to the process that forked from being closed by the garbage collector of this one."""
+    _left_behind.append(resource)

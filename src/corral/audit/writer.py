@@ -1,0 +1,236 @@
+"""The thread that hands one sink its events, in batches."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import logging
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import TypeAlias
+
+from corral.audit.events import AuditEvent, cleaned
+from corral.audit.sinks import AuditSink
+
+__all__ = ["Receipt", "Writer"]
+
+_Entry: TypeAlias = tuple[AuditEvent | None, "Receipt | None"]
+
+logger = logging.getLogger("corral.audit")
+
+_COLLECT_SECONDS = 0.05
+"""How long the first event of a batch waits for others, unless somebody waits for it."""
+_BATCH = 500
+_IDLE_SECONDS = 10.0
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.1, 5.0
+_STALLED_SECONDS = 5.0
+_LONGEST_WRITE_SECONDS = 30.0
+"""After that, an async sink is taken to have failed; a sync one cannot be interrupted."""
+_LEAVING_SECONDS = 5.0
+"""How long the end of the process waits for events that were not flushed."""
+
+
+class Receipt:
+    """Tells one waiting task or thread that all `parts` of something are written, or that it need not wait."""
+
+    def __init__(self, parts: int, notify: Callable[[], object]) -> None:
+        self._missing = parts
+        self._lock = threading.Lock()
+        self.notify = notify
+
+    @property
+    def complete(self) -> bool:
+        return self._missing == 0
+
+    def sign(self) -> None:
+        """One part is written. Called by the writers' threads."""
+        with self._lock:
+            self._missing -= 1
+        if self.complete:
+            self.notify()
+
+
+class Writer:
+    """A queue, and a thread that is there while it is not empty, and for some seconds more.
+
+    A batch that its sink raises on is tried again at once, as a connection may only have been closed meanwhile; then
+    with growing pauses. It stays at the head of the queue until it is written.
+    """
+
+    def __init__(self, sink: AuditSink, *, queue_events: int) -> None:
+        self.sink = sink
+        self._bound = queue_events
+        self._reset()
+        _writers.add(self)
+
+    def _reset(self) -> None:
+        self._queue: deque[_Entry] = deque()
+        self._batch: list[_Entry] = []
+        """What the thread has taken from the queue and the sink has not taken yet."""
+        self._lock = threading.Lock()  # held to start the thread, and while it decides to end
+        self._thread: threading.Thread | None = None
+        self._ended = True
+        self._awake = False
+        """Whether the thread will look into the queue without being told to."""
+        self._work = threading.Event()
+        self._hurry = threading.Event()
+        self._closing = threading.Event()
+        self._failing = False
+        self._began: float | None = None
+        """When the write that is going on began, by the monotonic clock."""
+
+    def put(self, event: AuditEvent) -> bool:
+        """Queues an event if there is room; says whether there was."""
+        if len(self._queue) >= self._bound:
+            return False
+        self._queue.append((event, None))
+        if not self._awake:
+            self._wake()
+        return True
+
+    def put_with_receipt(self, event: AuditEvent | None, receipt: Receipt) -> bool:
+        """Queues an event, over the bound too, to be written at once. False at twice the bound: then it is not queued.
+
+        Without an event, the receipt is for those that are queued already.
+        """
+        if event is not None and len(self._queue) >= 2 * self._bound:
+            return False
+        self._queue.append((event, receipt))
+        self._hurry.set()
+        self._wake()
+        return True
+
+    @property
+    def unavailable(self) -> bool:
+        """Whether the sink fails now, or does not return."""
+        began = self._began
+        return self._failing or (began is not None and time.monotonic() - began > _STALLED_SECONDS)
+
+    @property
+    def unwritten(self) -> int:
+        """How many events the sink has not taken yet."""
+        return len(self._queue) + len(self._batch)
+
+    def close(self) -> None:
+        """Ends the thread when it has written what it can. What its sink does not take stays queued."""
+        with self._lock:
+            thread = self._thread
+            self._closing.set()
+            self._work.set()
+            self._hurry.set()
+        if thread is not None:
+            thread.join(_STALLED_SECONDS)
+
+    def after_fork(self) -> None:
+        """In a new process: what is queued is the old one's to write."""
+        self._reset()
+        self.sink.after_fork()
+
+    def _wake(self) -> None:
+        with self._lock:
+            if self._ended:
+                self._ended = False
+                self._closing.clear()
+                self._thread = threading.Thread(
+                    target=self._run, args=(self._thread,), name="corral-audit", daemon=True
+                )
+                self._thread.start()
+            self._awake = True
+            self._work.set()
+
+    # --- in the thread
+
+    def _run(self, predecessor: threading.Thread | None) -> None:
+        if predecessor is not None:
+            predecessor.join()  # it may still be closing the sink
+        atexit.register(self._leave)
+        with asyncio.Runner() as runner:
+            while self._has_work():
+                self._write_batch(runner)
+            self._do(runner, self.sink.aclose)
+        atexit.unregister(self._leave)
+
+    def _has_work(self) -> bool:
+        """Waits for it. False if the thread is to end: from then on, another one may be started."""
+        self._awake = False
+        while not self.unwritten and not self._closing.is_set() and self._work.wait(_IDLE_SECONDS):
+            self._work.clear()
+        with self._lock:
+            self._ended = not self.unwritten or (self._closing.is_set() and self._failing)
+            self._awake = not self._ended
+            return self._awake
+
+    def _write_batch(self, runner: asyncio.Runner) -> None:
+        if len(self._queue) < _BATCH:
+            self._hurry.wait(_COLLECT_SECONDS)
+        self._hurry.clear()
+        while self._queue and len(self._batch) < _BATCH:
+            self._batch.append(self._queue.popleft())
+        events = [cleaned(event) for event, _ in self._batch if event is not None]
+        if events and not self._written(runner, events):
+            return
+        written, self._batch = self._batch, []
+        for _, receipt in written:
+            if receipt is not None:
+                receipt.sign()
+
+    def _written(self, runner: asyncio.Runner, events: Sequence[AuditEvent]) -> bool:
+        """Tries until the sink has taken them. False if the thread is to end before."""
+        pause_seconds = 0.0
+        while (error := self._do(runner, partial(self.sink.write, events))) is not None:
+            if pause_seconds and not self._failing:
+                self._failing = True
+                logger.error("%r cannot be written; events are kept and tried again", self.sink, exc_info=error)
+                for event, receipt in self._batch:
+                    if event is not None and receipt is not None:
+                        receipt.notify()
+            if pause_seconds and self._closing.wait(pause_seconds):
+                return False
+            pause_seconds = min(2 * pause_seconds or _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
+        if self._failing:
+            self._failing = False
+            logger.warning("%r can be written again", self.sink)
+        return True
+
+    def _do(self, runner: asyncio.Runner, action: Callable[[], Awaitable[None] | None]) -> BaseException | None:
+        """What it raised. A sink may be anybody's code: nothing that it raises ends the thread."""
+        self._began = time.monotonic()
+        try:
+            answer = action()
+            if answer is not None:
+                runner.run(_awaited(answer))
+        except BaseException as error:
+            return error
+        finally:
+            self._began = None
+        return None
+
+    def _leave(self) -> None:
+        """At the end of the process: waits for what nobody flushed."""
+        if unwritten := self.unwritten:
+            written = threading.Event()
+            self.put_with_receipt(None, Receipt(1, written.set))
+            if not written.wait(0 if self.unavailable else _LEAVING_SECONDS):
+                logger.error("%r: the process ends with %d audit events not written", self.sink, unwritten)
+
+
+async def _awaited(answer: Awaitable[None]) -> None:
+    async with asyncio.timeout(_LONGEST_WRITE_SECONDS):
+        await answer
+
+
+_writers: weakref.WeakSet[Writer] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for writer in list(_writers):
+        writer.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

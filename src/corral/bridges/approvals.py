@@ -1,0 +1,92 @@
+"""Approvals while the program waits: some calls go on only after the host was asked, and said yes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import anyio
+
+from corral.bridges.dispatch import unexpected, validated_of
+from corral.bridges.grants import granted
+from corral.errors import ApprovalDenied
+from corral.tools import Tool
+from corral.types import Call, ExecutionContext, Handler, Reply
+
+__all__ = ["ApprovalRequest", "Approve", "approved"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalRequest:
+    """A call that waits for an approval. `input` is what the tool will get: validated, and not copied."""
+
+    tool: str
+    """As the program wrote it: `name` or `namespace.name`."""
+    input: Any
+    """For a function a dict from parameter to value, else what its input schema makes of it."""
+    description: str
+    read_only: bool
+    context: ExecutionContext
+    execution_id: str
+    sequence: int
+
+
+Approve: TypeAlias = Callable[[ApprovalRequest], bool | Awaitable[bool]]
+"""Asked before a call that needs an approval. True lets it run; raising `ApprovalDenied` denies it with a reason that
+the program sees. Calls that run at the same time are asked about at the same time."""
+
+
+def approved(handler: Handler, approve: Approve | None, within_seconds: float) -> Handler:
+    """Asks `approve` about calls of tools with `needs_approval`. Only a clear yes, in time, lets one through.
+
+    The clock of the program stands meanwhile.
+    """
+
+    async def ask(call: Call) -> Reply:
+        tool, parsed = validated_of(call)
+        if tool.needs_approval is False or not await _needed(tool, parsed.value, call):
+            return await handler(call)
+        if approve is None:
+            raise ApprovalDenied(f"tools.{call.tool} needs an approval, and nobody can be asked for it here")
+        grant = granted(call)
+        request = ApprovalRequest(
+            tool=call.tool,
+            input=parsed.value,
+            description=tool.description,
+            read_only=tool.read_only,
+            context=grant.context,
+            execution_id=grant.execution_id,
+            sequence=call.sequence,
+        )
+        answer: object = None
+        with grant.clock.standing() if grant.clock is not None else nullcontext():
+            with anyio.move_on_after(within_seconds) as deadline:
+                answer = await _answer(approve, request, call)
+        if deadline.cancelled_caught:
+            raise ApprovalDenied(f"tools.{call.tool} needs an approval, and none came within {within_seconds:g} s")
+        if answer is not True:
+            raise ApprovalDenied(f"tools.{call.tool} was not approved")
+        return await handler(call)
+
+    return ask
+
+
+async def _needed(tool: Tool, value: Any, call: Call) -> bool:
+    if not callable(tool.needs_approval):
+        return tool.needs_approval is not False
+    needed = tool.needs_approval(value, granted(call).context)
+    return bool(await needed if inspect.isawaitable(needed) else needed)
+
+
+async def _answer(approve: Approve, request: ApprovalRequest, call: Call) -> object:
+    try:
+        answer = approve(request)
+        return await answer if inspect.isawaitable(answer) else answer
+    except ApprovalDenied as denied:
+        reason = f": {denied}" if str(denied) else ""
+        raise ApprovalDenied(f"tools.{call.tool} was not approved{reason}") from denied
+    except Exception as error:
+        raise ApprovalDenied(f"tools.{call.tool} was not approved: {unexpected(call, 'asking')}") from error

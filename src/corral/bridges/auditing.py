@@ -1,0 +1,94 @@
+"""The outermost guard: an event for every call, whatever becomes of it."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+import anyio
+
+from corral.audit import AuditEvent, AuditLog, Outcome, new_event_id
+from corral.bridges.grants import Grant, granted
+from corral.errors import AccessDenied, CallBudgetExceeded, Cancelled, error_class
+from corral.types import Call, CallError, ExecutionError, Handler, JsonSchema, Reply
+
+__all__ = ["audited", "outcome_of", "record_denial"]
+
+logger = logging.getLogger("corral.audit")
+
+
+def audited(handler: Handler, log: AuditLog | None) -> Handler:
+    """Writes an event for every call. A denial is on record before the guest hears of it.
+
+    While events cannot be written, no call is let in, unless the log was made to go on regardless.
+    """
+    if log is None:
+        return handler
+
+    async def audit(call: Call) -> Reply:
+        began, started = time.time(), time.perf_counter()
+        arguments = log.shown(call.input, _input_schema(call))
+        try:
+            log.check()
+            reply = await handler(call)
+        except AccessDenied as error:
+            reply = Reply(error=CallError.of(error))
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await log.record(_event(call, began, started, arguments, CallError.of(Cancelled())))
+            raise
+        event = _event(call, began, started, arguments, reply.error)
+        if event.outcome == "denied":
+            await record_denial(log, event)
+        else:
+            await log.record(event)
+        return reply
+
+    return audit
+
+
+async def record_denial(log: AuditLog, event: AuditEvent) -> None:
+    """Returns when the event is on record; if that cannot be, the denial stands and the host's log says so."""
+    try:
+        await log.record_durably(event)
+    except AccessDenied:
+        logger.critical("a denial could not be put on record: %s", event.to_json())
+
+
+def outcome_of(error: CallError | ExecutionError | None) -> Outcome:
+    """What the audit calls the end of a call or an execution."""
+    if error is None:
+        return "succeeded"
+    kind = error_class(error.code)
+    if issubclass(kind, AccessDenied | CallBudgetExceeded):
+        return "denied"
+    return "cancelled" if issubclass(kind, Cancelled) else "failed"
+
+
+def _input_schema(call: Call) -> JsonSchema | None:
+    tool = None if call.grant is None else granted(call).tools.get(call.tool)
+    return None if tool is None else tool.input_schema
+
+
+def _event(call: Call, began: float, started: float, arguments: object, error: CallError | None) -> AuditEvent:
+    outcome = outcome_of(error)
+    grant: Grant | None = call.grant
+    context = None if grant is None else grant.context
+    return AuditEvent(
+        id=new_event_id(began),
+        time=began,
+        kind="call",
+        outcome=outcome,
+        code=error and error.code,
+        reason=error.message if error is not None and outcome == "denied" else None,
+        execution_id=grant and grant.execution_id,
+        user_id=context and context.user_id,
+        organization_id=context and context.organization_id,
+        session_id=context and context.session_id,
+        tool=call.tool or None,
+        sequence=call.sequence,
+        arguments=arguments,
+        duration_ms=(time.perf_counter() - started) * 1000,
+        correlation_id=error and error.correlation_id,
+        protocol=call.protocol,
+    )

@@ -1,0 +1,110 @@
+"""The end of the pipeline: the tool runs, and its output is made ready for the way back."""
+
+from __future__ import annotations
+
+import logging
+import math
+import secrets
+from typing import NamedTuple
+
+import anyio
+
+from corral.bridges.grants import granted
+from corral.errors import AccessDenied, InvalidToolOutput, MessageTooLarge, ToolError, ToolFailed
+from corral.guest import UnencodableValue, encode_value
+from corral.tools import ParsedInput, Tool
+from corral.types import Call, Handler, Reply
+
+__all__ = ["Validated", "dispatch", "encoded", "unexpected", "validated_of"]
+
+logger = logging.getLogger("corral.tools")
+
+
+class Validated(NamedTuple):
+    """What validation makes of a call: the tool that was found, and the input it takes."""
+
+    tool: Tool
+    input: ParsedInput
+
+
+def validated_of(call: Call) -> Validated:
+    """What a guard before found of this call."""
+    assert isinstance(call.validated, Validated)
+    return call.validated
+
+
+def dispatch() -> Handler:
+    """Runs the tool on validated input. Its `ToolError`s reach the program; all else that it raises only the log."""
+
+    async def run(call: Call) -> Reply:
+        tool, parsed = validated_of(call)
+        context = granted(call).context
+        try:
+            if tool.timeout_seconds is None:
+                value = await tool.execute(parsed, context)
+            else:
+                value = await _within(tool.timeout_seconds, tool, parsed, call)
+        except (ToolError, AccessDenied):
+            raise
+        except KeyboardInterrupt:
+            raise
+        except anyio.get_cancelled_exc_class() as error:
+            if anyio.current_effective_deadline() == -math.inf:
+                raise  # this execution is being cancelled
+            raise unexpected(call) from error  # something inside the tool was, and the program must hear of it
+        except BaseException as error:  # SystemExit too: tools wrap command lines, and must not end the host
+            raise unexpected(call) from error
+        try:
+            value = tool.dump_output(value)
+        except InvalidToolOutput:  # its message is for the model and says little on purpose
+            logger.warning(
+                "tools.%s broke its output schema in execution %s",
+                call.tool,
+                granted(call).execution_id,
+                exc_info=True,
+            )
+            raise
+        return Reply(value=value, nothing=value is None and _returns_nothing(tool))
+
+    return run
+
+
+def encoded(handler: Handler) -> Handler:
+    """Encodes the output for its way back, within its bound."""
+
+    async def encode(call: Call) -> Reply:
+        reply = await handler(call)
+        if reply.error is not None or reply.nothing:
+            return reply
+        try:
+            value = encode_value(reply.value)
+        except UnencodableValue as problem:
+            raise InvalidToolOutput(f"tools.{call.tool} returned what a program cannot receive: {problem}") from problem
+        allowed = granted(call).limits.tool_output_bytes
+        if len(value.text) > allowed:
+            raise MessageTooLarge(
+                f"tools.{call.tool} returned {len(value.text)} bytes; {allowed} are allowed, "
+                "so ask it for less at a time"
+            )
+        return Reply(value=reply.value, encoded=value)
+
+    return encode
+
+
+def unexpected(call: Call, failed: str | None = None) -> ToolFailed:
+    """Logs the exception being handled, and makes the error that a program may see of it; `failed` says what did."""
+    failed = failed or f"tools.{call.tool}"
+    correlation = secrets.token_hex(6)
+    execution = call.grant and granted(call).execution_id
+    logger.exception("%s failed in execution %s (correlation id %s)", failed, execution, correlation)
+    return ToolFailed(f"{failed} failed (correlation id {correlation})", correlation_id=correlation)
+
+
+async def _within(seconds: float, tool: Tool, parsed: ParsedInput, call: Call) -> object:
+    with anyio.move_on_after(seconds):
+        return await tool.execute(parsed, granted(call).context)
+    raise ToolFailed(f"tools.{call.tool} did not answer within {seconds:g} s")
+
+
+def _returns_nothing(tool: Tool) -> bool:
+    return tool.output_schema is None or tool.output_schema.get("type") == "null"

@@ -1,0 +1,251 @@
+"""Grants: under which an execution makes its calls, and by which token one that runs elsewhere is known."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Protocol, Self
+
+import anyio
+
+from corral.bridges.records import CallRecorder
+from corral.clock import Clock
+from corral.errors import AccessDenied, ConfigError, InvalidToken
+from corral.tools import ToolRegistry
+from corral.types import Call, ExecutionContext, Limits
+
+__all__ = ["Claims", "Grant", "Grants", "OutsideExecution", "Tokens", "granted", "new_execution_id"]
+
+_MOST_LIVE = 100_000
+"""Executions that may be live at once; those whose tokens were given away end with their token."""
+
+
+def new_execution_id() -> str:
+    return f"execution-{secrets.token_hex(8)}"
+
+
+class Grant:
+    """What one execution may do, and what of it is under way. Nothing is let in under it once it has ended."""
+
+    __slots__ = (
+        "_ends_at",
+        "_scopes",
+        "calls",
+        "clock",
+        "context",
+        "ended",
+        "execution_id",
+        "limits",
+        "recorder",
+        "running",
+        "scopes",
+        "tools",
+        "waiting",
+    )
+
+    def __init__(
+        self,
+        *,
+        context: ExecutionContext,
+        limits: Limits,
+        tools: ToolRegistry,
+        execution_id: str | None = None,
+        clock: Clock | None = None,
+        recorder: CallRecorder | None = None,
+        scopes: frozenset[str] | None = None,
+        lives_seconds: float | None = None,
+    ) -> None:
+        self.execution_id = execution_id or new_execution_id()
+        self.context = context
+        self.scopes = context.scopes if scopes is None else scopes
+        """The caller's, and what they imply."""
+        self.limits = limits
+        self.tools = tools
+        self.clock = clock
+        """That of its program, if it runs under ours."""
+        self.recorder = recorder
+        self.calls = 0
+        """Calls that were made."""
+        self.running = 0
+        """Calls that take up one of the places in flight."""
+        self.waiting: deque[anyio.Event] = deque()
+        """Calls that wait for such a place."""
+        self.ended = False
+        self._scopes: set[anyio.CancelScope] = set()
+        self._ends_at = None if lives_seconds is None else time.monotonic() + lives_seconds
+
+    @property
+    def live(self) -> bool:
+        """Whether calls are let in under it."""
+        return not self.ended and (self._ends_at is None or time.monotonic() < self._ends_at)
+
+    @property
+    def renewable(self) -> bool:
+        """Whether it lives until it is ended, whatever its tokens' time."""
+        return self._ends_at is None
+
+    def end(self) -> None:
+        """Lets no more calls in, and cancels those within `while_live`. Idempotent."""
+        self.ended = True
+        for scope in tuple(self._scopes):
+            scope.cancel()
+
+    @contextmanager
+    def within(self) -> Generator[None]:
+        """A block that is cancelled when the grant ends: for calls that no task of the execution waits for."""
+        with anyio.CancelScope() as scope:
+            self._scopes.add(scope)
+            try:
+                yield
+            finally:
+                self._scopes.discard(scope)
+
+
+def granted(call: Call) -> Grant:
+    """The grant of a call that was authenticated."""
+    assert isinstance(call.grant, Grant)
+    return call.grant
+
+
+class Claims(Protocol):
+    """What a verified token says."""
+
+    @property
+    def execution_id(self) -> str: ...
+    @property
+    def user_id(self) -> str: ...
+    @property
+    def organization_id(self) -> str | None: ...
+    @property
+    def session_id(self) -> str: ...
+    @property
+    def scopes(self) -> frozenset[str]: ...
+    @property
+    def expires_at(self) -> float: ...
+
+
+class Tokens(Protocol):
+    """Makes and verifies execution tokens: `corral.bridges.tokens.ExecutionTokens`."""
+
+    def issue(self, execution_id: str, context: ExecutionContext, *, ttl_seconds: float | None = None) -> str: ...
+    def verify(self, token: str) -> Claims: ...
+
+
+class Grants:
+    """The live executions of one Corral, and their tokens. A token is worth nothing once its execution has ended.
+
+    `tokens` is asked for when the first token is needed.
+    """
+
+    def __init__(self, tokens: Callable[[], Tokens]) -> None:
+        self._tokens = tokens
+        self._live: dict[str, Grant] = {}
+
+    @contextmanager
+    def live(self, grant: Grant) -> Generator[None]:
+        """A block within which the grant is open."""
+        self.open(grant)
+        try:
+            yield
+        finally:
+            self.close(grant)
+
+    def open(self, grant: Grant) -> None:
+        """Lets calls in under the grant until `close`.
+
+        Raises:
+            ConfigError: too many are open.
+        """
+        if len(self._live) >= _MOST_LIVE:
+            for gone in [each for each in self._live.values() if not each.live]:
+                self.close(gone)
+            if len(self._live) >= _MOST_LIVE:
+                raise ConfigError(f"{_MOST_LIVE} executions are open; close those that are over")
+        self._live[grant.execution_id] = grant
+
+    def close(self, grant: Grant) -> None:
+        """Ends the grant and, with it, every token that was issued for it. Idempotent."""
+        grant.end()
+        self._live.pop(grant.execution_id, None)
+
+    def close_all(self) -> None:
+        for grant in tuple(self._live.values()):
+            self.close(grant)
+
+    def issue(self, grant: Grant, ttl_seconds: float | None = None) -> str:
+        """A token for an open grant.
+
+        Raises:
+            ConfigError: it cannot be issued as asked.
+        """
+        return self._tokens().issue(grant.execution_id, grant.context, ttl_seconds=ttl_seconds)
+
+    def renew(self, grant: Grant) -> tuple[str, float]:
+        """A fresh token for a live grant, and when it expires, in seconds since the Unix epoch.
+
+        Raises:
+            AccessDenied: its first token was to be the only one.
+        """
+        if not grant.renewable:
+            raise AccessDenied("the token of this execution is not renewed")
+        token = self.issue(grant)
+        return token, self._tokens().verify(token).expires_at
+
+    def find(self, token: str | None) -> Grant:
+        """The live grant that a token is for.
+
+        Raises:
+            InvalidToken: it is none of ours, not valid now, or not what its execution was given.
+        """
+        if token is None:
+            raise InvalidToken("a call needs the token of its execution")
+        claims = self._tokens().verify(token)
+        grant = self._live.get(claims.execution_id)
+        if grant is None or not grant.live:
+            raise InvalidToken("the execution of this token has ended")
+        context = grant.context
+        if (claims.user_id, claims.organization_id, claims.session_id, claims.scopes) != (
+            context.user_id,
+            context.organization_id,
+            context.session_id,
+            context.scopes,
+        ):
+            raise InvalidToken("the token does not belong to its execution")
+        return grant
+
+
+class OutsideExecution:
+    """An execution whose program runs elsewhere. Used as `with`, it ends with the block."""
+
+    def __init__(self, grant: Grant, grants: Grants) -> None:
+        self._grant = grant
+        self._grants = grants
+
+    @property
+    def execution_id(self) -> str:
+        return self._grant.execution_id
+
+    def token(self, ttl_seconds: float | None = None) -> str:
+        """A token for it, which its holder can renew as long as the execution lives.
+
+        Raises:
+            ConfigError: it cannot be issued as asked.
+            MissingExtra: the extra `http` is not installed.
+        """
+        return self._grants.issue(self._grant, ttl_seconds)
+
+    def end(self) -> None:
+        """Makes its tokens worthless, and cancels the calls that still run. Idempotent."""
+        self._grants.close(self._grant)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.end()

@@ -1,0 +1,65 @@
+"""The bridge over HTTP: for programs that run elsewhere. docs/http.md is the protocol.
+
+Needs the extra `http`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import asynccontextmanager
+from typing import ClassVar
+from urllib.parse import urlsplit
+
+from corral.bridges.base import ASGIApp, BridgeProtocol
+from corral.bridges.grants import Grant, Grants
+from corral.bridges.http.app import bridge_app
+from corral.bridges.http.calls import CallsEndpoint
+from corral.bridges.http.entrance import Entrance
+from corral.errors import ConfigError
+from corral.types import Endpoint, Handler, HttpEndpoint
+
+__all__ = ["HttpBridge"]
+
+_LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+
+
+class HttpBridge(BridgeProtocol):
+    """Calls as JSON over HTTP, to an app that is mounted in a web server.
+
+    `url` is where programs reach it; only an execution whose sandbox runs elsewhere needs it. Requests are taken that
+    name its host, one of `allowed_hosts`, or this machine; `"*"` takes any. Those that a web page sends, which carry an
+    Origin, are taken from `allowed_origins` only.
+
+    Raises:
+        ConfigError: `url` is not an http or https URL.
+    """
+
+    name: ClassVar[str] = "http"
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        allowed_hosts: Iterable[str] = (),
+        allowed_origins: Iterable[str] = (),
+    ) -> None:
+        hosts = {*_LOOPBACK, *(host.lower() for host in allowed_hosts)}
+        if url is not None:
+            parts = urlsplit(url)
+            if parts.scheme not in ("http", "https") or not parts.hostname:
+                raise ConfigError(f"url={url!r} is not an http or https URL")
+            hosts.add(f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname)
+        self.url = None if url is None else url.rstrip("/")
+        self._hosts = frozenset(hosts)
+        self._origins = frozenset(allowed_origins)
+
+    @asynccontextmanager
+    async def serve(self, handler: Handler, grant: Grant, grants: Grants) -> AsyncGenerator[Endpoint]:  # noqa: ARG002
+        if self.url is None:
+            raise ConfigError("where is the bridge? HttpBridge(url=...) tells programs that run elsewhere")
+        yield HttpEndpoint(url=self.url, token=grants.issue(grant))
+
+    def asgi_app(self, handler: Handler, grants: Grants) -> ASGIApp:
+        """The app, to mount in a Starlette or FastAPI app, or to serve as it is."""
+        app = bridge_app(handler, grants)
+        return Entrance(app, CallsEndpoint(handler, grants), hosts=self._hosts, origins=self._origins)

@@ -1,0 +1,94 @@
+"""The app around `/calls`: `/tools/{tool}` for any HTTP client, and what belongs to them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from pydantic_core import to_json
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from corral.bridges.grants import Grant, Grants
+from corral.bridges.http.calls import refused_token
+from corral.bridges.http.document import openapi
+from corral.bridges.http.entrance import Head, refusal
+from corral.bridges.http.wire import failed, read_json
+from corral.errors import AccessDenied, BridgeError, InvalidToken
+from corral.guest import http_runtime
+from corral.types import Call, Handler
+
+__all__ = ["bridge_app"]
+
+_NO_STORE = {"cache-control": "no-store"}
+
+Serve = Callable[[Request, Head, Grant], Awaitable[Response]]
+
+
+def bridge_app(handler: Handler, grants: Grants) -> Starlette:
+    """The app over a pipeline. Every route but `/health` and the runtime asks for a token."""
+
+    def authenticated(serve: Serve) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            head = Head(request.scope)
+            try:
+                return await serve(request, head, grants.find(head.token))
+            except InvalidToken:
+                return await refused_token(handler, head.token)
+            except (BridgeError, AccessDenied) as error:
+                return failed(error)
+
+        return endpoint
+
+    async def tool(request: Request, head: Head, grant: Grant) -> Response:
+        if not head.is_json:
+            raise HTTPException(415, "the request's content-type must be application/json")
+        body, size = await read_json(head, request.receive, grant.limits.tool_input_bytes)
+        name = request.path_params["tool"]
+        reply = await handler(Call(name, body, 0, size, protocol="http", token=head.token, grant=grant))
+        if reply.error is not None:
+            return failed(reply.error)
+        return Response(_plain(reply.value), headers=_NO_STORE, media_type="application/json")
+
+    async def token(request: Request, head: Head, grant: Grant) -> Response:
+        await read_json(head, request.receive, 1_000)
+        renewed, expires = grants.renew(grant)
+        return JSONResponse({"token": renewed, "expires": expires}, headers=_NO_STORE)
+
+    async def document(request: Request, head: Head, grant: Grant) -> Response:  # noqa: ARG001
+        return JSONResponse(openapi(grant), headers=_NO_STORE)
+
+    async def health(request: Request) -> Response:  # noqa: ARG001
+        return JSONResponse({"status": "ok"})
+
+    async def runtime(request: Request) -> Response:  # noqa: ARG001
+        return Response(http_runtime(), media_type="text/javascript; charset=utf-8")
+
+    return Starlette(
+        routes=[
+            Route("/tools/{tool}", authenticated(tool), methods=["POST"]),
+            Route("/token", authenticated(token), methods=["POST"]),
+            Route("/openapi.json", authenticated(document), methods=["GET"]),
+            Route("/health", health, methods=["GET"]),
+            Route("/corral.mjs", runtime, methods=["GET"]),
+            Route("/calls", _only_post, methods=["POST"]),
+        ],
+        exception_handlers={HTTPException: _not_served},
+    )
+
+
+async def _only_post(request: Request) -> Response:  # noqa: ARG001
+    """Never asked: the entrance takes what is posted there. It makes the router answer other methods."""
+    return Response(status_code=500)
+
+
+def _plain(value: object) -> bytes:
+    """A value for clients that do not know the tags: bytes as base64, NaN and the infinities as null."""
+    return to_json(value, bytes_mode="base64", inf_nan_mode="null")
+
+
+async def _not_served(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return refusal(error.status_code, "bridge_error", error.detail, dict(error.headers or {}))

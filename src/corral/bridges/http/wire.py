@@ -1,0 +1,146 @@
+"""Bodies of requests and replies: `{"calls": [...]}` in, one line of JSON for each call out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Annotated, Any, NotRequired
+
+import anyio
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
+from pydantic_core import from_json, to_json
+from starlette.responses import Response
+from starlette.types import Receive
+from typing_extensions import TypedDict
+
+from corral.bridges.http.entrance import Head
+from corral.errors import AccessDenied, BridgeError, MalformedMessage, MessageTooLarge, error_class
+from corral.guest import encode_value, revive_value
+from corral.types import Call, CallError, Reply
+
+__all__ = ["MAX_CALLS", "calls_of", "failed", "line", "read_json"]
+
+MAX_CALLS = 64
+"""Calls in one request."""
+_BODY_SECONDS = 30.0
+_STRICT = ConfigDict(extra="forbid", strict=True)
+_STATUS = {
+    "malformed_message": 400,
+    "invalid_token": 401,
+    "tool_not_found": 404,
+    "message_too_large": 413,
+    "invalid_arguments": 422,
+    "tool_error": 422,
+    "call_budget_exceeded": 429,
+    "rate_limited": 429,
+    "cancelled": 503,
+}
+
+
+@with_config(_STRICT)
+class _Call(TypedDict):
+    sequence: Annotated[int, Field(ge=1, le=2**53 - 1)]
+    tool: Annotated[str, Field(min_length=1, max_length=200)]
+    input: NotRequired[Any]
+    tagged: NotRequired[bool]
+
+
+@with_config(_STRICT)
+class _Calls(TypedDict):
+    """The body of `POST /calls`."""
+
+    calls: Annotated[list[_Call], Field(min_length=1, max_length=MAX_CALLS)]
+
+
+_calls = TypeAdapter(_Calls)
+
+
+async def read_json(head: Head, receive: Receive, most_bytes: int) -> tuple[Any, int]:
+    """The body, parsed, and its size in bytes.
+
+    Raises:
+        MessageTooLarge: it has more than `most_bytes`; no more is read.
+        MalformedMessage: it is not JSON, is nested too deeply, or does not come.
+    """
+    announced = (head.content_length or b"0").decode("latin-1")
+    if not announced.isdecimal() or len(announced) > 18 or int(announced) > most_bytes:
+        raise MessageTooLarge(f"the request announces {announced[:20]} bytes; {most_bytes} are allowed")
+    message = await receive()
+    body: bytes = message.get("body", b"")
+    if message.get("more_body"):
+        body = await _rest(body, receive, most_bytes)
+    elif message["type"] == "http.disconnect":
+        raise MalformedMessage("the request ended before its body was there")
+    if len(body) > most_bytes:
+        raise MessageTooLarge(f"the request has {len(body)} bytes; {most_bytes} are allowed")
+    try:
+        return from_json(body, allow_inf_nan=False) if body else {}, len(body)
+    except ValueError as error:
+        raise MalformedMessage("the request's body is not JSON") from error
+
+
+async def _rest(begun: bytes, receive: Receive, most_bytes: int) -> bytes:
+    body = bytearray(begun)
+    with anyio.move_on_after(_BODY_SECONDS):
+        while len(body) <= most_bytes:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise MalformedMessage("the request ended before its body was there")
+            body += message.get("body", b"")
+            if not message.get("more_body"):
+                return bytes(body)
+        raise MessageTooLarge(f"the request has more than {most_bytes} bytes")
+    raise MalformedMessage(f"the request's body did not come within {_BODY_SECONDS:g} s")
+
+
+def calls_of(body: object, size: int, token: str) -> Iterator[Call]:
+    """The calls of a parsed body of that size.
+
+    Raises:
+        MalformedMessage: its shape is another one, two calls have one sequence number, or a tag is wrong.
+    """
+    try:
+        calls = _calls.validate_python(body)["calls"]
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise MalformedMessage(f"the request's body is wrong at {place or 'its root'}: {first['msg']}") from None
+    if len(calls) > 1 and len({call["sequence"] for call in calls}) < len(calls):
+        raise MalformedMessage("two calls of the request have the same sequence number")
+    for call in calls:
+        value = call.get("input", {})
+        own_size = size if len(calls) == 1 else len(to_json(value))
+        if call.get("tagged"):
+            value = revive_value(value)
+        yield Call(call["tool"], value, call["sequence"], own_size, protocol="http", token=token)
+
+
+def line(call: Call, reply: Reply) -> bytes:
+    """The reply to one call, as a line."""
+    if reply.error is not None:
+        return b'{"sequence":%d,"error":%b}\n' % (call.sequence, to_json(_error(reply.error)))
+    if reply.nothing:
+        return b'{"sequence":%d}\n' % call.sequence
+    value = reply.encoded or encode_value(reply.value)
+    tagged = b',"tagged":true' if value.tagged else b""
+    return b'{"sequence":%d,"value":%b%b}\n' % (call.sequence, value.text, tagged)
+
+
+def failed(error: CallError | AccessDenied | BridgeError) -> Response:
+    """The response to a request that failed as a whole: `{"error": {...}}` with a status of HTTP."""
+    if not isinstance(error, CallError):
+        error = CallError.of(error)
+    status = _STATUS.get(error.code, 403 if issubclass(error_class(error.code), AccessDenied) else 502)
+    headers = {"cache-control": "no-store"}
+    if status == 401:
+        headers["www-authenticate"] = "Bearer"
+    if error.retry_after_seconds is not None:
+        headers["retry-after"] = str(math.ceil(error.retry_after_seconds))
+    return Response(to_json({"error": _error(error)}), status, headers, media_type="application/json")
+
+
+def _error(error: CallError) -> dict[str, object]:
+    content: dict[str, object] = {"code": error.code, "name": error.name, "message": error.message}
+    if error.retry_after_seconds is not None:
+        content["retryAfterSeconds"] = error.retry_after_seconds
+    return content

@@ -1,0 +1,183 @@
+"""Rates: how often tools may be called, by whom, and where that is counted.
+
+Counted by GCRA, the generic cell rate algorithm: of each bucket only the time is kept until which it is paid for. A
+call pays for one interval, `seconds / count`; a bucket is full when it is paid for `count` intervals from now. So in
+any time T at most `count + T * count / seconds` calls are let through.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from itertools import islice
+from typing import NamedTuple
+
+from corral.errors import ConfigError, RateLimited
+from corral.tools import Tool
+from corral.tools.rates import Rate, RateScope, parse_rates
+from corral.types import ExecutionContext
+
+__all__ = ["Bucket", "MemoryRates", "RateLimits", "RateStore", "Refusal"]
+
+_LONGEST_ID = 120
+"""Characters of a user with its organization that stand in a key as they are."""
+
+
+class Bucket(NamedTuple):
+    """What is counted together: a key of ASCII, bounded in length as the tool's name is, and its rate."""
+
+    key: str
+    rate: Rate
+
+
+class Refusal(NamedTuple):
+    """Why nothing was taken: the bucket that is full for longest, and for how long.
+
+    Without a bucket the store could not tell, and `seconds` is when to ask again.
+    """
+
+    seconds: float
+    bucket: Bucket | None
+
+
+class RateStore(ABC):
+    """Where calls are counted."""
+
+    @abstractmethod
+    async def take(self, buckets: Sequence[Bucket]) -> Refusal | None:
+        """Counts one call in every bucket if all allow it, else in none. No two buckets have the same key.
+
+        After `Refusal.seconds` all of them allow one, if nobody else has taken it by then. Does not raise for a store
+        that is out of reach.
+        """
+
+    async def aclose(self) -> None:
+        """Frees what the store holds. Idempotent."""
+
+
+class MemoryRates(RateStore):
+    """Counts in this process, for any number of event loops and threads.
+
+    At most `most_keys` buckets are kept. When there are more, those that are empty again are dropped, which loses
+    nothing. If nearly all are in use, those whose last call is longest ago start again: refusing would let one who
+    comes under ever new names lock out everybody else, and has no use against one who has ever new names.
+
+    Raises:
+        ConfigError: `most_keys` is not positive.
+    """
+
+    def __init__(self, *, most_keys: int = 100_000, clock: Callable[[], int] = time.monotonic_ns) -> None:
+        if most_keys < 1:
+            raise ConfigError(f"most_keys must be positive, not {most_keys}")
+        self._most_keys = most_keys
+        self._clock = clock
+        self._paid_until: dict[str, int] = {}  # in microseconds; the last one taken is at the end
+        self._lock = threading.Lock()
+
+    async def take(self, buckets: Sequence[Bucket]) -> Refusal | None:
+        now = self._clock() // 1000
+        paid_until = self._paid_until
+        longest, narrowest = 0, None
+        taken: list[tuple[str, int]] = []
+        with self._lock:
+            for bucket in buckets:
+                key, rate = bucket
+                interval = rate.interval_us
+                full = now + rate.count * interval
+                until = paid_until.get(key, now)
+                if until < now:
+                    until = now
+                elif until > full:  # the rate was another one, and lower, when it was paid for
+                    until = full
+                until += interval
+                if until - full > longest:
+                    longest, narrowest = until - full, bucket
+                taken.append((key, until))
+            if narrowest is not None:
+                return Refusal(longest / 1_000_000, narrowest)
+            for key, until in taken:
+                paid_until.pop(key, None)
+                paid_until[key] = until
+            if len(paid_until) > self._most_keys:
+                self._make_room(now)
+        return None
+
+    def _make_room(self, now: int) -> None:
+        """Drops an eighth at least, so that it is seldom called: it takes milliseconds."""
+        live = {key: until for key, until in self._paid_until.items() if until > now}
+        excess = len(live) - self._most_keys * 7 // 8
+        self._paid_until = dict(islice(live.items(), max(excess, 0), None))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateLimits:
+    """How often calls may be made, all tools together, and where that is counted. A tool's own rates hold besides.
+
+    Raises:
+        ConfigError: a rate is wrong.
+    """
+
+    user: str | None = None
+    """For each user of each organization, for example `30/minute`."""
+    organization: str | None = None
+    """For each organization, all its users together."""
+    everyone: str | None = None
+    """For all calls."""
+    store: RateStore = field(default_factory=MemoryRates)
+    _rates: Mapping[RateScope, Rate] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        given: dict[RateScope, str | None] = {
+            "user": self.user,
+            "organization": self.organization,
+            "everyone": self.everyone,
+        }
+        try:
+            rates = parse_rates({scope: text for scope, text in given.items() if text is not None})
+        except ValueError as error:
+            raise ConfigError(f"RateLimits: {error}") from None
+        object.__setattr__(self, "_rates", rates)
+
+    async def admit(self, tool: Tool, name: str, context: ExecutionContext) -> None:
+        """Counts a call of `tool`, which programs call by `name`.
+
+        Raises:
+            RateLimited: one of the rates does not allow it; the call counts nowhere.
+        """
+        if not (tool.rates or self._rates):
+            return
+        whose = _identities(context)
+        # guest names have no colon, so that a key says where its parts end
+        buckets = [Bucket(f"{scope}::{whose[scope]}", rate) for scope, rate in self._rates.items()]
+        buckets += [Bucket(f"{scope}:{name}:{whose[scope]}", rate) for scope, rate in tool.rates.items()]
+        refusal = await self.store.take(buckets)
+        if refusal is not None:
+            raise RateLimited(_explained(refusal, name), retry_after_seconds=refusal.seconds)
+
+
+def _identities(context: ExecutionContext) -> dict[RateScope, str]:
+    """Who calls, for each scope: distinct and short whatever is in an id."""
+    tenant = context.organization_id
+    organization = "-" if tenant is None else f"{len(tenant)}:{tenant}"
+    return {"user": _key(f"{organization}:{context.user_id}"), "organization": _key(organization), "everyone": ""}
+
+
+def _key(identity: str) -> str:
+    if len(identity) <= _LONGEST_ID and identity.isascii():
+        return identity
+    return "#" + sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()  # others begin with a digit or "-"
+
+
+def _explained(refusal: Refusal, name: str) -> str:
+    again = f"try again in {math.ceil(refusal.seconds * 10) / 10:.1f}".removesuffix(".0") + " s"
+    if refusal.bucket is None:
+        return f"tools.{name} has a rate limit that cannot be checked at the moment; {again}"
+    scope, tool, _ = refusal.bucket.key.split(":", 2)
+    whose = "for everyone" if scope == "everyone" else f"per {scope}"
+    which = "" if tool else " over all tools"
+    return f"tools.{name}: the limit of {refusal.bucket.rate} {whose}{which} is used up; {again}"

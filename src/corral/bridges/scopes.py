@@ -1,0 +1,110 @@
+"""Scopes: which ones a tool asks for, and whether a caller has them.
+
+Nothing is implied that the host did not say: `admin` does not give `admin:read`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from corral.errors import ConfigError, ScopeDenied
+from corral.results import ProgramCapabilities
+from corral.tools import Tool, ToolRegistry
+from corral.types import ExecutionError, Reference, References, ToolName
+
+__all__ = ["ImpliedScopes", "allows", "capabilities_of", "early_denial", "require_scopes"]
+
+_MOST_NAMED = 10
+"""Tools that an early denial explains."""
+
+
+class ImpliedScopes:
+    """Which scopes a scope gives besides itself, and those what they give in turn.
+
+    Raises:
+        ConfigError: a value is one string instead of a collection.
+    """
+
+    def __init__(self, implied: Mapping[str, Iterable[str]]) -> None:
+        for scope, given in implied.items():
+            if isinstance(given, str):
+                raise ConfigError(f"implied_scopes[{scope!r}] is a collection of strings, not one string")
+        self._implied = {scope: frozenset(given) for scope, given in implied.items()}
+
+    def held_with(self, scopes: frozenset[str]) -> frozenset[str]:
+        """All that a caller with these scopes holds."""
+        held: set[str] = set()
+        coming = set(scopes)
+        while coming:
+            held |= coming
+            coming = {given for scope in coming for given in self._implied.get(scope, ())} - held
+        return frozenset(held)
+
+
+def allows(tool: Tool, held: frozenset[str]) -> bool:
+    """Whether `held` has all of `scopes` and one of `any_scope`."""
+    return _missing(tool, held) is None
+
+
+def require_scopes(tool: Tool, name: str, held: frozenset[str]) -> None:
+    """Raises ScopeDenied, naming what is missing, unless the tool `allows` it."""
+    if missing := _missing(tool, held):
+        raise ScopeDenied(f"tools.{name} needs {missing}")
+
+
+def _missing(tool: Tool, held: frozenset[str]) -> str | None:
+    """What of a tool's scopes is missing, in words; None if nothing is."""
+    if missing := tool.scopes - held:
+        return f"the scope{'s' if len(missing) > 1 else ''} {', '.join(sorted(missing))}"
+    if tool.any_scope and not tool.any_scope & held:
+        return f"one of the scopes {', '.join(sorted(tool.any_scope))}"
+    return None
+
+
+def capabilities_of(references: References, tools: ToolRegistry) -> ProgramCapabilities:
+    """What a program with these references could do with these tools. Names of no tool are left out."""
+    known = tools.snapshot()
+    used: dict[str, Tool] = {}
+    for reference in references.named:
+        if (named := _tool(reference, known)) is not None:
+            used[str(named)] = known[named]
+        else:  # a namespace as a whole
+            used |= {str(each): tool for each, tool in known.items() if each.namespace == reference.path}
+    scopes = {scope for tool in used.values() for scope in tool.scopes | tool.any_scope}
+    return ProgramCapabilities(tools=tuple(used), scopes=tuple(sorted(scopes)), any_tool=references.computed)
+
+
+def early_denial(references: References, tools: ToolRegistry, held: frozenset[str]) -> ExecutionError | None:
+    """Why a program must not start: it names tools whose scopes the caller lacks. None if it does not.
+
+    What it picks by computed names is denied when it is called.
+    """
+    known = tools.snapshot()
+    missing: dict[ToolName, str] = {}
+    first: Reference | None = None
+    for reference in references.named:
+        named = _tool(reference, known)
+        if named is not None and named not in missing and (lacks := _missing(known[named], held)):
+            first = first or reference
+            missing[named] = f"tools.{named} needs {lacks}"
+    if first is None:
+        return None
+    reasons = list(missing.values())
+    if len(reasons) > _MOST_NAMED:
+        reasons[_MOST_NAMED:] = [f"and {len(reasons) - _MOST_NAMED} more"]
+    return ExecutionError(
+        code=ScopeDenied.code,
+        name=ScopeDenied.__name__,
+        message="; ".join(reasons),
+        line=first.line,
+        column=first.column,
+    )
+
+
+def _tool(reference: Reference, known: Mapping[ToolName, Tool]) -> ToolName | None:
+    """The tool that a path leads to, or through, as `add.bind` does through `add`."""
+    name = ToolName.parse(reference.path)
+    if name in known:
+        return name
+    above = None if name.namespace is None else ToolName(None, name.namespace)
+    return above if above in known else None

@@ -1,0 +1,89 @@
+"""Asking, on the terminal, about calls that need an approval."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import termios
+import tty
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from corral import ApprovalRequest
+from corral.cli.screen import Screen
+from corral.cli.text import json_text, printable
+
+__all__ = ["Asker", "keyboard"]
+
+_SHOWN_CHARS = 4_000
+"""What nobody saw, nobody approved: of a longer input it is said how much is missing."""
+
+
+@contextmanager
+def keyboard() -> Generator[int | None]:
+    """The descriptor of the terminal whose keys can be read, or None if there is none."""
+    if sys.stdin.isatty():
+        yield sys.stdin.fileno()
+        return
+    try:
+        terminal = os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        yield None
+        return
+    try:
+        yield terminal
+    finally:
+        os.close(terminal)
+
+
+class Asker:
+    """Asks about one call after another. One key answers; only `y` and `a` are a yes."""
+
+    def __init__(self, screen: Screen, terminal: int) -> None:
+        self._screen = screen
+        self._terminal = terminal
+        self._one_at_a_time = asyncio.Lock()
+        self._always: set[str] = set()
+
+    async def approve(self, request: ApprovalRequest) -> bool:
+        """What `Corral(approve=...)` takes."""
+        async with self._one_at_a_time:
+            if request.tool in self._always:
+                return True
+            self._screen.err(self._question(request))
+            key = await self._key()
+            if key == "a":
+                self._always.add(request.tool)
+            allowed = key in ("y", "a")
+            self._screen.err(
+                self._screen.paint("  allowed", "green") if allowed else self._screen.paint("  denied", "red")
+            )
+            return allowed
+
+    def _question(self, request: ApprovalRequest) -> str:
+        text = json_text(request.input)
+        if len(text) > _SHOWN_CHARS:
+            text = f"{text[:_SHOWN_CHARS]} … and {len(text) - _SHOWN_CHARS} characters that are not shown"
+        mark = self._screen.paint("?", "yellow")
+        return (
+            f"{mark} {printable(f'tools.{request.tool}({text})')}\n"
+            f"  needs your approval: y = yes, a = yes to every call of {printable(request.tool)}, any other key = no"
+        )
+
+    async def _key(self) -> str:
+        loop = asyncio.get_running_loop()
+        pressed: asyncio.Future[str] = loop.create_future()
+
+        def read() -> None:
+            if not pressed.done():
+                pressed.set_result(os.read(self._terminal, 16).decode("utf-8", "replace").lower())
+
+        before = termios.tcgetattr(self._terminal)
+        tty.setcbreak(self._terminal, termios.TCSAFLUSH)  # keys that were pressed before the question do not answer it
+        loop.add_reader(self._terminal, read)
+        try:
+            return await pressed
+        finally:
+            loop.remove_reader(self._terminal)
+            termios.tcsetattr(self._terminal, termios.TCSAFLUSH, before)

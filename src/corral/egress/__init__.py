@@ -1,0 +1,14 @@
+"""Requests to URLs that a program chose: an httpx client that cannot be turned inwards. Needs the extra `egress`."""
+
+from __future__ import annotations
+
+from corral.errors import MissingExtra
+
+try:
+    from corral.egress.client import SafeClient
+    from corral.egress.connections import Resolver
+except ModuleNotFoundError as error:
+    raise MissingExtra(f"corral.egress needs the module {error.name}: pip install 'corral[egress]'") from error
+from corral.egress.policy import EgressPolicy
+
+__all__ = ["EgressPolicy", "Resolver", "SafeClient"]

@@ -1,0 +1,215 @@
+"""The client: httpx with a transport that checks every request, redirects included, and bounds every response."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import Any, TypedDict, cast
+
+import anyio
+import httpcore
+import httpx
+import idna
+from typing_extensions import Unpack
+
+from corral.egress.connections import BoundedStream, GuardedBackend, Resolver, resolve
+from corral.egress.decoding import Decode, decoder, inflates
+from corral.egress.policy import EgressPolicy, blocked, too_large, too_late
+from corral.errors import ConfigError, EgressBlocked
+
+__all__ = ["ClientOptions", "SafeClient"]
+
+_DEADLINE = "corral.deadline"
+_IDLE_SECONDS = 5.0
+"""How long an idle connection is kept; httpx's own default."""
+
+
+class ClientOptions(TypedDict, total=False):
+    """The options of `httpx.AsyncClient` that `SafeClient` has too."""
+
+    auth: httpx.Auth | tuple[str, str] | None
+    params: Mapping[str, str | int | float | bool | None]
+    headers: Mapping[str, str]
+    cookies: dict[str, str] | httpx.Cookies | CookieJar
+    timeout: httpx.Timeout | float | None
+    follow_redirects: bool
+    event_hooks: Mapping[str, list[Callable[..., Any]]]
+    base_url: httpx.URL | str
+    default_encoding: str | Callable[[bytes], str]
+
+
+class SafeClient(httpx.AsyncClient):
+    """An `httpx.AsyncClient` for URLs from programs: it reaches only what its policy allows.
+
+    It reads no environment (proxies, netrc, certificates) and keeps no cookies unless `cookies` are given. Redirects
+    are followed if `follow_redirects` says so, as in httpx. Responses come decoded, without Content-Encoding, in all
+    ways of reading them.
+
+    Requests and reads raise `EgressBlocked` for what the policy does not allow; whatever else goes wrong is an error of
+    httpx.
+
+    Raises:
+        ConfigError: an option would lead around the guard, or is not known.
+    """
+
+    def __init__(
+        self,
+        policy: EgressPolicy | None = None,
+        *,
+        resolver: Resolver = resolve,
+        verify: ssl.SSLContext | bool = True,
+        **options: Unpack[ClientOptions],
+    ) -> None:
+        if unknown := sorted(options.keys() - ClientOptions.__annotations__.keys()):
+            known = ", ".join(ClientOptions.__annotations__)
+            raise ConfigError(f"SafeClient takes no {', '.join(unknown)}; it takes policy, resolver, verify, {known}")
+        self.policy = policy or EgressPolicy()
+        options.setdefault("cookies", CookieJar(DefaultCookiePolicy(allowed_domains=())))
+        context = httpx.create_ssl_context(verify=verify, trust_env=False)
+        super().__init__(
+            **options,
+            transport=_GuardedTransport(self.policy, resolver, context),
+            max_redirects=self.policy.max_redirects,
+            trust_env=False,
+        )
+        if "accept-encoding" not in httpx.Headers(options.get("headers")):
+            self.headers["Accept-Encoding"] = "gzip"
+
+    def build_request(self, method: str, url: httpx.URL | str, **options: Any) -> httpx.Request:
+        """As in httpx; a URL that it cannot read is blocked."""
+        try:
+            return super().build_request(method, url, **options)
+        except (httpx.InvalidURL, idna.IDNAError) as error:
+            raise EgressBlocked(f"egress blocked: {str(error)[:200]}") from error
+
+    async def send(self, request: httpx.Request, **options: Any) -> httpx.Response:
+        """As in httpx, within `max_redirects` and `total_seconds`."""
+        deadline = anyio.current_time() + self.policy.total_seconds
+        request.extensions = {**request.extensions, _DEADLINE: deadline}
+        try:
+            with anyio.CancelScope(deadline=deadline):
+                return await super().send(request, **options)
+        except httpx.TooManyRedirects as error:
+            reason = f"more redirects than max_redirects={self.policy.max_redirects}"
+            raise blocked(_host(request), reason) from error
+        except (httpx.InvalidURL, idna.IDNAError) as error:
+            raise blocked(_host(request), "it redirects to what is not a URL") from error
+        raise too_late(_host(request), self.policy)
+
+
+class _GuardedTransport(httpx.AsyncBaseTransport):
+    """Checks each request, sends it over a guarded connection, and bounds what comes back."""
+
+    def __init__(self, policy: EgressPolicy, resolver: Resolver, ssl_context: ssl.SSLContext) -> None:
+        self._policy = policy
+        self._pool = httpcore.AsyncConnectionPool(
+            ssl_context=ssl_context,
+            max_connections=policy.max_connections,
+            keepalive_expiry=_IDLE_SECONDS,
+            network_backend=GuardedBackend(policy, resolver),
+        )
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        host = _host(request)
+        if objection := _objection(request, self._policy):
+            raise blocked(host, objection)
+        assert isinstance(request.stream, httpx.AsyncByteStream)
+        url = httpcore.URL(
+            scheme=request.url.raw_scheme,
+            host=request.url.raw_host,
+            port=request.url.port,
+            target=request.url.raw_path,
+        )
+        extensions = {"timeout": request.extensions.get("timeout", {})}
+        with _as_httpx():
+            response = await self._pool.handle_async_request(
+                httpcore.Request(
+                    request.method, url, headers=request.headers.raw, content=request.stream, extensions=extensions
+                )
+            )
+        answer = cast("dict[str, Any]", response.extensions)
+        connection = answer["network_stream"]
+        if not isinstance(connection, BoundedStream):
+            await response.aclose()
+            raise blocked(host, "it switches to another protocol")
+        connection.expect_body(request.extensions.get(_DEADLINE, anyio.current_time() + self._policy.total_seconds))
+        headers = httpx.Headers(response.headers)
+        encoding = headers.get("content-encoding", "").strip().lower()
+        if inflates(encoding) and request.method != "HEAD":
+            del headers["content-encoding"]
+            headers.pop("content-length", None)
+        return httpx.Response(
+            response.status,
+            headers=headers,
+            stream=_Body(
+                response, connection, decoder(encoding), self._policy.max_response_bytes, too_large(host, self._policy)
+            ),
+            extensions={key: answer[key] for key in ("http_version", "reason_phrase")},
+        )
+
+    async def aclose(self) -> None:
+        await self._pool.aclose()
+
+
+class _Body(httpx.AsyncByteStream):
+    """A response's body, decoded, up to its limit."""
+
+    def __init__(
+        self, response: httpcore.Response, connection: BoundedStream, decode: Decode, left: int, over: Exception
+    ) -> None:
+        self._response = response
+        self._connection = connection
+        self._decode = decode
+        self._left = left
+        self._over = over
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        failure: Exception | None = None
+        with _as_httpx():
+            async for data in self._response.aiter_stream():
+                try:
+                    for piece in self._pieces(data):
+                        yield piece
+                except (EgressBlocked, httpx.DecodingError) as error:
+                    failure = error
+                    self._connection.fail(error)
+        if failure is not None:
+            raise failure
+        for piece in self._pieces(b""):
+            yield piece
+
+    def _pieces(self, data: bytes) -> Iterator[bytes]:
+        for piece in self._decode(data):
+            self._left -= len(piece)
+            if self._left < 0:
+                raise self._over
+            yield piece
+
+    async def aclose(self) -> None:
+        await self._response.aclose()
+
+
+def _host(request: httpx.Request) -> str:
+    return request.url.raw_host.decode("ascii")
+
+
+def _objection(request: httpx.Request, policy: EgressPolicy) -> str | None:
+    url = request.url
+    if objection := policy.objection(url.scheme, _host(request), url.port):
+        return objection
+    if url.userinfo:
+        return "the URL has a user name or a password in it"
+    if request.headers.get("host") != url.netloc.decode("ascii"):
+        return "its Host header names another host"
+    return None
+
+
+@contextmanager
+def _as_httpx() -> Generator[None]:
+    """Errors of httpcore become those of httpx, which have the same names."""
+    try:
+        yield
+    except (httpcore.TimeoutException, httpcore.NetworkError, httpcore.ProtocolError) as error:
+        raise getattr(httpx, type(error).__name__)(str(error)) from error

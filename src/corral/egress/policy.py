@@ -1,0 +1,112 @@
+"""What may be asked of whom, and how much may come back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from ipaddress import IPv4Network, IPv6Network
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from corral.egress.addresses import Address, is_internal_name, is_public, read_host
+from corral.errors import EgressBlocked
+from corral.types import Positive, PositiveSeconds, _Frozen  # pyright: ignore[reportPrivateUsage]
+
+__all__ = ["EgressPolicy", "blocked", "too_large", "too_late"]
+
+
+def _hosts(value: object) -> object:
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise ValueError("hosts is a collection of names")
+    return frozenset(_host(each) for each in value)  # pyright: ignore[reportUnknownVariableType]
+
+
+def _host(pattern: Any) -> str:
+    name = str(pattern).removeprefix("*.")
+    try:
+        return str(pattern)[: -len(name)] + str(read_host(name.strip("[]")))
+    except ValueError:
+        raise ValueError(f"{pattern!r} is neither a host nor *. and a name; write names in ASCII") from None
+
+
+class EgressPolicy(_Frozen):
+    """What a `SafeClient` may do. Every limit is positive and in force.
+
+    Over a limit, and for a target that is not allowed, requests and reads raise `EgressBlocked`.
+    """
+
+    hosts: Annotated[frozenset[str], BeforeValidator(_hosts)] | None = None
+    """Names ("api.example.com"), names below one ("*.example.com", not example.com itself) and addresses that may be
+    asked. None: all public ones. Empty: nothing. A name that is listed may be an internal one; what it resolves to is
+    checked all the same."""
+    ports: frozenset[int] = frozenset({80, 443})
+    schemes: frozenset[Literal["http", "https"]] = frozenset({"http", "https"})
+    exempt_networks: tuple[IPv4Network | IPv6Network, ...] = ()
+    """Networks that count as public, such as "10.1.2.3/32" for one service of your own."""
+    max_response_bytes: Positive = 10_000_000
+    """One response's body, decoded; and what is read from the connection for it."""
+    max_header_bytes: Positive = 64_000
+    """One response's head, with all interim responses before it."""
+    max_redirects: Annotated[int, Field(ge=0)] = 5
+    total_seconds: PositiveSeconds = 30.0
+    """From `send` to the last byte of the body, with lookups, redirects, and the time that your code takes to read."""
+    max_connections: Positive = 20
+    """Open at the same time; further requests wait, for as long as their `timeout` lets them."""
+
+    if TYPE_CHECKING:  # networks may be written as text, and all collections as any iterable
+
+        def __init__(
+            self,
+            *,
+            hosts: Iterable[str] | None = ...,
+            ports: Iterable[int] = ...,
+            schemes: Iterable[str] = ...,
+            exempt_networks: Iterable[str | IPv4Network | IPv6Network] = ...,
+            max_response_bytes: int = ...,
+            max_header_bytes: int = ...,
+            max_redirects: int = ...,
+            total_seconds: float = ...,
+            max_connections: int = ...,
+        ) -> None: ...
+
+    def objection(self, scheme: str, host: str, port: int | None) -> str | None:
+        """Why a URL may not be asked, as far as it shows without a lookup; None if it may."""
+        if scheme not in self.schemes:
+            return f"the scheme is none of {', '.join(sorted(self.schemes))}"
+        try:
+            target = read_host(host)
+        except ValueError as error:
+            return str(error)
+        if self.hosts is not None and not self._lists(str(target)):
+            return "it is not in EgressPolicy.hosts"
+        if self.hosts is None and isinstance(target, str) and is_internal_name(target):
+            return "it is a name of an internal host"
+        if (port or {"http": 80, "https": 443}[scheme]) not in self.ports:
+            return f"the port is none of {', '.join(map(str, sorted(self.ports)))}"
+        if not isinstance(target, str) and not self.allows(target):
+            return "the address is not public"
+        return None
+
+    def allows(self, address: Address) -> bool:
+        """Whether connections may be made to this address."""
+        return is_public(address) or any(address in network for network in self.exempt_networks)
+
+    def _lists(self, host: str) -> bool:
+        labels = host.split(".")
+        parents = {"*." + ".".join(labels[start:]) for start in range(1, len(labels))}
+        return self.hosts is not None and not self.hosts.isdisjoint({host, *parents})
+
+
+def blocked(host: str, reason: str) -> EgressBlocked:
+    """The error for a hostile program: what it wrote itself and a rule, never what was looked up."""
+    return EgressBlocked(f"egress to {host[:100]!r} blocked: {reason}")
+
+
+def too_large(host: str, policy: EgressPolicy) -> EgressBlocked:
+    """The error for a body, as it is sent or as it is decoded."""
+    return blocked(host, f"the body is larger than max_response_bytes={policy.max_response_bytes}")
+
+
+def too_late(host: str, policy: EgressPolicy) -> EgressBlocked:
+    """The error for a request that is not over in time."""
+    return blocked(host, f"it took longer than total_seconds={policy.total_seconds}")

@@ -1,0 +1,34 @@
+"""Which names say that what they name is a secret."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["names_a_secret"]
+
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_SECRETS = re.compile(
+    "credentials?|jwt|pass(code|phrase|wd|word|words)|pwd|secrets?|authorization"
+    "|(access|api|private|secret)key|(access|api|auth)token|clientsecret"
+)
+_SECRET_KEYS = re.compile("access|account|api|auth|encryption|license|master|private|secret|signing|ssh")
+_SECRET_TOKENS = re.compile("access|api|auth|bearer|refresh|secret|session")
+_CURSORS = re.compile("continuation|cursor|end|next|page|pagination|resume|start|sync")
+_AFTERTHOUGHTS = re.compile("again|confirm|confirmation|repeat|value")
+
+
+def names_a_secret(name: str) -> bool:
+    """Whether a parameter or member of this name, in any spelling of its words, should hold a secret."""
+    words = [word.lower() for word in _WORD.findall(name)]
+    while len(words) > 1 and _AFTERTHOUGHTS.fullmatch(words[-1]):
+        words.pop()
+    before, last = ("", "", *words)[-2:]
+    match last:
+        case "key" | "keys":
+            return bool(_SECRET_KEYS.fullmatch(before))
+        case "token":
+            return not _CURSORS.fullmatch(before)
+        case "tokens":
+            return bool(_SECRET_TOKENS.fullmatch(before))
+        case _:
+            return bool(_SECRETS.fullmatch(last))

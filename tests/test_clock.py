@@ -1,0 +1,52 @@
+"""A clock that stands while somebody is asked, and cancels what runs too long."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from corral.clock import Clock
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_time_that_is_over_cancels_what_runs() -> None:
+    clock = Clock(0.02)
+    with anyio.fail_after(5), clock.running():
+        await anyio.sleep_forever()
+    assert clock.ran_out
+
+
+async def test_no_time_passes_while_it_stands_however_often_it_was_made_to() -> None:
+    clock = Clock(0.1)
+    with clock.running():
+        with clock.standing(), clock.standing():
+            await anyio.sleep(0.3)
+        assert not clock.ran_out
+    assert not clock.ran_out
+
+
+async def test_what_was_left_is_left_when_it_goes_on() -> None:
+    clock = Clock(0.2)
+    started = anyio.current_time()
+    with anyio.fail_after(5), clock.running():
+        await anyio.sleep(0.1)
+        with clock.standing():
+            await anyio.sleep(0.3)
+        await anyio.sleep_forever()
+    assert clock.ran_out
+    assert anyio.current_time() - started >= 0.5
+
+
+async def test_the_last_of_several_that_stop_it_lets_it_go_on() -> None:
+    clock = Clock(0.05)
+
+    async def ask(seconds: float) -> None:
+        with clock.standing():
+            await anyio.sleep(seconds)
+
+    with clock.running():
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask, 0.02)
+            tasks.start_soon(ask, 0.3)
+    assert not clock.ran_out
