@@ -13,7 +13,7 @@ from typing import Any, Self, TypeAlias, TypedDict, Unpack
 import anyio
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from corral.audit import AuditSource, as_audit_log
+from corral.audit import AuditLog, AuditSource, as_audit_log
 from corral.bridges import (
     Approve,
     ASGIApp,

@@ -115,7 +115,8 @@ def _method(name: str, tool: ToolShape, shapes: _Shapes, names: Mapping[Definiti
         tags.append(("approval", "required" if tool.needs_approval is True else "depends on the input"))
     optional = "?" if traits(shapes.input).accepts_empty else ""
     types = [type_expression(shape, names) for shape in shapes]
-    return f"{comment(Doc(tool.description, tuple(tags)))}{property_key(name)}(input{optional}: {types[0]}): Promise<{types[1]}>;"
+    described = comment(Doc(tool.description, tuple(tags)))
+    return f"{described}{property_key(name)}(input{optional}: {types[0]}): Promise<{types[1]}>;"
 
 
 def _tree(methods: Mapping[ToolName, str]) -> str:
