@@ -173,7 +173,7 @@ class ExecutionContext(_Frozen):
 class Call:
     """One tool call on its way through the guards. What a guest sent of it is hostile input.
 
-    Not frozen: two guards write down what they found, for those behind them and for the audit around them.
+    Not frozen: guards write down what they found, for those behind them and for the audit around them.
     """
 
     tool: str
@@ -186,11 +186,13 @@ class Call:
     protocol: str = "pipe"
     """The name of the bridge protocol by which it came."""
     token: str | None = None
-    """What came with it to say whose it is; None on a pipe, whose calls are given their grant by the bridge itself."""
+    """What came with it to say whose it is, where the bridge does not know the grant itself."""
     grant: Any = None
     """The `corral.bridges.Grant` it is made under; None until it is known."""
-    validated: Any = None
-    """The tool and its validated input; None until they are known."""
+    found: Any = None
+    """The `Tool` that it is for, found once, so that all guards judge the one that runs; None until it is known."""
+    parsed: Any = None
+    """The tool's validated input; None until it is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 
 import anyio
 
-from corral.bridges.dispatch import unexpected, validated_of
-from corral.bridges.grants import granted
+from corral.bridges.dispatch import parsed_of, unexpected
+from corral.bridges.grants import called, granted
 from corral.errors import ApprovalDenied
 from corral.tools import Tool
 from corral.types import Call, ExecutionContext, Handler, Reply
@@ -46,7 +46,7 @@ def approved(handler: Handler, approve: Approve | None, within_seconds: float) -
     """
 
     async def ask(call: Call) -> Reply:
-        tool, parsed = validated_of(call)
+        tool, parsed = called(call), parsed_of(call)
         if tool.needs_approval is False or not await _needed(tool, parsed.value, call):
             return await handler(call)
         if approve is None:

@@ -5,39 +5,25 @@ from __future__ import annotations
 import logging
 import math
 import secrets
-from typing import NamedTuple
 
 import anyio
 
-from corral.bridges.grants import granted
+from corral.bridges.grants import called, granted
 from corral.errors import AccessDenied, InvalidToolOutput, MessageTooLarge, ToolError, ToolFailed
 from corral.guest import UnencodableValue, encode_value
 from corral.tools import ParsedInput, Tool
 from corral.types import Call, Handler, Reply
 
-__all__ = ["Validated", "dispatch", "encoded", "unexpected", "validated_of"]
+__all__ = ["dispatch", "encoded", "parsed_of", "unexpected"]
 
 logger = logging.getLogger("corral.tools")
-
-
-class Validated(NamedTuple):
-    """What validation makes of a call: the tool that was found, and the input it takes."""
-
-    tool: Tool
-    input: ParsedInput
-
-
-def validated_of(call: Call) -> Validated:
-    """What a guard before found of this call."""
-    assert isinstance(call.validated, Validated)
-    return call.validated
 
 
 def dispatch() -> Handler:
     """Runs the tool on validated input. Its `ToolError`s reach the program; all else that it raises only the log."""
 
     async def run(call: Call) -> Reply:
-        tool, parsed = validated_of(call)
+        tool, parsed = called(call), parsed_of(call)
         context = granted(call).context
         try:
             if tool.timeout_seconds is None:
@@ -89,6 +75,12 @@ def encoded(handler: Handler) -> Handler:
         return Reply(value=reply.value, encoded=value)
 
     return encode
+
+
+def parsed_of(call: Call) -> ParsedInput:
+    """The input of a call that was validated."""
+    assert isinstance(call.parsed, ParsedInput)
+    return call.parsed
 
 
 def unexpected(call: Call, failed: str | None = None) -> ToolFailed:

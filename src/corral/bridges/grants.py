@@ -5,20 +5,21 @@ from __future__ import annotations
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Protocol, Self
 
 import anyio
 
+from corral.bridges.rates import Bucket
 from corral.bridges.records import CallRecorder
 from corral.clock import Clock
 from corral.errors import AccessDenied, ConfigError, InvalidToken
-from corral.tools import ToolRegistry
+from corral.tools import Tool, ToolRegistry
 from corral.types import Call, ExecutionContext, Limits
 
-__all__ = ["Claims", "Grant", "Grants", "OutsideExecution", "Tokens", "granted", "new_execution_id"]
+__all__ = ["Claims", "Grant", "Grants", "OutsideExecution", "Tokens", "called", "granted", "new_execution_id"]
 
 _MOST_LIVE = 100_000
 """Executions that may be live at once; those whose tokens were given away end with their token."""
@@ -34,6 +35,7 @@ class Grant:
     __slots__ = (
         "_ends_at",
         "_scopes",
+        "buckets",
         "calls",
         "clock",
         "context",
@@ -68,6 +70,8 @@ class Grant:
         self.clock = clock
         """That of its program, if it runs under ours."""
         self.recorder = recorder
+        self.buckets: dict[Tool, Sequence[Bucket]] = {}
+        """Where calls of a tool count, of those tools that were called."""
         self.calls = 0
         """Calls that were made."""
         self.running = 0
@@ -95,12 +99,12 @@ class Grant:
             scope.cancel()
 
     @contextmanager
-    def within(self) -> Generator[None]:
+    def within(self) -> Generator[anyio.CancelScope]:
         """A block that is cancelled when the grant ends: for calls that no task of the execution waits for."""
         with anyio.CancelScope() as scope:
             self._scopes.add(scope)
             try:
-                yield
+                yield scope
             finally:
                 self._scopes.discard(scope)
 
@@ -109,6 +113,18 @@ def granted(call: Call) -> Grant:
     """The grant of a call that was authenticated."""
     assert isinstance(call.grant, Grant)
     return call.grant
+
+
+def called(call: Call) -> Tool:
+    """The tool that a call is for.
+
+    Raises:
+        ToolNotFound: with near names.
+    """
+    found: Tool | None = call.found
+    if found is None:
+        found = call.found = granted(call).tools.resolve(call.tool)
+    return found
 
 
 class Claims(Protocol):

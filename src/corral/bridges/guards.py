@@ -16,8 +16,8 @@ from corral.audit import AuditLog
 from corral.bridges.approvals import Approve, approved
 from corral.bridges.auditing import audited
 from corral.bridges.budget import limited
-from corral.bridges.dispatch import Validated, dispatch, encoded, unexpected
-from corral.bridges.grants import Grants, granted
+from corral.bridges.dispatch import dispatch, encoded, unexpected
+from corral.bridges.grants import Grants, called, granted
 from corral.bridges.rates import RateLimits
 from corral.bridges.scopes import require_scopes
 from corral.errors import CorralError, InvalidToken
@@ -88,13 +88,11 @@ def authenticated(handler: Handler, grants: Grants) -> Handler:
     """Finds the live grant that a call is made under: by its token, unless the bridge knows whose it is."""
 
     async def authenticate(call: Call) -> Reply:
-        if call.grant is None or call.token is not None:
+        if call.grant is None:
             call.grant = grants.find(call.token)
-            with granted(call).within():
-                return await handler(call)
-        if granted(call).live:
-            return await handler(call)
-        raise InvalidToken("the execution of this call has ended")
+        elif not granted(call).live:
+            raise InvalidToken("the execution of this call has ended")
+        return await handler(call)
 
     return authenticate
 
@@ -129,7 +127,7 @@ def authorized(handler: Handler) -> Handler:
 
     async def authorize(call: Call) -> Reply:
         grant = granted(call)
-        require_scopes(grant.tools.resolve(call.tool), call.tool, grant.scopes)
+        require_scopes(called(call), call.tool, grant.scopes)
         return await handler(call)
 
     return authorize
@@ -139,19 +137,22 @@ def rated(handler: Handler, rates: RateLimits) -> Handler:
     """Holds the rates of the tool, the user, the organization and everyone."""
 
     async def rate(call: Call) -> Reply:
-        grant = granted(call)
-        await rates.admit(grant.tools.resolve(call.tool), call.tool, grant.context)
+        grant, tool = granted(call), called(call)
+        buckets = grant.buckets.get(tool)
+        if buckets is None:
+            buckets = grant.buckets[tool] = rates.buckets(tool, call.tool, grant.context)
+        if buckets:
+            await rates.take(buckets, call.tool)
         return await handler(call)
 
     return rate
 
 
 def validated(handler: Handler) -> Handler:
-    """Finds the tool and validates the input; the guards behind it see both, and no other tool."""
+    """Validates the input by the tool's schema."""
 
     async def validate(call: Call) -> Reply:
-        tool = granted(call).tools.resolve(call.tool)
-        call.validated = Validated(tool, tool.parse_input(call.input))
+        call.parsed = called(call).parse_input(call.input)
         return await handler(call)
 
     return validate

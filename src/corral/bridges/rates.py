@@ -143,21 +143,33 @@ class RateLimits:
             raise ConfigError(f"RateLimits: {error}") from None
         object.__setattr__(self, "_rates", rates)
 
-    async def admit(self, tool: Tool, name: str, context: ExecutionContext) -> None:
-        """Counts a call of `tool`, which programs call by `name`.
-
-        Raises:
-            RateLimited: one of the rates does not allow it; the call counts nowhere.
-        """
+    def buckets(self, tool: Tool, name: str, context: ExecutionContext) -> tuple[Bucket, ...]:
+        """Where a call of `tool` counts, which programs call by `name`; nowhere if nothing has a rate."""
         if not (tool.rates or self._rates):
-            return
+            return ()
         whose = _identities(context)
         # guest names have no colon, so that a key says where its parts end
-        buckets = [Bucket(f"{scope}::{whose[scope]}", rate) for scope, rate in self._rates.items()]
-        buckets += [Bucket(f"{scope}:{name}:{whose[scope]}", rate) for scope, rate in tool.rates.items()]
+        common = [Bucket(f"{scope}::{whose[scope]}", rate) for scope, rate in self._rates.items()]
+        return (*common, *(Bucket(f"{scope}:{name}:{whose[scope]}", rate) for scope, rate in tool.rates.items()))
+
+    async def take(self, buckets: Sequence[Bucket], name: str) -> None:
+        """Counts one call of the tool that programs call by `name`.
+
+        Raises:
+            RateLimited: a bucket is full; the call counts nowhere.
+        """
         refusal = await self.store.take(buckets)
         if refusal is not None:
             raise RateLimited(_explained(refusal, name), retry_after_seconds=refusal.seconds)
+
+    async def admit(self, tool: Tool, name: str, context: ExecutionContext) -> None:
+        """`take` from `buckets`.
+
+        Raises:
+            RateLimited: one of the rates does not allow the call; it counts nowhere.
+        """
+        if buckets := self.buckets(tool, name, context):
+            await self.take(buckets, name)
 
 
 def _identities(context: ExecutionContext) -> dict[RateScope, str]:

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from corral.bridges.grants import Grant, Grants
-from corral.bridges.http.calls import refused_token
+from corral.bridges.http.calls import ended, refused_token
 from corral.bridges.http.document import openapi
 from corral.bridges.http.entrance import Head, refusal
 from corral.bridges.http.wire import failed, read_json
@@ -47,10 +47,12 @@ def bridge_app(handler: Handler, grants: Grants) -> Starlette:
             raise HTTPException(415, "the request's content-type must be application/json")
         body, size = await read_json(head, request.receive, grant.limits.tool_input_bytes)
         name = request.path_params["tool"]
-        reply = await handler(Call(name, body, 0, size, protocol="http", token=head.token, grant=grant))
-        if reply.error is not None:
-            return failed(reply.error)
-        return Response(_plain(reply.value), headers=_NO_STORE, media_type="application/json")
+        with grant.within():
+            reply = await handler(Call(name, body, 0, size, protocol="http", grant=grant))
+            if reply.error is not None:
+                return failed(reply.error)
+            return Response(_plain(reply.value), headers=_NO_STORE, media_type="application/json")
+        return failed(ended())
 
     async def token(request: Request, head: Head, grant: Grant) -> Response:
         await read_json(head, request.receive, 1_000)

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from starlette.types import Receive
 from typing_extensions import TypedDict
 
+from corral.bridges.grants import Grant
 from corral.bridges.http.entrance import Head
 from corral.errors import AccessDenied, BridgeError, MalformedMessage, MessageTooLarge, error_class
 from corral.guest import encode_value, revive_value
@@ -93,7 +94,7 @@ async def _rest(begun: bytes, receive: Receive, most_bytes: int) -> bytes:
     raise MalformedMessage(f"the request's body did not come within {_BODY_SECONDS:g} s")
 
 
-def calls_of(body: object, size: int, token: str) -> Iterator[Call]:
+def calls_of(body: object, size: int, grant: Grant) -> Iterator[Call]:
     """The calls of a parsed body of that size.
 
     Raises:
@@ -112,7 +113,7 @@ def calls_of(body: object, size: int, token: str) -> Iterator[Call]:
         own_size = size if len(calls) == 1 else len(to_json(value))
         if call.get("tagged"):
             value = revive_value(value)
-        yield Call(call["tool"], value, call["sequence"], own_size, protocol="http", token=token)
+        yield Call(call["tool"], value, call["sequence"], own_size, protocol="http", grant=grant)
 
 
 def line(call: Call, reply: Reply) -> bytes:

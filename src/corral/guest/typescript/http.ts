@@ -80,9 +80,8 @@ class Client {
   /** The calls that leave together at the end of this turn, by sequence. */
   #batch = new Map<number, string>();
   #batchBytes = 0;
-  #requests = new Set<AbortController>();
+  #closing = new AbortController();
   #renewal: unknown;
-  #closed = false;
 
   constructor({ url, token, maxInputBytes = 1_000_000, maxOutputBytes = 64_000_000 }: Options) {
     this.#url = url.replace(/\/+$/, "");
@@ -94,9 +93,8 @@ class Client {
   }
 
   close(): void {
-    this.#closed = true;
+    this.#closing.abort();
     clearTimeout(this.#renewal as number);
-    for (const request of this.#requests) request.abort();
   }
 
   #add(sequence: number, path: string, input: Encoded): void {
@@ -119,35 +117,29 @@ class Client {
   /** Sends a batch, and settles its calls as the lines of the reply come in. */
   async #exchange(unanswered: Map<number, string>): Promise<void> {
     let failure = bridgeError(`the bridge at ${this.#url} ended its reply without an answer to this call`);
-    const request = this.#open();
+    const settle = (line: string): void => {
+      if (line === "") return; // keeps a slow connection from being taken for a dead one
+      const reply = readReply(line);
+      if (!unanswered.delete(reply[0] as number)) throw new Error("it answered a call that was not asked");
+      this.calls.settle(reply);
+    };
+    const { signal } = this.#closing;
     try {
-      const response = await this.#post("/calls", request.signal, `{"calls":[${[...unanswered.values()].join()}]}`);
-      if (response.status !== 200) failure = await refusal(response);
-      else {
+      const response = await this.#post("/calls", signal, `{"calls":[${[...unanswered.values()].join()}]}`);
+      const { status, headers, body } = response;
+      if (status !== 200) failure = await refusal(response);
+      else if (Number(headers.get("content-length") ?? Infinity) < MAX_SMALL_REPLY) { // which is read much faster
+        (await response.text()).split("\n").forEach(settle);
+      } else {
         const lines = new Lines(this.#maxOutputBytes);
-        for await (const chunk of response.body!) {
-          for (const line of lines.feed(chunk)) {
-            if (line === "") continue; // keeps a slow connection from being taken for a dead one
-            const reply = readReply(line);
-            if (!unanswered.delete(reply[0] as number)) throw new Error("it answered a call that was not asked");
-            this.calls.settle(reply);
-          }
-        }
+        for await (const chunk of body!) lines.feed(chunk).forEach(settle);
       }
     } catch (error) {
       failure = bridgeError(
-        this.#closed ? "the connection to the bridge was closed" : `the bridge at ${this.#url} failed: ${reason(error)}`,
+        signal.aborted ? "the connection to the bridge was closed" : `the bridge at ${this.#url} failed: ${reason(error)}`,
       );
     }
-    this.#requests.delete(request);
     for (const sequence of unanswered.keys()) this.calls.settle([sequence, false, failure]);
-  }
-
-  #open(): AbortController {
-    const request = new AbortController();
-    this.#requests.add(request);
-    if (this.#closed) request.abort();
-    return request;
   }
 
   #post(path: string, signal: AbortSignal, body: string): Promise<Response> {
@@ -158,25 +150,22 @@ class Client {
 
   #scheduleRenewal(): void {
     const seconds = secondsToRenewal(this.#token);
-    if (seconds === undefined || this.#closed) return;
+    if (seconds === undefined || this.#closing.signal.aborted) return;
     this.#renewal = setTimeout(() => void this.#renew(), seconds * 1000);
     unref(this.#renewal);
   }
 
   async #renew(): Promise<void> {
-    const request = this.#open();
-    const timeout = setTimeout(() => request.abort(), RENEWAL_TIMEOUT_MS);
+    const signal = AbortSignal.any([this.#closing.signal, AbortSignal.timeout(RENEWAL_TIMEOUT_MS)]);
     let refused = false;
     try {
-      const response = await this.#post("/token", request.signal, "{}");
+      const response = await this.#post("/token", signal, "{}");
       refused = REFUSALS.includes(response.status);
       const { token } = JSON.parse(await readSmall(response)) as { token?: unknown };
       if (response.status === 200 && typeof token === "string") this.#token = token;
     } catch {
       // The token that is there may still be good, and the bridge may be back the next time.
     }
-    clearTimeout(timeout);
-    this.#requests.delete(request);
     if (!refused) this.#scheduleRenewal();
   }
 }
