@@ -100,6 +100,10 @@ class Terminal:
         """Reads until the output has a match of `pattern`."""
         self._read(lambda: re.search(pattern, self.output) is not None)
 
+    def press(self, keys: str) -> None:
+        """Types."""
+        os.write(self._master, keys.encode())
+
     def ends(self) -> int:
         """Reads to the end and returns the exit code."""
         self._read(lambda: False)

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import anyio
 import pytest
@@ -843,6 +843,14 @@ async def test_each_part_of_the_platform_works_when_it_is_the_first_that_is_touc
     result = await corral.execute(program)
     assert result.error is None
     assert result.value == value
+
+
+@pytest.mark.parametrize("isolation", ["process", "context"])
+@pytest.mark.parametrize("delay", ["NaN", "Infinity", "'soon'", "undefined", "-5", "{}"])
+async def test_a_timer_takes_any_delay(isolation: Literal["process", "context"], delay: str) -> None:
+    async with Corral(sandbox=DenoSandbox(isolation=isolation, pool_size=1)) as corral:
+        result = await corral.execute(f"return await new Promise((resolve) => setTimeout(resolve, {delay}, 'rang'))")
+    assert (result.error, result.value) == (None, "rang")
 
 
 # --- what is thrown outside of the program's course

@@ -51,14 +51,13 @@ class Asker:
         async with self._one_at_a_time:
             if request.tool in self._always:
                 return True
-            self._screen.err(self._question(request))
-            key = await self._key()
+            with self._keys() as pressed:
+                self._screen.err(self._question(request))
+                key = await pressed
             if key == "a":
                 self._always.add(request.tool)
             allowed = key in ("y", "a")
-            self._screen.err(
-                self._screen.paint("  allowed", "green") if allowed else self._screen.paint("  denied", "red")
-            )
+            self._screen.err(self._screen.paint("  allowed" if allowed else "  denied", "green" if allowed else "red"))
             return allowed
 
     def _question(self, request: ApprovalRequest) -> str:
@@ -71,7 +70,9 @@ class Asker:
             f"  needs your approval: y = yes, a = yes to every call of {printable(request.tool)}, any other key = no"
         )
 
-    async def _key(self) -> str:
+    @contextmanager
+    def _keys(self) -> Generator[asyncio.Future[str]]:
+        """Within the block the next key is what is awaited; those that were pressed before it are forgotten."""
         loop = asyncio.get_running_loop()
         pressed: asyncio.Future[str] = loop.create_future()
 
@@ -80,10 +81,10 @@ class Asker:
                 pressed.set_result(os.read(self._terminal, 16).decode("utf-8", "replace").lower())
 
         before = termios.tcgetattr(self._terminal)
-        tty.setcbreak(self._terminal, termios.TCSAFLUSH)  # keys that were pressed before the question do not answer it
+        tty.setcbreak(self._terminal, termios.TCSAFLUSH)
         loop.add_reader(self._terminal, read)
         try:
-            return await pressed
+            yield pressed
         finally:
             loop.remove_reader(self._terminal)
             termios.tcsetattr(self._terminal, termios.TCSAFLUSH, before)

@@ -1,0 +1,101 @@
+"""`corral run` asks on the terminal about calls that need an approval."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.terminal import Project
+
+TOOLS = '''
+from corral import tool
+
+@tool(needs_approval=True)
+async def send(to: str) -> str:
+    """Sends."""
+    return f"sent to {to}"
+'''
+ONE = "return await tools.send({ to: 'ann' })"
+CAUGHT = "try { return await tools.send({ to: 'ann' }) } catch (error) { return error.message }"
+
+
+@pytest.fixture
+def project(project: Project) -> Project:
+    project.write("app/tools.py", TOOLS)
+    return project
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("y", "sent to ann"), ("n", "tools.send was not approved"), ("\r", "tools.send was not approved")],
+)
+def test_a_key_answers(project: Project, key: str, value: str) -> None:
+    with project.on_terminal(CAUGHT) as terminal:
+        terminal.until(r'tools\.send\({"to":"ann"}\)\r\n.*any other key = no\r\n')
+        terminal.press(key)
+        assert terminal.ends() == 0
+    assert terminal.screen[-1] == value
+
+
+def test_yes_to_every_call_of_a_tool_asks_once(project: Project) -> None:
+    program = "return [await tools.send({ to: 'ann' }), await tools.send({ to: 'bob' })].join()"
+    with project.on_terminal(program) as terminal:
+        terminal.until("any other key = no\r\n")
+        terminal.press("a")
+        assert terminal.ends() == 0
+    assert terminal.screen[-1] == "sent to ann,sent to bob"
+    assert sum("needs your approval" in line for line in terminal.screen) == 1
+
+
+def test_calls_at_the_same_time_are_asked_about_one_after_the_other(project: Project) -> None:
+    program = "return (await Promise.all(['ann', 'bob'].map(to => tools.send({ to })))).join()"
+    with project.on_terminal(program, "--quiet") as terminal:
+        for name in ("ann", "bob"):
+            terminal.until(rf'"to":"{name}"[\s\S]*any other key = no\r\n')
+            terminal.press("y")
+        assert terminal.ends() == 0
+    assert terminal.screen[-1] == "sent to ann,sent to bob"
+
+
+def test_keys_that_were_pressed_before_the_question_do_not_answer_it(project: Project) -> None:
+    program = "console.log('ready'); for (let i = 0; i < 3e8; i++); " + CAUGHT
+    with project.on_terminal(program) as terminal:
+        terminal.until("ready\r\n")
+        terminal.press("y")
+        terminal.until("any other key = no\r\n")
+        terminal.press("n")
+        assert terminal.ends() == 0
+    assert terminal.screen[-1] == "tools.send was not approved"
+
+
+def test_ctrl_c_at_the_question_cancels_the_run(project: Project) -> None:
+    with project.on_terminal(ONE) as terminal:
+        terminal.until("any other key = no\r\n")
+        terminal.interrupt()
+        assert terminal.ends() == 130
+
+
+def test_control_characters_of_an_input_do_not_reach_the_terminal(project: Project) -> None:
+    with project.on_terminal("try { await tools.send({ to: '\\x1b[2J\\x9b' }) } catch {}") as terminal:
+        terminal.until("any other key = no\r\n")
+        terminal.press("n")
+        assert terminal.ends() == 0
+    assert any(r"tools.send({\"to\":\"\u001b[2J".replace(r"\"", '"') in line for line in terminal.screen)
+
+
+@pytest.mark.parametrize("flags", [[], ["--approve", "none"]])
+def test_without_a_terminal_or_by_flag_it_is_denied(project: Project, flags: list[str]) -> None:
+    done = project.run(ONE, *flags)
+    assert done.returncode == 1
+    assert "nobody can be asked for it here" in done.stderr
+
+
+def test_all_can_be_approved_by_flag(project: Project) -> None:
+    assert project.run(ONE, "--approve", "all").stdout == "sent to ann\n"
+
+
+def test_an_audit_log_can_be_written_and_shown(project: Project) -> None:
+    project.run(ONE, "--audit", "audit.jsonl", "--user", "ann", "--organization", "acme")
+    shown = project.corral("audit", "audit.jsonl", "--organization", "acme")
+    assert shown.returncode == 0, shown.stderr
+    assert "needs an approval" in shown.stdout
+    assert "needs an approval" not in project.corral("audit", "audit.jsonl", "--organization", "globex").stdout
