@@ -50,7 +50,10 @@ async def measure_pipe(rounds: int, directory: Path) -> dict[str, float]:
     audit = AuditLog(directory / "audit.jsonl")
     context = ExecutionContext(user_id="ann", organization_id="acme", scopes={"math:add", "a"})
     spent: dict[str, list[float]] = {"validation": [], "all guards": []}
-    async with Corral([bare.add], limits=limits) as one, Corral([guarded], limits=limits, rates=rates, audit=audit) as other:
+    async with (
+        Corral([bare.add], limits=limits) as one,
+        Corral([guarded], limits=limits, rates=rates, audit=audit) as other,
+    ):
         for _ in range(rounds):
             (await one.execute(_PROGRAM, context=context)).raise_for_error()
             spent["validation"].append(bare.spent())

@@ -74,21 +74,21 @@ def _event(call: Call, began: float, started: float, arguments: object, error: C
     outcome = outcome_of(error)
     grant: Grant | None = call.grant
     context = None if grant is None else grant.context
-    return AuditEvent(
-        id=new_event_id(began),
-        time=began,
-        kind="call",
-        outcome=outcome,
-        code=error and error.code,
-        reason=error.message if error is not None and outcome == "denied" else None,
-        execution_id=grant and grant.execution_id,
-        user_id=context and context.user_id,
-        organization_id=context and context.organization_id,
-        session_id=context and context.session_id,
-        tool=call.tool or None,
-        sequence=call.sequence,
-        arguments=arguments,
-        duration_ms=(time.perf_counter() - started) * 1000,
-        correlation_id=error and error.correlation_id,
-        protocol=call.protocol,
+    return AuditEvent(  # in the order of its fields: with keywords, the slowest part of the audit
+        new_event_id(began),
+        began,
+        "call",
+        outcome,
+        (time.perf_counter() - started) * 1000,
+        call.protocol,
+        error and error.code,
+        error.message if error is not None and outcome == "denied" else None,
+        grant and grant.execution_id,
+        context and context.user_id,
+        context and context.organization_id,
+        context and context.session_id,
+        call.tool or None,
+        call.sequence,
+        arguments,
+        error and error.correlation_id,
     )

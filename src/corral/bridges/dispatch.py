@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import secrets
@@ -35,8 +36,8 @@ def dispatch() -> Handler:
         except KeyboardInterrupt:
             raise
         except anyio.get_cancelled_exc_class() as error:
-            if anyio.current_effective_deadline() == -math.inf:
-                raise  # this execution is being cancelled
+            if _being_cancelled():
+                raise
             raise unexpected(call) from error  # something inside the tool was, and the program must hear of it
         except BaseException as error:  # SystemExit too: tools wrap command lines, and must not end the host
             raise unexpected(call) from error
@@ -96,6 +97,17 @@ async def _within(seconds: float, tool: Tool, parsed: ParsedInput, call: Call) -
     with anyio.move_on_after(seconds):
         return await tool.execute(parsed, granted(call).context)
     raise ToolFailed(f"tools.{call.tool} did not answer within {seconds:g} s")
+
+
+def _being_cancelled() -> bool:
+    """Whether it is this call that is cancelled, rather than something inside the tool."""
+    if anyio.current_effective_deadline() == -math.inf:
+        return True
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # another event loop
+        return False
+    return task is not None and task.cancelling() > 0
 
 
 def _returns_nothing(tool: Tool) -> bool:

@@ -34,11 +34,11 @@ class Grant:
 
     __slots__ = (
         "_ends_at",
-        "_scopes",
         "buckets",
         "calls",
         "clock",
         "context",
+        "cutting",
         "ended",
         "execution_id",
         "limits",
@@ -79,7 +79,8 @@ class Grant:
         self.waiting: deque[anyio.Event] = deque()
         """Calls that wait for such a place."""
         self.ended = False
-        self._scopes: set[anyio.CancelScope] = set()
+        self.cutting: set[Callable[[], object]] = set()
+        """What ends calls that no task of the execution waits for; done when the grant ends."""
         self._ends_at = None if lives_seconds is None else time.monotonic() + lives_seconds
 
     @property
@@ -93,20 +94,10 @@ class Grant:
         return self._ends_at is None
 
     def end(self) -> None:
-        """Lets no more calls in, and cancels those within `while_live`. Idempotent."""
+        """Lets no more calls in, and cuts short those of programs that run elsewhere. Idempotent."""
         self.ended = True
-        for scope in tuple(self._scopes):
-            scope.cancel()
-
-    @contextmanager
-    def within(self) -> Generator[anyio.CancelScope]:
-        """A block that is cancelled when the grant ends: for calls that no task of the execution waits for."""
-        with anyio.CancelScope() as scope:
-            self._scopes.add(scope)
-            try:
-                yield scope
-            finally:
-                self._scopes.discard(scope)
+        for cut in tuple(self.cutting):
+            cut()
 
 
 def granted(call: Call) -> Grant:

@@ -12,6 +12,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from corral.bridges.grants import Grant, Grants
+from corral.bridges.http.attendance import Attendance
 from corral.bridges.http.calls import ended, refused_token
 from corral.bridges.http.document import openapi
 from corral.bridges.http.entrance import Head, refusal
@@ -47,7 +48,7 @@ def bridge_app(handler: Handler, grants: Grants) -> Starlette:
             raise HTTPException(415, "the request's content-type must be application/json")
         body, size = await read_json(head, request.receive, grant.limits.tool_input_bytes)
         name = request.path_params["tool"]
-        with grant.within():
+        async with Attendance(grant, request.receive, _no_heartbeat):
             reply = await handler(Call(name, body, 0, size, protocol="http", grant=grant))
             if reply.error is not None:
                 return failed(reply.error)
@@ -84,6 +85,10 @@ def bridge_app(handler: Handler, grants: Grants) -> Starlette:
 async def _only_post(request: Request) -> Response:  # noqa: ARG001
     """Never asked: the entrance takes what is posted there. It makes the router answer other methods."""
     return Response(status_code=500)
+
+
+async def _no_heartbeat() -> None:
+    """Nothing can be sent before it is known with which status the response begins."""
 
 
 def _plain(value: object) -> bytes:

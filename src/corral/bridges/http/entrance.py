@@ -13,6 +13,7 @@ __all__ = ["Entrance", "Head", "refusal"]
 _HEADERS = 100
 _HEADER_BYTES = 32_768
 _PATH_BYTES = 2_048
+_FEW = 100
 
 
 class Head:
@@ -74,6 +75,8 @@ class Entrance:
         self._app = app
         self._calls = calls
         self._hosts = hosts
+        self._known: set[bytes | None] = set()
+        """Values of Host that were found to be good, as long as there are few."""
         self._origins = origins
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -98,7 +101,7 @@ class Entrance:
             return refusal(414, "message_too_large", "the request's address is too long")
         if head.twice:
             return refusal(400, "malformed_message", "a header came twice")
-        if not self._knows((head.host or b"").decode("latin-1")):
+        if head.host not in self._known and not self._knows((head.host or b"").decode("latin-1")):
             return refusal(421, "access_denied", "the request names another host; HttpBridge(allowed_hosts=[...])")
         if head.origin is not None and head.origin.decode("latin-1") not in self._origins:
             message = "requests of this web page are not taken; HttpBridge(allowed_origins=[...])"
@@ -110,7 +113,10 @@ class Entrance:
         if not name.endswith("]"):  # else an IPv6 address without a port
             before, colon, port = name.rpartition(":")
             name = before if colon and port.isdigit() else name
-        return name in self._hosts or ("*" in self._hosts and bool(name))
+        good = name in self._hosts or ("*" in self._hosts and bool(name))
+        if good and len(self._known) < _FEW:
+            self._known.add(host.encode("latin-1"))
+        return good
 
 
 def refusal(status: int, code: str, message: str, headers: dict[str, str] | None = None) -> JSONResponse:

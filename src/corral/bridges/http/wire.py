@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Annotated, Any, NotRequired
 
 import anyio
@@ -94,7 +93,7 @@ async def _rest(begun: bytes, receive: Receive, most_bytes: int) -> bytes:
     raise MalformedMessage(f"the request's body did not come within {_BODY_SECONDS:g} s")
 
 
-def calls_of(body: object, size: int, grant: Grant) -> Iterator[Call]:
+def calls_of(body: object, size: int, grant: Grant) -> list[Call]:
     """The calls of a parsed body of that size.
 
     Raises:
@@ -108,12 +107,14 @@ def calls_of(body: object, size: int, grant: Grant) -> Iterator[Call]:
         raise MalformedMessage(f"the request's body is wrong at {place or 'its root'}: {first['msg']}") from None
     if len(calls) > 1 and len({call["sequence"] for call in calls}) < len(calls):
         raise MalformedMessage("two calls of the request have the same sequence number")
+    made: list[Call] = []
     for call in calls:
         value = call.get("input", {})
         own_size = size if len(calls) == 1 else len(to_json(value))
         if call.get("tagged"):
             value = revive_value(value)
-        yield Call(call["tool"], value, call["sequence"], own_size, protocol="http", grant=grant)
+        made.append(Call(call["tool"], value, call["sequence"], own_size, "http", None, grant))
+    return made
 
 
 def line(call: Call, reply: Reply) -> bytes:

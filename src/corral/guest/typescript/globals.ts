@@ -103,8 +103,20 @@ export function watch(name: string, onAsynchronous: () => void): void {
   defineLazily(name, () => {
     const value: unknown = descriptor.get ? loaded(descriptor.get) : descriptor.value;
     onAsynchronous();
-    return value;
+    return name === "setTimeout" || name === "setInterval" ? withinRange(value as Timer) : value;
   });
+}
+
+type Timer = (callback: unknown, delay?: unknown, ...args: unknown[]) => unknown;
+
+const LONGEST_DELAY = 2 ** 31 - 1;
+
+/** The engine warns of a delay that it does not take, and to do so looks for what is not here any more. */
+function withinRange(timer: Timer): Timer {
+  return (callback, delay = 0, ...args) => {
+    const milliseconds = +(delay as number);
+    return timer(callback, milliseconds >= 0 && milliseconds <= LONGEST_DELAY ? milliseconds : 1, ...args);
+  };
 }
 
 /** A global that is made when it is first read. */
