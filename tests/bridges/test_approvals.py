@@ -136,6 +136,22 @@ async def test_no_answer_in_time_denies() -> None:
     assert paid == []
 
 
+async def test_after_a_question_without_an_answer_no_other_is_asked() -> None:
+    _, pay = paying()
+    asked: list[ApprovalRequest] = []
+
+    async def approve(request: ApprovalRequest) -> bool:
+        asked.append(request)
+        await anyio.sleep_forever()
+        return True
+
+    corral = Corral([pay], approve=approve, approval_seconds=0.05)
+    for _ in range(2):  # of each execution
+        result = await corral.execute(f"const a = await (async () => {{ {CAUGHT} }})(); {CAUGHT}")
+        assert result.value[2] == "tools.pay needs an approval, and nobody answered an earlier question"
+    assert len(asked) == 2
+
+
 async def test_the_programs_clock_stands_while_somebody_is_asked() -> None:
     _, pay = paying()
 

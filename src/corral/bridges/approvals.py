@@ -42,7 +42,8 @@ the program sees. Calls that run at the same time are asked about at the same ti
 def approved(handler: Handler, approve: Approve | None, within_seconds: float) -> Handler:
     """Asks `approve` about calls of tools with `needs_approval`. Only a clear yes, in time, lets one through.
 
-    The clock of the program stands meanwhile.
+    The clock of the program stands meanwhile. Where one question was not answered in time, no other is asked for that
+    execution: else a program could stop its clock for ever.
     """
 
     async def ask(call: Call) -> Reply:
@@ -52,6 +53,8 @@ def approved(handler: Handler, approve: Approve | None, within_seconds: float) -
         if approve is None:
             raise ApprovalDenied(f"tools.{call.tool} needs an approval, and nobody can be asked for it here")
         grant = granted(call)
+        if grant.nobody_answers:
+            raise ApprovalDenied(f"tools.{call.tool} needs an approval, and nobody answered an earlier question")
         request = ApprovalRequest(
             tool=call.tool,
             input=parsed.value,
@@ -66,6 +69,7 @@ def approved(handler: Handler, approve: Approve | None, within_seconds: float) -
             with anyio.move_on_after(within_seconds) as deadline:
                 answer = await _answer(approve, request, call)
         if deadline.cancelled_caught:
+            grant.nobody_answers = True
             raise ApprovalDenied(f"tools.{call.tool} needs an approval, and none came within {within_seconds:g} s")
         if answer is not True:
             raise ApprovalDenied(f"tools.{call.tool} was not approved")

@@ -42,6 +42,7 @@ class Grant:
         "ended",
         "execution_id",
         "limits",
+        "nobody_answers",
         "recorder",
         "running",
         "scopes",
@@ -78,6 +79,8 @@ class Grant:
         """Calls that take up one of the places in flight."""
         self.waiting: deque[anyio.Event] = deque()
         """Calls that wait for such a place."""
+        self.nobody_answers = False
+        """Whether somebody was asked for an approval, and did not answer in time."""
         self.ended = False
         self.cutting: set[Callable[[], object]] = set()
         """What ends calls that no task of the execution waits for; done when the grant ends."""
