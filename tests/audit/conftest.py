@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -53,9 +52,9 @@ def postgres_server() -> Iterator[str]:
         path = for_anybody(path, home)
         os.chown(home, NOBODY, NOBODY)
     data = home / "data"
-    initdb = [path / "initdb", "--auth=trust", "--encoding=utf8", "--no-sync", "-U", "corral", "-D", data]
+    initdb = [path / "initdb", "--auth=trust", "--encoding=utf8", "--no-sync", "--locale=C", "-U", "corral", "-D", data]
     subprocess.run(initdb, check=True, capture_output=True, cwd=home, **user)
-    postgres = [path / "postgres", "-D", data, "-h", "", "-k", home]
+    postgres = [path / "postgres", "-D", data, "-F", "-h", "", "-k", home]
     with subprocess.Popen(postgres, cwd=home, stderr=subprocess.PIPE, text=True, **user) as server:
         try:
             assert server.stderr is not None
@@ -75,13 +74,13 @@ def postgres_server() -> Iterator[str]:
 
 @pytest.fixture
 def postgres(postgres_server: str) -> str:
-    """The URL of an empty database."""
-    name = f"audit_{uuid.uuid4().hex}"
+    """The URL of a database without our table."""
+    url = f"postgresql://corral@/postgres?host={postgres_server}"
 
-    async def create() -> None:
-        connection = await CONNECT(f"postgresql://corral@/postgres?host={postgres_server}")
-        await connection.execute(f"CREATE DATABASE {name}")
+    async def clear() -> None:
+        connection = await CONNECT(url)
+        await connection.execute("DROP TABLE IF EXISTS corral_audit")
         await connection.close()
 
-    asyncio.run(create())
-    return f"postgresql://corral@/{name}?host={postgres_server}"
+    asyncio.run(clear())
+    return url

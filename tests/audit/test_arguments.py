@@ -12,6 +12,7 @@ import pytest
 from pydantic import BaseModel, SecretStr, TypeAdapter
 
 from corral.audit import AuditLog, digest
+from corral.audit.arguments import _canonical_encoder  # pyright: ignore[reportPrivateUsage]
 from corral.types import JsonSchema
 
 
@@ -49,6 +50,24 @@ def test_the_order_of_members_does_not_matter_and_values_do() -> None:
         10**30,
     ]
     assert len({digest_of(value) for value in values}) == len(values)
+
+
+PLAIN: list[Any] = [
+    {"b": [1, -0.0, 1e-7, 1e22, 2**70], "a": {"z": None, "y": True}, "": "", "é\x7f\u2028": '"\\\n\0</'},
+    [math.nan, math.inf, -math.inf, "\ud800", "😀", (), {1: 2, 10: 3}, {None: 1}],
+    [[[]], {}],
+]
+
+
+@pytest.mark.parametrize("accelerated", [True, False], ids=["with C", "without"])
+def test_the_canonical_form_is_that_of_the_standard_library(
+    monkeypatch: pytest.MonkeyPatch, *, accelerated: bool
+) -> None:
+    if not accelerated:
+        monkeypatch.setattr(json.encoder, "c_make_encoder", None)
+    canonical = _canonical_encoder()
+    for value in PLAIN:
+        assert canonical(value) == json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
 DEEP = reduce(lambda inner, _: [inner], range(100_000), list[Any]())

@@ -27,7 +27,6 @@ from corral.audit import AuditEvent, AuditLog
 from corral.errors import AccessDenied
 def event(id, outcome="succeeded"):
     return AuditEvent(id=id, time=1.0, kind="call", outcome=outcome, duration_ms=1.0, protocol="pipe", tool="x" * 100)
-log = AuditLog(sys.argv[1])
 """
 
 
@@ -39,6 +38,7 @@ def process(script: str, *arguments: str) -> subprocess.Popen[str]:
 # --- kills
 
 RECORDING = """
+log = AuditLog(*sys.argv[1:])
 async def main():
     for number in range(1000):
         if number % 5 == 0:
@@ -50,38 +50,39 @@ asyncio.run(main())
 """
 
 
-@BOTH
-@pytest.mark.parametrize("after", [1, 60, 150])
-def test_no_denial_that_was_acknowledged_is_missing_after_a_kill(tmp_path: Path, name: str, after: int) -> None:
-    path = tmp_path / name
-    with process(RECORDING, str(path)) as recording:
+@pytest.mark.parametrize("after", [1, 100])
+def test_no_denial_that_was_acknowledged_is_missing_after_a_kill(tmp_path: Path, after: int) -> None:
+    paths = [tmp_path / "audit.jsonl", tmp_path / "audit.sqlite"]
+    with process(RECORDING, *map(str, paths)) as recording:
         assert recording.stdout is not None
         acknowledged = [recording.stdout.readline().strip() for _ in range(after)]
         recording.send_signal(signal.SIGKILL)
         acknowledged += recording.stdout.read().splitlines()
     assert recording.returncode == -signal.SIGKILL
-    found = [each.id for each in asyncio.run(read(path))]
     assert len(acknowledged) >= after
-    assert set(acknowledged) <= set(found)
-    # What was recorded before a denial went with it, in order.
     last = int(acknowledged[-1].split()[1])
-    assert [each for each in found if int(each.split()[1]) <= last] == [
-        f"{'allowed' if number % 5 else 'denied'} {number}" for number in range(last + 1)
-    ]
+    for path in paths:
+        found = [each.id for each in asyncio.run(read(path))]
+        assert set(acknowledged) <= set(found)
+        # What was recorded before a denial went with it, in order.
+        assert [each for each in found if int(each.split()[1]) <= last] == [
+            f"{'allowed' if number % 5 else 'denied'} {number}" for number in range(last + 1)
+        ]
+        asyncio.run(go_on(path))
 
-    async def go_on() -> None:
-        log = AuditLog(path)
-        await log.record_durably(event(id="afterwards"))
-        await log.aclose()
 
-    asyncio.run(go_on())
-    assert asyncio.run(read(path))[-1].id == "afterwards"
+async def go_on(path: Path) -> None:
+    log = AuditLog(path)
+    await log.record_durably(event(id="afterwards"))
+    await log.aclose()
+    assert (await read(path))[-1].id == "afterwards"
 
 
 # --- full disks
 
 LIMITED = """
-async def main():
+async def fill(path):
+    log = AuditLog(path)
     recorded = 0
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, hard))
@@ -100,23 +101,26 @@ async def main():
     log.check()
     await log.aclose()
     print(recorded)
-asyncio.run(main())
+for path in sys.argv[1:]:
+    asyncio.run(fill(path))
 """
 
 
-@BOTH
-def test_a_full_disk_denies_and_loses_nothing_once_there_is_room(tmp_path: Path, name: str) -> None:
-    with process(LIMITED, str(tmp_path / name)) as filling:
+def test_a_full_disk_denies_and_loses_nothing_once_there_is_room(tmp_path: Path) -> None:
+    paths = [str(tmp_path / name) for name in ("audit.jsonl", "audit.sqlite")]
+    with process(LIMITED, *paths) as filling:
         out, err = filling.communicate(timeout=60)
-    message, recorded = out.splitlines()
     assert filling.returncode == 0
-    assert "the audit log cannot be written" in message
-    assert "cannot be written; events are kept" in err
-    reader = open_audit(str(tmp_path / name))
-    found = [each.id for each in asyncio.run(reader.read(AuditFilter(), 100_000))]
-    asyncio.run(reader.aclose())
-    assert found == [str(number) for number in range(1, int(recorded) + 1)]
-    assert reader.torn == 0
+    lines = out.splitlines()
+    assert len(lines) == 4
+    for path, message, recorded in zip(paths, lines[::2], lines[1::2], strict=True):
+        assert "the audit log cannot be written" in message
+        assert f"({path!r}) cannot be written; events are kept" in err
+        reader = open_audit(path)
+        found = [each.id for each in asyncio.run(reader.read(AuditFilter(), 100_000))]
+        asyncio.run(reader.aclose())
+        assert found == [str(number) for number in range(1, int(recorded) + 1)]
+        assert reader.torn == 0
 
 
 async def test_a_device_that_is_full_denies_until_there_is_a_file(tmp_path: Path) -> None:
@@ -189,21 +193,23 @@ async def test_only_the_owner_may_read_it(tmp_path: Path, name: str) -> None:
 
 MANY = """
 async def main():
-    for number in range(300):
-        await (log.record_durably if number % 10 == 0 else log.record)(event(f"{sys.argv[2]} {number}"))
+    number, *paths = sys.argv[1:]
+    log = AuditLog(*paths)
+    for count in range(300):
+        await (log.record_durably if count % 10 == 0 else log.record)(event(f"{number} {count}"))
     await log.aclose()
 asyncio.run(main())
 """
 
 
-@BOTH
-def test_several_processes_share_a_file(tmp_path: Path, name: str) -> None:
-    path = tmp_path / name
-    processes = [process(MANY, str(path), str(number)) for number in range(2)]
+def test_several_processes_share_a_file(tmp_path: Path) -> None:
+    paths = [str(tmp_path / name) for name in ("audit.jsonl", "audit.sqlite")]
+    processes = [process(MANY, str(number), *paths) for number in range(2)]
     for each in processes:
         assert each.communicate(timeout=60)[1] == ""
-    found = [each.id for each in asyncio.run(read(path))]
-    assert sorted(found) == sorted(f"{number} {count}" for number in range(2) for count in range(300))
+    for path in paths:
+        found = [each.id for each in asyncio.run(read(path))]
+        assert sorted(found) == sorted(f"{number} {count}" for number in range(2) for count in range(300))
 
 
 @pytest.mark.parametrize("kind", [JsonLinesSink, SqliteSink])

@@ -115,7 +115,7 @@ async def test_events_are_collected_for_a_moment() -> None:
     await log.aclose()
 
 
-@pytest.mark.parametrize(("name", "each_records"), [("audit.jsonl", 2500), ("audit.sqlite", 500)])
+@pytest.mark.parametrize(("name", "each_records"), [("audit.jsonl", 1000), ("audit.sqlite", 300)])
 def test_every_event_of_eight_threads_with_loops_of_their_own_arrives_once(
     tmp_path: Path, name: str, each_records: int
 ) -> None:
@@ -227,6 +227,61 @@ async def test_a_failing_sink_denies_until_it_can_be_written_again(caplog: pytes
     assert gate.ids[-1] == kept.id
     assert [record.name for record in caplog.records] == ["corral.audit", "corral.audit"]
     assert "no space left" in caplog.text
+    await log.aclose()
+
+
+@BOTH
+async def test_whoever_waits_is_told_of_a_failure_at_once_and_their_events_are_kept() -> None:
+    gate, healthy = Gate(), Gate()
+    gate.broken = True
+    gate.open.clear()
+    log = AuditLog(gate, healthy)
+    made = [event() for _ in range(3)]
+    told: list[str] = []
+
+    async def record(each: AuditEvent) -> None:
+        with pytest.raises(AccessDenied):
+            await log.record_durably(each)
+        told.append(each.id)
+
+    async def flush() -> None:
+        with pytest.raises(TimeoutError, match="not written yet"):
+            await log.flush()
+        told.append("flush")
+
+    await log.record(made[0])
+    await until(gate.entered.is_set)
+    with anyio.fail_after(2):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(record, made[1])  # behind the batch that fails
+            tasks.start_soon(flush)
+            await until(lambda: len(healthy.events) == 2)
+            gate.open.set()
+        await record(made[2])
+        await flush()
+    assert sorted(told) == sorted([made[1].id, made[2].id, "flush", "flush"])
+    assert healthy.ids == [each.id for each in made]  # a denial waits for the sinks that do not fail
+    gate.broken = False
+    await log.aclose()
+    assert gate.ids == [each.id for each in made]
+
+
+async def test_a_flush_tries_a_failing_sink_without_its_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("corral.audit.writer._FIRST_PAUSE_SECONDS", 60.0)
+    monkeypatch.setattr("corral.audit.writer._LONGEST_PAUSE_SECONDS", 60.0)
+    gate = Gate()
+    gate.broken = True
+    log = AuditLog(gate)
+    for attempts in (2, 2):  # one, and one more at once; a denial after that leaves it alone
+        with pytest.raises(AccessDenied):
+            await log.record_durably(event())
+        assert gate.attempts == attempts
+    with pytest.raises(TimeoutError):
+        await log.flush()
+    gate.broken = False
+    with anyio.fail_after(2):
+        await log.flush()
+    assert (gate.attempts, len(gate.events)) == (5, 2)
     await log.aclose()
 
 
@@ -390,14 +445,18 @@ async def test_a_log_is_closed_while_its_sink_begins_to_fail() -> None:
     assert gate.attempts == 2
 
 
-async def test_a_log_that_fails_is_closed_all_the_same_and_keeps_its_events(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("corral.audit.log._PATIENCE_SECONDS", 0.3)
+async def test_a_log_that_fails_is_closed_at_once_says_so_and_keeps_its_events(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     gate = Gate()
     gate.broken = True
     log = AuditLog(gate)
     await log.record(event())
-    await log.aclose()
+    with anyio.fail_after(2):
+        await log.aclose()
     assert audit_threads() == 0
+    assert "the audit log is closed; CallbackSink(" in caplog.text
+    assert "has not taken 1 events" in caplog.text
     gate.broken = False
     await log.record(event())
     await log.aclose()
@@ -432,29 +491,31 @@ FORK = """
 import asyncio, os, sys
 from corral.audit import AuditEvent, AuditLog
 from corral.errors import AccessDenied
-path, how = sys.argv[1:]
-log = AuditLog(path)
 def event(id):
     return AuditEvent(id=id, time=1.0, kind="call", outcome="denied", duration_ms=1.0, protocol="pipe")
-async def main(name):
+async def record(log, name, how):
     await log.record_durably(event(f"{name} durable"))
     await log.record(event(f"{name} queued"))
     if how == "closed":
         await log.aclose()
-asyncio.run(main("before"))
-children = []
-for number in range(3):
-    if (child := os.fork()) == 0:
-        try:
-            asyncio.run(main(f"child {number}"))
-            asyncio.run(log.aclose())
-        except AccessDenied:
-            os._exit(9)
-        os._exit(0)
-    children.append(child)
-asyncio.run(main("after"))
-asyncio.run(log.aclose())
-print(*(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children))
+def fork(path, how):
+    log = AuditLog(path)
+    asyncio.run(record(log, "before", how))
+    children = []
+    for number in range(3):
+        if (child := os.fork()) == 0:
+            try:
+                asyncio.run(record(log, f"child {number}", how))
+                asyncio.run(log.aclose())
+            except AccessDenied:
+                os._exit(9)
+            os._exit(0)
+        children.append(child)
+    asyncio.run(record(log, "after", how))
+    asyncio.run(log.aclose())
+    print(*(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children))
+for path, how in zip(sys.argv[1::2], sys.argv[2::2]):
+    fork(path, how)
 """
 
 
@@ -463,18 +524,17 @@ def recorded_around_a_fork(path: Path, *names: str) -> bool:
     return found == sorted(f"{name} {how}" for name in names for how in ("durable", "queued"))
 
 
-@pytest.mark.parametrize(("name", "how"), [("a.jsonl", "open"), ("a.sqlite", "closed")])
-def test_a_fork_neither_hangs_nor_writes_anything_twice(tmp_path: Path, name: str, how: str) -> None:
-    ended = run(FORK, str(tmp_path / name), how)
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "0 0 0\n", "")
-    assert recorded_around_a_fork(tmp_path / name, "before", "after", "child 0", "child 1", "child 2")
-
-
-def test_a_database_that_was_open_in_a_fork_denies_and_says_why(tmp_path: Path) -> None:
-    ended = run(FORK, str(tmp_path / "a.sqlite"), "open")
-    assert (ended.returncode, ended.stdout) == (0, "9 9 9\n")
+def test_a_fork_neither_hangs_nor_writes_anything_twice_and_an_open_database_denies(tmp_path: Path) -> None:
+    lines, database, inherited = (tmp_path / name for name in ("a.jsonl", "a.sqlite", "b.sqlite"))
+    ended = run(FORK, str(lines), "open", str(database), "closed", str(inherited), "open")
+    assert (ended.returncode, ended.stdout) == (0, "0 0 0\n0 0 0\n9 9 9\n"), ended.stderr
+    for path in (lines, database):
+        assert recorded_around_a_fork(path, "before", "after", "child 0", "child 1", "child 2")
+    assert recorded_around_a_fork(inherited, "before", "after")
     assert "close the AuditLog before a fork" in ended.stderr
-    assert recorded_around_a_fork(tmp_path / "a.sqlite", "before", "after")
+    failed = [line for line in ended.stderr.splitlines() if "cannot be written" in line]
+    assert len(failed) == 3
+    assert all(str(inherited) in line for line in failed)
 
 
 async def test_an_async_function_runs_on_a_loop_that_is_not_the_hosts() -> None:

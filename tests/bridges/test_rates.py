@@ -11,7 +11,7 @@ from collections.abc import Coroutine, Iterator
 from typing import Any, TypeVar
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corral import Corral, ExecutionContext, Tool, define_tool, tool
@@ -56,6 +56,7 @@ def take(store: RateStore, *buckets: Bucket) -> Refusal | None:
 # --- the algorithm
 
 
+@settings(max_examples=50)
 @given(rate=RATES, pauses=INSTANTS_US)
 def test_in_any_interval_there_are_no_more_calls_than_the_burst_and_the_share_of_the_interval(
     rate: Rate, pauses: list[int]
@@ -105,6 +106,7 @@ def test_a_refused_call_is_allowed_after_the_time_it_was_told_and_no_sooner(
             assert take(store, *buckets) is None
 
 
+@settings(max_examples=50)
 @given(
     rates=st.lists(RATES, min_size=2, max_size=4),
     steps=st.lists(st.tuples(st.integers(0, 3_000_000), st.sets(st.integers(0, 3), min_size=1)), max_size=60),
@@ -349,6 +351,7 @@ def test_no_two_callers_share_a_bucket_whatever_is_in_their_ids() -> None:
     assert not organizations & set(seen)
 
 
+@settings(max_examples=50)
 @given(*[st.text(st.sampled_from("ab:-1#é"), max_size=8)] * 4)
 def test_no_two_callers_share_a_bucket(user: str, organization: str, user2: str, organization2: str) -> None:
     one, other = who(user, organization), who(user2, organization2)

@@ -19,7 +19,7 @@ from typing import Any, cast
 
 import anyio
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from redis import Redis as BlockingRedis
 from redis.asyncio import BlockingConnectionPool, Redis
@@ -156,6 +156,7 @@ RATES = st.builds(Rate, st.integers(1, 20), st.integers(60, 10_000))
 STEPS = st.lists(st.tuples(st.integers(0, 500_000_000), st.sets(st.integers(0, 3), min_size=1)), max_size=40)
 
 
+@settings(max_examples=40)
 @given(rates=st.lists(RATES, min_size=4, max_size=4), steps=STEPS, start=st.integers(10**15, 2 * 10**15))
 def test_redis_and_memory_decide_alike(
     server: Server, rates: list[Rate], steps: list[tuple[int, set[int]]], start: int

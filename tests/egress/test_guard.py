@@ -14,10 +14,11 @@ from urllib.parse import urlencode
 import anyio
 import httpx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from corral.egress import EgressPolicy, SafeClient
+from corral.egress.client import _has_left  # pyright: ignore[reportPrivateUsage]
 from corral.errors import ConfigError, EgressBlocked
 from tests.egress.conftest import NO_CERTIFICATES, ClientFactory, both_loops
 from tests.egress.wire import Attempts, Server, recorded, serve
@@ -89,7 +90,6 @@ def test_no_url_connects_when_all_names_are_inward() -> None:
     client = SafeClient(resolver=resolver, verify=NO_CERTIFICATES)
 
     @given(st.lists(CONFUSING, max_size=12).map("".join) | st.text(max_size=30).map("http://{}".format))
-    @settings(max_examples=200)
     def none_connects(url: str) -> None:
         with pytest.raises(EgressBlocked):
             runner.run(client.get(url))
@@ -319,13 +319,73 @@ async def test_the_name_that_tls_checks_cannot_be_changed(make_client: ClientFac
     assert received["target"] == "/a"
 
 
-async def test_credentials_do_not_follow_to_another_origin(make_client: ClientFactory, server: Server) -> None:
+SECRETS = {"authorization", "x-api-key", "proxy-authorization", "cookie", "x-made-up", "referer"}
+
+
+def redirected(*urls: str) -> str:
+    """A URL of the first server that leads through the others to the last one."""
+    *before, end = urls
+    for url in reversed(before):
+        end = f"{url}/redirect?{urlencode({'to': end})}"
+    return end
+
+
+@both_loops
+@pytest.mark.parametrize("by_hand", [False, True], ids=["followed", "by hand"])
+async def test_nothing_that_may_be_a_secret_follows_to_another_origin_or_back(
+    make_client: ClientFactory, server: Server, *, by_hand: bool
+) -> None:
+    headers = dict.fromkeys(SECRETS - {"authorization", "cookie"}, "secret")
+    plain = {
+        "accept": "text/x",
+        "accept-language": "no",
+        "user-agent": "me",
+        "range": "bytes=0-9",
+        "content-type": "a/b",
+    }
+    options: dict[str, Any] = {"headers": headers, "auth": ("me", "secret"), "cookies": {"session": "secret"}}
     async with serve("127.0.0.3", server.port) as other:
-        client = make_client(auth=("me", "secret"), follow_redirects=True)
-        response = await client.get(f"{server.origin}/redirect", params={"to": f"{other.origin}/end"})
-    assert "authorization" in server.requests[0][1]
-    assert "authorization" not in other.requests[0][1]
+        client = make_client(follow_redirects=not by_hand, **options)
+        there = redirected(server.origin, server.origin, other.origin, f"{server.origin}/end")
+        response = await client.get(there, headers=plain)
+        while response.next_request is not None:
+            response = await client.send(response.next_request)
+    [first, within, back] = [received for _, received in server.requests]
+    [away] = [received for _, received in other.requests]
+    assert SECRETS - {*first} == SECRETS - {*within} == set()
+    for received in (away, back):
+        assert {name: received[name] for name in plain} == plain
+        assert {*received} <= {*plain, "host", "accept-encoding"}
     assert response.json()["target"] == "/end"
+
+
+async def test_a_body_is_framed_as_before_when_it_goes_to_another_origin(
+    make_client: ClientFactory, server: Server
+) -> None:
+    async with serve("127.0.0.3", server.port) as other:
+        client = make_client(follow_redirects=True)
+        url = f"{server.origin}/moved?{urlencode({'to': f'{other.origin}/end'})}"
+        response = await client.post(url, json={"a": 1}, headers={"X-Api-Key": "secret"})
+    assert response.json()["content-length"] == str(len('{"a":1}'))
+    assert response.json()["content-type"] == "application/json"
+    assert "x-api-key" not in response.json()
+
+
+@pytest.mark.parametrize(
+    ("asked", "url", "left"),
+    [
+        ("http://a.example/", "http://A.example:80/b", False),
+        ("http://a.example/", "https://a.example/", False),
+        ("https://a.example/", "http://a.example/", True),
+        ("http://a.example/", "https://a.example:8443/", True),
+        ("http://a.example:8080/", "https://a.example:8080/", True),
+        ("https://a.example/", "https://a.example:8443/", True),
+        ("https://a.example/", "https://b.a.example/", True),
+        ("https://a.example/", "https://a.example./", True),
+    ],
+)
+def test_an_origin_is_scheme_host_and_port(asked: str, url: str, *, left: bool) -> None:
+    assert _has_left(httpx.URL(asked), httpx.URL(url)) is left
 
 
 async def test_redirects_are_followed_only_if_asked_for(make_client: ClientFactory, server: Server) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from corral import Corral, Limits, tool
+from corral.sandboxes import DenoSandbox
 from tests.conftest import CASES
 from tests.egress.conftest import ClientFactory
 from tests.egress.wire import Attempts, Server
@@ -31,14 +32,15 @@ NAMES = {
 async def test_every_attack_is_refused_and_nothing_arrives_inside(
     make_client: ClientFactory, server: Server, canary: Server, attempts: Attempts
 ) -> None:
-    client = make_client(NAMES, follow_redirects=True, total_seconds=0.5, max_response_bytes=1_000_000)
+    client = make_client(NAMES, follow_redirects=True, total_seconds=0.2, max_response_bytes=1_000_000)
 
     @tool
     async def fetch(url: str) -> str:
         return (await client.get(url)).text
 
     outcomes: dict[str, str | None] = {}
-    async with Corral([fetch], limits=Limits(wall_seconds=20)) as corral:
+    one_process = DenoSandbox(isolation="context")
+    async with Corral([fetch], limits=Limits(wall_seconds=20), sandbox=one_process) as corral:
         for attack in ATTACKS:
             result = await corral.execute(attack["code"].replace("${PORT}", str(canary.port)))
             outcomes[attack["id"]] = result.error and result.error.code

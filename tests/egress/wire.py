@@ -135,6 +135,8 @@ async def _answer(target: str, headers: dict[str, str], stream: ByteStream) -> N
     match path:
         case "/redirect":
             await send(b"", f"Location: {query['to']}", status="302 Found")
+        case "/moved":
+            await send(b"", f"Location: {query['to']}", "Connection: close", status="307 Temporary Redirect")
         case "/loop":
             await send(b"", "Location: /loop", status="302 Found")
         case "/cookie":

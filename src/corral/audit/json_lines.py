@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from corral.audit.events import AuditEvent
+from corral.audit.events import AuditEvent, json_of
 from corral.audit.sinks import AuditSink, create_private, identity
 
 __all__ = ["JsonLinesSink"]
@@ -29,7 +29,7 @@ class JsonLinesSink(AuditSink):
         return f"JsonLinesSink({str(self.path)!r})"
 
     def write(self, events: Sequence[AuditEvent]) -> None:
-        text = "".join(f"{event.to_json()}\n" for event in events).encode()
+        text = b"".join([json_of(event) + b"\n" for event in events])
         file = self._opened()
         import fcntl  # not everywhere
 

@@ -71,7 +71,7 @@ class AuditLog:
         """Returns when every sink has the event for good; cancelled or not, it is queued.
 
         Raises:
-            AccessDenied: the sinks fail now, or did not take it within some seconds. They may yet.
+            AccessDenied: a sink fails now, or did not take it within some seconds. It may yet.
         """
         if not await self._written(event, self._writers):
             raise AccessDenied(_UNAVAILABLE)
@@ -82,6 +82,11 @@ class AuditLog:
             for writer in self._writers:
                 if writer.unavailable:
                     raise AccessDenied(_UNAVAILABLE)
+
+    @property
+    def copies_arguments(self) -> bool:
+        """Whether `shown` needs the schema."""
+        return self._arguments == "redacted"
 
     def shown(self, input: object, schema: JsonSchema | None = None) -> object:
         """What an event holds of a call's input, as JSON. Never raises; takes as long as encoding the input as JSON."""
@@ -100,32 +105,35 @@ class AuditLog:
         """Returns when all that was recorded is written.
 
         Raises:
-            TimeoutError: the sinks did not take it within some seconds. It is still queued.
+            TimeoutError: a sink fails now, or did not take it within some seconds. It is still queued.
         """
         if not await self._written(None, self._writers):
             raise TimeoutError("there are audit events that are not written yet")
 
     async def aclose(self) -> None:
-        """Flushes, and ends the threads. The log may be used again; then they are started again."""
+        """Flushes, and ends the threads. What a sink does not take stays queued, and the logger is told how much.
+
+        The log may be used again; then the threads are started again.
+        """
         try:
-            await self.flush()
-        except TimeoutError as error:
-            logger.error("the audit log is closed: %s", error)
+            with suppress(TimeoutError):
+                await self.flush()
         finally:
             for writer in self._writers:
                 await anyio.to_thread.run_sync(writer.close, limiter=anyio.CapacityLimiter(1), abandon_on_cancel=True)
+                if unwritten := writer.unwritten:
+                    logger.error("the audit log is closed; %r has not taken %d events", writer.sink, unwritten)
 
     async def _written(self, event: AuditEvent | None, writers: Sequence[Writer]) -> bool:
-        """Whether they have written it in time. There is no wait for a sink that fails."""
+        """Whether they have written it in time. An event does not wait for a sink that is known to fail."""
         done = anyio.Event()
-        receipt = Receipt(len(writers), _thread_safe(done.set))
-        queued = True
+        receipt = Receipt(writers, _thread_safe(done.set))
         for writer in writers:
             if not writer.put_with_receipt(event, receipt):
-                queued = False
                 logger.error("%r has no room for the audit event %s", writer.sink, event and event.to_json())
-        if not queued or (event is not None and any(writer.unavailable for writer in writers)):
-            return False
+                receipt.sign(writer, written=False)
+            elif event is not None and writer.unavailable:
+                receipt.sign(writer, written=False)
         with anyio.move_on_after(_PATIENCE_SECONDS):
             await done.wait()
         return receipt.complete

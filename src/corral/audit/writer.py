@@ -10,7 +10,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import TypeAlias
 
@@ -36,30 +36,37 @@ _LEAVING_SECONDS = 5.0
 
 
 class Receipt:
-    """Tells one waiting task or thread that all `parts` of something are written, or that it need not wait."""
+    """Tells one waiting task or thread when all `writers` have written something, or failed to."""
 
-    def __init__(self, parts: int, notify: Callable[[], object]) -> None:
-        self._missing = parts
+    def __init__(self, writers: Iterable[Writer], notify: Callable[[], object]) -> None:
+        self._missing = set(writers)
+        self._failed = False
         self._lock = threading.Lock()
-        self.notify = notify
+        self._notify = notify
 
     @property
     def complete(self) -> bool:
-        return self._missing == 0
+        """Whether all of them have written it."""
+        return not self._missing and not self._failed
 
-    def sign(self) -> None:
-        """One part is written. Called by the writers' threads."""
+    def sign(self, writer: Writer, *, written: bool) -> None:
+        """What became of it in one sink. Its first word counts, and may come from any thread."""
         with self._lock:
-            self._missing -= 1
-        if self.complete:
-            self.notify()
+            if writer not in self._missing:
+                return
+            self._missing.discard(writer)
+            self._failed |= not written
+            done = not self._missing
+        if done:
+            self._notify()
 
 
 class Writer:
     """A queue, and a thread that is there while it is not empty, and for some seconds more.
 
     A batch that its sink raises on is tried again at once, as a connection may only have been closed meanwhile; then
-    with growing pauses. It stays at the head of the queue until it is written.
+    with growing pauses, and when somebody flushes. It stays at the head of the queue until it is written; but whoever
+    waits is told of the failure.
     """
 
     def __init__(self, sink: AuditSink, *, queue_events: int) -> None:
@@ -96,12 +103,13 @@ class Writer:
     def put_with_receipt(self, event: AuditEvent | None, receipt: Receipt) -> bool:
         """Queues an event, over the bound too, to be written at once. False at twice the bound: then it is not queued.
 
-        Without an event, the receipt is for those that are queued already.
+        Without an event, the receipt is for those that are queued already, and a sink that fails is tried once more.
         """
         if event is not None and len(self._queue) >= 2 * self._bound:
             return False
         self._queue.append((event, receipt))
-        self._hurry.set()
+        if event is None or not self._failing:
+            self._hurry.set()
         self._wake()
         return True
 
@@ -114,7 +122,7 @@ class Writer:
     @property
     def unwritten(self) -> int:
         """How many events the sink has not taken yet."""
-        return len(self._queue) + len(self._batch)
+        return sum(event is not None for event, _ in self._entries())
 
     def close(self) -> None:
         """Ends the thread when it has written what it can. What its sink does not take stays queued."""
@@ -143,6 +151,9 @@ class Writer:
             self._awake = True
             self._work.set()
 
+    def _entries(self) -> list[_Entry]:
+        return [*self._batch, *self._queue.copy()]
+
     # --- in the thread
 
     def _run(self, predecessor: threading.Thread | None) -> None:
@@ -158,10 +169,10 @@ class Writer:
     def _has_work(self) -> bool:
         """Waits for it. False if the thread is to end: from then on, another one may be started."""
         self._awake = False
-        while not self.unwritten and not self._closing.is_set() and self._work.wait(_IDLE_SECONDS):
+        while not (self._queue or self._batch) and not self._closing.is_set() and self._work.wait(_IDLE_SECONDS):
             self._work.clear()
         with self._lock:
-            self._ended = not self.unwritten or (self._closing.is_set() and self._failing)
+            self._ended = not (self._queue or self._batch) or (self._closing.is_set() and self._failing)
             self._awake = not self._ended
             return self._awake
 
@@ -177,21 +188,28 @@ class Writer:
         written, self._batch = self._batch, []
         for _, receipt in written:
             if receipt is not None:
-                receipt.sign()
+                receipt.sign(self, written=True)
 
     def _written(self, runner: asyncio.Runner, events: Sequence[AuditEvent]) -> bool:
         """Tries until the sink has taken them. False if the thread is to end before."""
-        pause_seconds = 0.0
-        while (error := self._do(runner, partial(self.sink.write, events))) is not None:
-            if pause_seconds and not self._failing:
+        write = partial(self.sink.write, events)
+        if self._do(runner, write) is None:
+            return True
+        pause_seconds = _FIRST_PAUSE_SECONDS
+        while True:
+            waiting = [receipt for _, receipt in self._entries() if receipt is not None]
+            if (error := self._do(runner, write)) is None:
+                break
+            if not self._failing:
                 self._failing = True
                 logger.error("%r cannot be written; events are kept and tried again", self.sink, exc_info=error)
-                for event, receipt in self._batch:
-                    if event is not None and receipt is not None:
-                        receipt.notify()
-            if pause_seconds and self._closing.wait(pause_seconds):
+            for receipt in waiting:  # not those that came while this was tried
+                receipt.sign(self, written=False)
+            self._hurry.wait(pause_seconds)
+            self._hurry.clear()
+            if self._closing.is_set():
                 return False
-            pause_seconds = min(2 * pause_seconds or _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
+            pause_seconds = min(2 * pause_seconds, _LONGEST_PAUSE_SECONDS)
         if self._failing:
             self._failing = False
             logger.warning("%r can be written again", self.sink)
@@ -213,9 +231,11 @@ class Writer:
     def _leave(self) -> None:
         """At the end of the process: waits for what nobody flushed."""
         if unwritten := self.unwritten:
-            written = threading.Event()
-            self.put_with_receipt(None, Receipt(1, written.set))
-            if not written.wait(0 if self.unavailable else _LEAVING_SECONDS):
+            done = threading.Event()
+            receipt = Receipt([self], done.set)
+            self.put_with_receipt(None, receipt)
+            done.wait(_LEAVING_SECONDS)
+            if not receipt.complete:
                 logger.error("%r: the process ends with %d audit events not written", self.sink, unwritten)
 
 

@@ -27,7 +27,7 @@ def audited(handler: Handler, log: AuditLog | None) -> Handler:
 
     async def audit(call: Call) -> Reply:
         began, started = time.time(), time.perf_counter()
-        arguments = log.shown(call.input, _input_schema(call))
+        arguments = log.shown(call.input, _input_schema(call) if log.copies_arguments else None)
         try:
             log.check()
             reply = await handler(call)

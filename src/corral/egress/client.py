@@ -22,6 +22,13 @@ from corral.errors import ConfigError, EgressBlocked
 __all__ = ["ClientOptions", "SafeClient"]
 
 _DEADLINE = "corral.deadline"
+_ASKED = "corral.asked"
+"""The URL that the caller asked for; redirects lead away from it."""
+_FOR_ANYBODY = frozenset({
+    "accept", "accept-charset", "accept-encoding", "accept-language", "content-encoding", "content-language",
+    "content-length", "content-type", "host", "range", "transfer-encoding", "user-agent",
+})  # fmt: skip
+"""Headers that follow a redirect to another origin. Any other may hold a secret that is meant for the first one."""
 _IDLE_SECONDS = 5.0
 """How long an idle connection is kept; httpx's own default."""
 
@@ -87,7 +94,7 @@ class SafeClient(httpx.AsyncClient):
     async def send(self, request: httpx.Request, **options: Any) -> httpx.Response:
         """As in httpx, within `max_redirects` and `total_seconds`."""
         deadline = anyio.current_time() + self.policy.total_seconds
-        request.extensions = {**request.extensions, _DEADLINE: deadline}
+        request.extensions = {_ASKED: request.url, **request.extensions, _DEADLINE: deadline}
         try:
             with anyio.CancelScope(deadline=deadline):
                 return await super().send(request, **options)
@@ -115,6 +122,9 @@ class _GuardedTransport(httpx.AsyncBaseTransport):
         host = _host(request)
         if objection := _objection(request, self._policy):
             raise blocked(host, objection)
+        if _has_left(request.extensions.get(_ASKED, request.url), request.url):
+            request.extensions[_ASKED] = httpx.URL()  # which further redirects are told: no origin is the same again
+            request.headers = httpx.Headers([each for each in request.headers.multi_items() if each[0] in _FOR_ANYBODY])
         assert isinstance(request.stream, httpx.AsyncByteStream)
         url = httpcore.URL(
             scheme=request.url.raw_scheme,
@@ -204,6 +214,13 @@ def _objection(request: httpx.Request, policy: EgressPolicy) -> str | None:
     if request.headers.get("host") != url.netloc.decode("ascii"):
         return "its Host header names another host"
     return None
+
+
+def _has_left(asked: httpx.URL, url: httpx.URL) -> bool:
+    """Whether `url` is of another origin. An upgrade to https, at the usual ports, is none, as in httpx."""
+    upgraded = (asked.scheme, url.scheme) == ("http", "https") and asked.port is None
+    same_scheme = asked.scheme == url.scheme or upgraded
+    return not (same_scheme and (asked.raw_host, asked.port) == (url.raw_host, url.port))
 
 
 @contextmanager
