@@ -1,8 +1,8 @@
 """Values across the boundary, the host's half. docs/values.md is the table, docs/frames.md the tags.
 
-From a guest's pipe: JSON in which NaN and the infinities are literals and integers have any size up to 4,300 digits. To
-the guest, and over other protocols: JSON in which those are tags, because JavaScript's parser knows neither. A tag is an
-object with one key that starts with `$`; a frame's flag says whether there are any, so that plain data is not searched.
+From a guest's pipe: JSON in which NaN and the infinities are literals and integers have any size up to 4,300 digits.
+To the guest, and over other protocols: JSON in which those are tags, because JavaScript's parser knows neither. A tag
+is an object with one key that starts with `$`; a flag says whether there are any, so that plain data is not searched.
 """
 
 from __future__ import annotations
