@@ -1,0 +1,533 @@
+"""examples/tenants: what it prints, what it leaves behind, and more ways from one organization to the other's data."""
+
+# pyright: reportPrivateUsage=false
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, cast
+
+import anyio
+import asyncpg
+import httpx
+import pytest
+from redis.asyncio import Redis
+
+from corral import AuditLog, ConsoleOutput, Corral, Event, ExecutionContext, ToolCallStarted, tool
+from corral.audit import AuditFilter, open_audit
+from tests.docs.markdown import blocks
+
+pytestmark = pytest.mark.anyio
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "tenants"
+MODULES = ("app", "database", "servers", "tools")
+
+READ_AND_PAY = {"invoices:read", "invoices:pay"}
+ANN = ExecutionContext(user_id="ann", organization_id="acme", scopes=READ_AND_PAY)
+GUS = ExecutionContext(user_id="gus", organization_id="globex", scopes=READ_AND_PAY)
+NUMBERS = {
+    "acme": ["ACME-1", "ACME-2", "ACME-3", "ACME-4", "ACME-5"],
+    "globex": ["GLOBEX-1", "GLOBEX-2", "GLOBEX-3"],
+}
+LIST = "return (await tools.list_invoices()).map(({ number }) => number)"
+
+# Becomes the parent of what its descendants leave behind, and ends when all of them have.
+WATCH = """
+import ctypes, os, signal, subprocess, sys
+signal.signal(signal.SIGINT, lambda *_: None)
+ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+code = subprocess.call(sys.argv[1:])
+signal.alarm(10)
+try:
+    while True:
+        os.wait()
+except ChildProcessError:
+    sys.exit(code)
+"""
+
+
+# --- the script
+
+
+@dataclass(frozen=True)
+class Ran:
+    exit_code: int
+    printed: str
+    errors: str
+    left: list[str]
+    """Of its temporary files."""
+
+
+@contextmanager
+def running(warnings: str) -> Generator[tuple[subprocess.Popen[str], Callable[[], Ran]]]:
+    """The script, and what waits for its end and that of all processes that it started."""
+    with tempfile.TemporaryDirectory(prefix="corral-", dir="/tmp") as scratch:  # a socket's path has to be short
+        Path(scratch).chmod(0o755)
+        with subprocess.Popen(
+            [sys.executable, "-c", WATCH, sys.executable, "-X", "utf8", "-W", warnings, EXAMPLE / "main.py"],
+            env={**os.environ, "TMPDIR": scratch},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            process_group=0,
+        ) as script:
+
+            def wait() -> Ran:
+                printed, errors = script.communicate(timeout=60)
+                return Ran(script.returncode, printed, errors, [path.name for path in Path(scratch).iterdir()])
+
+            yield script, wait
+
+
+@pytest.fixture(scope="module")
+def ran() -> tuple[Ran, Ran]:
+    """The script to its end, and at the same time once more, interrupted while a program runs."""
+    # An interrupt may come where Python itself opens a file, and warns of that.
+    with running("error") as (_, wait_for_whole), running("ignore") as (script, wait_for_interrupted):
+        assert script.stdout is not None
+        while "ann tries to reach an invoice" not in script.stdout.readline():
+            assert script.poll() is None
+        os.killpg(script.pid, signal.SIGINT)  # as a terminal does: the servers get it too
+        return wait_for_whole(), wait_for_interrupted()
+
+
+def test_the_script_prints_what_its_readme_shows_and_leaves_nothing(ran: tuple[Ran, Ran]) -> None:
+    whole, _ = ran
+    [shown] = [block.text for block in blocks(EXAMPLE / "README.md") if block.language == "text"]
+    assert (whole.exit_code, whole.errors, whole.left) == (0, "", [])
+    assert whole.printed.lstrip("\n") == shown
+
+
+def test_the_script_leaves_nothing_when_it_is_interrupted(ran: tuple[Ran, Ran]) -> None:
+    _, interrupted = ran
+    assert (interrupted.exit_code, interrupted.errors, interrupted.left) == (130, "", [])
+
+
+# --- the service
+
+
+@dataclass(frozen=True)
+class Example:
+    """Modules of the example, which import each other by bare names, and servers as its main module starts them."""
+
+    app: ModuleType
+    database: ModuleType
+    settings: Any
+    owner: str
+    """URL of PostgreSQL's superuser."""
+
+    def settings_with(self, **others: object) -> Any:
+        return self.app.Settings(**{**vars(self.settings), **others})
+
+
+@pytest.fixture(scope="module")
+def example() -> Iterator[Example]:
+    with ExitStack() as stack:
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        patch.setattr(sys, "path", [str(EXAMPLE), *sys.path])
+        app, database, servers, _ = (importlib.import_module(name) for name in MODULES)
+        for name in MODULES:
+            stack.callback(sys.modules.__delitem__, name)
+        home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="corral-", dir="/tmp")))
+        home.chmod(0o711)
+        postgres = stack.enter_context(servers.postgres(home / "postgres"))
+        owner = f"postgresql://owner@/postgres?host={postgres}"
+        asyncio.run(database.create_invoices(owner))
+        settings = app.Settings(
+            postgres=f"postgresql://invoicing@/postgres?host={postgres}",
+            valkey=stack.enter_context(servers.valkey(home / "valkey")),
+            rates=stack.enter_context(servers.serving(servers.exchange_rates)),
+            audit=home / "audit.sqlite",
+        )
+        yield Example(app=app, database=database, settings=settings, owner=owner)
+
+
+@pytest.fixture(scope="module")
+async def corral(example: Example) -> AsyncIterator[Corral]:
+    async with example.app.open_corral(example.settings, AuditLog(example.settings.audit)) as corral:
+        yield corral
+
+
+@pytest.fixture
+async def cache(example: Example) -> AsyncIterator[Any]:
+    """Valkey, empty."""
+    client: Any = Redis.from_url(example.settings.valkey)  # pyright: ignore[reportUnknownMemberType]
+    async with client:
+        await client.flushall()
+        yield client
+
+
+async def value_of(corral: Corral, context: ExecutionContext, program: str) -> Any:
+    return (await corral.execute(program, context=context)).raise_for_error().value
+
+
+async def code_of(corral: Corral, context: ExecutionContext, program: str) -> str | None:
+    result = await corral.execute(program, context=context)
+    return result.error and result.error.code
+
+
+# --- rows
+
+
+@pytest.fixture
+async def pool(example: Example) -> AsyncIterator[Any]:
+    """One connection, in the tools' role: what one transaction leaves behind, the next one would have."""
+    async with cast("Any", asyncpg).create_pool(example.settings.postgres, min_size=1, max_size=1) as pool:
+        yield pool
+
+
+async def test_a_query_without_a_filter_has_the_callers_rows_only(example: Example, pool: Any) -> None:
+    for context in (ANN, GUS, ANN):
+        async with example.database.invoices_of(pool, context) as connection:
+            found = await connection.fetch("SELECT organization, number FROM invoices ORDER BY number")
+        assert [number for _, number in found] == NUMBERS[str(context.organization_id)]
+        assert {organization for organization, _ in found} == {context.organization_id}
+
+
+async def test_a_connection_back_in_the_pool_has_no_organization(example: Example, pool: Any) -> None:
+    async with example.database.invoices_of(pool, ANN):
+        pass
+    with pytest.raises(ZeroDivisionError):
+        async with example.database.invoices_of(pool, GUS):
+            raise ZeroDivisionError
+    assert await pool.fetchval("SELECT count(*) FROM invoices") == 0
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER TABLE invoices DISABLE ROW LEVEL SECURITY",
+        "DROP POLICY one_organization ON invoices",
+        "CREATE POLICY all_of_them ON invoices USING (true)",
+        "SET ROLE owner",
+        "ALTER ROLE invoicing BYPASSRLS",
+        "UPDATE invoices SET organization = 'globex'",
+        "UPDATE invoices SET amount_cents = 1",
+        "INSERT INTO invoices VALUES ('globex', 'GLOBEX-9', 'EUR', 1)",
+        "DELETE FROM invoices",
+        "COPY invoices TO PROGRAM 'cat'",
+        "SET row_security = off; SELECT * FROM invoices",
+    ],
+)
+async def test_the_tools_role_cannot_get_around_the_policy(example: Example, pool: Any, statement: str) -> None:
+    with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        async with example.database.invoices_of(pool, ANN) as connection:
+            await connection.execute(statement)
+
+
+async def test_who_has_no_organization_has_no_invoices(corral: Corral, cache: Any) -> None:
+    nobody = ExecutionContext(scopes=READ_AND_PAY)
+    calls = [
+        "list_invoices()",
+        "get_invoice({ number: 'ACME-1' })",
+        "pay_invoice({ number: 'ACME-1', amount_cents: 12000 })",
+    ]
+    for call in calls:
+        assert await code_of(corral, nobody, f"return await tools.{call}") == "tool_error"
+    assert await cache.keys("invoices:*") == []
+
+
+async def test_programs_at_the_same_time_each_see_their_own(corral: Corral, cache: Any) -> None:
+    numbers = [number for all_of_one in NUMBERS.values() for number in all_of_one]
+    program = f"""
+      const found = await Promise.all({json.dumps(numbers)}.map((number) =>
+        tools.get_invoice({{ number }}).then((invoice) => invoice.number, () => null)));
+      return found.filter((number) => number !== null);
+    """
+    found: list[tuple[ExecutionContext, list[str]]] = []
+
+    async def run(context: ExecutionContext) -> None:
+        found.append((context, await value_of(corral, context, program)))
+
+    async with anyio.create_task_group() as tasks:
+        for context in (ANN, GUS) * 3:
+            tasks.start_soon(run, context)
+    assert len(found) == 6
+    assert all(numbers == NUMBERS[str(context.organization_id)] for context, numbers in found)
+
+
+# --- the cache, payments
+
+
+async def test_a_cached_list_serves_its_own_organization_only(corral: Corral, cache: Any) -> None:
+    assert await value_of(corral, ANN, LIST) == NUMBERS["acme"]
+    [invoice, *_] = json.loads(await cache.get("invoices:acme"))
+    await cache.set("invoices:acme", json.dumps([{**invoice, "number": "from the cache"}]))
+    assert await value_of(corral, ANN, LIST) == ["from the cache"]
+    assert await value_of(corral, GUS, LIST) == NUMBERS["globex"]
+    assert sorted(await cache.keys("invoices:*")) == [b"invoices:acme", b"invoices:globex"]
+
+
+async def test_an_approval_is_for_the_amount_that_is_paid(corral: Corral, example: Example, cache: Any) -> None:
+    pay = "await tools.pay_invoice({ number: 'ACME-3', amount_cents: %d })"
+    assert await code_of(corral, ANN, pay % 1_00) == "tool_error"
+    assert await code_of(corral, ANN, pay % 2_000_00) == "tool_error"
+    assert await code_of(corral, ANN, pay % 9_400_00) == "approval_denied"
+    connection = await cast("Any", asyncpg).connect(example.owner)
+    assert await connection.fetchval("SELECT count(*) FROM invoices WHERE paid") == 0
+    await connection.close()
+
+
+# --- programs that run elsewhere, and rates
+
+
+@pytest.fixture
+async def bridge(corral: Corral) -> AsyncIterator[httpx.AsyncClient]:
+    transport = httpx.ASGITransport(cast("Any", corral.asgi_app()))
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        yield client
+
+
+async def listed_with(bridge: httpx.AsyncClient, token: str) -> list[str] | str:
+    """The invoices that the holder of a token sees, or why there are none."""
+    response = await bridge.post("/tools/list_invoices", json={}, headers={"authorization": f"Bearer {token}"})
+    if response.status_code == 200:
+        return [invoice["number"] for invoice in response.json()]
+    assert response.status_code == 401
+    return response.json()["error"]["message"]
+
+
+async def test_a_token_is_its_own_organizations(corral: Corral, bridge: httpx.AsyncClient, cache: Any) -> None:
+    for context in (ANN, GUS):
+        listed = await listed_with(bridge, corral.execution_token(context))
+        assert listed == NUMBERS[str(context.organization_id)]
+
+
+async def test_a_token_for_an_execution_of_the_other_organization_is_none(
+    corral: Corral, bridge: httpx.AsyncClient
+) -> None:
+    with corral.grant(ANN) as anns:
+        for context in (GUS, ANN.model_copy(update={"organization_id": "globex"})):
+            signed = corral._load_tokens().issue(anns.execution_id, context)
+            assert await listed_with(bridge, signed) == "the token does not belong to its execution"
+
+
+@pytest.mark.parametrize(
+    "change", [{"org": "globex"}, {"sub": "gus", "org": "globex"}, {"exec": "another"}, {"scope": "invoices:all"}]
+)
+async def test_a_token_that_was_changed_is_none(
+    corral: Corral, bridge: httpx.AsyncClient, change: dict[str, str]
+) -> None:
+    with corral.grant(ANN) as anns, corral.grant(GUS) as other:
+        change = {name: other.execution_id if name == "exec" else value for name, value in change.items()}
+        header, claims, signature = anns.token().split(".")
+        said = json.loads(base64.urlsafe_b64decode(claims + "=="))
+        changed = base64.urlsafe_b64encode(json.dumps(said | change).encode()).decode().rstrip("=")
+        assert await listed_with(bridge, f"{header}.{changed}.{signature}") == "the token's signature is wrong"
+
+
+async def test_a_token_ends_with_its_execution(corral: Corral, bridge: httpx.AsyncClient) -> None:
+    with corral.grant(ANN) as anns, corral.grant(GUS):
+        token = anns.token()
+        anns.end()
+        assert await listed_with(bridge, token) == "the execution of this token has ended"
+
+
+async def test_a_rate_is_shared_within_an_organization_and_never_beyond(
+    corral: Corral, bridge: httpx.AsyncClient, cache: Any
+) -> None:
+    async def answered(context: ExecutionContext) -> int:
+        headers = {"authorization": f"Bearer {corral.execution_token(context)}"}
+        asked = [await bridge.post("/tools/exchange_rate", json={"currency": "USD"}, headers=headers) for _ in range(4)]
+        assert {response.status_code for response in asked} <= {200, 429}
+        return sum(response.status_code == 200 for response in asked)
+
+    colleague = ExecutionContext(user_id="bob", organization_id="acme")
+    same_name = ExecutionContext(user_id="ann", organization_id="globex")
+    crafted = ExecutionContext(user_id="ann", organization_id="acme:ann")
+    assert [await answered(context) for context in (ANN, colleague, same_name, crafted)] == [3, 0, 3, 3]
+
+
+# --- events, records, the console, the record
+
+
+async def test_events_and_results_hold_what_one_execution_did(corral: Corral, cache: Any) -> None:
+    meet = meeting_of(2)
+    program = """
+      const invoices = await tools.list_invoices();
+      await tools.meet();
+      console.log(invoices[0].number);
+      await tools.get_invoice({ number: invoices[0].number });
+    """
+
+    async def run(context: ExecutionContext) -> None:
+        events: list[Event] = []
+        tools = [*corral.tools.snapshot().values(), meet]
+        result = await corral.execute(program, context=context, tools=tools, on_event=events.append)
+        first = NUMBERS[str(context.organization_id)][0]
+        assert (result.error, result.output) == (None, f"{first}\n")
+        calls = [call.name for call in result.tool_calls]
+        assert calls == ["list_invoices", "meet", "get_invoice"]
+        assert [event.call.name for event in events if isinstance(event, ToolCallStarted)] == calls
+        assert [event.entry.text for event in events if isinstance(event, ConsoleOutput)] == [first]
+        other = "GLOBEX" if context is ANN else "ACME"
+        assert other not in repr(events)
+        assert other not in result.to_json()
+
+    async with anyio.create_task_group() as tasks:
+        for context in (ANN, GUS):
+            tasks.start_soon(run, context)
+
+
+async def test_a_reader_of_one_organizations_record_sees_no_other(example: Example, tmp_path: Path, cache: Any) -> None:
+    audit = AuditLog(path := tmp_path / "audit.sqlite")
+    program = "await tools.list_invoices(); await tools.get_invoice({ number: 'GLOBEX-1' })"
+    async with example.app.open_corral(example.settings, audit) as corral:
+        ids = [(await corral.execute(program, context=context)).execution_id for context in (ANN, GUS)]
+    for context, execution_id in zip((ANN, GUS), ids, strict=True):
+        events = await read(path, AuditFilter(organization_id=context.organization_id))
+        assert {(event.organization_id, event.user_id, event.execution_id) for event in events} == {
+            (context.organization_id, context.user_id, execution_id)
+        }
+        outcome = "failed" if context is ANN else "succeeded"
+        assert Counter((event.kind, event.outcome) for event in events) == Counter(
+            [("call", "succeeded"), ("call", outcome), ("execution", outcome)]
+        )
+    other = AuditFilter(organization_id="acme", execution_id=ids[1])
+    assert await read(path, other) == []
+    assert len(await read(path, AuditFilter())) == 6
+
+
+async def read(path: Path, wanted: AuditFilter) -> list[Any]:
+    reader = open_audit(str(path))
+    events = list(await reader.read(wanted, 100))
+    await reader.aclose()
+    return events
+
+
+# --- a shared process
+
+
+def meeting_of(size: int) -> Any:
+    """A tool in which programs wait until so many are there."""
+    everybody, there = anyio.Event(), 0
+
+    @tool
+    async def meet() -> None:
+        nonlocal there
+        there += 1
+        if there == size:
+            everybody.set()
+        await everybody.wait()
+
+    return meet
+
+
+async def test_contexts_share_nothing_with_another_organizations(example: Example, tmp_path: Path) -> None:
+    """Not even if the user's name is the same, both run at the same time, and one has changed all that it could."""
+    settings = example.settings_with(isolation="context")
+    leave = """
+      globalThis.left = "of acme";
+      Object.prototype.left = Array.prototype.left = Promise.prototype.left = "of acme";
+      JSON.stringify = () => "of acme";
+      globalThis.Map = null;
+    """
+    look = "[typeof left, {}.left, [].left, Promise.resolve().left, JSON.stringify(1), typeof Map]"
+    clean = ["undefined", None, None, None, "1", "function"]
+    meet = meeting_of(3)
+    seen: dict[str, Any] = {}
+
+    async with example.app.open_corral(settings, AuditLog(tmp_path / "audit.jsonl")) as corral:
+
+        async def run(name: str, organization: str, before: str) -> None:
+            context = ExecutionContext(user_id="ann", organization_id=organization)
+            program = f"{before}; await tools.meet(); return {look}"
+            result = await corral.execute(program, context=context, tools=[meet])
+            seen[name] = result.raise_for_error().value
+
+        async with anyio.create_task_group() as tasks:
+            for name, organization, before in [
+                ("first", "acme", leave),
+                ("second of acme", "acme", ""),
+                ("globex", "globex", ""),
+            ]:
+                tasks.start_soon(run, name, organization, before)
+        assert seen.pop("first") == ["string", *["of acme"] * 4, "object"]
+        await run("later of acme", "acme", "")
+        await run("later of globex", "globex", "")
+    assert seen == dict.fromkeys(seen, clean)
+    assert len(seen) == 4
+
+
+# --- over HTTP
+
+
+@pytest.fixture(scope="module")
+def client(example: Example) -> Iterator[httpx.Client]:
+    serving = cast("Any", sys.modules["servers"]).serving
+    with (
+        serving(
+            example.app.create_app(example.settings_with(audit=example.settings.audit.with_name("http.sqlite")))
+        ) as url,
+        httpx.Client(base_url=url, timeout=30) as client,
+    ):
+        yield client
+
+
+Post = Callable[[str, str], Any]
+
+
+@pytest.fixture
+def post(client: httpx.Client) -> Post:
+    """Sends a user's program; gives the result."""
+
+    def send(user: str, program: str) -> Any:
+        response = client.post("/programs", headers={"x-api-key": f"key-of-{user}"}, content=program)
+        return response.raise_for_status().json()
+
+    return send
+
+
+def test_the_record_over_http_is_the_callers_whatever_the_request_says(client: httpx.Client, post: Post) -> None:
+    for user in ("ann", "gus"):
+        post(user, f"await tools.get_invoice({{ number: '{uuid.uuid4()}' }})")
+    events = client.get(
+        "/audit?organization_id=acme", headers={"x-api-key": "key-of-gus", "x-organization": "acme"}
+    ).json()
+    assert {event["organization_id"] for event in events} == {"globex"}
+    assert len(events) == 2
+
+
+@pytest.mark.parametrize("headers", [{}, {"x-api-key": "key-of-eve"}, {"authorization": "Bearer key-of-ann"}])
+def test_nobody_gets_in_without_a_key(client: httpx.Client, headers: dict[str, str]) -> None:
+    asked: Sequence[tuple[str, str]] = [("POST", "/programs"), ("POST", "/token"), ("GET", "/audit")]
+    for method, path in asked:
+        assert client.request(method, path, headers=headers).status_code == 401
+    assert client.post("/bridge/tools/list_invoices", headers=headers, json={}).status_code == 401
+
+
+def test_a_program_that_is_too_large_or_not_text_is_refused(client: httpx.Client) -> None:
+    headers = {"x-api-key": "key-of-ann"}
+    assert client.post("/programs", headers=headers, content=b"/" * 256_001).status_code == 413
+    assert client.post("/programs", headers=headers, content=b"\xff").status_code == 400
+
+
+def test_no_tool_reaches_inside_but_to_ask_for_a_rate(client: httpx.Client, post: Post, example: Example) -> None:
+    for url in (example.settings.rates, client.base_url):
+        result = post("ann", f"return await tools.fetch_url({{ url: '{url}' }})")
+        assert result["error"]["code"] == "egress_blocked"
+    for currency in ("../rates/USD", "USD?x", "http://169.254.169.254/"):
+        result = post("ann", f"return await tools.exchange_rate({{ currency: '{currency}' }})")
+        assert result["error"]["code"] == "invalid_arguments"
+
+
+def test_a_tool_whose_scope_is_missing_is_out_of_reach_by_any_name(post: Post) -> None:
+    named = post("bob", "await tools.pay_invoice({ number: 'ACME-1', amount_cents: 12000 })")
+    assert (named["status"], named["error"]["code"]) == ("rejected", "scope_denied")
+    computed = post("bob", "await tools['pay_' + 'invoice']({ number: 'ACME-1', amount_cents: 12000 })")
+    assert (computed["status"], computed["error"]["code"]) == ("failed", "scope_denied")
