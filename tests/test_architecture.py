@@ -42,7 +42,7 @@ ALLOWED: dict[str, set[str]] = {
         "execution",
     },
     "__init__": {"errors", "types", "results", "tools", "audit", "bridges", "corral", "execution"},
-    "cli": {"__init__", "errors", "types", "sandboxes", "audit"},
+    "cli": {"__init__", "errors", "types", "catalog", "sandboxes", "audit"},
 }
 
 

@@ -50,3 +50,21 @@ async def test_the_last_of_several_that_stop_it_lets_it_go_on() -> None:
             tasks.start_soon(ask, 0.02)
             tasks.start_soon(ask, 0.3)
     assert not clock.ran_out
+
+
+async def test_it_stands_for_so_long_in_all() -> None:
+    clock = Clock(0.1, most_standing_seconds=0.2)
+    started = anyio.current_time()
+    with anyio.fail_after(5), clock.running():
+        for _ in range(100):
+            with clock.standing():
+                await anyio.sleep(0.05)
+    assert clock.ran_out
+    assert 0.25 < anyio.current_time() - started < 2
+
+
+async def test_one_long_stand_is_cut_short_too() -> None:
+    clock = Clock(0.05, most_standing_seconds=0.05)
+    with anyio.fail_after(5), clock.running(), clock.standing():
+        await anyio.sleep_forever()
+    assert clock.ran_out

@@ -18,8 +18,8 @@ _OWN: Mapping[str, Mapping[str, str]] = {
 }
 
 
-def load_by_name(group: str, name: str) -> Any:
-    """Constructs what is called `name` in `group` ("corral.sandboxes", "corral.bridges"), with its defaults.
+def load_by_name(group: str, name: str, **options: Any) -> Any:
+    """Constructs what is called `name` in `group` ("corral.sandboxes", "corral.bridges", "corral.tokens").
 
     Raises:
         UnknownProvider: neither corral nor an installed package has that name.
@@ -31,7 +31,7 @@ def load_by_name(group: str, name: str) -> Any:
         known = ", ".join(sorted({*own, *entry_points(group=group).names}))
         raise UnknownProvider(f"there is no {name!r} in {group}; there are: {known}")
     try:
-        return found[0].load()()
+        return found[0].load()(**options)
     except ModuleNotFoundError as error:
         remedy = f"pip install 'corral[{name}]'" if name in own else "install what its package asks for"
         raise MissingExtra(f"{name!r} needs the module {error.name}: {remedy}") from error

@@ -7,6 +7,7 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from functools import partial
+from threading import Lock
 from types import TracebackType
 from typing import Any, Self, TypeAlias, TypedDict, Unpack
 
@@ -32,7 +33,7 @@ from corral.bridges import (
 from corral.catalog import load_by_name
 from corral.declarations import declare_typescript, secret_parameters
 from corral.errors import ConfigError, LimitNotEnforceable, UnknownProvider
-from corral.execution import Execution, Run, running_execution
+from corral.execution import Execution, Run
 from corral.results import Event, ExecutionResult
 from corral.sandboxes import SandboxProvider
 from corral.tools import Tool, ToolRegistry
@@ -101,6 +102,7 @@ class Corral:
         self._audit = None if audit is None else as_audit_log(audit)
         self._implied = ImpliedScopes(implied_scopes or {})
         self._tokens = tokens
+        self._loading = Lock()
         self._grants = Grants(self._load_tokens)
         self._handler = pipeline(
             Policy(
@@ -257,24 +259,25 @@ class Corral:
         return chosen.asgi_app(self._handler, self._grants)
 
     def _load_tokens(self) -> Tokens:
-        if self._tokens is None:
-            self._tokens = load_by_name("corral.tokens", "http")
-        return self._tokens
+        with self._loading:  # two random keys would be one too many
+            if self._tokens is None:
+                self._tokens = load_by_name("corral.tokens", "http")
+            return self._tokens
 
     # --- its life
 
     async def aclose(self) -> None:
         """Cancels what still runs, waits until it has ended and frees what sandboxes keep. Idempotent."""
-        if running_execution.get() in self._live:
+        if self._grants.is_calling():
             raise ConfigError("a tool cannot close the Corral that runs it")
         self._closed = True
         live = list(self._live)
         for execution in live:
             execution.cancel()
         with anyio.CancelScope(shield=True):
+            await self._grants.close_all()
             for execution in live:
                 await execution.ended.wait()
-            self._grants.close_all()
             for provider in set(self._providers.values()):
                 await provider.aclose()  # a provider that others use too keeps their sandboxes
             await self._rates.store.aclose()

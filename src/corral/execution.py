@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextvars import ContextVar
 from dataclasses import replace
 from math import inf
 
@@ -25,7 +24,16 @@ from corral.bridges import (
     record_denial,
 )
 from corral.clock import Clock
-from corral.errors import Cancelled, MemoryExceeded, ProgramRejected, ProgramTimeout, SandboxLost, StartFailed
+from corral.errors import (
+    Cancelled,
+    CorralError,
+    MemoryExceeded,
+    ProgramRejected,
+    ProgramTimeout,
+    SandboxError,
+    SandboxLost,
+    StartFailed,
+)
 from corral.programs import prepare_typescript
 from corral.results import (
     ConsoleOutput,
@@ -53,7 +61,7 @@ from corral.types import (
     TrustDomain,
 )
 
-__all__ = ["Execution", "Run", "running_execution"]
+__all__ = ["Execution", "Run"]
 
 logger = logging.getLogger("corral")
 program_logger = logging.getLogger("corral.programs")
@@ -64,10 +72,6 @@ _START_SECONDS = 30.0
 _ENDED_FROM_OUTSIDE = frozenset({ProgramTimeout.code, SandboxLost.code, MemoryExceeded.code})
 _LONG_SOURCE_CHARS = 8_000
 """Longer sources are parsed in a worker thread, so that the event loop keeps turning."""
-
-
-running_execution: ContextVar[Execution | None] = ContextVar("running_execution", default=None)
-"""The execution whose tool the current task runs."""
 
 
 class Execution:
@@ -93,6 +97,8 @@ class Execution:
     ) -> None:
         self.execution_id = new_execution_id()
         self.ended = anyio.Event()
+        self.concluded = False
+        """Whether its result is there, and on record."""
         self._source = source
         self._language: Language = language
         self._context = context
@@ -131,18 +137,26 @@ class Execution:
         began, started = time.time(), time.perf_counter()
         program_logger.debug("%s runs this program:\n%s", self.execution_id, self._source)
         self._emit(ExecutionStarted(execution_id=self.execution_id, language=self._language))
-        within = running_execution.set(self)
         try:
-            ended: tuple[Program | None, Exit] | None = None
             with self._scope:
-                ended = await self._prepare_and_execute()
-            result = self._result(ended, (time.perf_counter() - started) * 1000)
-            if self._audit is not None:
-                with anyio.CancelScope(shield=True):
-                    await self._put_on_record(self._audit, began, result)
+                return await self._conclude(began, started, await self._prepare_and_execute())
+            return await self._conclude(began, started, None)
+        except BaseException as error:
+            if not self.concluded:  # it raises, or its task was cancelled: on record all the same
+                cancelled = isinstance(error, anyio.get_cancelled_exc_class())
+                await self._conclude(began, started, None if cancelled else (None, _broken(error)))
+            raise
         finally:
-            running_execution.reset(within)
             self.ended.set()
+
+    async def _conclude(
+        self, began: float, started: float, ended: tuple[Program | None, Exit] | None
+    ) -> ExecutionResult:
+        result = self._result(ended, (time.perf_counter() - started) * 1000)
+        self.concluded = True
+        if self._audit is not None:
+            with anyio.CancelScope(shield=True):
+                await self._put_on_record(self._audit, began, result)
         self._emit(ExecutionFinished(result=result))
         return result
 
@@ -159,7 +173,9 @@ class Execution:
             raise ProgramRejected(f"the program has {size} bytes; {self._limits.source_bytes} are allowed")
         if len(self._source) < _LONG_SOURCE_CHARS:
             return prepare_typescript(self._source)
-        return await anyio.to_thread.run_sync(prepare_typescript, self._source, limiter=anyio.CapacityLimiter(1))
+        with anyio.move_on_after(self._limits.wall_seconds):
+            return await anyio.to_thread.run_sync(prepare_typescript, self._source, abandon_on_cancel=True)
+        raise ProgramRejected("the program took longer to be read than it may run")
 
     async def _execute(self, program: Program) -> Exit:
         if program.references is not None:
@@ -246,6 +262,8 @@ class Execution:
         """Writes the event of this execution. One that was denied is on record before anybody hears of it."""
         error = result.error
         outcome = outcome_of(error)
+        if outcome == "denied" and result.status != "rejected":
+            outcome = "failed"  # what a program throws is its own affair, also where it is the denial of a call
         event = AuditEvent(
             id=new_event_id(began),
             time=began,
@@ -351,6 +369,15 @@ class Run:
     def close(self) -> None:
         """Drops the events that nobody read; called once by `Corral.start`."""
         self._events.close()
+
+
+def _broken(error: BaseException) -> Exit:
+    shown = error if isinstance(error, CorralError) else SandboxError("the sandbox could not be used")
+    return Exit(
+        status="failed",
+        exit_code=1,
+        error=ExecutionError(code=shown.code, name=type(shown).__name__, message=str(shown)),
+    )
 
 
 def _rejected(error: ProgramRejected) -> Exit:

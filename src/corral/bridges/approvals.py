@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import anyio
 
-from corral.bridges.dispatch import parsed_of, unexpected
+from corral.bridges.dispatch import being_cancelled, parsed_of, unexpected
 from corral.bridges.grants import called, granted
 from corral.errors import ApprovalDenied
 from corral.tools import Tool
@@ -92,5 +92,9 @@ async def _answer(approve: Approve, request: ApprovalRequest, call: Call) -> obj
     except ApprovalDenied as denied:
         reason = f": {denied}" if str(denied) else ""
         raise ApprovalDenied(f"tools.{call.tool} was not approved{reason}") from denied
+    except anyio.get_cancelled_exc_class() as error:
+        if being_cancelled():
+            raise
+        raise ApprovalDenied(f"tools.{call.tool} was not approved: {unexpected(call, 'asking')}") from error
     except Exception as error:
         raise ApprovalDenied(f"tools.{call.tool} was not approved: {unexpected(call, 'asking')}") from error

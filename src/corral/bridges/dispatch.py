@@ -10,12 +10,12 @@ import secrets
 import anyio
 
 from corral.bridges.grants import called, granted
-from corral.errors import AccessDenied, InvalidToolOutput, MessageTooLarge, ToolError, ToolFailed
+from corral.errors import AccessDenied, InvalidToken, InvalidToolOutput, MessageTooLarge, ToolError, ToolFailed
 from corral.guest import UnencodableValue, encode_value
 from corral.tools import ParsedInput, Tool
 from corral.types import Call, Handler, Reply
 
-__all__ = ["dispatch", "encoded", "parsed_of", "unexpected"]
+__all__ = ["being_cancelled", "dispatch", "encoded", "parsed_of", "unexpected"]
 
 logger = logging.getLogger("corral.tools")
 
@@ -25,7 +25,10 @@ def dispatch() -> Handler:
 
     async def run(call: Call) -> Reply:
         tool, parsed = called(call), parsed_of(call)
-        context = granted(call).context
+        grant = granted(call)
+        if not grant.live:  # it has waited for its turn, or for an approval
+            raise InvalidToken("the execution of this call has ended")
+        context = grant.context
         try:
             if tool.timeout_seconds is None:
                 value = await tool.execute(parsed, context)
@@ -36,7 +39,7 @@ def dispatch() -> Handler:
         except KeyboardInterrupt:
             raise
         except anyio.get_cancelled_exc_class() as error:
-            if _being_cancelled():
+            if being_cancelled():
                 raise
             raise unexpected(call) from error  # something inside the tool was, and the program must hear of it
         except BaseException as error:  # SystemExit too: tools wrap command lines, and must not end the host
@@ -99,7 +102,7 @@ async def _within(seconds: float, tool: Tool, parsed: ParsedInput, call: Call) -
     raise ToolFailed(f"tools.{call.tool} did not answer within {seconds:g} s")
 
 
-def _being_cancelled() -> bool:
+def being_cancelled() -> bool:
     """Whether it is this call that is cancelled, rather than something inside the tool."""
     if anyio.current_effective_deadline() == -math.inf:
         return True

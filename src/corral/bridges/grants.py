@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -19,10 +20,23 @@ from corral.errors import AccessDenied, ConfigError, InvalidToken
 from corral.tools import Tool, ToolRegistry
 from corral.types import Call, ExecutionContext, Limits
 
-__all__ = ["Claims", "Grant", "Grants", "OutsideExecution", "Tokens", "called", "granted", "new_execution_id"]
+__all__ = [
+    "Claims",
+    "Grant",
+    "Grants",
+    "OutsideExecution",
+    "Tokens",
+    "called",
+    "current_grant",
+    "granted",
+    "new_execution_id",
+]
 
 _MOST_LIVE = 100_000
-"""Executions that may be live at once; those whose tokens were given away end with their token."""
+"""Executions that may be live at once."""
+_SWEEP_AT = 1_000
+_ENDING_SECONDS = 5.0
+_LOOK_SECONDS = 0.01
 
 
 def new_execution_id() -> str:
@@ -33,6 +47,7 @@ class Grant:
     """What one execution may do, and what of it is under way. Nothing is let in under it once it has ended."""
 
     __slots__ = (
+        "__weakref__",
         "_ends_at",
         "buckets",
         "calls",
@@ -103,6 +118,10 @@ class Grant:
             cut()
 
 
+current_grant: ContextVar[Grant | None] = ContextVar("current_grant", default=None)
+"""Under which the current task makes a call."""
+
+
 def granted(call: Call) -> Grant:
     """The grant of a call that was authenticated."""
     assert isinstance(call.grant, Grant)
@@ -154,6 +173,8 @@ class Grants:
     def __init__(self, tokens: Callable[[], Tokens]) -> None:
         self._tokens = tokens
         self._live: dict[str, Grant] = {}
+        self._sweep_at = _SWEEP_AT
+        """How many are open before those are looked for whose time is over."""
 
     @contextmanager
     def live(self, grant: Grant) -> Generator[None]:
@@ -170,11 +191,12 @@ class Grants:
         Raises:
             ConfigError: too many are open.
         """
-        if len(self._live) >= _MOST_LIVE:
+        if len(self._live) >= self._sweep_at:
             for gone in [each for each in self._live.values() if not each.live]:
                 self.close(gone)
-            if len(self._live) >= _MOST_LIVE:
-                raise ConfigError(f"{_MOST_LIVE} executions are open; close those that are over")
+            self._sweep_at = max(_SWEEP_AT, 2 * len(self._live))
+        if len(self._live) >= _MOST_LIVE:
+            raise ConfigError(f"{_MOST_LIVE} executions are open; end those that are over")
         self._live[grant.execution_id] = grant
 
     def close(self, grant: Grant) -> None:
@@ -182,9 +204,19 @@ class Grants:
         grant.end()
         self._live.pop(grant.execution_id, None)
 
-    def close_all(self) -> None:
-        for grant in tuple(self._live.values()):
+    async def close_all(self) -> None:
+        """Closes every grant, and waits some seconds for the calls that this cuts short to have ended."""
+        closed = list(self._live.values())
+        for grant in closed:
             self.close(grant)
+        with anyio.move_on_after(_ENDING_SECONDS):
+            while any(grant.cutting for grant in closed):  # in whatever loops and threads they run
+                await anyio.sleep(_LOOK_SECONDS)
+
+    def is_calling(self) -> bool:
+        """Whether this runs in a call that one of the open grants let in."""
+        grant = current_grant.get()
+        return grant is not None and self._live.get(grant.execution_id) is grant
 
     def issue(self, grant: Grant, ttl_seconds: float | None = None) -> str:
         """A token for an open grant.

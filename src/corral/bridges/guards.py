@@ -12,15 +12,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+import anyio
+
 from corral.audit import AuditLog
 from corral.bridges.approvals import Approve, approved
 from corral.bridges.auditing import audited
 from corral.bridges.budget import limited
-from corral.bridges.dispatch import dispatch, encoded, unexpected
-from corral.bridges.grants import Grants, called, granted
+from corral.bridges.dispatch import being_cancelled, dispatch, encoded, unexpected
+from corral.bridges.grants import Grants, called, current_grant, granted
 from corral.bridges.rates import RateLimits
 from corral.bridges.scopes import require_scopes
-from corral.errors import CorralError, InvalidToken
+from corral.errors import CorralError, InvalidToken, MessageTooLarge
 from corral.types import Call, CallError, Handler, Reply
 
 __all__ = [
@@ -78,6 +80,10 @@ def answered(handler: Handler) -> Handler:
             return await handler(call)
         except CorralError as error:
             return Reply(error=CallError.of(error))
+        except anyio.get_cancelled_exc_class():
+            if being_cancelled():
+                raise
+            return Reply(error=CallError.of(unexpected(call)))  # something was that a guard of the host's waited for
         except Exception:
             return Reply(error=CallError.of(unexpected(call)))
 
@@ -92,7 +98,11 @@ def authenticated(handler: Handler, grants: Grants) -> Handler:
             call.grant = grants.find(call.token)
         elif not granted(call).live:
             raise InvalidToken("the execution of this call has ended")
-        return await handler(call)
+        before = current_grant.set(granted(call))
+        try:
+            return await handler(call)
+        finally:
+            current_grant.reset(before)
 
     return authenticate
 
@@ -116,7 +126,7 @@ def recorded(handler: Handler) -> Handler:
         if logger.isEnabledFor(logging.DEBUG):
             outcome = "answered" if reply.error is None else reply.error.name
             execution_id = granted(call).execution_id
-            logger.debug("tools.%s %s in %.1f ms in execution %s", call.tool, outcome, duration_ms, execution_id)
+            logger.debug("tools.%r %s in %.1f ms in execution %s", call.tool, outcome, duration_ms, execution_id)
         return reply
 
     return record
@@ -149,9 +159,12 @@ def rated(handler: Handler, rates: RateLimits) -> Handler:
 
 
 def validated(handler: Handler) -> Handler:
-    """Validates the input by the tool's schema."""
+    """Validates the input by the tool's schema, if it is not too large."""
 
     async def validate(call: Call) -> Reply:
+        allowed = granted(call).limits.tool_input_bytes
+        if call.size > allowed:
+            raise MessageTooLarge(f"tools.{call.tool}: the input has {call.size} bytes; {allowed} are allowed")
         call.parsed = called(call).parse_input(call.input)
         return await handler(call)
 

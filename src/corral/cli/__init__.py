@@ -1,4 +1,4 @@
-"""The command line: `corral run`, `corral types`, `corral audit`, `corral doctor`. Each command is one file."""
+"""The command line: `corral run`, `corral types`, `corral serve` and others. Each command is one file."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from corral import CorralError
 from corral.cli.audit import add_audit
 from corral.cli.doctor import add_doctor
 from corral.cli.run import add_run
+from corral.cli.serve import add_serve
 from corral.cli.types import add_types
 from corral.errors import ConfigError
 
@@ -28,6 +29,7 @@ examples:
   cat answer.md | corral run - --tools app.tools       a model's answer, fences and all
   corral run program.ts --tools app.tools --json       the whole result
   corral types --tools app.tools                       what a model is told about the tools
+  corral serve --tools app.tools                       calls over HTTP, for programs that run elsewhere
   corral audit audit.jsonl --outcome denied            who was denied what
   corral doctor                                        which isolation is in force on this machine
 """
@@ -80,6 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     add_run(commands)
     add_types(commands)
+    add_serve(commands)
     add_audit(commands)
     add_doctor(commands)
     return parser

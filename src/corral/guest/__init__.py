@@ -6,7 +6,7 @@
 
 from corral.guest.frames import Frame, FrameKind, FrameReader, encode_frame
 from corral.guest.runtime import RuntimeDirectory, http_runtime
-from corral.guest.values import ArrayBuffer, UnencodableValue, decode_value, encode_value, revive_value
+from corral.guest.values import ArrayBuffer, UnencodableValue, decode_value, encode_value, plain_json, revive_value
 
 __all__ = [
     "ArrayBuffer",
@@ -19,5 +19,6 @@ __all__ = [
     "encode_frame",
     "encode_value",
     "http_runtime",
+    "plain_json",
     "revive_value",
 ]

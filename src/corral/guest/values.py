@@ -26,7 +26,7 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 from corral.errors import MalformedMessage
 from corral.types import EncodedValue
 
-__all__ = ["MAX_DEPTH", "ArrayBuffer", "UnencodableValue", "decode_value", "encode_value", "revive_value"]
+__all__ = ["MAX_DEPTH", "ArrayBuffer", "UnencodableValue", "decode_value", "encode_value", "plain_json", "revive_value"]
 
 MAX_DEPTH = 100
 """Containers nested deeper than this are refused, as in the guest. (The JSON parser's own bound is 200.)"""
@@ -61,6 +61,14 @@ def encode_value(value: object, root: str = "output") -> EncodedValue:
         return EncodedValue(to_json(plain, inf_nan_mode="constants"), encoder.tagged)
     except PydanticSerializationError:  # a lone surrogate somewhere, which UTF-8 cannot carry
         return EncodedValue(to_json(_well_formed(plain), inf_nan_mode="constants"), encoder.tagged)
+
+
+def plain_json(value: object) -> bytes:
+    """A value as JSON for those who do not know the tags: bytes as base64, NaN and the infinities as null."""
+    try:
+        return to_json(value, bytes_mode="base64", inf_nan_mode="null")
+    except PydanticSerializationError:
+        return to_json(_well_formed(value), bytes_mode="base64", inf_nan_mode="null")
 
 
 def decode_value(payload: bytes, *, tagged: bool) -> Any:

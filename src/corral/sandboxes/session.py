@@ -22,6 +22,8 @@ from corral.types import Call, Handler, LogEntry, LogLevel, Reply
 
 __all__ = ["Channel", "GuestExit", "GuestSession"]
 
+_NAME_CHARS = 200
+_AROUND_BYTES = len('[,"",]')
 _NAME_BYTES = 1_000
 """Room in a CALL for the sequence number and the tool's path."""
 _EXIT_BYTES = 1_000_000
@@ -243,8 +245,8 @@ class GuestSession:
 
     def _call(self, frame: Frame) -> Call:
         match decode_value(frame.payload, tagged=frame.tagged):
-            case [int() as sequence, str() as tool, value]:
-                return Call(tool, value, sequence, len(frame.payload))
+            case [int() as sequence, str() as tool, value] if len(tool) <= _NAME_CHARS:
+                return Call(tool, value, sequence, len(frame.payload) - len(tool) - len(str(sequence)) - _AROUND_BYTES)
             case _:
                 raise MalformedMessage("the sandbox sent a call that is not well formed")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from pydantic_core import to_json
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -12,13 +11,14 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from corral.bridges.grants import Grant, Grants
-from corral.bridges.http.attendance import Attendance
-from corral.bridges.http.calls import ended, refused_token
+from corral.bridges.http.attendance import attended
+from corral.bridges.http.calls import ended, late, refused_token
 from corral.bridges.http.document import openapi
 from corral.bridges.http.entrance import Head, refusal
-from corral.bridges.http.wire import failed, read_json
-from corral.errors import AccessDenied, BridgeError, InvalidToken
-from corral.guest import http_runtime
+from corral.bridges.http.traffic import body_of, traffic_of
+from corral.bridges.http.wire import MAX_NAME, failed, read_json
+from corral.errors import AccessDenied, BridgeError, CallBudgetExceeded, InvalidToken
+from corral.guest import http_runtime, plain_json
 from corral.types import Call, Handler
 
 __all__ = ["bridge_app"]
@@ -38,7 +38,7 @@ def bridge_app(handler: Handler, grants: Grants) -> Starlette:
                 return await serve(request, head, grants.find(head.token))
             except InvalidToken:
                 return await refused_token(handler, head.token)
-            except (BridgeError, AccessDenied) as error:
+            except (BridgeError, AccessDenied, CallBudgetExceeded) as error:
                 return failed(error)
 
         return endpoint
@@ -46,19 +46,27 @@ def bridge_app(handler: Handler, grants: Grants) -> Starlette:
     async def tool(request: Request, head: Head, grant: Grant) -> Response:
         if not head.is_json:
             raise HTTPException(415, "the request's content-type must be application/json")
-        body, size = await read_json(head, request.receive, grant.limits.tool_input_bytes)
-        name = request.path_params["tool"]
-        async with Attendance(grant, request.receive, _no_heartbeat):
+        name: str = request.path_params["tool"][:MAX_NAME]
+        body_came = False
+        async with (
+            attended(grant, request.receive, _no_heartbeat) as attendance,
+            body_of(head, request.receive, grant.limits.tool_input_bytes, grant) as (body, size),
+        ):
+            traffic_of(grant).count(1)
+            body_came = True
+            attendance.body_is_there()
             reply = await handler(Call(name, body, 0, size, protocol="http", grant=grant))
             if reply.error is not None:
                 return failed(reply.error)
-            return Response(_plain(reply.value), headers=_NO_STORE, media_type="application/json")
-        return failed(ended())
+            return Response(plain_json(reply.value), headers=_NO_STORE, media_type="application/json")
+        return failed(ended() if body_came or grant.ended else late())
 
     async def token(request: Request, head: Head, grant: Grant) -> Response:
-        await read_json(head, request.receive, 1_000)
-        renewed, expires = grants.renew(grant)
-        return JSONResponse({"token": renewed, "expires": expires}, headers=_NO_STORE)
+        async with attended(grant, request.receive, _no_heartbeat):
+            await read_json(head, request.receive, 1_000)
+            renewed, expires = grants.renew(grant)
+            return JSONResponse({"token": renewed, "expires": expires}, headers=_NO_STORE)
+        return failed(ended() if grant.ended else late())
 
     async def document(request: Request, head: Head, grant: Grant) -> Response:  # noqa: ARG001
         return JSONResponse(openapi(grant), headers=_NO_STORE)
@@ -69,7 +77,7 @@ def bridge_app(handler: Handler, grants: Grants) -> Starlette:
     async def runtime(request: Request) -> Response:  # noqa: ARG001
         return Response(http_runtime(), media_type="text/javascript; charset=utf-8")
 
-    return Starlette(
+    app = Starlette(
         routes=[
             Route("/tools/{tool}", authenticated(tool), methods=["POST"]),
             Route("/token", authenticated(token), methods=["POST"]),
@@ -80,6 +88,8 @@ def bridge_app(handler: Handler, grants: Grants) -> Starlette:
         ],
         exception_handlers={HTTPException: _not_served},
     )
+    app.router.redirect_slashes = False  # a redirect might take the token elsewhere
+    return app
 
 
 async def _only_post(request: Request) -> Response:  # noqa: ARG001
@@ -89,11 +99,6 @@ async def _only_post(request: Request) -> Response:  # noqa: ARG001
 
 async def _no_heartbeat() -> None:
     """Nothing can be sent before it is known with which status the response begins."""
-
-
-def _plain(value: object) -> bytes:
-    """A value for clients that do not know the tags: bytes as base64, NaN and the infinities as null."""
-    return to_json(value, bytes_mode="base64", inf_nan_mode="null")
 
 
 async def _not_served(_request: Request, error: Exception) -> Response:

@@ -1,81 +1,62 @@
-"""What watches over the calls of one request: they end with their execution, and when their client has gone.
+"""What watches over one request: it ends with its execution, when its body does not come, and when its client has gone.
 
-A server gives each request a task of its own, in which anyio's first cancel scope costs 40 microseconds, as much as all
-guards together. So on asyncio this cancels the task itself, and begins to watch only if the calls take their time.
+A server gives each request a task of its own, in which anyio's first task group costs more than all guards together. So
+on asyncio this cancels the task itself, and begins to watch the client only if the calls take their time.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
-from contextlib import AsyncExitStack
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import anyio
 from starlette.types import Message, Receive
 
 from corral.bridges.grants import Grant
 
-__all__ = ["Attendance"]
+__all__ = ["BODY_SECONDS", "Attendance", "attended"]
 
+BODY_SECONDS = 30.0
 _UNATTENDED_SECONDS = 0.05
 """Most calls are answered before anybody has to look whether the client is still there."""
 _HEARTBEAT_SECONDS = 15.0
 """After so long without a word, `heartbeat` is due: nobody in between is to take the connection for dead."""
 
 
+def attended(grant: Grant, receive: Receive, heartbeat: Callable[[], Any]) -> Attendance:
+    """A block that ends early, without an exception, if the grant ends, the body is late or the client goes."""
+    try:
+        return _OnAsyncio(asyncio.get_running_loop(), grant, receive, heartbeat)
+    except RuntimeError:
+        return _OnAnyLoop(grant, receive, heartbeat)
+
+
 class Attendance:
-    """A block of calls under a grant. It ends early, without an exception, if the grant does or the client goes."""
+    """See `attended`. Until `body_is_there` nobody but the block itself may call `receive`."""
 
     def __init__(self, grant: Grant, receive: Receive, heartbeat: Callable[[], Any]) -> None:
         self._grant = grant
         self._receive = receive
         self._heartbeat = heartbeat
-        self._task: asyncio.Task[Any] | None = None
-        self._stop: Callable[[], object]
-        self._cut_short = False
-        self._stack: AsyncExitStack | None = None
 
-    async def __aenter__(self) -> None:
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:
-            await self._attend_with_anyio()
-            return
-        self._task = asyncio.current_task()
-        self._stop = loop.call_later(_UNATTENDED_SECONDS, self._begin, loop).cancel
-        self._grant.cutting.add(self._cut)
-
-    async def _attend_with_anyio(self) -> None:
-        self._stack = AsyncExitStack()
-        tasks = await self._stack.enter_async_context(anyio.create_task_group())
-        tasks.start_soon(self._attend)
-        self._stop = tasks.cancel_scope.cancel
-        self._grant.cutting.add(self._stop)
-
-    def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._stop = loop.create_task(self._attend()).cancel
-
-    def _cut(self) -> None:
-        if self._task is None:
-            self._stop()
-        elif not self._cut_short:
-            self._cut_short = True
-            self._task.cancel()
+    async def __aenter__(self) -> Self:
+        raise NotImplementedError
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
-        self._stop()
-        if self._stack is not None:
-            self._grant.cutting.discard(self._stop)
-            return bool(await self._stack.__aexit__(kind, error, traceback))
-        self._grant.cutting.discard(self._cut)
-        if not self._cut_short or self._task is None:
-            return False
-        others = self._task.uncancel()
-        return kind is asyncio.CancelledError and others == 0
+        raise NotImplementedError
+
+    def body_is_there(self) -> None:
+        """From now on the client is watched, instead of the time."""
+        raise NotImplementedError
+
+    def _cut(self) -> None:
+        """Ends the block; called in its event loop."""
+        raise NotImplementedError
 
     async def _attend(self) -> None:
         while True:
@@ -87,3 +68,65 @@ class Attendance:
             elif message["type"] == "http.disconnect":
                 self._cut()
                 return
+
+
+class _OnAsyncio(Attendance):
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, grant: Grant, receive: Receive, heartbeat: Callable[[], Any]
+    ) -> None:
+        super().__init__(grant, receive, heartbeat)
+        self._loop = loop
+        self._task = asyncio.current_task()
+        self._cut_short = False
+
+    async def __aenter__(self) -> Self:
+        self._stop: Callable[[], object] = self._loop.call_later(BODY_SECONDS, self._cut).cancel
+        self._grant.cutting.add(self._cut_from_anywhere)
+        return self
+
+    def body_is_there(self) -> None:
+        self._stop()
+        self._stop = self._loop.call_later(_UNATTENDED_SECONDS, self._begin).cancel
+
+    def _begin(self) -> None:
+        self._stop = self._loop.create_task(self._attend()).cancel
+
+    def _cut_from_anywhere(self) -> None:
+        self._loop.call_soon_threadsafe(self._cut)
+
+    def _cut(self) -> None:
+        if self._cut_from_anywhere in self._grant.cutting and not self._cut_short and self._task is not None:
+            self._cut_short = True
+            self._task.cancel()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        self._stop()
+        self._grant.cutting.discard(self._cut_from_anywhere)
+        if not self._cut_short or self._task is None:
+            return False
+        others = self._task.uncancel()
+        return kind is asyncio.CancelledError and others == 0
+
+
+class _OnAnyLoop(Attendance):
+    async def __aenter__(self) -> Self:
+        self._tasks = await anyio.create_task_group().__aenter__()
+        self._tasks.cancel_scope.deadline = anyio.current_time() + BODY_SECONDS
+        self._grant.cutting.add(self._cut)
+        return self
+
+    def body_is_there(self) -> None:
+        self._tasks.cancel_scope.deadline = math.inf
+        self._tasks.start_soon(self._attend)
+
+    def _cut(self) -> None:
+        self._tasks.cancel_scope.cancel()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        self._cut()
+        self._grant.cutting.discard(self._cut)
+        return bool(await self._tasks.__aexit__(kind, error, traceback))

@@ -9,13 +9,14 @@ from starlette.responses import Response
 from starlette.types import Receive, Send
 
 from corral.bridges.grants import Grant, Grants
-from corral.bridges.http.attendance import Attendance
+from corral.bridges.http.attendance import BODY_SECONDS, attended
 from corral.bridges.http.entrance import Head, refusal
-from corral.bridges.http.wire import calls_of, failed, line, read_json
-from corral.errors import BridgeError, InvalidToken, MessageTooLarge
+from corral.bridges.http.traffic import body_of, traffic_of
+from corral.bridges.http.wire import calls_of, failed, line
+from corral.errors import BridgeError, CallBudgetExceeded, InvalidToken, MalformedMessage
 from corral.types import Call, CallError, Handler, Reply
 
-__all__ = ["CallsEndpoint", "refused_token"]
+__all__ = ["CallsEndpoint", "ended", "late", "refused_token"]
 
 _BESIDE_INPUT_BYTES = 100_000
 _LEAST_BODY_BYTES = 1_000_000
@@ -36,49 +37,57 @@ class CallsEndpoint:
         except InvalidToken:
             response = await refused_token(self._handler, head.token)
         else:
-            try:
-                if head.is_json:
-                    most = max(_LEAST_BODY_BYTES, grant.limits.tool_input_bytes) + _BESIDE_INPUT_BYTES
-                    calls = calls_of(*await read_json(head, receive, most), grant)
-                    await self._answer(calls, grant, _Lines(send), receive)
-                    return
-                response = refusal(415, "bridge_error", "the request's content-type must be application/json")
-            except BridgeError as error:
-                response = failed(error)
-        await response({"type": "http"}, receive, send)
+            response = await self._respond(head, grant, _Lines(send), receive)
+        if response is not None:
+            await response({"type": "http"}, receive, send)
 
-    async def _answer(self, calls: list[Call], grant: Grant, lines: _Lines, receive: Receive) -> None:
-        unanswered = set(range(len(calls)))
+    async def _respond(self, head: Head, grant: Grant, lines: _Lines, receive: Receive) -> Response | None:
+        """Writes the lines of the reply, or says what to respond instead."""
+        if not head.is_json:
+            return refusal(415, "bridge_error", "the request's content-type must be application/json")
+        calls: list[Call] = []
+        unanswered: set[int] = set()
 
         async def answer(index: int) -> None:
-            reply = await self._reply(calls[index], grant)
+            reply = await self._handler(calls[index])
             unanswered.discard(index)
             await lines.write(line(calls[index], reply), last=len(calls) == 1)
 
-        async with Attendance(grant, receive, partial(lines.write, b"\n")):
-            if len(calls) == 1:
-                await answer(0)
-            else:
+        most = max(_LEAST_BODY_BYTES, grant.limits.tool_input_bytes) + _BESIDE_INPUT_BYTES
+        try:
+            async with (
+                attended(grant, receive, partial(lines.write, b"\n")) as attendance,
+                body_of(head, receive, most, grant) as (body, size),
+            ):
+                found = calls_of(body, size, grant)
+                traffic_of(grant).count(len(found))
+                calls = found
+                attendance.body_is_there()
+                unanswered.update(range(len(calls)))
+                if len(calls) == 1:
+                    await answer(0)
+                    return None
                 async with anyio.create_task_group() as tasks:
-                    for index in unanswered.copy():
+                    for index in range(len(calls)):
                         tasks.start_soon(answer, index)
-        if grant.ended:
-            for index in unanswered:
-                await lines.write(line(calls[index], Reply(error=ended())))
-        if len(calls) > 1 or unanswered:
-            await lines.write(b"", last=True)
-
-    async def _reply(self, call: Call, grant: Grant) -> Reply:
-        allowed = grant.limits.tool_input_bytes
-        if call.size <= allowed:
-            return await self._handler(call)
-        too_large = MessageTooLarge(f"tools.{call.tool}: the input has {call.size} bytes; {allowed} are allowed")
-        return Reply(error=CallError.of(too_large))
+        except (BridgeError, CallBudgetExceeded) as error:
+            return failed(error)
+        if not calls:
+            return failed(ended() if grant.ended else CallError.of(late()))
+        for index in unanswered:
+            await lines.write(line(calls[index], Reply(error=ended())))
+        await lines.write(b"", last=True)
+        return None
 
 
 def ended() -> CallError:
     """What a call gets whose execution ended while it ran."""
     return CallError.of(InvalidToken("the execution of this token has ended"))
+
+
+def late() -> MalformedMessage:
+    """What a request gets whose body did not come."""
+    return MalformedMessage(f"the request's body did not come within {BODY_SECONDS:g} s")
 
 
 async def refused_token(handler: Handler, token: str | None) -> Response:

@@ -48,6 +48,7 @@ _REFUSALS = {
     "401": "The token is missing or not valid.",
     "403": "A policy does not allow it.",
     "413": "The request is too large.",
+    "414": "The request's address is too long.",
     "415": "The request is not JSON.",
     "421": "The request names another host.",
     "431": "The request has too many headers.",

@@ -14,6 +14,7 @@ _HEADERS = 100
 _HEADER_BYTES = 32_768
 _PATH_BYTES = 2_048
 _FEW = 100
+_DIGITS = 18
 
 
 class Head:
@@ -53,6 +54,14 @@ class Head:
         """That of a Bearer authorization."""
         scheme, _, token = (self.authorization or b"").partition(b" ")
         return token.strip().decode("latin-1") or None if scheme.lower() == b"bearer" else None
+
+    @property
+    def length(self) -> int | None:
+        """Bytes of the body, if it says so; what cannot be read as a length counts as too many."""
+        announced = self.content_length
+        if announced is None:
+            return None
+        return int(announced) if announced.isdigit() and len(announced) < _DIGITS else 10**_DIGITS
 
     @property
     def is_json(self) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any, NotRequired
 
-import anyio
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
 from pydantic_core import from_json, to_json
 from starlette.responses import Response
@@ -14,15 +13,16 @@ from typing_extensions import TypedDict
 
 from corral.bridges.grants import Grant
 from corral.bridges.http.entrance import Head
-from corral.errors import AccessDenied, BridgeError, MalformedMessage, MessageTooLarge, error_class
+from corral.errors import AccessDenied, CorralError, MalformedMessage, MessageTooLarge, error_class
 from corral.guest import encode_value, revive_value
 from corral.types import Call, CallError, Reply
 
-__all__ = ["MAX_CALLS", "calls_of", "failed", "line", "read_json"]
+__all__ = ["MAX_CALLS", "MAX_NAME", "calls_of", "failed", "line", "read_json"]
 
 MAX_CALLS = 64
 """Calls in one request."""
-_BODY_SECONDS = 30.0
+MAX_NAME = 200
+"""Characters of a tool's name."""
 _STRICT = ConfigDict(extra="forbid", strict=True)
 _STATUS = {
     "malformed_message": 400,
@@ -40,7 +40,7 @@ _STATUS = {
 @with_config(_STRICT)
 class _Call(TypedDict):
     sequence: Annotated[int, Field(ge=1, le=2**53 - 1)]
-    tool: Annotated[str, Field(min_length=1, max_length=200)]
+    tool: Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
     input: NotRequired[Any]
     tagged: NotRequired[bool]
 
@@ -60,37 +60,25 @@ async def read_json(head: Head, receive: Receive, most_bytes: int) -> tuple[Any,
 
     Raises:
         MessageTooLarge: it has more than `most_bytes`; no more is read.
-        MalformedMessage: it is not JSON, is nested too deeply, or does not come.
+        MalformedMessage: it is not JSON, is nested too deeply, or ends too soon.
     """
-    announced = (head.content_length or b"0").decode("latin-1")
-    if not announced.isdecimal() or len(announced) > 18 or int(announced) > most_bytes:
-        raise MessageTooLarge(f"the request announces {announced[:20]} bytes; {most_bytes} are allowed")
-    message = await receive()
-    body: bytes = message.get("body", b"")
-    if message.get("more_body"):
-        body = await _rest(body, receive, most_bytes)
-    elif message["type"] == "http.disconnect":
-        raise MalformedMessage("the request ended before its body was there")
-    if len(body) > most_bytes:
-        raise MessageTooLarge(f"the request has {len(body)} bytes; {most_bytes} are allowed")
+    if (head.length or 0) > most_bytes:
+        raise MessageTooLarge(f"the request announces {head.length} bytes; {most_bytes} are allowed")
+    body = b""
+    more = True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise MalformedMessage("the request ended before its body was there")
+        chunk: bytes = message.get("body", b"")
+        body = body + chunk if body else chunk
+        if len(body) > most_bytes:
+            raise MessageTooLarge(f"the request has more than {most_bytes} bytes")
+        more = message.get("more_body", False)
     try:
         return from_json(body, allow_inf_nan=False) if body else {}, len(body)
     except ValueError as error:
         raise MalformedMessage("the request's body is not JSON") from error
-
-
-async def _rest(begun: bytes, receive: Receive, most_bytes: int) -> bytes:
-    body = bytearray(begun)
-    with anyio.move_on_after(_BODY_SECONDS):
-        while len(body) <= most_bytes:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise MalformedMessage("the request ended before its body was there")
-            body += message.get("body", b"")
-            if not message.get("more_body"):
-                return bytes(body)
-        raise MessageTooLarge(f"the request has more than {most_bytes} bytes")
-    raise MalformedMessage(f"the request's body did not come within {_BODY_SECONDS:g} s")
 
 
 def calls_of(body: object, size: int, grant: Grant) -> list[Call]:
@@ -110,7 +98,8 @@ def calls_of(body: object, size: int, grant: Grant) -> list[Call]:
     made: list[Call] = []
     for call in calls:
         value = call.get("input", {})
-        own_size = size if len(calls) == 1 else len(to_json(value))
+        small = len(calls) == 1 and size <= grant.limits.tool_input_bytes
+        own_size = size if small else len(to_json(value))
         if call.get("tagged"):
             value = revive_value(value)
         made.append(Call(call["tool"], value, call["sequence"], own_size, "http", None, grant))
@@ -128,7 +117,7 @@ def line(call: Call, reply: Reply) -> bytes:
     return b'{"sequence":%d,"value":%b%b}\n' % (call.sequence, value.text, tagged)
 
 
-def failed(error: CallError | AccessDenied | BridgeError) -> Response:
+def failed(error: CallError | CorralError) -> Response:
     """The response to a request that failed as a whole: `{"error": {...}}` with a status of HTTP."""
     if not isinstance(error, CallError):
         error = CallError.of(error)

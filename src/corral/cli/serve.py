@@ -1,0 +1,260 @@
+"""`corral serve`: tools for programs that run elsewhere, over HTTP."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import ipaddress
+import os
+import shlex
+import signal
+import socket
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, nullcontext
+from importlib import import_module
+from pathlib import Path
+from types import FrameType, ModuleType
+from typing import Any
+
+from corral import Corral, ExecutionContext, Limits, OutsideExecution
+from corral.catalog import load_by_name
+from corral.cli.loading import load_tools
+from corral.cli.screen import Screen, screen
+from corral.errors import ConfigError, MissingExtra
+
+__all__ = ["add_serve"]
+
+_LIMITS = {"calls": 10_000, "calls_in_flight": 128, "tool_input_bytes": 1_000_000, "tool_output_bytes": 4_000_000}
+"""Those of calls, with their defaults here: what the programs of one server do counts together."""
+_SHUTDOWN_SECONDS = 1
+"""How long requests may take to end once nothing runs for them any more."""
+_FRESH_SECONDS = 60.0
+"""How old the token of --env-file may be."""
+_EPILOG = """\
+Standard output has two lines for a shell, CORRAL_URL=... and CORRAL_TOKEN=..., which connectFromEnvironment of the
+runtime reads; GET /corral.mjs is that runtime. A token holds for five minutes, and whoever holds it can renew it as
+long as the server runs; --env-file has the same lines with a token that is never old. All programs make calls on
+behalf of the same user.
+
+  corral serve --tools app.tools --env-file bridge.env &
+  set -a; . ./bridge.env; node program.mjs
+
+Ctrl-C and SIGTERM cancel the calls that run, and end the server.
+
+exit codes: 0 it was ended, 2 wrong usage or set-up
+"""
+
+
+def add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:  # pyright: ignore[reportPrivateUsage]
+    """Adds the command to `corral`."""
+    parser = commands.add_parser(
+        "serve",
+        help="serve tools over HTTP",
+        description="Serves tools over HTTP, for programs that run elsewhere.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.set_defaults(command=_serve)
+    parser.add_argument(
+        "--tools",
+        action="append",
+        required=True,
+        metavar="PLACE",
+        help="module, module:name or file.py[:name]; may be repeated",
+    )
+    address = parser.add_argument_group("address")
+    address.add_argument("--host", default="127.0.0.1", help="default: 127.0.0.1")
+    address.add_argument("--port", type=int, default=8787, metavar="N", help="0 takes a free one; default: 8787")
+    address.add_argument(
+        "--allow-host",
+        dest="allowed_hosts",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a name by which requests may reach it, besides this machine's; may be repeated",
+    )
+    address.add_argument(
+        "--allow-origin",
+        dest="allowed_origins",
+        action="append",
+        default=[],
+        metavar="URL",
+        help="a site whose pages may send requests, such as https://app.example; may be repeated",
+    )
+    address.add_argument(
+        "--env-file",
+        type=Path,
+        metavar="FILE",
+        help="keep address and a fresh token in FILE, which nobody else may read",
+    )
+    context = parser.add_argument_group("on whose behalf it is called")
+    context.add_argument("--user", dest="user_id", metavar="ID")
+    context.add_argument("--organization", dest="organization_id", metavar="ID")
+    context.add_argument("--session", dest="session_id", metavar="ID")
+    context.add_argument("--scope", dest="scopes", action="append", metavar="SCOPE", help="may be repeated")
+    context.add_argument(
+        "--audit", metavar="PLACE", help="write an audit log: a .jsonl or .sqlite file, or a postgresql:// URL"
+    )
+    context.add_argument(
+        "--approve", choices=("all", "none"), default="none", help="calls that need an approval; default: none"
+    )
+    limits = parser.add_argument_group("limits of calls")
+    for name, default in _LIMITS.items():
+        flag = f"--{name.replace('_', '-')}"
+        limits.add_argument(flag, type=int, default=default, metavar="N", help=f"default: {default}")
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    uvicorn = _uvicorn()
+    with screen() as view:
+        corral = Corral(
+            load_tools(arguments.tools),
+            limits=Limits(**{name: getattr(arguments, name) for name in _LIMITS}),
+            audit=arguments.audit,
+            approve=(lambda _: True) if arguments.approve == "all" else None,
+        )
+        with _listening(arguments.host, arguments.port) as listener:
+            url = _url(arguments.host, listener.getsockname()[1], arguments.allowed_hosts)
+            bridge = load_by_name(
+                "corral.bridges",
+                "http",
+                url=url,
+                allowed_hosts=arguments.allowed_hosts,
+                allowed_origins=arguments.allowed_origins,
+            )
+            config = uvicorn.Config(
+                corral.asgi_app(bridge),
+                lifespan="off",
+                ws="none",
+                log_config=None,
+                log_level="critical",
+                server_header=False,
+                timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
+            )
+            if not (_is_loopback(arguments.host) or arguments.allowed_hosts):
+                view.err(f"warning: requests have to name {url} or this machine; others need --allow-host NAME")
+            asyncio.run(_until_stopped(corral, uvicorn.Server(config), listener, url, arguments, view))
+    return 0
+
+
+def _uvicorn() -> ModuleType:
+    try:
+        return import_module("uvicorn")
+    except ModuleNotFoundError as error:
+        raise MissingExtra(f"corral serve needs the module {error.name}: pip install 'corral[http]'") from error
+
+
+@contextmanager
+def _listening(host: str, port: int) -> Generator[socket.socket]:
+    """A socket that takes connections. Its protocol is named, without which asyncio would not set TCP_NODELAY."""
+    if not 0 <= port < 65_536:
+        raise ConfigError(f"--port {port} is not between 0 and 65535")
+    try:
+        [(family, kind, protocol, _, address), *_] = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP, flags=socket.AI_PASSIVE
+        )
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise _cannot_listen(host, port, error) from error
+    with listener:
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen()
+        except OSError as error:
+            raise _cannot_listen(host, port, error) from error
+        yield listener
+
+
+def _cannot_listen(host: str, port: int, error: OSError) -> ConfigError:
+    reason = error.strerror or error
+    return ConfigError(f"cannot listen at port {port} of {host}: {reason}; --port and --host name another place")
+
+
+def _url(host: str, port: int, allowed_hosts: list[str]) -> str:
+    """Where programs reach it. A host that stands for all addresses is none to connect to."""
+    if host in ("0.0.0.0", "::", ""):  # noqa: S104
+        host = next((name for name in allowed_hosts if name != "*"), "::1" if host == "::" else "127.0.0.1")
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+async def _until_stopped(
+    corral: Corral, server: Any, listener: socket.socket, url: str, arguments: argparse.Namespace, view: Screen
+) -> None:
+    given = ("user_id", "organization_id", "session_id", "scopes")
+    context = {name: value for name in given if (value := getattr(arguments, name)) is not None}
+    server.capture_signals = nullcontext  # signals are handled here
+    try:
+        with corral.grant(ExecutionContext(**context)) as execution:
+
+            def stop() -> None:
+                execution.end()
+                server.should_exit = True
+
+            variables = _variables(url, execution)  # which needs the extra, and says so before anything else is said
+            with _stopping(stop):
+                keeping: asyncio.Task[None] | None = None
+                if (path := arguments.env_file) is not None:
+                    _replace(path, variables)
+                    keeping = asyncio.create_task(_keep_fresh(path, url, execution))
+                view.err(f"{len(corral.tools.snapshot())} tools at {url}")
+                view.out(variables.rstrip())
+                await server.serve([listener])
+                if keeping is not None:
+                    keeping.cancel()
+    finally:
+        await corral.aclose()
+
+
+def _variables(url: str, execution: OutsideExecution) -> str:
+    return f"CORRAL_URL={shlex.quote(url)}\nCORRAL_TOKEN={shlex.quote(execution.token())}\n"
+
+
+async def _keep_fresh(path: Path, url: str, execution: OutsideExecution) -> None:
+    """Writes a new token into the file while the one in it still holds for some minutes."""
+    while True:
+        await asyncio.sleep(_FRESH_SECONDS)
+        _replace(path, _variables(url, execution))
+
+
+def _replace(path: Path, text: str) -> None:
+    """Writes a file that only its owner may read, so that no reader sees half of it."""
+    written = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        written.touch(mode=0o600)
+        written.write_text(text, encoding="utf-8")
+        written.replace(path)
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror}") from error
+
+
+@contextmanager
+def _stopping(stop: Callable[[], None]) -> Generator[None]:
+    """Within the block the first Ctrl-C or SIGTERM stops, and the second one ends this process at once.
+
+    The handlers are Python's, not the event loop's, so that the second one works while a tool blocks the loop.
+    """
+    loop = asyncio.get_running_loop()
+    stopping = False
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        nonlocal stopping
+        if stopping:
+            os._exit(128 + number)
+        stopping = True
+        loop.call_soon_threadsafe(stop)
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
