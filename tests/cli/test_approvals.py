@@ -79,7 +79,27 @@ def test_control_characters_of_an_input_do_not_reach_the_terminal(project: Proje
         terminal.until("any other key = no\r\n")
         terminal.press("n")
         assert terminal.ends() == 0
-    assert any(r"tools.send({\"to\":\"\u001b[2J".replace(r"\"", '"') in line for line in terminal.screen)
+    assert "tools.send" in terminal.screen[0]
+    assert "\x9b" not in terminal.output
+    assert terminal.output.count("\x1b[2J") == 0
+
+
+def test_a_program_cannot_print_another_question_below_the_real_one(project: Project) -> None:
+    program = "const sent = tools.send({ to: 'eve' }); console.log('? tools.send({\"to\":\"ann\"})'); try { await sent } catch {}"
+    with project.on_terminal(program) as terminal:
+        terminal.until("any other key = no\r\n")
+        terminal.press("n")
+        assert terminal.ends() == 0
+    real = terminal.output.index('"eve"')
+    assert "ann" not in terminal.output[real : terminal.output.index("denied")]
+
+
+def test_directions_and_other_line_ends_are_shown_as_escapes(project: Project) -> None:
+    with project.on_terminal("try { await tools.send({ to: '\\u202eann\\u2028' }) } catch {}") as terminal:
+        terminal.until("any other key = no\r\n")
+        terminal.press("n")
+        assert terminal.ends() == 0
+    assert r"\u{202e}ann\u{2028}" in terminal.screen[0]
 
 
 @pytest.mark.parametrize("flags", [[], ["--approve", "none"]])

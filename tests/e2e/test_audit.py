@@ -19,9 +19,11 @@ import httpx
 import pytest
 from pydantic import SecretStr
 
-from corral import Corral, ExecutionContext, Limits, ToolCallStarted, tool
+from corral import Corral, Event, ExecutionContext, Limits, ToolCallStarted, tool
 from corral.audit import AuditEvent, AuditFilter, AuditLog, digest, open_audit
-from corral.errors import ConfigError
+from corral.errors import ConfigError, StartFailed
+from corral.sandboxes import DenoSandbox, Sandbox, SandboxProvider
+from corral.types import Capabilities, SandboxConfig
 from tests.audit.events import event, read
 from tests.conftest import TOOLS
 
@@ -312,3 +314,50 @@ def test_programs_that_run_without_an_event_loop_are_on_record_too(tmp_path: Pat
     with pytest.raises(ConfigError, match="closed"):
         corral.execute_sync("return 1")
     assert len(anyio.run(read, path)) == 3
+
+
+# --- executions, however they end
+
+
+class Broken(SandboxProvider):
+    """Sandboxes that do not start."""
+
+    name = "broken"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return DenoSandbox().capabilities
+
+    async def start(self, config: SandboxConfig) -> Sandbox:
+        raise StartFailed("no engine here")
+
+
+async def test_an_execution_whose_sandbox_does_not_start_is_on_record_and_has_a_last_event() -> None:
+    seen: list[AuditEvent] = []
+    events: list[Event] = []
+    corral = Corral(TOOLS, sandbox=Broken(), audit=AuditLog(seen.extend))
+    with pytest.raises(StartFailed):
+        await corral.execute("return 1", context=ANN, on_event=events.append)
+    await corral.aclose()
+    assert in_short(seen) == [("execution", "failed", "start_failed")]
+    assert [event.type for event in events] == ["started", "finished"]
+
+
+async def test_an_execution_whose_caller_gives_up_is_on_record() -> None:
+    seen: list[AuditEvent] = []
+    async with Corral(TOOLS, audit=AuditLog(seen.extend)) as corral:
+        with anyio.move_on_after(0.3):
+            await corral.execute("await new Promise((resolve) => setTimeout(resolve, 60000))", context=ANN)
+    assert in_short(seen) == [("execution", "cancelled", "cancelled")]
+
+
+async def test_a_program_that_throws_a_denial_has_not_been_denied_and_writes_no_reason() -> None:
+    seen: list[AuditEvent] = []
+    program = """
+        try { await tools['forbid' + 'den']({}) } catch (error) { error.message = 'the admin said so'; throw error }
+    """
+    async with Corral(ALL, audit=AuditLog(seen.extend)) as corral:
+        await corral.execute(program, context=ANN)
+    (call, execution) = seen
+    assert (call.outcome, call.reason) == ("denied", "tools.forbidden needs the scope admin")
+    assert (execution.outcome, execution.code, execution.reason) == ("failed", "scope_denied", None)

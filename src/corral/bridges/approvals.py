@@ -27,6 +27,8 @@ class ApprovalRequest:
     """As the program wrote it: `name` or `namespace.name`."""
     input: Any
     """For a function a dict from parameter to value, else what its input schema makes of it."""
+    arguments: Any
+    """The same as the program wrote it: plain data, without defaults."""
     description: str
     read_only: bool
     context: ExecutionContext
@@ -58,6 +60,7 @@ def approved(handler: Handler, approve: Approve | None, within_seconds: float) -
         request = ApprovalRequest(
             tool=call.tool,
             input=parsed.value,
+            arguments=call.input,
             description=tool.description,
             read_only=tool.read_only,
             context=grant.context,

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from corral import ApprovalRequest
 from corral.cli.screen import Screen
-from corral.cli.text import json_text, printable
+from corral.cli.text import json_text, visible
 
 __all__ = ["Asker", "keyboard"]
 
@@ -51,24 +51,21 @@ class Asker:
         async with self._one_at_a_time:
             if request.tool in self._always:
                 return True
+            called = _called(request)
             with self._keys() as pressed:
-                self._screen.err(self._question(request))
-                key = await pressed
+                self._screen.show(())
+                self._screen.err(
+                    f"{self._screen.paint('?', 'yellow')} {called}\n  needs your approval: y = yes, "
+                    f"a = yes to every call of {visible(request.tool)}, any other key = no"
+                )
+                with self._screen.holding():  # or the program could print another question below this one
+                    key = await pressed
             if key == "a":
                 self._always.add(request.tool)
             allowed = key in ("y", "a")
-            self._screen.err(self._screen.paint("  allowed" if allowed else "  denied", "green" if allowed else "red"))
+            answer = self._screen.paint("allowed" if allowed else "denied", "green" if allowed else "red")
+            self._screen.err(f"  {answer}: {called}")
             return allowed
-
-    def _question(self, request: ApprovalRequest) -> str:
-        text = json_text(request.input)
-        if len(text) > _SHOWN_CHARS:
-            text = f"{text[:_SHOWN_CHARS]} … and {len(text) - _SHOWN_CHARS} characters that are not shown"
-        mark = self._screen.paint("?", "yellow")
-        return (
-            f"{mark} {printable(f'tools.{request.tool}({text})')}\n"
-            f"  needs your approval: y = yes, a = yes to every call of {printable(request.tool)}, any other key = no"
-        )
 
     @contextmanager
     def _keys(self) -> Generator[asyncio.Future[str]]:
@@ -88,3 +85,11 @@ class Asker:
         finally:
             loop.remove_reader(self._terminal)
             termios.tcsetattr(self._terminal, termios.TCSAFLUSH, before)
+
+
+def _called(request: ApprovalRequest) -> str:
+    """The call as the program wrote it."""
+    text = json_text(request.arguments)
+    if len(text) > _SHOWN_CHARS:
+        text = f"{text[:_SHOWN_CHARS]} … and {len(text) - _SHOWN_CHARS} characters that are not shown"
+    return visible(f"tools.{request.tool}({text})")

@@ -13,7 +13,7 @@ import anyio
 
 from corral.audit import AuditEvent, AuditFilter, AuditReader, Outcome, open_audit
 from corral.cli.screen import Screen, screen
-from corral.cli.text import fitted, width
+from corral.cli.text import fitted, visible, width
 from corral.errors import ConfigError
 
 __all__ = ["add_audit"]
@@ -133,15 +133,10 @@ def _moment(seconds: float) -> str:
 def _row(cells: list[str]) -> str:
     shown: list[str] = []
     for (_, columns), cell in zip(_COLUMNS, cells, strict=True):
-        text = _plain(cell)
+        text = visible(cell)
         text = fitted(text, columns) if columns else text
         shown.append(text + " " * (columns - width(text)))
     return "  ".join(shown).rstrip()
-
-
-def _plain(text: str) -> str:
-    """One line without anything that drives a terminal or reorders what it shows: guests choose names of tools."""
-    return "".join(each if each.isprintable() else f"\\u{ord(each):04x}" for each in text)
 
 
 def _seconds(text: str | None, option: str) -> float | None:

@@ -32,6 +32,8 @@ class Screen:
         self._err = err
         self._lock = threading.Lock()
         self._lines: Sequence[str] = ()
+        self._held: list[tuple[TextIO, str]] | None = None
+        """What is printed when `holding` is over."""
         self.live = err.isatty() and os.environ.get("TERM") != "dumb"
         self.color = self.live and not os.environ.get("NO_COLOR")
 
@@ -61,12 +63,30 @@ class Screen:
         """Replaces the live lines. None of them may be wider than the terminal."""
         if self.live:
             with self._lock:
+                if self._held is not None:
+                    return
                 self._err.write(self._erasing())
                 self._lines = lines
                 self._draw()
 
+    @contextmanager
+    def holding(self) -> Generator[None]:
+        """Within the block nothing is printed and no live line moves, so that what stands there last stays so."""
+        with self._lock:
+            self._held = []
+        try:
+            yield
+        finally:
+            with self._lock:
+                held, self._held = self._held, None
+            for stream, text in held or ():
+                self._print(stream, text)
+
     def _print(self, stream: TextIO, text: str) -> None:
         with self._lock:
+            if self._held is not None:
+                self._held.append((stream, text))
+                return
             if self._lines:
                 self._err.write(self._erasing())
                 self._err.flush()
