@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from corral.audit import AuditEvent, new_event_id
+from corral.audit.events import cleaned
 from tests.audit.events import POISON, event
 
 
@@ -66,3 +67,23 @@ def test_a_forked_process_makes_identifiers_of_its_own() -> None:
     os.close(writing)
     assert theirs[:14] == ours[:14]
     assert theirs[14:22] != ours[14:22]
+
+
+LONG = ["x" * 100_000, "é" * 251, "\U00020000" * 1000, "\ud800" * 501, "\0" * 167, "€" * 200 + "x"]
+
+
+@pytest.mark.parametrize("text", LONG, ids=range(len(LONG)))
+def test_texts_that_readers_look_for_are_short_in_bytes_and_stay_different(text: str) -> None:
+    fields = dict.fromkeys(("tool", "user_id", "organization_id", "session_id", "execution_id", "code", "id"), text)
+    short = cleaned(event(**fields))
+    [cut] = {getattr(short, name) for name in fields}
+    assert 450 < len(cut.encode()) <= 500
+    assert cut[:100] == text[:100].replace("\ud800", "?").replace("\0", "\ufffd")
+    assert cleaned(event(tool=text + "y")).tool != cut
+    assert cleaned(short) == short
+
+
+def test_texts_of_up_to_500_bytes_and_long_reasons_stay_as_they_are() -> None:
+    whole = event(tool="é" * 250, user_id="x" * 500, reason="é" * 1000)
+    assert cleaned(whole) == whole
+    assert len(cleaned(event(reason="é" * 1001)).reason or "") <= 1000

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +140,23 @@ async def test_a_device_that_is_full_denies_until_there_is_a_file(tmp_path: Path
     assert [each.id for each in await read(path)] == ["first"]
 
 
+@pytest.mark.parametrize(
+    ("cause", "outage"),
+    [
+        ("INSERT INTO audit (position) VALUES (1)", False),  # NOT NULL
+        ("PRAGMA query_only = ON; DELETE FROM audit", True),
+        ("PRAGMA max_page_count = 1; CREATE TABLE more AS SELECT zeroblob(100000)", True),  # as a full disk
+    ],
+)
+def test_errors_of_rows_are_told_from_those_of_the_database(tmp_path: Path, cause: str, *, outage: bool) -> None:
+    sink = SqliteSink(tmp_path / "audit.sqlite")
+    sink.write(MADE)
+    sink.aclose()
+    with closing(sqlite3.connect(sink.path)) as connection, pytest.raises(sqlite3.Error) as caught:
+        connection.executescript(cause)
+    assert sink.is_outage(caught.value) is outage
+
+
 # --- torn lines, rotation, several processes
 
 
@@ -261,6 +280,19 @@ async def test_a_reader_gets_what_it_asks_for_and_nothing_of_other_organizations
     sink.write(MADE)
     sink.aclose()
     assert list(await read(tmp_path / name, **wanted)) == [MADE[number] for number in numbers]
+
+
+@BOTH
+async def test_a_long_name_is_found_by_its_whole_and_by_what_is_kept_of_it(tmp_path: Path, name: str) -> None:
+    long = "\U00020000" * 1000
+    log = AuditLog(tmp_path / name)
+    for tool in (long, f"{long}x", "\0", "\ud800"):
+        await log.record(event(tool=tool))
+    await log.aclose()
+    [found] = await read(tmp_path / name, tool=long)
+    assert list(await read(tmp_path / name, tool=found.tool)) == [found]
+    for tool in (f"{long}x", "\0", "\ud800"):
+        assert len(await read(tmp_path / name, tool=tool)) == 1
 
 
 @BOTH

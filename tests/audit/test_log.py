@@ -398,6 +398,137 @@ async def test_no_event_blocks_those_behind_it(tmp_path: Path, name: str) -> Non
     assert found[-1].tool == "healthy"
 
 
+# --- events that are refused
+
+
+class Picky(AuditSink):
+    """Refuses some events, and with them the batch that they are in."""
+
+    def __init__(self, error: type[Exception] = ValueError) -> None:
+        self.error = error
+        self.refused: set[str | None] = {"poison"}
+        self.events: list[AuditEvent] = []
+        self.attempts: int = 0
+        self.failures = 0
+
+    def write(self, events: Sequence[AuditEvent]) -> None:
+        self.attempts += 1
+        if self.refused & {each.tool for each in events}:
+            self.failures += 1
+            raise self.error("not this one")
+        self.events += events
+
+    @property
+    def tools(self) -> set[str | None]:
+        return {each.tool for each in self.events}
+
+
+def logged_as_json(caplog: pytest.LogCaptureFixture) -> list[str | None]:
+    """The tools of the events that went to the logger."""
+    return [
+        AuditEvent.from_json(record.getMessage().partition("cannot be stored: ")[2]).tool
+        for record in caplog.records
+        if "cannot be stored" in record.getMessage() and record.levelname == "ERROR"
+    ]
+
+
+@BOTH
+async def test_events_that_are_refused_among_others_go_to_the_logger_and_block_none(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    sink, healthy = Picky(), Gate()
+    log = AuditLog(sink, healthy)
+    sink.refused.add("worse")
+    tools = ["a", "poison", "b", "worse", "c"]
+    for tool in tools:
+        await log.record(event(tool=tool))
+    await until(lambda: len(logged_as_json(caplog)) == 2)
+    await until(lambda: is_let_in(log))
+    await log.aclose()
+    assert logged_as_json(caplog) == ["poison", "worse"]
+    assert sink.tools == {"a", "b", "c"}
+    assert [each.tool for each in healthy.events] == tools
+
+
+async def test_an_event_that_is_refused_alone_denies_only_until_another_comes(caplog: pytest.LogCaptureFixture) -> None:
+    sink = Picky()
+    log = AuditLog(sink)
+    with pytest.raises(AccessDenied):
+        await log.record_durably(event(tool="poison"))
+    assert not is_let_in(log)
+    with pytest.raises(AccessDenied):
+        await log.record_durably(event(tool="denied meanwhile"))
+    await until(lambda: is_let_in(log))
+    assert logged_as_json(caplog) == ["poison"]
+    assert sink.tools == {"denied meanwhile"}
+    await log.record_durably(event(tool="later"))
+    await log.aclose()
+
+
+async def test_a_batch_that_a_sink_refuses_as_a_whole_waits_for_the_queue_behind_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    sink = Picky()
+    log = AuditLog(sink)
+    for _ in range(20):
+        await log.record(event(tool="poison"))
+    await until(lambda: sink.failures >= 3)
+    for _ in range(20):
+        await log.record(event(tool="good"))
+    await until(lambda: len(sink.events) >= 20)
+    await log.aclose()
+    assert logged_as_json(caplog) == ["poison"] * 20
+
+
+@pytest.mark.parametrize(("error", "one_by_one"), [(RuntimeError, True), (OSError, False)])
+async def test_a_sink_that_refuses_every_event_is_unavailable_and_loses_none(
+    error: type[Exception], caplog: pytest.LogCaptureFixture, *, one_by_one: bool
+) -> None:
+    sink = Picky(error)
+    sink.refused = {"a", "b"}
+    log = AuditLog(sink)
+    for tool in ("a", "b"):
+        await log.record(event(tool=tool))
+    await until(lambda: sink.attempts >= (8 if one_by_one else 4))
+    assert not is_let_in(log)
+    sink.refused = set()
+    await log.flush()
+    log.check()
+    await log.aclose()
+    assert sink.tools == {"a", "b"}
+    assert logged_as_json(caplog) == []
+
+
+class Collapsing(Picky):
+    """Takes single events at first, and then no more."""
+
+    left = 2
+
+    def write(self, events: Sequence[AuditEvent]) -> None:
+        self.attempts += 1
+        if len(events) > 1 or self.left == 0:
+            raise self.error("no more")
+        self.left -= 1
+        self.events += events
+
+
+@pytest.mark.parametrize("error", [RuntimeError, OSError])
+async def test_no_event_is_taken_out_when_the_sink_begins_to_fail_for_all(
+    error: type[Exception], caplog: pytest.LogCaptureFixture
+) -> None:
+    sink = Collapsing(error)
+    log = AuditLog(sink)
+    for number in range(5):
+        await log.record(event(tool=f"{number}"))
+    await until(lambda: sink.attempts >= 4)
+    with pytest.raises(TimeoutError):
+        await log.flush()
+    assert not is_let_in(log)
+    await log.aclose()
+    assert logged_as_json(caplog) == []
+    assert "has not taken 5 events" in caplog.text
+
+
 # --- its life
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -64,6 +65,59 @@ async def test_no_event_blocks_those_behind_it(postgres: str) -> None:
     await log.record_durably(event(tool="healthy"))
     await log.aclose()
     assert len(await read(postgres)) == len(POISON) + 1
+
+
+async def test_long_texts_fit_into_every_index_and_are_found(postgres: str, caplog: pytest.LogCaptureFixture) -> None:
+    chosen = random.Random(1)  # noqa: S311 - text that does not compress, as PostgreSQL tries before it refuses
+    long = "".join(chr(chosen.randrange(0x20000, 0x2A6D0)) for _ in range(1000))
+    columns = ("tool", "user_id", "organization_id", "execution_id", "session_id", "code", "id")
+    log = AuditLog(postgres)
+    await log.record_durably(event(**dict.fromkeys(columns, long), reason=long, arguments={long: long}))
+    log.check()
+    await log.aclose()
+    for column in columns[:-1]:
+        assert [each.reason for each in await read(postgres, 10, **{column: long})] == [long]
+    assert list(await read(postgres, tool=long[:-1])) == []
+    assert caplog.records == []
+
+
+async def test_a_row_that_the_database_refuses_goes_to_the_logger_and_blocks_none(
+    postgres: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = AuditLog(postgres)
+    await log.record_durably(event(id="1"))
+    async with connected(postgres) as other:
+        await other.execute("ALTER TABLE corral_audit ADD CONSTRAINT none CHECK (tool <> 'poison')")
+    for id, tool in (("2", "add"), ("3", "poison"), ("4", "add")):
+        await log.record(event(id=id, tool=tool))
+    with anyio.fail_after(20):
+        while "cannot be stored" not in caplog.text:
+            await anyio.sleep(0.005)
+    await log.flush()
+    log.check()
+    await log.record_durably(event(id="5"))
+    await log.aclose()
+    assert sorted(each.id for each in await read(postgres)) == ["1", "2", "4", "5"]
+    [refused] = [record for record in caplog.records if "cannot be stored" in record.getMessage()]
+    assert '"id":"3"' in refused.getMessage()
+
+
+@pytest.mark.parametrize(
+    ("cause", "outage"),
+    [
+        ("SELECT 1/0", False),
+        ("DO $$ BEGIN RAISE SQLSTATE '54000'; END $$", False),
+        ("DO $$ BEGIN RAISE SQLSTATE '53100'; END $$", True),
+        ("DO $$ BEGIN RAISE SQLSTATE '53300'; END $$", True),
+        ("SELECT * FROM no_such_table", True),
+        ("SELECT pg_terminate_backend(pg_backend_pid())", True),
+    ],
+)
+async def test_errors_of_rows_are_told_from_those_of_the_server(postgres: str, cause: str, *, outage: bool) -> None:
+    async with connected(postgres) as other:
+        with pytest.raises(Exception) as caught:  # noqa: PT011 - of asyncpg
+            await other.execute(cause)
+    assert PostgresSink(postgres).is_outage(caught.value) is outage
 
 
 async def test_an_event_that_is_written_again_is_there_once(postgres: str) -> None:

@@ -35,6 +35,7 @@ INWARD = """
     http://metadata.google.internal/ http://metadata/ http://kubernetes.default.svc/ http://inward.example/
     http://mapped.example/ http://mixed.example/ http://xn--a/ http://xn--a.example/ http://１２７.0.0.1/ http://
     http://ⓛocalhost/ http://127.0.0.1%2f@93.184.216.34/ http://u:p@93.184.216.34/ http://93.184.216.34:22/ //127.0.0.1/
+    http://93.184.216.34:0/
 """.split()
 NAMES = {
     "inward.example": ["127.0.0.1"],

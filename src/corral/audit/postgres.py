@@ -15,6 +15,8 @@ __all__ = ["PostgresSink", "connect", "driver"]
 
 _CONNECT_SECONDS = 5
 _COMMAND_SECONDS = 10
+_STATES_OF_ROWS = ("22", "23", "54", "XX")
+"""Classes of SQLSTATE that a row may be the cause of: its data, a constraint, a limit of the program, a bug."""
 _COLUMNS = """
     position bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, id text NOT NULL UNIQUE,
     time double precision NOT NULL, kind text NOT NULL, outcome text NOT NULL, duration_ms double precision NOT NULL,
@@ -75,6 +77,10 @@ class PostgresSink(AuditSink):
         except BaseException:
             self._drop()
             raise
+
+    def is_outage(self, error: BaseException) -> bool:
+        state: str | None = getattr(error, "sqlstate", None)
+        return super().is_outage(error) if state is None else not state.startswith(_STATES_OF_ROWS)
 
     async def aclose(self) -> None:
         if self._connection is not None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from corral.audit.events import AuditEvent
+from corral.audit.events import AuditEvent, short_text
 from corral.audit.json_lines import JsonLinesSink
 from corral.audit.postgres import PostgresSink, connect
 from corral.audit.sinks import identity
@@ -42,9 +42,11 @@ class AuditFilter(NamedTuple):
     until: float | None = None
 
     def conditions(self) -> list[tuple[str, str, Any]]:
-        """Field, comparison and value, for each that is asked for."""
+        """Field, comparison and value, for each that is asked for; texts as they are written."""
         bounds = [("time", ">=", self.since), ("time", "<", self.until)]
-        equal = [(field, "=", value) for field, value in zip(self._fields[:-2], self[:-2], strict=True)]
+        equal = [
+            (field, "=", text and short_text(text)) for field, text in zip(self._fields[:-2], self[:-2], strict=True)
+        ]
         return [condition for condition in [*equal, *bounds] if condition[2] is not None]
 
     def takes(self, event: AuditEvent) -> bool:

@@ -25,6 +25,11 @@ class AuditSink(ABC):
     def write(self, events: Sequence[AuditEvent]) -> Awaitable[None] | None:
         """Returns when the events are durable. If it raises, all of them are written again later."""
 
+    def is_outage(self, error: BaseException) -> bool:
+        """Whether what `write` raised has nothing to do with its events. If it may have, they are written one by one
+        after some failures, and those that fail while others do not are taken out."""
+        return isinstance(error, OSError) or not isinstance(error, Exception)
+
     def aclose(self) -> Awaitable[None] | None:
         """Lets go of what is open."""
 

@@ -56,6 +56,11 @@ class SqliteSink(AuditSink):
             self.aclose()  # which rolls back
             raise
 
+    def is_outage(self, error: BaseException) -> bool:
+        import sqlite3  # most hosts need none
+
+        return isinstance(error, sqlite3.OperationalError) or super().is_outage(error)  # locked, read-only, disk full
+
     def aclose(self) -> None:
         if self._connection is not None:
             self._connection.close()

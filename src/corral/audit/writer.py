@@ -6,12 +6,14 @@ import asyncio
 import atexit
 import logging
 import os
+import random
 import threading
 import time
 import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
+from itertools import count
 from typing import TypeAlias
 
 from corral.audit.events import AuditEvent, cleaned
@@ -28,6 +30,10 @@ _COLLECT_SECONDS = 0.05
 _BATCH = 500
 _IDLE_SECONDS = 10.0
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.1, 5.0
+_ATTEMPTS = 3
+"""Failures of a batch before its events are written one by one."""
+_PROBES = 5
+"""Events that are tried to find one that the sink takes."""
 _STALLED_SECONDS = 5.0
 _LONGEST_WRITE_SECONDS = 30.0
 """After that, an async sink is taken to have failed; a sync one cannot be interrupted."""
@@ -65,8 +71,8 @@ class Writer:
     """A queue, and a thread that is there while it is not empty, and for some seconds more.
 
     A batch that its sink raises on is tried again at once, as a connection may only have been closed meanwhile; then
-    with growing pauses, and when somebody flushes. It stays at the head of the queue until it is written; but whoever
-    waits is told of the failure.
+    with growing pauses, and when somebody flushes. It stays at the head of the queue until it is written, without the
+    events that the sink refuses while it takes others; but whoever waits is told of the failure.
     """
 
     def __init__(self, sink: AuditSink, *, queue_events: int) -> None:
@@ -191,12 +197,12 @@ class Writer:
                 receipt.sign(self, written=True)
 
     def _written(self, runner: asyncio.Runner, events: Sequence[AuditEvent]) -> bool:
-        """Tries until the sink has taken them. False if the thread is to end before."""
+        """Tries until the sink has taken them, or all that it does not refuse. False if the thread is to end before."""
         write = partial(self.sink.write, events)
         if self._do(runner, write) is None:
             return True
         pause_seconds = _FIRST_PAUSE_SECONDS
-        while True:
+        for attempt in count(2):
             waiting = [receipt for _, receipt in self._entries() if receipt is not None]
             if (error := self._do(runner, write)) is None:
                 break
@@ -205,6 +211,8 @@ class Writer:
                 logger.error("%r cannot be written; events are kept and tried again", self.sink, exc_info=error)
             for receipt in waiting:  # not those that came while this was tried
                 receipt.sign(self, written=False)
+            if attempt >= _ATTEMPTS and not self._is_outage(error) and self._written_singly(runner):
+                break
             self._hurry.wait(pause_seconds)
             self._hurry.clear()
             if self._closing.is_set():
@@ -214,6 +222,41 @@ class Writer:
             self._failing = False
             logger.warning("%r can be written again", self.sink)
         return True
+
+    def _written_singly(self, runner: asyncio.Runner) -> bool:
+        """Writes the events of the batch one by one; those that the sink refuses go to the logger. False if it may be
+        the sink that fails: then all of them stay.
+
+        It is the events that fail if there is another one that the sink takes before and after them, twice.
+        """
+        known = [event for event, _ in self._entries() if event is not None]
+        probes = random.sample(known, min(len(known), _PROBES))
+        taken = next((event for event in probes if self._write_one(runner, event) is None), None)
+        if taken is None:
+            return False
+        refused = [(event, receipt) for event, receipt in self._batch if event is not None]
+        for _ in range(2):
+            for entry in refused.copy():
+                if (error := self._write_one(runner, entry[0])) is None:
+                    refused.remove(entry)
+                elif self._is_outage(error):
+                    return False
+            if self._write_one(runner, taken) is not None:
+                return False
+        for event, receipt in refused:
+            logger.error("%r refuses an audit event, which cannot be stored: %s", self.sink, event.to_json())
+            if receipt is not None:
+                receipt.sign(self, written=False)
+        return True
+
+    def _write_one(self, runner: asyncio.Runner, event: AuditEvent) -> BaseException | None:
+        return self._do(runner, partial(self.sink.write, [cleaned(event)]))
+
+    def _is_outage(self, error: BaseException) -> bool:
+        try:
+            return self.sink.is_outage(error)
+        except Exception:  # anybody's code, too
+            return True
 
     def _do(self, runner: asyncio.Runner, action: Callable[[], Awaitable[None] | None]) -> BaseException | None:
         """What it raised. A sink may be anybody's code: nothing that it raises ends the thread."""

@@ -12,6 +12,7 @@ from typing import get_args
 import anyio
 
 from corral.audit import AuditEvent, AuditFilter, AuditReader, Outcome, open_audit
+from corral.cli.options import Commands, add_command
 from corral.cli.screen import Screen, screen
 from corral.cli.text import fitted, visible, width
 from corral.errors import ConfigError
@@ -40,17 +41,16 @@ exit codes: 0 it was read, whether or not it holds such events, 2 wrong usage or
 """
 
 
-def add_audit(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:  # pyright: ignore[reportPrivateUsage]
+def add_audit(commands: Commands) -> None:
     """Adds the command to `corral`."""
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "audit",
+        _audit,
         help="print what an audit log holds",
         description="Prints the last events of an audit log that fit all options, oldest first.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
-    parser.set_defaults(command=_audit)
     parser.add_argument("source", metavar="SOURCE", help="a .jsonl or .sqlite file, or a postgresql:// URL")
     for option in ("user", "organization", "session", "execution"):
         parser.add_argument(f"--{option}", metavar="ID", dest=f"{option}_id", help=f"only of this {option}")

@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import asdict
 
+from corral.cli.options import Commands, add_command
 from corral.cli.screen import screen
 from corral.cli.text import json_text, printable
 from corral.sandboxes.jail.examination import Examination, examine
@@ -24,17 +25,16 @@ exit codes: 0 the required tier is reached and nothing got through, 1 not so, 2 
 _YES, _NO = "✓", "✗"
 
 
-def add_doctor(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:  # pyright: ignore[reportPrivateUsage]
+def add_doctor(commands: Commands) -> None:
     """Adds the command to `corral`."""
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "doctor",
+        _doctor,
         help="examine the isolation on this machine",
         description="Examines which isolation is in force on this machine, layer by layer, and what is missing.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
-    parser.set_defaults(command=_doctor)
     parser.add_argument(
         "--required-tier", choices=TIERS, default="landlock", help="the least that is enough; default: landlock"
     )

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
-import signal
 import sys
-from collections.abc import Generator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
-from corral import Approve, ConsoleOutput, Corral, Event, ExecutionContext, ExecutionResult, Limits, Run
+from corral import Approve, ConsoleOutput, Corral, Event, ExecutionResult, Limits, Run
 from corral.cli.asking import Asker, keyboard
 from corral.cli.loading import load_tools
+from corral.cli.options import Commands, add_caller, add_command, add_tools, caller, given, interruptible
 from corral.cli.progress import Progress
 from corral.cli.report import call_lines, error_lines, note_lines
 from corral.cli.screen import Screen, screen
@@ -34,38 +30,24 @@ exit codes: 0 succeeded, 1 failed, 2 wrong usage or set-up, 124 timed out, 130 c
 """
 
 
-def add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:  # pyright: ignore[reportPrivateUsage]
+def add_run(commands: Commands) -> None:
     """Adds the command to `corral`."""
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "run",
+        _run,
         help="run a program",
         description="Runs a program against tools, in a sandbox.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
-    parser.set_defaults(command=_run)
     parser.add_argument("program", help="file with the program, or - for standard input")
-    parser.add_argument(
-        "--tools",
-        action="append",
-        default=[],
-        metavar="PLACE",
-        help="tools it may call: module, module:name or file.py[:name]; may be repeated",
-    )
+    add_tools(parser, required=False)
     parser.add_argument("--language", choices=("typescript", "python"), help="default: by the file's name")
     output = parser.add_argument_group("output")
     output.add_argument("--json", action="store_true", help="print the whole result as JSON, and nothing else")
     output.add_argument("--quiet", action="store_true", help="print only the result and errors")
     output.add_argument("--progress", action="store_true", help="a line per tool call, also where there is no terminal")
-    context = parser.add_argument_group("on whose behalf it runs")
-    context.add_argument("--user", dest="user_id", metavar="ID")
-    context.add_argument("--organization", dest="organization_id", metavar="ID")
-    context.add_argument("--session", dest="session_id", metavar="ID")
-    context.add_argument("--scope", dest="scopes", action="append", metavar="SCOPE", help="may be repeated")
-    context.add_argument(
-        "--audit", metavar="PLACE", help="write an audit log: a .jsonl or .sqlite file, or a postgresql:// URL"
-    )
+    context = add_caller(parser)
     environment = parser.add_argument_group("environment")
     environment.add_argument(
         "--env", action="append", type=_variable, metavar="NAME=VALUE", help="what process.env shows; may be repeated"
@@ -106,7 +88,7 @@ def _run(arguments: argparse.Namespace) -> int:
         corral = Corral(
             load_tools(arguments.tools),
             sandbox=DenoSandbox(tier=arguments.tier, pool_size=0),  # for one program, one sandbox
-            limits=Limits(**_given(arguments, *Limits.model_fields)),
+            limits=Limits(**given(arguments, *Limits.model_fields)),
             required_tier=arguments.required_tier,
             audit=arguments.audit,
             approve=_approve(arguments.approve, view, terminal),
@@ -141,21 +123,17 @@ async def _execute(corral: Corral, source: str, arguments: argparse.Namespace, v
         corral.start(
             source,
             language=language,
-            context=ExecutionContext(**_given(arguments, "user_id", "organization_id", "session_id", "scopes")),
+            context=caller(arguments),
             env=None if arguments.env is None else dict(arguments.env),
         ) as run,
     ):
-        with _cancelling(run):
+        with interruptible(run.cancel):
             await _follow(run, progress, view, console=not (arguments.json or arguments.quiet))
             return await run.result()
 
 
 def _wants_progress(arguments: argparse.Namespace, view: Screen) -> bool:
     return bool(arguments.progress) or (view.live and not arguments.quiet)
-
-
-def _given(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:
-    return {name: value for name in names if (value := getattr(arguments, name)) is not None}
 
 
 async def _follow(run: Run, progress: Progress | None, view: Screen, *, console: bool) -> None:
@@ -173,30 +151,6 @@ def _print(event: Event, view: Screen) -> None:
             view.err(printable(event.entry.text) if view.live else event.entry.text)
         else:
             view.out(event.entry.text)
-
-
-@contextmanager
-def _cancelling(run: Run) -> Generator[None]:
-    """Within the block Ctrl-C, or SIGTERM, cancels the run. A second one ends this process at once.
-
-    The handlers are Python's, not the event loop's, so that the second one works while a tool blocks the loop.
-    """
-    loop = asyncio.get_running_loop()
-    cancelled = False
-
-    def cancel(number: int, _frame: FrameType | None) -> None:
-        nonlocal cancelled
-        if cancelled:
-            os._exit(128 + number)
-        cancelled = True
-        loop.call_soon_threadsafe(run.cancel)
-
-    before = {number: signal.signal(number, cancel) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _show(result: ExecutionResult, source: str, arguments: argparse.Namespace, view: Screen) -> None:

@@ -7,18 +7,18 @@ import asyncio
 import ipaddress
 import os
 import shlex
-import signal
 import socket
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from pathlib import Path
-from types import FrameType, ModuleType
+from types import ModuleType
 from typing import Any
 
-from corral import Corral, ExecutionContext, Limits, OutsideExecution
+from corral import Corral, Limits, OutsideExecution
 from corral.catalog import load_by_name
 from corral.cli.loading import load_tools
+from corral.cli.options import Commands, add_caller, add_command, add_tools, caller, interruptible
 from corral.cli.screen import Screen, screen
 from corral.errors import ConfigError, MissingExtra
 
@@ -45,24 +45,17 @@ exit codes: 0 it was ended, 2 wrong usage or set-up
 """
 
 
-def add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:  # pyright: ignore[reportPrivateUsage]
+def add_serve(commands: Commands) -> None:
     """Adds the command to `corral`."""
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "serve",
+        _serve,
         help="serve tools over HTTP",
         description="Serves tools over HTTP, for programs that run elsewhere.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
-    parser.set_defaults(command=_serve)
-    parser.add_argument(
-        "--tools",
-        action="append",
-        required=True,
-        metavar="PLACE",
-        help="module, module:name or file.py[:name]; may be repeated",
-    )
+    add_tools(parser, required=True)
     address = parser.add_argument_group("address")
     address.add_argument("--host", default="127.0.0.1", help="default: 127.0.0.1")
     address.add_argument("--port", type=int, default=8787, metavar="N", help="0 takes a free one; default: 8787")
@@ -88,14 +81,7 @@ def add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         metavar="FILE",
         help="keep address and a fresh token in FILE, which nobody else may read",
     )
-    context = parser.add_argument_group("on whose behalf it is called")
-    context.add_argument("--user", dest="user_id", metavar="ID")
-    context.add_argument("--organization", dest="organization_id", metavar="ID")
-    context.add_argument("--session", dest="session_id", metavar="ID")
-    context.add_argument("--scope", dest="scopes", action="append", metavar="SCOPE", help="may be repeated")
-    context.add_argument(
-        "--audit", metavar="PLACE", help="write an audit log: a .jsonl or .sqlite file, or a postgresql:// URL"
-    )
+    context = add_caller(parser)
     context.add_argument(
         "--approve", choices=("all", "none"), default="none", help="calls that need an approval; default: none"
     )
@@ -189,18 +175,16 @@ def _is_loopback(host: str) -> bool:
 async def _until_stopped(
     corral: Corral, server: Any, listener: socket.socket, url: str, arguments: argparse.Namespace, view: Screen
 ) -> None:
-    given = ("user_id", "organization_id", "session_id", "scopes")
-    context = {name: value for name in given if (value := getattr(arguments, name)) is not None}
     server.capture_signals = nullcontext  # signals are handled here
     try:
-        with corral.grant(ExecutionContext(**context)) as execution:
+        with corral.grant(caller(arguments)) as execution:
 
             def stop() -> None:
                 execution.end()
                 server.should_exit = True
 
             variables = _variables(url, execution)  # which needs the extra, and says so before anything else is said
-            with _stopping(stop):
+            with interruptible(stop):
                 keeping: asyncio.Task[None] | None = None
                 if (path := arguments.env_file) is not None:
                     _replace(path, variables)
@@ -234,27 +218,3 @@ def _replace(path: Path, text: str) -> None:
         written.replace(path)
     except OSError as error:
         raise ConfigError(f"cannot write {path}: {error.strerror}") from error
-
-
-@contextmanager
-def _stopping(stop: Callable[[], None]) -> Generator[None]:
-    """Within the block the first Ctrl-C or SIGTERM stops, and the second one ends this process at once.
-
-    The handlers are Python's, not the event loop's, so that the second one works while a tool blocks the loop.
-    """
-    loop = asyncio.get_running_loop()
-    stopping = False
-
-    def handle(number: int, _frame: FrameType | None) -> None:
-        nonlocal stopping
-        if stopping:
-            os._exit(128 + number)
-        stopping = True
-        loop.call_soon_threadsafe(stop)
-
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

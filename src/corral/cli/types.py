@@ -6,27 +6,22 @@ import argparse
 
 from corral import Corral
 from corral.cli.loading import load_tools
+from corral.cli.options import Commands, add_command, add_tools
 from corral.cli.screen import screen
 
 __all__ = ["add_types"]
 
 
-def add_types(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:  # pyright: ignore[reportPrivateUsage]
+def add_types(commands: Commands) -> None:
     """Adds the command to `corral`."""
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "types",
+        _types,
         help="print the declarations of tools",
         description="Prints the declarations of tools, as a model is shown them.",
-        allow_abbrev=False,
     )
-    parser.set_defaults(command=_types)
-    parser.add_argument(
-        "--tools",
-        action="append",
-        required=True,
-        metavar="PLACE",
-        help="module, module:name or file.py[:name]; may be repeated",
-    )
+    add_tools(parser, required=True)
     parser.add_argument("--language", choices=("typescript", "python"), default="typescript")
 
 

@@ -6,7 +6,7 @@ from corral.errors import MissingExtra
 
 try:
     from corral.egress.client import SafeClient
-    from corral.egress.connections import Resolver
+    from corral.egress.lookups import Resolver
 except ModuleNotFoundError as error:
     raise MissingExtra(f"corral.egress needs the module {error.name}: pip install 'corral[egress]'") from error
 from corral.egress.policy import EgressPolicy

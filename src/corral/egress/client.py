@@ -14,8 +14,9 @@ import httpx
 import idna
 from typing_extensions import Unpack
 
-from corral.egress.connections import BoundedStream, GuardedBackend, Resolver, resolve
+from corral.egress.connections import BoundedStream, GuardedBackend
 from corral.egress.decoding import Decode, decoder, inflates
+from corral.egress.lookups import Resolver, SystemResolver
 from corral.egress.policy import EgressPolicy, blocked, too_large, too_late
 from corral.errors import ConfigError, EgressBlocked
 
@@ -31,6 +32,8 @@ _FOR_ANYBODY = frozenset({
 """Headers that follow a redirect to another origin. Any other may hold a secret that is meant for the first one."""
 _IDLE_SECONDS = 5.0
 """How long an idle connection is kept; httpx's own default."""
+_LOOKUPS_PER_CONNECTION = 2
+"""One that is waited for, and one that was given up and has not ended yet."""
 
 
 class ClientOptions(TypedDict, total=False):
@@ -65,7 +68,7 @@ class SafeClient(httpx.AsyncClient):
         self,
         policy: EgressPolicy | None = None,
         *,
-        resolver: Resolver = resolve,
+        resolver: Resolver | None = None,
         verify: ssl.SSLContext | bool = True,
         **options: Unpack[ClientOptions],
     ) -> None:
@@ -75,6 +78,7 @@ class SafeClient(httpx.AsyncClient):
         self.policy = policy or EgressPolicy()
         options.setdefault("cookies", CookieJar(DefaultCookiePolicy(allowed_domains=())))
         context = httpx.create_ssl_context(verify=verify, trust_env=False)
+        resolver = resolver or SystemResolver(_LOOKUPS_PER_CONNECTION * self.policy.max_connections)
         super().__init__(
             **options,
             transport=_GuardedTransport(self.policy, resolver, context),

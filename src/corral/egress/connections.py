@@ -5,35 +5,26 @@ from __future__ import annotations
 
 import logging
 import math
-import socket
 import ssl
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable
 from ipaddress import ip_address
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
 import anyio
 import httpcore
 
 from corral.egress.addresses import Address, read_host
+from corral.egress.lookups import Resolver
 from corral.egress.policy import EgressPolicy, blocked, too_large, too_late
 
-__all__ = ["BoundedStream", "GuardedBackend", "Resolver", "resolve"]
+__all__ = ["BoundedStream", "GuardedBackend"]
 
 logger = logging.getLogger("corral.egress")
-
-Resolver: TypeAlias = Callable[[str], Awaitable[Sequence[str]]]
-"""Gives the IPv4 and IPv6 addresses of a name, best first. Raises `OSError` if there are none."""
 
 _ANSWERS = 64
 """Addresses that an answer may have."""
 _DIALLED = 4
 """Addresses that are tried."""
-
-
-async def resolve(host: str) -> list[str]:
-    """The default resolver: the system's `getaddrinfo`."""
-    found = await anyio.getaddrinfo(host.encode("ascii"), None, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in found))
 
 
 class GuardedBackend(httpcore.AsyncNetworkBackend):

@@ -81,7 +81,7 @@ class EgressPolicy(_Frozen):
             return "it is not in EgressPolicy.hosts"
         if self.hosts is None and isinstance(target, str) and is_internal_name(target):
             return "it is a name of an internal host"
-        if (port or {"http": 80, "https": 443}[scheme]) not in self.ports:
+        if (port if port is not None else {"http": 80, "https": 443}[scheme]) not in self.ports:
             return f"the port is none of {', '.join(map(str, sorted(self.ports)))}"
         if not isinstance(target, str) and not self.allows(target):
             return "the address is not public"

@@ -8,7 +8,6 @@ import logging
 from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from functools import partial
-from itertools import islice
 from typing import Any, cast
 
 from pydantic_core import PydanticSerializationError, to_jsonable_python
@@ -16,13 +15,14 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 from corral.errors import ToolDefinitionError
 from corral.tools.dialects import modernised
 from corral.tools.plain import plain
-from corral.tools.problems import MAX_PROBLEMS, UNEXPECTED, Path, Problem, SchemaMismatch, child, cut, either
-from corral.tools.type_problems import MAX_READ
+from corral.tools.problems import MAX_PROBLEMS, UNEXPECTED, Path, Problem, SchemaMismatch, child, cut, either, is_large
 from corral.types import JsonSchema
 
 __all__ = ["DocumentSchema"]
 
 _MAX_TEXT_CHARACTERS = 200
+_MAX_READ = 100
+_MAX_DESCENTS = 3
 
 _logger = logging.getLogger(__name__)
 
@@ -44,8 +44,12 @@ class DocumentSchema:
             self.json_schema: JsonSchema = _as_json(document)
         except (ValueError, PydanticSerializationError) as error:
             raise ToolDefinitionError(f"{owner} is not JSON, or too deeply nested: {error}") from error
-        read_as = self.json_schema if "$schema" in self.json_schema else modernised(self.json_schema)
-        self._validator = _build_validator(read_as, owner)
+        self._read_as = self.json_schema if "$schema" in self.json_schema else modernised(self.json_schema)
+        self._validator, missing = _build_validator(self._read_as, owner)
+        self._quick: _Quick | None = None
+        if missing:
+            unknown = ", ".join(sorted(missing))
+            _logger.warning("%s: what %s would allow is not known; accepting anything", owner, unknown)
 
     def load(self, raw: object) -> object:
         self._check(raw)
@@ -60,11 +64,18 @@ class DocumentSchema:
         try:
             if self._fits(value):
                 return
-            errors: list[Any] = list(islice(self._validator.iter_errors(_as_json(_tamed(value))), MAX_READ))
+            data = _as_json(_tamed(value))
+            large = is_large(data)
+            if large and self._validator.is_valid(data):
+                return
+            if large:
+                problems = self._first_problems(data, value)
+            else:
+                problems = list(_problems(self._validator.iter_errors(data), value))
         except (ValueError, RecursionError, PydanticSerializationError) as error:
             raise SchemaMismatch([Problem((), "too deeply nested, or not data")]) from error
-        if errors:
-            raise SchemaMismatch(_problems(errors, value))
+        if problems:
+            raise SchemaMismatch(problems, complete=not large)
 
     def _fits(self, value: object) -> bool:
         """Whether the value is valid as it is; False may also mean that the validator cannot read it."""
@@ -72,6 +83,13 @@ class DocumentSchema:
             return self._validator.is_valid(_as_json(value))
         except UnicodeEncodeError:
             return False
+
+    def _first_problems(self, data: object, value: object) -> list[Problem]:
+        """Some of what is wrong with a large value, without listing the rest."""
+        if self._quick is None:
+            self._quick = _Quick(self._read_as)
+        problems = list(islice(self._quick.problems(data, value), _MAX_READ))
+        return problems or [Problem((), "is not valid, and too large to say where")]
 
 
 # The validator recurses without a bound of its own; this conversion refuses cycles and depth, in native code.
@@ -84,6 +102,8 @@ _HUGE = 2.0**52 - 0.5
 def _tamed(value: object) -> object:
     """A copy with what the validator cannot read replaced: NaN and infinities, and surrogates without a partner."""
     match value:
+        case None | int():
+            return value
         case float():
             return 0.5 if value != value else max(-_HUGE, min(value, _HUGE))
         case str():
@@ -97,7 +117,8 @@ def _tamed(value: object) -> object:
             return value
 
 
-def _build_validator(document: JsonSchema, owner: str) -> Any:
+def _build_validator(document: JsonSchema, owner: str) -> tuple[Any, set[str]]:
+    """The validator, and the references that lead nowhere."""
     import jsonschema_rs  # only tools declared by a JSON Schema need it
 
     missing: set[str] = set()
@@ -130,9 +151,7 @@ def _build_validator(document: JsonSchema, owner: str) -> Any:
     except jsonschema_rs.ValidationError as error:
         where = "/".join(map(str, error.instance_path)) or "its root"
         raise ToolDefinitionError(f"{owner} is not a JSON Schema at {where}: {error.message[:300]}") from error
-    if missing:
-        _logger.warning("%s: what %s would allow is not known; accepting anything", owner, ", ".join(sorted(missing)))
-    return validator
+    return validator, missing
 
 
 _REFERENCES = frozenset({"$ref", "$dynamicRef"})
@@ -193,13 +212,17 @@ def _problems(errors: Iterable[Any], value: object) -> list[Problem]:
     return [problem for error in errors for problem in _of_keyword(error, value)]
 
 
+def _within(value: object, path: Path) -> object:
+    for step in path:
+        value = child(value, step)
+    return value
+
+
 def _of_keyword(error: Any, value: object) -> Iterator[Problem]:
     path: Path = tuple(error.instance_path)
     keyword: str = error.kind.name
     wanted: Any = error.kind.value
-    here = value
-    for step in path:
-        here = child(here, step)
+    here = _within(value, path)
     match keyword:
         case "required":
             yield Problem((*path, wanted), "field required")
@@ -235,3 +258,116 @@ def _wrong_type(errors: list[Any], path: Path) -> list[Any]:
 
 def _json(value: object) -> str:
     return cut(json.dumps(value, ensure_ascii=False, default=str))
+
+
+# --- what is wrong with a large value -----------------------------------------------------------------------
+
+_STORE = "x-corral-alternatives"
+_DOCUMENT = "json-schema:///document"
+
+
+class _Quick:
+    """Finds the first problem of a value without looking for the others.
+
+    The validator can stop at the first error, but an error of `anyOf` or `oneOf` lists all that is wrong with each
+    alternative. So here these become conditions, of which only the truth is asked, until one is found that is false.
+    """
+
+    def __init__(self, document: JsonSchema) -> None:
+        self._alternatives: dict[str, dict[str, Any]] = {}
+        store: dict[str, Any] = {}
+        quick = _with_conditions(document, self._alternatives, store)
+        self._exact = document | {_STORE: self._alternatives}
+        self._quick = quick | {_STORE: store}
+
+    def problems(self, data: object, value: object, at: str = "", descents: int = 0) -> Iterator[Problem]:
+        """Of `value`, which is `data` as JSON, by what the JSON pointer `at` leads to. None if it cannot be said."""
+        error = _first_error(self._quick, at, data)
+        if error is None:
+            return
+        label = _label(error)
+        if label is None:
+            yield from _of_keyword(error, value)
+            return
+        path: Path = tuple(error.instance_path)
+        for problem in self._of_alternatives(label, _within(data, path), _within(value, path), descents):
+            yield problem._replace(path=(*path, *problem.path))
+
+    def _of_alternatives(self, label: str, data: object, value: object, descents: int) -> Iterable[Problem]:
+        at = f"/{_STORE}/{label}"
+        if not is_large(data):
+            return _problems(_part(self._exact, at).iter_errors(data), value)
+        ((keyword, alternatives),) = self._alternatives[label].items()
+        places = [f"{at}/{keyword}/{number}" for number in range(len(alternatives))]
+        errors = {place: _first_error(self._quick, place, data) for place in places}
+        if None in errors.values():
+            return [Problem((), _KEYWORD_TEXTS["oneOf"] if keyword == "oneOf" else _NONE_FITS, value=value)]
+        right_type = {place: error for place, error in errors.items() if not _wrong_type([error], ())}
+        if not right_type:
+            return [functools.reduce(either, _problems(errors.values(), value))]
+        if descents == _MAX_DESCENTS:
+            return [Problem((), _NONE_FITS, value=value)]
+        best = min(right_type, key=lambda place: _is_of_another_kind(right_type[place]))
+        return self.problems(data, value, best, descents + 1)
+
+
+_NONE_FITS = "fits none of the alternatives"
+
+
+def _with_conditions(schema: Any, alternatives: dict[str, dict[str, Any]], store: dict[str, Any]) -> Any:
+    """A copy with each `anyOf` and `oneOf` as a condition that refers to `store`; `alternatives` has them as they were.
+
+    A false condition shows as an error of `const`, whose value has its label.
+    """
+    match schema:
+        case dict():
+            copy: dict[str, Any] = {}
+            conditions: list[JsonSchema] = []
+            for key, part in cast("dict[str, Any]", schema).items():
+                changed = _with_conditions(part, alternatives, store)
+                if key in ("anyOf", "oneOf") and isinstance(part, list):
+                    label = str(len(store))
+                    alternatives[label], store[label] = {key: part}, {key: changed}
+                    conditions.append({"if": {"$ref": f"#/{_STORE}/{label}"}, "else": {"const": {_STORE: label}}})
+                else:
+                    copy[key] = changed
+            return copy | {"allOf": [*copy.get("allOf", ()), *conditions]} if conditions else copy
+        case list():
+            return [_with_conditions(part, alternatives, store) for part in cast("list[Any]", schema)]
+        case _:
+            return schema
+
+
+def _part(document: JsonSchema, at: str) -> Any:
+    """A validator for a part of a document; one that accepts everything if references in it lead nowhere."""
+    import jsonschema_rs
+
+    reference = {"$ref": f"{_DOCUMENT}#{at}"}
+    if "$schema" in document:
+        reference["$schema"] = document["$schema"]
+    try:
+        registry = jsonschema_rs.Registry([(_DOCUMENT, document)], retriever=lambda _: {})
+        return jsonschema_rs.validator_for(reference, registry=registry, validate_formats=False)
+    except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError):
+        return jsonschema_rs.validator_for({})
+
+
+def _first_error(document: JsonSchema, at: str, data: object) -> Any:
+    import jsonschema_rs
+
+    try:
+        _part(document, at).validate(data)
+    except jsonschema_rs.ValidationError as error:
+        return error
+    return None
+
+
+def _label(error: Any) -> str | None:
+    """Of the condition that is false, if that is the error."""
+    wanted: Any = error.kind.value if error.kind.name == "const" else None
+    return cast("dict[str, str]", wanted).get(_STORE) if isinstance(wanted, dict) else None
+
+
+def _is_of_another_kind(error: Any) -> bool:
+    """Whether a tag says that another alternative is meant."""
+    return error.kind.name in ("const", "enum") and _label(error) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from corral.types import JsonSchema
@@ -21,6 +21,7 @@ __all__ = [
     "cut",
     "either",
     "field_names",
+    "is_large",
     "quoted",
 ]
 
@@ -30,6 +31,7 @@ MAX_PROBLEMS = 20
 _MAX_VALUE_CHARACTERS = 60
 _MAX_PATH_CHARACTERS = 200
 _MAX_NUMBER_BITS = 256
+_MAX_STEPS = 5_000
 
 UNEXPECTED = "unexpected field"
 ABSENT: Any = object()
@@ -58,26 +60,30 @@ class Problem(NamedTuple):
 
 
 class SchemaMismatch(Exception):
-    """A value does not fit a schema; `problems` has at least one entry."""
+    """A value does not fit a schema; `problems` has at least one entry, and all there are if `complete`."""
 
-    def __init__(self, problems: Iterable[Problem]) -> None:
+    def __init__(self, problems: Iterable[Problem], *, complete: bool = True) -> None:
         self.problems = list(problems)
+        self.complete = complete
         super().__init__(self.discreet())
 
     def public(self, absent: Collection[str]) -> str:
-        """All problems, values shown. `absent` are fields the sender may have meant by an unexpected one."""
-        return _listed([problem.public() + _suggestion(problem, absent) for problem in self.problems])
+        """The first problems, values shown. `absent` are fields the sender may have meant by an unexpected one."""
+        return self._listed(lambda problem: problem.public() + _suggestion(problem, absent))
 
     def discreet(self) -> str:
-        """All problems without any value."""
-        return _listed([problem.discreet() for problem in self.problems])
+        """The first problems without any value."""
+        return self._listed(Problem.discreet)
 
-
-def _listed(texts: Sequence[str]) -> str:
-    shown = "; ".join(texts[:MAX_PROBLEMS])
-    more = len(texts) - MAX_PROBLEMS
-    heading = f"{len(texts)} problems: " if len(texts) > 1 else ""
-    return f"{heading}{shown}; and {more} more" if more > 0 else f"{heading}{shown}"
+    def _listed(self, told: Callable[[Problem], str]) -> str:
+        count = len(self.problems)
+        shown = "; ".join(map(told, self.problems[:MAX_PROBLEMS]))
+        more = count - MAX_PROBLEMS
+        if not self.complete:
+            heading = f"at least {count} problem{'s' if count > 1 else ''}: "
+            return f"{heading}{shown}; and more" if more > 0 else f"{heading}{shown}"
+        heading = f"{count} problems: " if count > 1 else ""
+        return f"{heading}{shown}; and {more} more" if more > 0 else f"{heading}{shown}"
 
 
 def _suggestion(problem: Problem, absent: Collection[str]) -> str:
@@ -169,6 +175,32 @@ def child(value: object, step: str | int) -> object:
             return cast("Sequence[object]", value)[step]
         case _:
             return ABSENT
+
+
+def is_large(value: object) -> bool:
+    """Whether finding everything that may be wrong with plain data would take too long.
+
+    What validators do then grows with the lengths of the paths of all that is in it; those are added up here.
+    """
+    waiting, depth, steps = [value], 0, 0
+    while waiting:
+        depth += 1
+        inner: list[object] = []
+        for each in waiting:
+            match each:
+                case dict():
+                    items = cast("dict[object, object]", each)
+                    steps += len(items) * depth
+                case list() | tuple() | set() | frozenset():
+                    items = cast("Collection[object]", each)
+                    steps += len(items) * depth
+                case _:
+                    continue
+            if steps > _MAX_STEPS:
+                return True
+            inner.extend(items.values() if isinstance(items, dict) else items)
+        waiting = inner
+    return False
 
 
 def field_names(schema: JsonSchema | None) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, TypeVar, cast
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter
 from pydantic.errors import PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaWarningKind
 from typing_extensions import override
@@ -18,7 +18,7 @@ from corral.errors import ToolDefinitionError
 from corral.tools.documents import DocumentSchema
 from corral.tools.plain import listed, plain, plain_container
 from corral.tools.problems import Problem, SchemaMismatch
-from corral.tools.type_problems import pydantic_problems
+from corral.tools.type_problems import TypeValidator
 from corral.types import JsonSchema
 
 __all__ = [
@@ -102,13 +102,10 @@ class TypeInput:
 
     def __init__(self, adapter: TypeAdapter[Any]) -> None:
         self.json_schema = json_schema_of(adapter, "validation")
-        self._validate = adapter.validator.validate_python
+        self._validate = TypeValidator(adapter)
 
     def load(self, raw: object) -> object:
-        try:
-            return self._validate(raw)
-        except ValidationError as error:
-            raise SchemaMismatch(pydantic_problems(error, raw)) from error
+        return self._validate(raw)
 
 
 class ArgumentsInput:
@@ -120,17 +117,15 @@ class ArgumentsInput:
     """
 
     def __init__(self, model: type[BaseModel], parameters: Mapping[str, str], reserved: Iterable[str]) -> None:
-        self.json_schema = json_schema_of(TypeAdapter(model), "validation")
+        adapter = TypeAdapter(model)
+        self.json_schema = json_schema_of(adapter, "validation")
         self.json_schema.pop("title", None)
-        self._validate = model.__pydantic_validator__.validate_python
+        self._validate = TypeValidator(adapter)
         self._parameters = tuple(parameters.items())
         self._reserved = frozenset(reserved)
 
     def load(self, raw: object) -> dict[str, object]:
-        try:
-            model = self._validate(raw)
-        except ValidationError as error:
-            raise SchemaMismatch(pydantic_problems(error, raw)) from error
+        model = self._validate(raw)
         values = model.__dict__
         arguments: dict[str, object] = {parameter: values[field] for field, parameter in self._parameters}
         if extra := model.__pydantic_extra__:
@@ -145,14 +140,11 @@ class TypeOutput:
 
     def __init__(self, adapter: TypeAdapter[Any]) -> None:
         self.json_schema = json_schema_of(adapter, "serialization")
-        self._validate = adapter.validator.validate_python
+        self._validate = TypeValidator(adapter)
         self._dump = adapter.serializer.to_python
 
     def dump(self, value: object) -> object:
-        try:
-            valid = self._validate(value, by_alias=True, by_name=True)
-        except ValidationError as error:
-            raise SchemaMismatch(pydantic_problems(error, value)) from error
+        valid = self._validate(value, by_alias=True, by_name=True)
         return listed(self._dump(valid, by_alias=True, warnings="error", fallback=plain_container))
 
 

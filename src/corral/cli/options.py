@@ -1,0 +1,99 @@
+"""What several commands share: how they are added, their options for tools and callers, and what Ctrl-C does."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, TypeAlias
+
+from corral import ExecutionContext
+
+__all__ = ["Commands", "add_caller", "add_command", "add_tools", "caller", "given", "interruptible"]
+
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+
+
+def add_command(
+    commands: Commands,
+    name: str,
+    run: Callable[[argparse.Namespace], int],
+    *,
+    help: str,
+    description: str,
+    epilog: str | None = None,
+) -> argparse.ArgumentParser:
+    """The parser of a new command; `run` returns its exit code."""
+    parser = commands.add_parser(
+        name,
+        help=help,
+        description=description,
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.set_defaults(command=run)
+    return parser
+
+
+def add_tools(parser: argparse.ArgumentParser, *, required: bool) -> None:
+    """Adds `--tools`, for `load_tools`."""
+    parser.add_argument(
+        "--tools",
+        action="append",
+        default=None if required else [],
+        required=required,
+        metavar="PLACE",
+        help="module, module:name or file.py[:name]; may be repeated",
+    )
+
+
+def add_caller(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:  # pyright: ignore[reportPrivateUsage]
+    """Adds a group with what `caller` reads, and where its calls are put on record."""
+    group = parser.add_argument_group("on whose behalf tools are called")
+    group.add_argument("--user", dest="user_id", metavar="ID")
+    group.add_argument("--organization", dest="organization_id", metavar="ID")
+    group.add_argument("--session", dest="session_id", metavar="ID")
+    group.add_argument("--scope", dest="scopes", action="append", metavar="SCOPE", help="may be repeated")
+    group.add_argument(
+        "--audit", metavar="PLACE", help="write an audit log: a .jsonl or .sqlite file, or a postgresql:// URL"
+    )
+    return group
+
+
+def caller(arguments: argparse.Namespace) -> ExecutionContext:
+    """The context that the options name."""
+    return ExecutionContext(**given(arguments, "user_id", "organization_id", "session_id", "scopes"))
+
+
+def given(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:
+    """Those of the options that were given."""
+    return {name: value for name in names if (value := getattr(arguments, name)) is not None}
+
+
+@contextmanager
+def interruptible(stop: Callable[[], object]) -> Generator[None]:
+    """Within the block Ctrl-C, or SIGTERM, calls `stop` in the event loop. A second one ends this process at once.
+
+    The handlers are Python's, not the event loop's, so that the second one works while a tool blocks the loop.
+    """
+    loop = asyncio.get_running_loop()
+    stopping = False
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        nonlocal stopping
+        if stopping:
+            os._exit(128 + number)
+        stopping = True
+        loop.call_soon_threadsafe(stop)
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
