@@ -52,19 +52,18 @@ class Asker:
             if request.tool in self._always:
                 return True
             called = _called(request)
-            with self._keys() as pressed:
-                self._screen.show(())
-                self._screen.err(
+            # Held, or the program could print another question below this one.
+            with self._keys() as pressed, self._screen.holding() as say:
+                say(
                     f"{self._screen.paint('?', 'yellow')} {called}\n  needs your approval: y = yes, "
                     f"a = yes to every call of {visible(request.tool)}, any other key = no"
                 )
-                with self._screen.holding():  # or the program could print another question below this one
-                    key = await pressed
-            if key == "a":
-                self._always.add(request.tool)
-            allowed = key in ("y", "a")
-            answer = self._screen.paint("allowed" if allowed else "denied", "green" if allowed else "red")
-            self._screen.err(f"  {answer}: {called}")
+                key = await pressed
+                if key == "a":
+                    self._always.add(request.tool)
+                allowed = key in ("y", "a")
+                answer = self._screen.paint("allowed" if allowed else "denied", "green" if allowed else "red")
+                say(f"  {answer}: {called}")
             return allowed
 
     @contextmanager

@@ -70,12 +70,12 @@ class Screen:
                 self._draw()
 
     @contextmanager
-    def holding(self) -> Generator[None]:
-        """Within the block nothing is printed and no live line moves, so that what stands there last stays so."""
+    def holding(self) -> Generator[Callable[[str], None]]:
+        """Within the block only what it is given prints, to standard error; all else waits until the block is over."""
         with self._lock:
             self._held = []
         try:
-            yield
+            yield lambda text: self._write(self._err, text)
         finally:
             with self._lock:
                 held, self._held = self._held, None
@@ -87,13 +87,16 @@ class Screen:
             if self._held is not None:
                 self._held.append((stream, text))
                 return
-            if self._lines:
-                self._err.write(self._erasing())
-                self._err.flush()
-            stream.write(f"{text}\n")
-            stream.flush()
-            if self._lines:
-                self._draw()
+            self._write(stream, text)
+
+    def _write(self, stream: TextIO, text: str) -> None:
+        if self._lines:
+            self._err.write(self._erasing())
+            self._err.flush()
+        stream.write(f"{text}\n")
+        stream.flush()
+        if self._lines:
+            self._draw()
 
     def _erasing(self) -> str:
         """Up to the first live line, then clear from there to the end of the screen."""

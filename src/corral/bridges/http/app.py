@@ -15,7 +15,7 @@ from corral.bridges.http.attendance import attended
 from corral.bridges.http.calls import ended, late, refused_token
 from corral.bridges.http.document import openapi
 from corral.bridges.http.entrance import Head, refusal
-from corral.bridges.http.traffic import body_of, traffic_of
+from corral.bridges.http.traffic import Body, traffic_of
 from corral.bridges.http.wire import MAX_NAME, failed, read_json
 from corral.errors import AccessDenied, BridgeError, CallBudgetExceeded, InvalidToken
 from corral.guest import http_runtime, plain_json
@@ -50,7 +50,7 @@ def bridge_app(handler: Handler, grants: Grants) -> Starlette:
         body_came = False
         async with (
             attended(grant, request.receive, _no_heartbeat) as attendance,
-            body_of(head, request.receive, grant.limits.tool_input_bytes, grant) as (body, size),
+            Body(head, request.receive, grant.limits.tool_input_bytes, grant) as (body, size),
         ):
             traffic_of(grant).count(1)
             body_came = True

@@ -11,7 +11,7 @@ from starlette.types import Receive, Send
 from corral.bridges.grants import Grant, Grants
 from corral.bridges.http.attendance import BODY_SECONDS, attended
 from corral.bridges.http.entrance import Head, refusal
-from corral.bridges.http.traffic import body_of, traffic_of
+from corral.bridges.http.traffic import Body, traffic_of
 from corral.bridges.http.wire import calls_of, failed, line
 from corral.errors import BridgeError, CallBudgetExceeded, InvalidToken, MalformedMessage
 from corral.types import Call, CallError, Handler, Reply
@@ -57,7 +57,7 @@ class CallsEndpoint:
         try:
             async with (
                 attended(grant, receive, partial(lines.write, b"\n")) as attendance,
-                body_of(head, receive, most, grant) as (body, size),
+                Body(head, receive, most, grant) as (body, size),
             ):
                 found = calls_of(body, size, grant)
                 traffic_of(grant).count(len(found))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from types import TracebackType
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -16,7 +15,7 @@ from corral.bridges.http.entrance import Head
 from corral.bridges.http.wire import MAX_CALLS, read_json
 from corral.errors import CallBudgetExceeded
 
-__all__ = ["body_of", "traffic_of"]
+__all__ = ["Body", "traffic_of"]
 
 _BODY_BYTES = 8_000_000
 """Bodies that are answered at the same time, as they arrive; in Python they can take 25 times as much."""
@@ -69,21 +68,29 @@ class Traffic:
             turn.set()
 
 
-@asynccontextmanager
-async def body_of(head: Head, receive: Receive, most_bytes: int, grant: Grant) -> AsyncGenerator[tuple[Any, int]]:
-    """A parsed body and its size in bytes, for which there is room within the block.
+class Body:
+    """A block with a parsed body and its size in bytes, and room for it. Entering it raises as `read_json`."""
 
-    Raises:
-        As `read_json`.
-    """
-    traffic = traffic_of(grant)
-    room = min(most_bytes, most_bytes if head.length is None else head.length)
-    if not traffic.fits(room):
-        await traffic.wait(room)
-    try:
-        yield await read_json(head, receive, most_bytes)
-    finally:
-        traffic.leave(room)
+    def __init__(self, head: Head, receive: Receive, most_bytes: int, grant: Grant) -> None:
+        self._head = head
+        self._receive = receive
+        self._most_bytes = most_bytes
+        self._room = most_bytes if head.length is None else min(most_bytes, head.length)
+        self._traffic = traffic_of(grant)
+
+    async def __aenter__(self) -> tuple[Any, int]:
+        if not self._traffic.fits(self._room):
+            await self._traffic.wait(self._room)
+        try:
+            return await read_json(self._head, self._receive, self._most_bytes)
+        except BaseException:
+            self._traffic.leave(self._room)
+            raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._traffic.leave(self._room)
 
 
 _traffic: WeakKeyDictionary[Grant, Traffic] = WeakKeyDictionary()
