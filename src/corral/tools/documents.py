@@ -8,6 +8,7 @@ import logging
 from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from functools import partial
+from itertools import islice
 from typing import Any, cast
 
 from pydantic_core import PydanticSerializationError, to_jsonable_python
@@ -22,7 +23,7 @@ __all__ = ["DocumentSchema"]
 
 _MAX_TEXT_CHARACTERS = 200
 _MAX_READ = 100
-_MAX_DESCENTS = 3
+_MAX_DESCENTS = 2
 
 _logger = logging.getLogger(__name__)
 

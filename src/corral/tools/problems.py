@@ -189,16 +189,15 @@ def is_large(value: object) -> bool:
         for each in waiting:
             match each:
                 case dict():
-                    items = cast("dict[object, object]", each)
-                    steps += len(items) * depth
+                    items: Collection[object] = cast("dict[object, object]", each).values()
                 case list() | tuple() | set() | frozenset():
                     items = cast("Collection[object]", each)
-                    steps += len(items) * depth
                 case _:
                     continue
+            steps += len(items) * depth
             if steps > _MAX_STEPS:
                 return True
-            inner.extend(items.values() if isinstance(items, dict) else items)
+            inner.extend(items)
         waiting = inner
     return False
 
