@@ -1,4 +1,4 @@
-"""The server that is measured: the bridge, and beside it an echo that does nothing else. Started by `bench.bridge.http`."""
+"""The server that is measured: the bridge, and an echo that does nothing else. `bench.bridge.http` starts it."""
 
 from __future__ import annotations
 
