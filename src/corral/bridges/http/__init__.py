@@ -12,11 +12,15 @@ from urllib.parse import urlsplit
 
 from corral.bridges.base import ASGIApp, BridgeProtocol
 from corral.bridges.grants import Grant, Grants
-from corral.bridges.http.app import bridge_app
-from corral.bridges.http.calls import CallsEndpoint
-from corral.bridges.http.entrance import Entrance
-from corral.errors import ConfigError
+from corral.errors import ConfigError, MissingExtra
 from corral.types import Endpoint, Handler, HttpEndpoint
+
+try:
+    from corral.bridges.http.app import bridge_app
+    from corral.bridges.http.calls import CallsEndpoint
+    from corral.bridges.http.entrance import Entrance
+except ModuleNotFoundError as error:
+    raise MissingExtra(f"HttpBridge needs the module {error.name}: pip install 'corral[http]'") from error
 
 __all__ = ["HttpBridge"]
 
