@@ -125,8 +125,8 @@ def recorded(handler: Handler) -> Handler:
         recorder.finish(entry, reply, duration_ms)
         if logger.isEnabledFor(logging.DEBUG):
             outcome = "answered" if reply.error is None else reply.error.name
-            execution_id = granted(call).execution_id
-            logger.debug("tools.%r %s in %.1f ms in execution %s", call.tool, outcome, duration_ms, execution_id)
+            name, execution_id = call.tool.encode("unicode_escape").decode(), granted(call).execution_id
+            logger.debug("tools.%s %s in %.1f ms in execution %s", name, outcome, duration_ms, execution_id)
         return reply
 
     return record
