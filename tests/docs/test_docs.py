@@ -237,7 +237,7 @@ def test_the_memory_that_is_added_is_what_the_page_says() -> None:
     text = (DOCS / "limits.md").read_text(encoding="utf-8")
     process = (ROOT / "src/corral/sandboxes/starter.py").read_text(encoding="utf-8")
     engine = (ROOT / "src/corral/sandboxes/deno.py").read_text(encoding="utf-8")
-    assert "_GARBAGE_MB = 56\n" in process
+    assert "_GARBAGE_MB = 88\n" in process
     assert "VmData at ready + memory_mb + 88 MB" in text
     assert "_HEAP_RESERVE_MB = 32\n" in engine
     assert "`memory_mb` + 32 MB" in text
