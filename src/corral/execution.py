@@ -97,7 +97,7 @@ class Execution:
     ) -> None:
         self.execution_id = new_execution_id()
         self.ended = anyio.Event()
-        self.concluded = False
+        self._concluded = False
         """Whether its result is there, and on record."""
         self._source = source
         self._language: Language = language
@@ -142,7 +142,7 @@ class Execution:
                 return await self._conclude(began, started, await self._prepare_and_execute())
             return await self._conclude(began, started, None)
         except BaseException as error:
-            if not self.concluded:  # it raises, or its task was cancelled: on record all the same
+            if not self._concluded:  # it raises, or its task was cancelled: on record all the same
                 cancelled = isinstance(error, anyio.get_cancelled_exc_class())
                 await self._conclude(began, started, None if cancelled else (None, _broken(error)))
             raise
@@ -153,7 +153,7 @@ class Execution:
         self, began: float, started: float, ended: tuple[Program | None, Exit] | None
     ) -> ExecutionResult:
         result = self._result(ended, (time.perf_counter() - started) * 1000)
-        self.concluded = True
+        self._concluded = True
         if self._audit is not None:
             with anyio.CancelScope(shield=True):
                 await self._put_on_record(self._audit, began, result)

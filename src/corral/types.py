@@ -21,6 +21,7 @@ from corral.errors import ConfigError, CorralError, RateLimited, ToolFailed
 from corral.preview import preview_text
 
 __all__ = [
+    "MAX_TOOL_PATH",
     "Call",
     "CallError",
     "Capabilities",
@@ -30,6 +31,7 @@ __all__ = [
     "ExecutionContext",
     "ExecutionError",
     "Exit",
+    "Frozen",
     "Handler",
     "HttpEndpoint",
     "JsonSchema",
@@ -79,7 +81,11 @@ class ToolName:
         return cls(namespace, name) if dot else cls(None, path)
 
 
-class _Frozen(BaseModel):
+MAX_TOOL_PATH = 200
+"""Characters of a tool's name, with its namespace, as a program writes it."""
+
+
+class Frozen(BaseModel):
     """Base of the values a caller constructs: frozen, and an unknown key is an error that lists the valid ones."""
 
     model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
@@ -104,7 +110,7 @@ Positive: TypeAlias = Annotated[int, Field(gt=0)]
 PositiveSeconds: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-class Limits(_Frozen):
+class Limits(Frozen):
     """What one execution may use. Every limit is positive and in force; there is no value that means "no limit".
 
     Over `wall_seconds` or `cpu_seconds` the execution is `timed_out`; over `calls` a call throws
@@ -144,7 +150,7 @@ def _new_session_id() -> str:
     return f"session-{secrets.token_hex(8)}"
 
 
-class ExecutionContext(_Frozen):
+class ExecutionContext(Frozen):
     """For whom a program runs; tools receive it as they were called. `scopes` takes any iterable of strings."""
 
     user_id: str = "anonymous"
@@ -396,7 +402,7 @@ class TrustDomain(NamedTuple):
     user_id: str
 
 
-class SandboxConfig(_Frozen):
+class SandboxConfig(Frozen):
     """What must be known before a sandbox starts; pre-warmed sandboxes are interchangeable when these are equal."""
 
     language: Language = "typescript"

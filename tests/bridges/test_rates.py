@@ -217,9 +217,15 @@ def who(user: str = "ada", organization: str | None = None) -> ExecutionContext:
     return ExecutionContext(user_id=user, organization_id=organization)
 
 
+async def admit(limits: RateLimits, called: Tool, name: str, context: ExecutionContext) -> None:
+    """What the guard does for a call."""
+    if buckets := limits.buckets(called, name, context):
+        await limits.take(buckets, name)
+
+
 def refused(limits: RateLimits, called: Tool, context: ExecutionContext) -> RateLimited | None:
     try:
-        at_once(limits.admit(called, called.name, context))
+        at_once(admit(limits, called, called.name, context))
     except RateLimited as error:
         return error
     return None
@@ -401,7 +407,7 @@ async def test_the_program_of_the_page_waits_and_tries_again() -> None:
     async def get_quote(symbol: str, context: ExecutionContext) -> float:
         calls.append(symbol)
         try:
-            await limits.admit(limited("1/second"), "get_quote", context)
+            await admit(limits, limited("1/second"), "get_quote", context)
         except RateLimited as error:
             time.wait(error.retry_after_seconds or 0)
             raise RateLimited(str(error), retry_after_seconds=0.1) from None

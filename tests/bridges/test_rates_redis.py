@@ -298,7 +298,7 @@ async def test_the_model_is_told_when_to_try_again(host: Connect) -> None:
     limits = RateLimits(store=host("unix:///nowhere/valkey.sock"))
     called = define_tool(name="t", rate_limit="1/day", execute=print)
     with pytest.raises(RateLimited) as raised:
-        await limits.admit(called, "t", ExecutionContext())
+        await limits.take(limits.buckets(called, "t", ExecutionContext()), "t")
     assert str(raised.value) == "tools.t has a rate limit that cannot be checked at the moment; try again in 1 s"
     assert raised.value.retry_after_seconds == 1
 

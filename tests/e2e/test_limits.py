@@ -421,8 +421,10 @@ async def test_a_guest_that_is_killed_is_named_and_the_next_one_works(corral: Co
     async with corral.start("console.log('x'); await tools.wait({seconds: 60})") as run:
         async for event in run:
             if isinstance(event, ToolCallStarted):
-                for guest in guests():  # those that wait in the pool too
+                killed = guests()  # those that wait in the pool too
+                for guest in killed:
                     os.kill(guest, signal.SIGKILL)
+                assert_ending(killed)
         result = await run.result()
     assert (result.status, code_of(result)) == ("failed", "sandbox_lost")
     assert result.output == "x\n"

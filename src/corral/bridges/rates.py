@@ -162,15 +162,6 @@ class RateLimits:
         if refusal is not None:
             raise RateLimited(_explained(refusal, name), retry_after_seconds=refusal.seconds)
 
-    async def admit(self, tool: Tool, name: str, context: ExecutionContext) -> None:
-        """`take` from `buckets`.
-
-        Raises:
-            RateLimited: one of the rates does not allow the call; it counts nowhere.
-        """
-        if buckets := self.buckets(tool, name, context):
-            await self.take(buckets, name)
-
 
 def _identities(context: ExecutionContext) -> dict[RateScope, str]:
     """Who calls, for each scope: distinct and short whatever is in an id."""

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field
 
 from corral.egress.addresses import Address, is_internal_name, is_public, read_host
 from corral.errors import EgressBlocked
-from corral.types import Positive, PositiveSeconds, _Frozen  # pyright: ignore[reportPrivateUsage]
+from corral.types import Frozen, Positive, PositiveSeconds
 
 __all__ = ["EgressPolicy", "blocked", "too_large", "too_late"]
 
@@ -29,7 +29,7 @@ def _host(pattern: Any) -> str:
         raise ValueError(f"{pattern!r} is neither a host nor *. and a name; write names in ASCII") from None
 
 
-class EgressPolicy(_Frozen):
+class EgressPolicy(Frozen):
     """What a `SafeClient` may do. Every limit is positive and in force.
 
     Over a limit, and for a target that is not allowed, requests and reads raise `EgressBlocked`.

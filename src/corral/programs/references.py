@@ -16,13 +16,11 @@ from tree_sitter import Node
 
 from corral.programs.edits import Edits, TextIndex
 from corral.programs.grammar import FUNCTIONS, statements, text_of, unwrapped
-from corral.types import Reference, References
+from corral.types import MAX_TOOL_PATH, Reference, References
 
 __all__ = ["find_references"]
 
 _MAX_REFERENCES = 1000
-_MAX_PATH = 200
-"""Characters of a path; the guest sends no call with a longer one."""
 _MAX_STEPS = 5000
 """Nodes that are looked at in all; one takes 30 µs, deep in a tree."""
 
@@ -323,7 +321,7 @@ class _Search:
 
     def _name(self, keys: list[str], place: Node) -> None:
         path = ".".join(keys)
-        if len(path) > _MAX_PATH:
+        if len(path) > MAX_TOOL_PATH:
             self.computed = True
         elif path not in self._named and len(self._named) == _MAX_REFERENCES:
             raise _TooMuch

@@ -57,11 +57,16 @@ class Ending:
     code: str = ""
     """What runs after the last statement."""
     diagnostics: list[Diagnostic] = field(default_factory=list[Diagnostic])
+    entered: list[Node | str | None] = field(default_factory=list["Node | str | None"])
+    """What is called with the tools: functions, names of functions, None for what only a run can tell."""
 
 
 def give_result(root: Node, edits: Edits, names: Names, entry: Entry | None, returns: bool) -> Ending:
     """Adds the edits that make the program return its value. `returns`: it has a `return` of its own."""
-    return _Program(root, edits, names, entry).end(returns)
+    program = _Program(root, edits, names, entry)
+    ending = program.end(returns)
+    ending.entered = program.entered
+    return ending
 
 
 class _Program:
@@ -73,6 +78,7 @@ class _Program:
         found = [each for each in statements(root) if entry is None or not assigns_exports(each)]
         self._statements = [declaration_of(each) for each in found]
         self._functions = dict(_named_functions(self._statements))
+        self.entered: list[Node | str | None] = []
 
     def end(self, returns: bool) -> Ending:
         entry = self._entry
@@ -91,6 +97,7 @@ class _Program:
     def _call(self, entry: Entry) -> str:
         if not entry.callable:
             return f"return {entry.value};"
+        self.entered.append(entry.function or entry.name)
         function = entry.function or self._functions.get(entry.name or "")
         return f"return await {self._names.entry}({entry.value}, {_flag(destructures(function))});"
 
@@ -167,6 +174,7 @@ class _Program:
             value = unwrapped(assigned) if unwrapped(assigned).type in FUNCTION_VALUES else value
         if value.type in FUNCTION_VALUES or value.type == "identifier":
             function = value if value.type in FUNCTION_VALUES else self._functions.get(text_of(value))
+            self.entered.append(value if value.type in FUNCTION_VALUES else text_of(value))
             before, after = f"return await {self._names.entry}(", f", {_flag(destructures(function))})"
         else:
             before, after = "return await (", ")"

@@ -21,9 +21,9 @@ from tree_sitter import Node, Tree
 from corral.errors import ProgramRejected
 from corral.programs.brackets import check_brackets
 from corral.programs.commonjs import COMMONJS_PREFIX, rewrite_commonjs
-from corral.programs.edits import Edits, PositionMap, position_at
-from corral.programs.grammar import parse, text_of, unwrapped
-from corral.programs.modules import Entry, Names, guard_words, rewrite_modules
+from corral.programs.edits import Edits, position_at
+from corral.programs.grammar import parse
+from corral.programs.modules import Names, guard_words, rewrite_modules
 from corral.programs.recover import Dialect, recover
 from corral.programs.redeclare import redeclare
 from corral.programs.references import find_references
@@ -65,8 +65,7 @@ def prepare_typescript(source: str) -> Program:
     redeclared = redeclare(root, recovered.blocks, edits)
     imports, entry = rewrite_modules(root, found, edits, names, redeclared)
     commonjs = rewrite_commonjs(root, edits) if entry is None else None
-    exported = entry or commonjs
-    ending = give_result(root, edits, names, exported, found.returns)
+    ending = give_result(root, edits, names, entry or commonjs, found.returns)
     guard_words(root, edits)
     module = root.has_error or found.needs_compiler
     opening, closing = ("export default (", ")") if module else ("(", ")")
@@ -74,7 +73,6 @@ def prepare_typescript(source: str) -> Program:
     prefix = f'{opening}async function ({names.load}, {names.entry}) {{"use strict"; {declared}{names.label}: {{'
     suffix = f"\nconst {names.label} = 0; {ending.code} break {names.label}; }} }}{closing}"
     code, positions = edits.apply(prefix.encode(), suffix.encode())
-    entered = _entered(root, positions, f"{names.entry}(", ending.code, exported)
     return Program(
         language="typescript",
         source=source,
@@ -83,7 +81,7 @@ def prepare_typescript(source: str) -> Program:
         locate=positions.locate,
         diagnostics=(*diagnostics, *ending.diagnostics),
         imports=imports,
-        references=find_references(root, edits, entered),
+        references=find_references(root, edits, ending.entered),
     )
 
 
@@ -141,34 +139,6 @@ def _part_html_comments(root: Node, edits: Edits) -> None:
             blanked_to = leaf.end_byte
         elif leaf.is_error or not leaf.is_named:
             edits.replace(found.end(), found.end(), b" ")
-
-
-def _entered(
-    root: Node, positions: PositionMap, call: str, ending: str, exported: Entry | None
-) -> list[Node | str | None]:
-    """What the program calls with the tools: functions, names of functions, None for what cannot be told.
-
-    `call` is what such a call begins with; one stands in the ending, or before an expression of the program.
-    """
-    if call in ending:
-        value = ending.partition(call)[2].partition(",")[0]
-        if exported is not None and exported.value == value:
-            return [exported.function or exported.name]
-        return [value]
-    opening = call.encode()
-    if positions.output.find(opening, positions.prefix_length) < 0:
-        return []
-    found: list[Node | str | None] = []
-    for piece in positions.pieces:
-        if opening in positions.output[piece.output_start : piece.output_end]:
-            expression = root.descendant_for_byte_range(piece.source_start, piece.source_start)
-            while expression is not None and (owner := expression.parent) and owner.type != "expression_statement":
-                expression = owner
-            value = unwrapped(expression) if expression is not None else None
-            if value is not None and value.type == "assignment_expression":
-                value = unwrapped(value.child_by_field_name("right") or value)
-            found.append(text_of(value) if value is not None and value.type == "identifier" else value)
-    return found
 
 
 class _Trees:

@@ -222,6 +222,6 @@ class _InContext(Sandbox):
         if self._provider is not None:
             provider, self._provider = self._provider, None
             try:
-                await self._share.aclose(clean=self._run is None or isinstance(self._run.content, list))
+                await self._share.aclose(clean=self._run is None or self._run.clean)
             finally:
                 await provider.released()

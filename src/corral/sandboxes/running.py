@@ -77,6 +77,11 @@ class GuestRun:
         """Whether the program has called a tool."""
         return self._session.called
 
+    @property
+    def clean(self) -> bool:
+        """Whether the guest is as good for others as it was: it has said how the program ended, and has memory left."""
+        return isinstance(self.content, list) and not self.ended_with(MemoryExceeded.code)
+
     def ended_with(self, code: str) -> bool:
         """Whether the guest has said that it ended with an error of this code."""
         match self.content:

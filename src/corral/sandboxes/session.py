@@ -18,11 +18,10 @@ from corral.guest import Frame, FrameKind, FrameReader, decode_value, encode_fra
 from corral.guest.frames import run_address
 from corral.sandboxes.base import Job
 from corral.sandboxes.loops import Hand, hand_maker
-from corral.types import Call, Handler, LogEntry, LogLevel, Reply
+from corral.types import MAX_TOOL_PATH, Call, Handler, LogEntry, LogLevel, Reply
 
 __all__ = ["Channel", "GuestExit", "GuestSession"]
 
-_NAME_CHARS = 200
 _AROUND_BYTES = len('[,"",]')
 _NAME_BYTES = 1_000
 """Room in a CALL for the sequence number and the tool's path."""
@@ -245,7 +244,7 @@ class GuestSession:
 
     def _call(self, frame: Frame) -> Call:
         match decode_value(frame.payload, tagged=frame.tagged):
-            case [int() as sequence, str() as tool, value] if len(tool) <= _NAME_CHARS:
+            case [int() as sequence, str() as tool, value] if len(tool) <= MAX_TOOL_PATH:
                 return Call(tool, value, sequence, len(frame.payload) - len(tool) - len(str(sequence)) - _AROUND_BYTES)
             case _:
                 raise MalformedMessage("the sandbox sent a call that is not well formed")

@@ -14,12 +14,12 @@ from corral.bridges.grants import Grant, Grants
 from corral.bridges.http.attendance import attended
 from corral.bridges.http.calls import ended, late, refused_token
 from corral.bridges.http.document import openapi
-from corral.bridges.http.entrance import Head, refusal
+from corral.bridges.http.entrance import Head, not_json, refusal
 from corral.bridges.http.traffic import Body, traffic_of
-from corral.bridges.http.wire import MAX_NAME, failed, read_json
+from corral.bridges.http.wire import failed, read_json
 from corral.errors import AccessDenied, BridgeError, CallBudgetExceeded, InvalidToken
 from corral.guest import http_runtime, plain_json
-from corral.types import Call, Handler
+from corral.types import MAX_TOOL_PATH, Call, Handler
 
 __all__ = ["bridge_app"]
 
@@ -45,8 +45,8 @@ def bridge_app(handler: Handler, grants: Grants) -> Starlette:
 
     async def tool(request: Request, head: Head, grant: Grant) -> Response:
         if not head.is_json:
-            raise HTTPException(415, "the request's content-type must be application/json")
-        name: str = request.path_params["tool"][:MAX_NAME]
+            return not_json()
+        name: str = request.path_params["tool"][:MAX_TOOL_PATH]
         body_came = False
         async with (
             attended(grant, request.receive, _no_heartbeat) as attendance,

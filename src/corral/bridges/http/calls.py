@@ -10,7 +10,7 @@ from starlette.types import Receive, Send
 
 from corral.bridges.grants import Grant, Grants
 from corral.bridges.http.attendance import BODY_SECONDS, attended
-from corral.bridges.http.entrance import Head, refusal
+from corral.bridges.http.entrance import Head, not_json
 from corral.bridges.http.traffic import Body, traffic_of
 from corral.bridges.http.wire import calls_of, failed, line
 from corral.errors import BridgeError, CallBudgetExceeded, InvalidToken, MalformedMessage
@@ -44,7 +44,7 @@ class CallsEndpoint:
     async def _respond(self, head: Head, grant: Grant, lines: _Lines, receive: Receive) -> Response | None:
         """Writes the lines of the reply, or says what to respond instead."""
         if not head.is_json:
-            return refusal(415, "bridge_error", "the request's content-type must be application/json")
+            return not_json()
         calls: list[Call] = []
         unanswered: set[int] = set()
 

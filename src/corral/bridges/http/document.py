@@ -7,7 +7,7 @@ from importlib.metadata import version
 from typing import Any, cast
 
 from corral.bridges.grants import Grant
-from corral.bridges.http.wire import MAX_CALLS
+from corral.bridges.http.wire import CALLS_SCHEMA
 from corral.bridges.scopes import allows
 from corral.tools import Tool
 from corral.types import JsonSchema
@@ -23,25 +23,6 @@ _ERROR: JsonSchema = {
         "retryAfterSeconds": {"type": "number"},
     },
     "required": ["code", "name", "message"],
-}
-_CALL: JsonSchema = {
-    "type": "object",
-    "properties": {
-        "sequence": {"type": "integer", "minimum": 1, "maximum": 2**53 - 1},
-        "tool": {"type": "string", "minLength": 1, "maxLength": 200},
-        "input": {},
-        "tagged": {"type": "boolean"},
-    },
-    "required": ["sequence", "tool"],
-    "additionalProperties": False,
-}
-_CALLS: JsonSchema = {
-    "type": "object",
-    "properties": {
-        "calls": {"type": "array", "items": {"$ref": "#/components/schemas/Call"}, "minItems": 1, "maxItems": MAX_CALLS}
-    },
-    "required": ["calls"],
-    "additionalProperties": False,
 }
 _REFUSALS = {
     "400": "The request is not well formed.",
@@ -64,7 +45,8 @@ _TOOL_REFUSALS = {
 
 def openapi(grant: Grant) -> dict[str, Any]:
     """The document, OpenAPI 3.1. Addresses are relative to its own."""
-    schemas: dict[str, Any] = {"Error": _ERROR, "Call": _CALL, "Calls": _CALLS}
+    body = dict(CALLS_SCHEMA)
+    schemas: dict[str, Any] = {"Error": _ERROR, **body.pop("$defs"), "Calls": body}
     paths: dict[str, Any] = {
         "/calls": {"post": _operation("call_many", "Calls tools; each line of the reply is one call's.", _CALLS_BODY)},
         "/token": {"post": _operation("renew_token", "Gives a fresh token for this execution.", {})},

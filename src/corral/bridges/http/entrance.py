@@ -8,13 +8,18 @@ from typing import TypeAlias
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-__all__ = ["Entrance", "Head", "refusal"]
+__all__ = ["Entrance", "Head", "not_json", "refusal"]
 
 _HEADERS = 100
 _HEADER_BYTES = 32_768
 _PATH_BYTES = 2_048
-_FEW = 100
 _DIGITS = 18
+
+
+_COUNTING = {
+    name.replace("_", "-").encode(): name
+    for name in ("authorization", "content_length", "content_type", "host", "origin")
+}
 
 
 class Head:
@@ -33,21 +38,9 @@ class Head:
         """Whether one of them came twice, so that others might read the request differently."""
         for name, value in scope["headers"]:
             self.size += len(name) + len(value)
-            if name == b"host":
-                self.twice |= self.host is not None
-                self.host = value
-            elif name == b"authorization":
-                self.twice |= self.authorization is not None
-                self.authorization = value
-            elif name == b"content-type":
-                self.twice |= self.content_type is not None
-                self.content_type = value
-            elif name == b"content-length":
-                self.twice |= self.content_length is not None
-                self.content_length = value
-            elif name == b"origin":
-                self.twice |= self.origin is not None
-                self.origin = value
+            if (attribute := _COUNTING.get(name)) is not None:
+                self.twice |= getattr(self, attribute) is not None
+                setattr(self, attribute, value)
 
     @property
     def token(self) -> str | None:
@@ -84,8 +77,6 @@ class Entrance:
         self._app = app
         self._calls = calls
         self._hosts = hosts
-        self._known: set[bytes | None] = set()
-        """Values of Host that were found to be good, as long as there are few."""
         self._origins = origins
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -110,7 +101,7 @@ class Entrance:
             return refusal(414, "message_too_large", "the request's address is too long")
         if head.twice:
             return refusal(400, "malformed_message", "a header came twice")
-        if head.host not in self._known and not self._knows((head.host or b"").decode("latin-1")):
+        if not self._knows((head.host or b"").decode("latin-1")):
             return refusal(421, "access_denied", "the request names another host; HttpBridge(allowed_hosts=[...])")
         if head.origin is not None and head.origin.decode("latin-1") not in self._origins:
             message = "requests of this web page are not taken; HttpBridge(allowed_origins=[...])"
@@ -122,10 +113,12 @@ class Entrance:
         if not name.endswith("]"):  # else an IPv6 address without a port
             before, colon, port = name.rpartition(":")
             name = before if colon and port.isdigit() else name
-        good = name in self._hosts or ("*" in self._hosts and bool(name))
-        if good and len(self._known) < _FEW:
-            self._known.add(host.encode("latin-1"))
-        return good
+        return name in self._hosts or ("*" in self._hosts and bool(name))
+
+
+def not_json() -> JSONResponse:
+    """What a request gets whose body does not say that it is JSON: a form of a web page can say three other things."""
+    return refusal(415, "bridge_error", "the request's content-type must be application/json")
 
 
 def refusal(status: int, code: str, message: str, headers: dict[str, str] | None = None) -> JSONResponse:

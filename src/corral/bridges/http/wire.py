@@ -15,14 +15,12 @@ from corral.bridges.grants import Grant
 from corral.bridges.http.entrance import Head
 from corral.errors import AccessDenied, CorralError, MalformedMessage, MessageTooLarge, error_class
 from corral.guest import encode_value, revive_value
-from corral.types import Call, CallError, Reply
+from corral.types import MAX_TOOL_PATH, Call, CallError, JsonSchema, Reply
 
-__all__ = ["MAX_CALLS", "MAX_NAME", "calls_of", "failed", "line", "read_json"]
+__all__ = ["CALLS_SCHEMA", "MAX_CALLS", "calls_of", "failed", "line", "read_json"]
 
 MAX_CALLS = 64
 """Calls in one request."""
-MAX_NAME = 200
-"""Characters of a tool's name."""
 _STRICT = ConfigDict(extra="forbid", strict=True)
 _STATUS = {
     "malformed_message": 400,
@@ -38,21 +36,21 @@ _STATUS = {
 
 
 @with_config(_STRICT)
-class _Call(TypedDict):
+class OneCall(TypedDict):
     sequence: Annotated[int, Field(ge=1, le=2**53 - 1)]
-    tool: Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
+    tool: Annotated[str, Field(min_length=1, max_length=MAX_TOOL_PATH)]
     input: NotRequired[Any]
     tagged: NotRequired[bool]
 
 
 @with_config(_STRICT)
-class _Calls(TypedDict):
-    """The body of `POST /calls`."""
-
-    calls: Annotated[list[_Call], Field(min_length=1, max_length=MAX_CALLS)]
+class Calls(TypedDict):
+    calls: Annotated[list[OneCall], Field(min_length=1, max_length=MAX_CALLS)]
 
 
-_calls = TypeAdapter(_Calls)
+_calls = TypeAdapter(Calls)
+CALLS_SCHEMA: JsonSchema = _calls.json_schema(ref_template="#/components/schemas/{model}")
+"""Of the body of `POST /calls`. What it refers to is in its `$defs`."""
 
 
 async def read_json(head: Head, receive: Receive, most_bytes: int) -> tuple[Any, int]:
