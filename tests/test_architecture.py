@@ -22,7 +22,7 @@ ALLOWED: dict[str, set[str]] = {
     "declarations": {"errors", "types", "secrecy", "tools"},
     "programs": {"errors", "types"},
     "guest": {"errors", "types", "programs"},
-    "sandboxes": {"errors", "types", "guest"},
+    "sandboxes": {"errors", "types", "catalog", "guest"},
     "secrecy": set(),
     "clock": set(),
     "egress": {"errors", "types"},

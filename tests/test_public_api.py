@@ -60,6 +60,15 @@ def test_importing_corral_loads_nothing_else_and_starts_nothing() -> None:
 
 def test_using_corral_loads_no_optional_dependency() -> None:
     loaded = what_it_loads("from corral import *")
-    own = {"anyio", "corral", "deno", "pydantic", "pydantic_core", "tree_sitter", "tree_sitter_typescript"}
+    own = {
+        "anyio",
+        "corral",
+        "deno",
+        "pydantic",
+        "pydantic_core",
+        "tree_sitter",
+        "tree_sitter_python",
+        "tree_sitter_typescript",
+    }
     of_those = {"annotated_types", "idna", "sniffio", "typing_extensions", "typing_inspection"}
     assert loaded <= own | of_those

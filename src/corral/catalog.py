@@ -12,7 +12,12 @@ from corral.errors import MissingExtra, UnknownProvider
 __all__ = ["load_by_name"]
 
 _OWN: Mapping[str, Mapping[str, str]] = {
-    "corral.sandboxes": {"deno": "corral.sandboxes.deno:DenoSandbox"},
+    "corral.sandboxes": {
+        "deno": "corral.sandboxes.deno:DenoSandbox",
+        "cpython": "corral.sandboxes.cpython:CPythonSandbox",
+        "monty": "corral.sandboxes.monty:MontySandbox",
+        "python": "corral.sandboxes.python:PythonSandbox",
+    },
     "corral.bridges": {"pipe": "corral.bridges.pipe:PipeBridge", "http": "corral.bridges.http:HttpBridge"},
     "corral.tokens": {"http": "corral.bridges.tokens:ExecutionTokens"},
 }

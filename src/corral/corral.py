@@ -31,7 +31,7 @@ from corral.bridges import (
     pipeline,
 )
 from corral.catalog import load_by_name
-from corral.declarations import declare_typescript, secret_parameters
+from corral.declarations import declare_python, declare_typescript, secret_parameters
 from corral.errors import ConfigError, LimitNotEnforceable, UnknownProvider
 from corral.execution import Execution, Run
 from corral.results import Event, ExecutionResult
@@ -46,10 +46,12 @@ logger = logging.getLogger("corral")
 ToolSource: TypeAlias = ToolRegistry | Iterable[Tool | Callable[..., Any]]
 """Tools: a registry, which stays live, or tools and functions."""
 
-Sandboxes: TypeAlias = str | SandboxProvider | Mapping[Language, SandboxProvider]
-"""A provider's name, one provider, one per language, or "auto"."""
+Sandboxes: TypeAlias = str | SandboxProvider | Mapping[Language, str | SandboxProvider]
+"""A provider or its name, one of those per language, or "auto"."""
 
-_DEFAULT_PROVIDERS: Mapping[Language, str] = {"typescript": "deno"}
+_DEFAULT_PROVIDERS: Mapping[Language, str] = {"typescript": "deno", "python": "python"}
+_WARM_BY_DEFAULT: frozenset[Language] = frozenset({"typescript"})
+"""Those for which sandboxes are ready as soon as a Corral is open; for another language from its first program on."""
 _CORE_LIMITS = frozenset({"wall_seconds", "source_bytes"})
 """Limits that are held outside of any sandbox."""
 
@@ -96,6 +98,8 @@ class Corral:
         self.tools = _registry(tools)
         self.limits = limits or Limits()
         self.required_tier: Tier = required_tier
+        if isinstance(sandbox, str) and sandbox != "auto":
+            sandbox = load_by_name("corral.sandboxes", sandbox)
         self._sandbox = sandbox
         self._bridge = bridge if isinstance(bridge, BridgeProtocol) else load_by_name("corral.bridges", bridge)
         self._rates = rates or RateLimits()
@@ -115,6 +119,9 @@ class Corral:
         )
         self._providers: dict[Language, SandboxProvider] = {}
         self._live: set[Execution] = set()
+        self._warm: set[Language] = set()
+        self._warming = anyio.Lock()
+        self._open = False
         self._closed = False
         self._warned = False
         self._portal: BlockingPortal | None = None
@@ -175,10 +182,11 @@ class Corral:
 
     def declarations(self, language: Language = "typescript") -> str:
         """The tools' declarations in the program's language: the same text for the same tools, in a stable order."""
-        if language != "typescript":
-            raise ConfigError(f"there are no declarations in {language!r} yet; use 'typescript'")
+        if language not in _DEFAULT_PROVIDERS:
+            raise ConfigError(f"language={language!r} is none of {', '.join(_DEFAULT_PROVIDERS)}")
         self._warn_once()
-        return declare_typescript(self.tools.snapshot())
+        declare = declare_python if language == "python" else declare_typescript
+        return declare(self.tools.snapshot())
 
     def _warn_once(self) -> None:
         """Tells the host, in one warning of each kind, what of its tools will make models guess or see secrets."""
@@ -271,6 +279,7 @@ class Corral:
         if self._grants.is_calling():
             raise ConfigError("a tool cannot close the Corral that runs it")
         self._closed = True
+        self._open = False
         live = list(self._live)
         for execution in live:
             execution.cancel()
@@ -284,17 +293,41 @@ class Corral:
             if self._audit is not None:
                 await self._audit.aclose()
 
-    async def _open(self) -> None:
+    async def _get_ready(self) -> None:
         """Gets sandboxes ready, and refuses where the required isolation is not to be had."""
-        for language in _DEFAULT_PROVIDERS:
-            provider = self._provider(language)
-            await provider.warm(
-                SandboxConfig(language=language, memory_mb=self.limits.memory_mb, required_tier=self.required_tier)
-            )
+        self._warm.clear()
+        self._open = True
+        for language in self._languages():
+            await self._warm_up(language)
         self._closed = False
 
+    async def _warm_up(self, language: Language) -> None:
+        """Keeps sandboxes of this language ready from now on, if this Corral is open: somebody will close it then.
+
+        Raises:
+            StartFailed: none can be started.
+        """
+        if not self._open or language in self._warm:
+            return
+        async with self._warming:
+            if language not in self._warm:
+                await self._provider(language).warm(
+                    SandboxConfig(language=language, memory_mb=self.limits.memory_mb, required_tier=self.required_tier)
+                )
+                self._warm.add(language)
+
+    def _languages(self) -> Iterable[Language]:
+        """Those that are sure to be used."""
+        match self._sandbox:
+            case SandboxProvider() as provider:
+                return sorted(provider.capabilities.languages)
+            case Mapping():
+                return sorted(self._sandbox)
+            case _:
+                return _WARM_BY_DEFAULT
+
     async def __aenter__(self) -> Self:
-        await self._open()
+        await self._get_ready()
         return self
 
     async def __aexit__(
@@ -308,7 +341,7 @@ class Corral:
             raise ConfigError("this Corral is open already")
         self._portal = self._sync_resources.enter_context(start_blocking_portal())
         try:
-            self._portal.call(self._open)
+            self._portal.call(self._get_ready)
         except BaseException:
             self._portal = None
             self._sync_resources.close()
@@ -361,6 +394,7 @@ class Corral:
             env=env,
             tools=self.tools if tools is None else _registry(tools),
             provider=provider,
+            warm_up=partial(self._warm_up, language),
             bridge=self._bridge,
             handler=self._handler,
             grants=self._grants,
@@ -391,14 +425,16 @@ class Corral:
         if isinstance(sandbox, type):
             raise ConfigError(f"sandbox={sandbox.__name__} is a class; pass an object: {sandbox.__name__}()")
         if isinstance(sandbox, str):
-            name = _DEFAULT_PROVIDERS.get(language) if sandbox == "auto" else sandbox
+            name = _DEFAULT_PROVIDERS.get(language)
             if name is None:
-                raise UnknownProvider(f"no sandbox runs {language!r}; there are sandboxes for typescript")
+                known = ", ".join(_DEFAULT_PROVIDERS)
+                raise UnknownProvider(f"no sandbox runs {language!r}; there are sandboxes for {known}")
             provider: SandboxProvider = load_by_name("corral.sandboxes", name)
             return provider
         if language not in sandbox:
             raise UnknownProvider(f"this Corral has no sandbox for {language!r}")
-        return sandbox[language]
+        chosen = sandbox[language]
+        return load_by_name("corral.sandboxes", chosen) if isinstance(chosen, str) else chosen
 
 
 def _registry(tools: ToolSource) -> ToolRegistry:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import replace
 from math import inf
 
@@ -34,7 +34,7 @@ from corral.errors import (
     SandboxLost,
     StartFailed,
 )
-from corral.programs import prepare_typescript
+from corral.programs import prepare_python, prepare_typescript
 from corral.results import (
     ConsoleOutput,
     Event,
@@ -46,12 +46,12 @@ from corral.results import (
 from corral.sandboxes import Job, Sandbox, SandboxProvider, failed_exit
 from corral.tools import ToolRegistry
 from corral.types import (
-    TIERS,
     Diagnostic,
     ExecutionContext,
     ExecutionError,
     Exit,
     Handler,
+    Isolation,
     Language,
     Limits,
     LogEntry,
@@ -59,6 +59,7 @@ from corral.types import (
     SandboxConfig,
     Tier,
     TrustDomain,
+    reaches,
 )
 
 __all__ = ["Execution", "Run"]
@@ -89,6 +90,7 @@ class Execution:
         scopes: frozenset[str],
         tools: ToolRegistry,
         provider: SandboxProvider,
+        warm_up: Callable[[], Awaitable[None]],
         bridge: BridgeProtocol,
         handler: Handler,
         grants: Grants,
@@ -108,6 +110,7 @@ class Execution:
         self._env = env
         self._tools = tools
         self._provider = provider
+        self._warm_up = warm_up
         self._bridge = bridge
         self._handler = handler
         self._grants = grants
@@ -116,7 +119,7 @@ class Execution:
         self._scope = anyio.CancelScope()
         self._recorder = CallRecorder(self._emit, observed=lambda: bool(self._observers))
         self._logs: list[LogEntry] = []
-        self._isolation: Tier | None = None
+        self._isolation: Isolation | None = None
         self._capabilities: ProgramCapabilities | None = None
         self._held: Exit | None = None
 
@@ -171,10 +174,11 @@ class Execution:
         size = len(self._source) if self._source.isascii() else len(self._source.encode("utf-8", "surrogatepass"))
         if size > self._limits.source_bytes:
             raise ProgramRejected(f"the program has {size} bytes; {self._limits.source_bytes} are allowed")
+        prepare = prepare_python if self._language == "python" else prepare_typescript
         if len(self._source) < _LONG_SOURCE_CHARS:
-            return prepare_typescript(self._source)
+            return prepare(self._source)
         with anyio.move_on_after(self._limits.wall_seconds):
-            return await anyio.to_thread.run_sync(prepare_typescript, self._source, abandon_on_cancel=True)
+            return await anyio.to_thread.run_sync(prepare, self._source, abandon_on_cancel=True)
         raise ProgramRejected("the program took longer to be read than it may run")
 
     async def _execute(self, program: Program) -> Exit:
@@ -224,8 +228,9 @@ class Execution:
             trust_domain=TrustDomain(self._context.organization_id, self._context.user_id),
         )
         with anyio.move_on_after(_START_SECONDS):
+            await self._warm_up()
             sandbox = await self._provider.start(config)
-            if TIERS.index(sandbox.isolation) >= TIERS.index(self._required_tier):
+            if reaches(sandbox.isolation, self._required_tier):
                 return sandbox
             await sandbox.aclose()
             raise StartFailed(

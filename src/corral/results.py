@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 from corral.errors import ProgramRejected, error_class
 from corral.preview import json_text, preview_json, preview_text
-from corral.types import CallError, Diagnostic, ExecutionError, Language, LogEntry, Status, Tier, Unawaited
+from corral.types import CallError, Diagnostic, ExecutionError, Isolation, Language, LogEntry, Status, Unawaited
 
 __all__ = [
     "ConsoleOutput",
@@ -74,7 +74,7 @@ class ExecutionResult:
     unawaited: tuple[Unawaited, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
     truncated: tuple[str, ...] = ()
-    isolation: Tier | None = None
+    isolation: Isolation | None = None
     checked: bool = False
     capabilities: ProgramCapabilities | None = None
 
@@ -143,7 +143,8 @@ def _model_text(result: ExecutionResult, max_chars: int, transform: Callable[[An
 
 def _error_text(error: ExecutionError, status: Status) -> str:
     place = "" if error.line is None else f" at line {error.line}, column {error.column}"
-    stack = "" if error.stack is None else "".join(f"\n{line}" for line in error.stack.splitlines() if " at " in line)
+    frames = [line for line in (error.stack or "").splitlines() if line.startswith(("    at ", "  File "))]
+    stack = "".join(f"\n{line}" for line in frames)
     cause = "" if error.cause is None else f"\nCaused by: {error.cause}"
     return f"The program {status.replace('_', ' ')}{place}.\n{error.name}: {error.message}{stack}{cause}"
 

@@ -34,6 +34,7 @@ __all__ = [
     "Frozen",
     "Handler",
     "HttpEndpoint",
+    "Isolation",
     "JsonSchema",
     "Language",
     "Limits",
@@ -393,6 +394,15 @@ Tier: TypeAlias = Literal["none", "landlock", "namespaces"]
 
 TIERS: tuple[Tier, ...] = ("none", "landlock", "namespaces")
 """In rising order."""
+
+Isolation: TypeAlias = Tier | Literal["interpreter"]
+"""What an execution was kept in by: a tier, or an interpreter without any access to the system."""
+
+
+def reaches(isolation: Isolation, required: Tier) -> bool:
+    """Whether it is as good as the tier that is required; an interpreter is, up to `landlock`."""
+    found: Tier = "landlock" if isolation == "interpreter" else isolation
+    return TIERS.index(found) >= TIERS.index(required)
 
 
 class TrustDomain(NamedTuple):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from corral.types import JsonSchema
+from tests.declarations import checker
 from tests.declarations.compiler import Shape, declare, type_errors
 
 STRING: JsonSchema = {"type": "string"}
@@ -112,6 +114,13 @@ def test_hostile_schemas_are_declared_in_few_words(name: str, declarations: dict
     assert len(declarations[name]) < MAX_CHARACTERS
 
 
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_schemas_are_declared_in_few_words_of_python(name: str) -> None:
+    stubs = checker.declare(tool=Shape(input_schema=HOSTILE[name], output_schema=HOSTILE[name]))
+    assert len(stubs) < MAX_CHARACTERS
+    ast.parse(stubs)
+
+
 def test_declarations_of_hostile_schemas_compile() -> None:
     tools = {f"t{position}": Shape(input_schema=schema) for position, schema in enumerate(HOSTILE.values())}
     assert type_errors(declare(**tools)) == {}
@@ -138,6 +147,7 @@ def test_large_schemas_are_declared_in_full() -> None:
     text = declare(tool=Shape(input_schema=schema))
     assert text.count(": string;") == 5000
     assert text.count('"p') == 5000
+    assert checker.declare(tool=Shape(input_schema=schema)).count("p4999") == 2
 
 
 def test_a_caller_deep_in_the_stack_gets_declarations_too() -> None:
@@ -145,3 +155,16 @@ def test_a_caller_deep_in_the_stack_gets_declarations_too() -> None:
         return deeper(frames - 1) if frames else declare(tool=Shape(input_schema=nested(500, "properties")))
 
     assert "unknown" in deeper(300)
+
+
+def test_intersections_that_breed_intersections_are_worked_out_a_few_times_only() -> None:
+    """What `a` leads to is all that `a` of any definition met so far leads to: there are a million combinations."""
+
+    def definition(number: int) -> JsonSchema:
+        after = ref(min(number + 1, 20))
+        return properties(a={"allOf": [ref(0), ref(1)]} if number == 0 else after, b=after if number else ref(0))
+
+    schema = ref(0) | {"$defs": {str(number): definition(number) for number in range(21)}}
+    stubs = checker.declare(tool=Shape(input_schema=schema))
+    assert 100 < stubs.count("TypedDict") < 300
+    assert len(stubs) < MAX_CHARACTERS

@@ -88,7 +88,7 @@ async def corral(sandbox: DenoSandbox, meeting: Meeting) -> AsyncIterator[Corral
     assert guests() <= others
 
 
-def shared(sandbox: DenoSandbox) -> dict[TrustDomain, list[SharedGuest]]:
+def shared(sandbox: DenoSandbox) -> dict[TrustDomain, list[Any]]:
     """The guests that take executions, or have some, by whom they are for."""
     return {domain: list(each) for (_, domain), each in sandbox._domains._guests.items() if domain is not None}
 

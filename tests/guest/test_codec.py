@@ -132,7 +132,7 @@ def test_a_tag_that_makes_no_sense_is_malformed(payload: bytes) -> None:
 def test_a_cycle_or_a_deep_value_is_refused_with_its_path() -> None:
     cycle: list[Any] = []
     cycle.append({"again": cycle})
-    with pytest.raises(UnencodableValue, match=r"output\[0\]\.again\[0\].*deeper than 100"):
+    with pytest.raises(UnencodableValue, match=r"output\[0\]\.again: a cycle: the value contains itself"):
         encode_value(cycle)
 
 

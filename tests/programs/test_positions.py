@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from corral.errors import ProgramRejected
@@ -103,9 +105,9 @@ def test_a_text_is_read_once_however_many_places_are_asked_for(monkeypatch: pyte
     read: list[int] = []
 
     class Counting(edits.TextIndex):
-        def __init__(self, text: bytes) -> None:
+        def __init__(self, text: bytes, line_end: re.Pattern[bytes]) -> None:
             read.append(len(text))
-            super().__init__(text)
+            super().__init__(text, line_end)
 
     monkeypatch.setattr(edits, "TextIndex", Counting)
     for line in range(2, 24_000, 5):

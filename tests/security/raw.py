@@ -18,7 +18,7 @@ import anyio.to_thread
 import deno
 
 from corral.errors import StartFailed
-from corral.sandboxes.jail import Plan, Spawner, candidates
+from corral.sandboxes.jail import Engine, Plan, Spawner, candidates
 from tests.security.attacks import Attack
 from tests.security.canaries import LEAKED
 from tests.security.modes import Tier, raw_seconds
@@ -86,7 +86,7 @@ def raw_starter(tier: Tier) -> Generator[RawStarter]:
         spawner = Spawner()
         try:
             said = ""
-            for jail in candidates(tier, engine, Path(directory)):
+            for jail in candidates(tier, Engine(engine), Path(directory)):
                 start = partial(_jailed, spawner, jail.plan(_ARGUMENTS, _ENVIRONMENT, data_bytes=_DATA_BYTES))
                 said = _run(start, f"console.log('{BEGAN}')", _PROBE_SECONDS)
                 if BEGAN in said:

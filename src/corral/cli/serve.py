@@ -32,9 +32,9 @@ _FRESH_SECONDS = 60.0
 """How old the token of --env-file may be."""
 _EPILOG = """\
 Standard output has two lines for a shell, CORRAL_URL=... and CORRAL_TOKEN=..., which connectFromEnvironment of the
-runtime reads; GET /corral.mjs is that runtime. A token holds for five minutes, and whoever holds it can renew it as
-long as the server runs; --env-file has the same lines with a token that is never old. All programs make calls on
-behalf of the same user.
+runtime reads, in Python connect_from_environment. GET /corral.mjs is that runtime, GET /corral_tools.py the one for
+Python. A token holds for five minutes, and whoever holds it can renew it as long as the server runs; --env-file has
+the same lines with a token that is never old. All programs make calls on behalf of the same user.
 
   corral serve --tools app.tools --env-file bridge.env &
   set -a; . ./bridge.env; node program.mjs

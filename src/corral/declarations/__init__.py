@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from corral.declarations.python import declare_python
 from corral.declarations.secrets import secret_parameters
-from corral.declarations.typescript import ToolShape, declare_typescript
+from corral.declarations.signatures import ToolShape
+from corral.declarations.typescript import declare_typescript
 
-__all__ = ["ToolShape", "declare_typescript", "secret_parameters"]
+__all__ = ["ToolShape", "declare_python", "declare_typescript", "secret_parameters"]

@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from itertools import product
 
 from corral.declarations.shapes import (
     ANY_ARRAY,
     ANY_OBJECT,
+    INTEGER,
     NEVER,
     OBJECTS,
     UNKNOWN,
@@ -33,9 +34,11 @@ from corral.declarations.shapes import (
     Shape,
     Union,
 )
-from corral.declarations.traits import members_of, properties_of, traits
+from corral.declarations.traits import members_of, primitives_around, properties_of, traits
 
 __all__ = [
+    "MAX_EXPANSIONS",
+    "alternatives",
     "fill_additional",
     "fill_rest",
     "intersect",
@@ -48,7 +51,7 @@ _MAX_PAIRS = 64
 """How many pairs of alternatives an intersection of unions is multiplied out to."""
 _MAX_ALTERNATIVES = 256
 """How many alternatives TypeScript may find in one intersection."""
-_MAX_EXPANSIONS = 3
+MAX_EXPANSIONS = 3
 """How many steps of taking unions and definitions apart may nest; further down, they are intersected by name."""
 
 _SCALARS: frozenset[Kind] = frozenset(("string", "bytes", "number", "boolean", "null"))
@@ -64,7 +67,7 @@ def union(shapes: Iterable[Shape]) -> Shape:
         return UNKNOWN
     if all(constant in members for constant in _TRUE_AND_FALSE):
         members[Primitive("boolean")] = None
-    kept = [each for each in members if not (isinstance(each, Constant) and Primitive(each.kind) in members)]
+    kept = [each for each in members if not any(wider in members for wider in primitives_around(each))]
     if len(kept) > 1:
         return Union(tuple(kept))
     return kept[0] if kept else NEVER
@@ -86,6 +89,8 @@ def intersect(left: Shape, right: Shape, expansions: int = 0) -> Shape:
     match left, right:
         case Constant(), Constant():
             return NEVER
+        case (Constant() as constant, Primitive() as primitive) | (Primitive() as primitive, Constant() as constant):
+            return constant if primitive in primitives_around(constant) else NEVER
         case Object(), Object():
             return _merge_objects(left, right, expansions)
         case Array(), Array():
@@ -122,7 +127,7 @@ def fill_additional(shape: Shape, additional: Shape) -> Shape:
         is_open = isinstance(each, Object) and each.additional is None
         return replace(each, additional=additional) if is_open else each
 
-    return _replace_each(shape, members_of(shape) if additional == NEVER else _alternatives(shape), filled)
+    return _replace_each(shape, members_of(shape) if additional == NEVER else alternatives(shape), filled)
 
 
 def fill_rest(shape: Shape, rest: Shape) -> Shape:
@@ -131,7 +136,7 @@ def fill_rest(shape: Shape, rest: Shape) -> Shape:
     def filled(each: Shape) -> Shape:
         return replace(each, rest=rest) if isinstance(each, Array) and each.rest is None else each
 
-    return _replace_each(shape, _alternatives(shape), filled)
+    return _replace_each(shape, alternatives(shape), filled)
 
 
 def _replace_each(shape: Shape, alternatives: Sequence[Shape] | None, change: Callable[[Shape], Shape]) -> Shape:
@@ -145,7 +150,7 @@ def _is_whole(shape: Shape) -> bool:
     """Whether the shape accepts every value of its kinds."""
     match shape:
         case Primitive():
-            return True
+            return shape != INTEGER
         case Object() | Array():
             return shape in (ANY_OBJECT, ANY_ARRAY)
         case Union(members=members):
@@ -197,7 +202,7 @@ def _factors(shape: Shape) -> tuple[Shape, ...]:
 
 def _multiply(left: Shape, right: Shape, expansions: int) -> Shape | None:
     """The intersection without `&`; None if that cannot be had, or would be too long."""
-    if expansions >= _MAX_EXPANSIONS:
+    if expansions >= MAX_EXPANSIONS:
         return None
     if isinstance(left, Union) or isinstance(right, Union):
         return _distribute(members_of(left), members_of(right), expansions + 1)
@@ -207,9 +212,9 @@ def _multiply(left: Shape, right: Shape, expansions: int) -> Shape | None:
                 both = intersect(found, other, expansions + 1)
                 return one if both == found else both
             case Intersection():
-                alternatives = _alternatives(one)
-                if alternatives is not None:
-                    return union(intersect(each, other, expansions + 1) for each in alternatives)
+                found = alternatives(one, expansions + 1)
+                if found is not None:
+                    return union(intersect(each, other, expansions + 1) for each in found)
             case _:
                 pass
     return None
@@ -225,7 +230,7 @@ def _distribute(lefts: Sequence[Shape], rights: Sequence[Shape], expansions: int
         each
         for own, others in ((lefts, right_scalars), (rights, left_scalars))
         for each in own
-        if isinstance(each, Primitive | Constant) and (each in others or Primitive(each.kind) in others)
+        if isinstance(each, Primitive | Constant) and any(wider in others for wider in (each, *primitives_around(each)))
     ]
     pairs = [
         (left, right)
@@ -237,25 +242,26 @@ def _distribute(lefts: Sequence[Shape], rights: Sequence[Shape], expansions: int
     return union([*scalars, *(intersect(left, right, expansions) for left, right in pairs)])
 
 
-def _alternatives(shape: Shape) -> list[Shape] | None:
+def alternatives(shape: Shape, expansions: int = 0) -> list[Shape] | None:
     """Shapes without names, unions or intersections that the shape is the union of; None if they are too many."""
     match shape:
         case Reference(definition=definition):
-            return None if definition.shape is None else _alternatives(definition.shape)
+            return None if definition.shape is None else alternatives(definition.shape, expansions)
         case Union(members=members):
             found: list[Shape] = []
             for member in members:
-                more = _alternatives(member)
+                more = alternatives(member, expansions)
                 if more is None or len(found) + len(more) > _MAX_PAIRS:
                     return None
                 found += more
             return found
         case Intersection(members=members):
-            factors = [_alternatives(member) for member in members]
+            factors = [alternatives(member, expansions) for member in members]
             known = [each for each in factors if each is not None]
             if len(known) < len(factors) or math.prod(map(len, known)) > _MAX_PAIRS:
                 return None
-            return [reduce(intersect, combination) for combination in product(*known)]
+            merge = partial(intersect, expansions=expansions)
+            return [reduce(merge, combination) for combination in product(*known)]
         case _:
             return [shape]
 

@@ -20,14 +20,14 @@ from corral.declarations.shapes import (
 )
 from corral.declarations.traits import members_of, properties_of
 
-__all__ = ["branch", "exclusive", "forbid"]
+__all__ = ["branch", "exclusive", "forbid", "mixed"]
 
 _MAX_HOPS = 20
 _MAX_FORBIDDEN = 24
 """How many properties may be added to a union to keep its members apart."""
 
 
-def exclusive(members: Sequence[Shape], *, one_of: bool, announced: Collection[str] | None) -> Shape:
+def exclusive(members: Sequence[Shape], *, one_of: bool, announced: Collection[str] | None, with_named: bool) -> Shape:
     """The union, in which each object forbids what only others announce: TypeScript lets literals mix members.
 
     That is done for closed objects and, with `one_of`, for a property whose presence decides for another member.
@@ -37,6 +37,7 @@ def exclusive(members: Sequence[Shape], *, one_of: bool, announced: Collection[s
         members: of the union.
         one_of: whether a value must fit no more than one of them.
         announced: the properties described beside the union; None if that could be any.
+        with_named: whether that is done for references too, which then are no mere names any more.
     """
     objects = {position: found for position, member in enumerate(members) if (found := _object(member)) is not None}
     if not 2 <= len(objects) <= _MAX_FORBIDDEN or _discriminated(list(objects.values())):
@@ -53,7 +54,28 @@ def exclusive(members: Sequence[Shape], *, one_of: bool, announced: Collection[s
         forbidden[position] = [name for name in dict.fromkeys(names) if name not in known]
     if sum(map(len, forbidden.values())) > _MAX_FORBIDDEN:
         return union(members)
-    return union(_without(member, forbidden.get(position, [])) for position, member in enumerate(members))
+    return union(
+        _without(member, forbidden[position])
+        if forbidden.get(position) and (with_named or isinstance(member, Object))
+        else member
+        for position, member in enumerate(members)
+    )
+
+
+def mixed(members: Sequence[Shape]) -> list[Shape]:
+    """The members, in which each open object may have what only others announce: Python keeps literals to one member.
+
+    That is done for objects without a name. Members that a property with constants tells apart do not mix.
+    """
+    found = [_open_object(member) for member in members]
+    objects = [each for each in found if each is not None]
+    announced: dict[str, Property] = {}
+    for each in (each for own in objects for each in own.properties):
+        shapes = [announced[each.name].shape] if each.name in announced else []
+        announced[each.name] = replace(each, shape=union((*shapes, each.shape)), required=False)
+    if len(objects) < 2 or len(objects) * len(announced) > _MAX_FORBIDDEN or _discriminated(objects):
+        return list(members)
+    return [member if own is None else _with(own, announced) for member, own in zip(members, found, strict=True)]
 
 
 def forbid(name: str) -> Object:
@@ -93,9 +115,17 @@ def _decisive(objects: dict[int, Object], position: int, announced: Collection[s
     return required[0]
 
 
+def _open_object(shape: Shape) -> Object | None:
+    """The shape, if it is an object without a name that may have any other properties."""
+    return shape if isinstance(shape, Object) and shape.additional is None and not shape.patterns else None
+
+
+def _with(shape: Object, announced: dict[str, Property]) -> Object:
+    listed = {each.name: each for each in shape.properties}
+    return replace(shape, properties=tuple((announced | listed).values()))
+
+
 def _without(member: Shape, names: list[str]) -> Shape:
-    if not names:
-        return member
     absent = tuple(Property(name, NEVER, required=False) for name in names)
     if isinstance(member, Object):
         return replace(member, properties=member.properties + absent)

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from corral.declarations.algebra import intersect, union, unlisted
 from corral.declarations.constants import strings_of
+from corral.declarations.describing import describe
 from corral.declarations.documents import listing, mapping
-from corral.declarations.jsdoc import describe
 from corral.declarations.patterns import key_pattern
 from corral.declarations.shapes import ANY_KEY, NEVER, UNKNOWN, KeyPattern, Object, Property, Shape
 

@@ -6,16 +6,18 @@ from collections.abc import Iterator
 from functools import partial, reduce
 
 from corral.declarations.algebra import fill_additional, fill_rest, intersect, intersect_kind, union
-from corral.declarations.alternatives import branch, exclusive, forbid
+from corral.declarations.alternatives import branch, exclusive, forbid, mixed
 from corral.declarations.constants import constants
 from corral.declarations.definitions import Definitions
+from corral.declarations.describing import describe
 from corral.declarations.documents import Document, Scope, Target, integer, listing, mapping, subschemas
-from corral.declarations.jsdoc import describe
+from corral.declarations.languages import Language
 from corral.declarations.names import pascal_case
 from corral.declarations.objects import read_object
 from corral.declarations.shapes import (
     BOOLEAN,
     BYTES,
+    INTEGER,
     NEVER,
     NULL,
     NUMBER,
@@ -62,10 +64,11 @@ class Reader:
     itself with nothing in between, or would be read over and over, is unknown.
     """
 
-    def __init__(self, document: Document, *, root_name: str, definitions: Definitions) -> None:
+    def __init__(self, document: Document, *, root_name: str, definitions: Definitions, language: Language) -> None:
         self._document = document
         self._root_name = root_name
         self._definitions = definitions
+        self._language = language
         self._depth = 0
         self._depth_of_definition = 0
         self._reads_left = _MIN_READS + _READS_PER_NODE * document.size
@@ -133,8 +136,8 @@ class Reader:
     def _base_name(self, target: Target) -> str:
         title = mapping(self._document.at(target.pointer)).get("title")
         if target.pointer:
-            return pascal_case(target.pointer[-1])
-        return pascal_case(title if isinstance(title, str) else self._root_name)
+            return pascal_case(target.pointer[-1], self._language.taken)
+        return pascal_case(title if isinstance(title, str) else self._root_name, self._language.taken)
 
     def _is_circular(self, target: Target) -> bool:
         """Whether values of the target are described by the target itself, or too indirectly to tell."""
@@ -175,7 +178,10 @@ class Reader:
         for keyword in ("anyOf", "oneOf"):
             members = [self._read(member, scope, announced) for member in listing(keywords.get(keyword))]
             if members:
-                shape = intersect(shape, exclusive(members, one_of=keyword == "oneOf", announced=announced))
+                one_of, mixes = keyword == "oneOf", self._language.mixes_members
+                members = members if one_of or mixes else mixed(members)
+                either = exclusive(members, one_of=one_of, announced=announced, with_named=mixes)
+                shape = intersect(shape, either)
         return shape
 
     def _conditional(self, shape: Shape, keywords: dict[str, object], scope: Scope) -> Shape:
@@ -250,6 +256,8 @@ class Reader:
                 return union((STRING, BYTES))
             case "string":
                 return STRING
+            case "integer" if self._language.has_integers:
+                return INTEGER
             case "number" | "integer":
                 return NUMBER
             case "boolean":

@@ -17,6 +17,7 @@ __all__ = [
     "ANY_OBJECT",
     "BOOLEAN",
     "BYTES",
+    "INTEGER",
     "NEVER",
     "NULL",
     "NUMBER",
@@ -50,13 +51,14 @@ OBJECTS: frozenset[Kind] = frozenset(("object",))
 
 @dataclass(frozen=True, slots=True)
 class Doc:
-    """What a reader is told: lines of text, and tags with their texts. `jsdoc.comment` makes it safe."""
+    """What a reader is told: lines of text, tags with their texts, and the default as JSON. Printing makes it safe."""
 
     text: str = ""
     tags: tuple[tuple[str, str], ...] = ()
+    default: str | None = None
 
     def __bool__(self) -> bool:
-        return bool(self.text or self.tags)
+        return bool(self.text or self.tags or self.default not in (None, "null"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +73,9 @@ class Never:
 
 @dataclass(frozen=True, slots=True)
 class Primitive:
-    """Accepts every value of a kind that has no parts."""
+    """Accepts every value of a kind that has no parts. Integers are numbers, where a language tells them apart."""
 
-    kind: Literal["string", "bytes", "number", "boolean", "null"]
+    kind: Literal["string", "bytes", "number", "integer", "boolean", "null"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +215,7 @@ UNKNOWN = Unknown()
 NEVER = Never()
 STRING = Primitive("string")
 NUMBER = Primitive("number")
+INTEGER = Primitive("integer")
 BOOLEAN = Primitive("boolean")
 BYTES = Primitive("bytes")
 NULL = Primitive("null")

@@ -6,6 +6,8 @@ import math
 
 from corral.declarations.shapes import (
     ALL_KINDS,
+    INTEGER,
+    NUMBER,
     OBJECTS,
     UNKNOWN,
     Array,
@@ -23,7 +25,7 @@ from corral.declarations.shapes import (
     Unknown,
 )
 
-__all__ = ["members_of", "properties_of", "traits"]
+__all__ = ["members_of", "primitives_around", "properties_of", "traits"]
 
 _MAX_HOPS = 20
 """How far definitions that are mere names of each other are followed."""
@@ -37,7 +39,7 @@ def traits(shape: Shape, hops: int = 0) -> Traits:
         case Never():
             return Traits(frozenset())
         case Primitive(kind=kind) | Constant(kind=kind):
-            return Traits(frozenset((kind,)))
+            return Traits(frozenset(("number" if kind == "integer" else kind,)))
         case Array():
             return Traits(frozenset(("array",)))
         case Object():
@@ -74,6 +76,19 @@ def traits(shape: Shape, hops: int = 0) -> Traits:
 def members_of(shape: Shape) -> tuple[Shape, ...]:
     """The members of a union; of any other shape, itself."""
     return shape.members if isinstance(shape, Union) else (shape,)
+
+
+def primitives_around(shape: Shape) -> tuple[Primitive, ...]:
+    """The other shapes without parts that accept all that this one does."""
+    match shape:
+        case Constant(kind="number", text=text):
+            return (NUMBER, INTEGER) if float(text).is_integer() else (NUMBER,)
+        case Constant(kind=kind):
+            return (Primitive(kind),)
+        case Primitive(kind="integer"):
+            return (NUMBER,)
+        case _:
+            return ()
 
 
 def properties_of(shape: Shape) -> dict[str, list[Shape]]:

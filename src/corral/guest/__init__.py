@@ -5,7 +5,7 @@
 """
 
 from corral.guest.frames import Frame, FrameKind, FrameReader, encode_frame
-from corral.guest.runtime import RuntimeDirectory, http_runtime
+from corral.guest.runtime import RuntimeDirectory, http_runtime, python_file, python_modules
 from corral.guest.values import ArrayBuffer, UnencodableValue, decode_value, encode_value, plain_json, revive_value
 
 __all__ = [
@@ -20,5 +20,7 @@ __all__ = [
     "encode_value",
     "http_runtime",
     "plain_json",
+    "python_file",
+    "python_modules",
     "revive_value",
 ]

@@ -1,20 +1,25 @@
-"""Frames between host and guest over the guest's standard input and output.
+"""Frames between host and guest over the guest's standard input and output, the host's half.
 
-    u32 length | u8 kind | u8 flags | nonce, 16 bytes | payload: a JSON array as UTF-8
-
-`length` counts all that follows it; integers are big endian. What the guest writes is hostile: the length is checked
-against the bound of its kind before the payload is even read, and the nonce, which only the guest runtime knows, tells
-its frames from bytes that the program managed to write.
+What the guest writes is hostile: a length is checked against the bound of its kind before the payload is even read, and
+the nonce, which only the guest runtime knows, tells its frames from bytes that the program managed to write.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping
-from enum import IntEnum
 from typing import NamedTuple
 
 from corral.errors import BridgeError, MalformedMessage, MessageTooLarge
+from corral.guest.python.frames import (
+    HEADER,
+    HEADER_BYTES,
+    LEAST_LENGTH,
+    NO_NONCE,
+    NONCE_BYTES,
+    PROTOCOL,
+    FrameKind,
+    encode_frame,
+)
 
 __all__ = [
     "HEADER_BYTES",
@@ -28,28 +33,7 @@ __all__ = [
     "run_address",
 ]
 
-PROTOCOL = 1
-NONCE_BYTES = 16
-NO_NONCE = bytes(NONCE_BYTES)
-"""What READY carries: the guest has not been told its nonce yet."""
-_HEADER = struct.Struct(f">IBB{NONCE_BYTES}s")
-HEADER_BYTES = _HEADER.size
-_LEAST = HEADER_BYTES - 4
-"""The length of a frame without a payload."""
 _TAGGED = 1
-
-
-class FrameKind(IntEnum):
-    """START, REPLY and STOP go to the guest, the others come from it."""
-
-    START = 1
-    REPLY = 2
-    STOP = 3
-    READY = 16
-    CALL = 17
-    LOG = 18
-    EXIT = 19
-    OUTCOME = 20
 
 
 class Frame(NamedTuple):
@@ -58,11 +42,6 @@ class Frame(NamedTuple):
     kind: int
     tagged: bool
     payload: bytes
-
-
-def encode_frame(kind: FrameKind, payload: bytes, nonce: bytes, *, tagged: bool = False) -> bytes:
-    """One frame as bytes. `payload` is a JSON array; `tagged` says that it holds tags of the value codec."""
-    return _HEADER.pack(_LEAST + len(payload), kind, _TAGGED if tagged else 0, nonce) + payload
 
 
 def run_address(run: int) -> bytes:
@@ -104,8 +83,12 @@ class FrameReader:
         size = len(data)
         self._needed = HEADER_BYTES
         while size - at >= HEADER_BYTES:
-            length, kind, flags, nonce = _HEADER.unpack_from(data, at)
-            if nonce != self._nonce or not _LEAST <= length <= self._bounds.get(kind, -1) + _LEAST or flags > _TAGGED:
+            length, kind, flags, nonce = HEADER.unpack_from(data, at)
+            if (
+                nonce != self._nonce
+                or not LEAST_LENGTH <= length <= self._bounds.get(kind, -1) + LEAST_LENGTH
+                or flags > _TAGGED
+            ):
                 raise self._violation(length, kind, nonce)
             end = at + 4 + length
             if size < end:
@@ -119,7 +102,7 @@ class FrameReader:
 
     def _violation(self, length: int, kind: int, nonce: bytes) -> BridgeError:
         bound = self._bounds.get(kind)
-        if nonce != self._nonce or bound is None or length <= bound + _LEAST:
+        if nonce != self._nonce or bound is None or length <= bound + LEAST_LENGTH:
             return MalformedMessage("the sandbox wrote something that is not a frame of this execution")
-        size = length - _LEAST
+        size = length - LEAST_LENGTH
         return MessageTooLarge(f"the sandbox announced a {FrameKind(kind).name} of {size} bytes; {bound} are allowed")

@@ -13,14 +13,15 @@ import shutil
 import tempfile
 import threading
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
 from corral.programs import strip_types
+from corral.types import Language
 
-__all__ = ["RuntimeDirectory", "http_runtime"]
+__all__ = ["RuntimeDirectory", "http_runtime", "python_file", "python_modules"]
 
 _REALM = ("kinds", "values", "tools", "console", "globals", "run", "performance", "timers", "realm")
 """What is evaluated in every context: realm.ts, after all that it needs."""
@@ -32,36 +33,55 @@ takes 4 ms longer for ten."""
 _CONTEXTS = ("contexts", "engine", "harden", "frames", *_REALM, *_PLATFORM)
 _HTTP = ("values", "tools", "http")
 """What a program imports that runs elsewhere: http.ts, after all that it needs."""
+_PYTHON = ("values", "frames", "calls", "console", "errors", "loop", "program")
+"""What a guest for Python is made of, each after those that it needs."""
+_PYTHON_HTTP = ("values", "calls", "http")
+"""What a program in Python imports that runs elsewhere, the same way."""
 _MODULES = tuple(dict.fromkeys((*_PROCESS, *_CONTEXTS)))
 _IMPORT = re.compile(r"^import \{([^}]*)\} from \"\./(\w+)\.ts\";", re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:const|function|class) (?:\{([^}]*)\}|(\w+)))", re.MULTILINE)
 
 
+_PYTHON_HEAD = re.compile(
+    r"^(?:from (?:corral[\w.]*|__future__) import (?:\([^)]*\)|[^\n]*)|__all__ = \[[^\]]*\])\n", re.MULTILINE
+)
+_PYTHON_MAIN = re.compile(r'^if __name__ == "__main__":\n(?:[ \t][^\n]*\n|\n)*', re.MULTILINE)
+
+
 class RuntimeDirectory:
-    """A private temporary directory with the guest's modules as JavaScript.
+    """A private temporary directory with what an engine is started with: a guest's files, and links to what it reads.
 
     It goes with `close`, or with this object. Any thread may use it.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        files: Callable[[], Mapping[str, str]] = lambda: _modules(),
+        links: Callable[[], Mapping[str, Path]] = dict,
+    ) -> None:
+        self._files = files
+        self._links = links
         self._lock = threading.Lock()
         self._path: Path | None = None
         self._remove: Callable[[], object] = lambda: None
 
     def prepare(self) -> Path:
-        """Makes it, unless it is there, and returns it. An engine starts with `main.js` or `contexts.js` in it.
+        """Makes it, unless it is there, and returns it.
 
         Raises:
             OSError: nothing can be written where temporary files go.
         """
         with self._lock:
-            if self._path is None or not (self._path / "main.js").exists():
+            files = self._files()
+            if self._path is None or not all((self._path / name).exists() for name in files):
                 path = Path(tempfile.mkdtemp(prefix="corral-"))
                 path.chmod(0o755)  # nothing in it is secret, and an engine may run as another user
                 self._remove = weakref.finalize(self, _remove, path, os.getpid())
-                for name, code in _modules().items():
+                for name, code in files.items():
                     (path / name).write_text(code, encoding="utf-8")
                     (path / name).chmod(0o644)
+                for name, target in self._links().items():
+                    (path / name).symlink_to(target)
                 self._path = path
             return self._path
 
@@ -78,10 +98,28 @@ def _remove(path: Path, owner: int) -> None:
 
 
 @cache
-def http_runtime() -> str:
-    """The module that a program imports to call tools over HTTP from plain Deno or Node 20 or later."""
+def http_runtime(language: Language = "typescript") -> str:
+    """The module that a program imports to call tools over HTTP: for Deno, Node from 20 on, or Python from 3.11 on."""
+    if language == "python":
+        return python_file(_python(name) for name in _PYTHON_HTTP)
     code = _script([(name, _stripped(name)) for name in _HTTP])
     return f"{code}export const {{ connect, connectFromEnvironment }} = http_;\n"
+
+
+def python_modules() -> list[str]:
+    """The sources of the guest for Python, to be joined by `python_file`."""
+    return [_python(name) for name in _PYTHON]
+
+
+def python_file(sources: Iterable[str]) -> str:
+    """Modules, each after those that it imports, as one file. The main block of all but the last is left out."""
+    *earlier, last = [_PYTHON_HEAD.sub("", source) for source in sources]
+    parts = [_PYTHON_MAIN.sub("", source) for source in earlier]
+    return "\n\n".join(["from __future__ import annotations", *parts, last])
+
+
+def _python(name: str) -> str:
+    return (files("corral.guest") / "python" / f"{name}.py").read_text(encoding="utf-8")
 
 
 def _stripped(name: str) -> str:

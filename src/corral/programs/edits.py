@@ -1,7 +1,7 @@
 """Edits on a source text that keep its lines, and the way back from what runs to what was written.
 
-No edit adds or removes a line terminator, so only columns ever move. Offsets are in bytes of UTF-8, as the parser
-counts; columns are in UTF-16 units, as engines count.
+No edit but `insert` adds or removes a line terminator, so as a rule only columns move. Offsets are in bytes of UTF-8,
+as the parser counts; columns are in UTF-16 units, as engines count.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class _Piece(NamedTuple):
 class TextIndex:
     """Reads a text once; from then on lines, columns and offsets are found by bisection, however long the lines."""
 
-    def __init__(self, text: bytes) -> None:
+    def __init__(self, text: bytes, line_end: re.Pattern[bytes] = _LINE_END) -> None:
         self._length = len(text)
-        self._lines = [0, *(found.end() for found in _LINE_END.finditer(text))]
+        self._lines = [0, *(found.end() for found in line_end.finditer(text))]
         # where each character of several bytes ends, in bytes and in UTF-16 units
         self._bytes, self._units = [0], [0]
         for found in () if text.isascii() else _WIDE.finditer(text):
@@ -81,10 +81,14 @@ class TextIndex:
 
 
 class Edits:
-    """Edits collected on one text. Of two that overlap, the one that starts first wins, or came first."""
+    """Edits collected on one text. Of two that overlap, the one that starts first wins, or came first.
 
-    def __init__(self, text: bytes) -> None:
+    `line_end` is what ends a line for the engine: by default what does in JavaScript.
+    """
+
+    def __init__(self, text: bytes, line_end: re.Pattern[bytes] = _LINE_END) -> None:
         self.text = text
+        self._line_end = line_end
         self._edits: list[_Edit] = []
 
     def replace(self, start: int, end: int, new: bytes) -> None:
@@ -96,6 +100,10 @@ class Edits:
         order = len(self._edits)
         self._edits.append(_Edit(start, _OPENING, -end, -order, start, before))
         self._edits.append(_Edit(end, _CLOSING, -start, order, end, after))
+
+    def insert(self, at: int, new: bytes) -> None:
+        """Puts `new` before everything that begins at an offset. It may hold whole lines."""
+        self._edits.append(_Edit(at, _OPENING, -len(self.text) - 1, len(self._edits), at, new))
 
     def blank(self, start: int, end: int, *, first: bytes = b"", last: bytes = b"") -> None:
         """Puts spaces in the place of a stretch, its lines kept; `first` and `last` stand at its two ends."""
@@ -127,7 +135,7 @@ class Edits:
             taken = edit.end
         output += (self.text[taken:], suffix)
         edited = b"".join(output)
-        return edited, PositionMap(self.text, edited, len(prefix), tuple(pieces))
+        return edited, PositionMap(self.text, edited, len(prefix), tuple(pieces), self._line_end)
 
 
 @dataclass(frozen=True)
@@ -138,6 +146,7 @@ class PositionMap:
     output: bytes
     prefix_length: int
     pieces: tuple[_Piece, ...]
+    line_end: re.Pattern[bytes] = _LINE_END
 
     def locate(self, line: int, column: int) -> Position:
         """The place in the source; what lies in added text belongs to the source next to it."""
@@ -145,11 +154,11 @@ class PositionMap:
 
     @cached_property
     def _source(self) -> TextIndex:
-        return TextIndex(self.source)
+        return TextIndex(self.source, self.line_end)
 
     @cached_property
     def _output(self) -> TextIndex:
-        return TextIndex(self.output)
+        return TextIndex(self.output, self.line_end)
 
     def _source_offset(self, offset: int) -> int:
         index = bisect_right(self.pieces, offset, key=lambda piece: piece.output_start) - 1

@@ -31,10 +31,10 @@ _INLINE_CODE = re.compile(r"\s*(`+)(\w+\s)?([^`](?:.*[^`])?)\1\s*", re.DOTALL)
 
 _MARKUP_LINE = re.compile(r"\s*(?:#{1,6}\s|[-*_]{3,}\s*$|[-*+]\s+[\w*`]|\d{1,3}[.)]\s+[\w*`]|\*\*\S|>\s)")
 _SENTENCE = re.compile(r"\s*[\"'“‘(]?[^\W\d][\w'’-]*(?:[,:.!?…]+\s*$|[,:.!?…]*\s+\S)")
-_CODE_SIGN = re.compile(r"[;{}=]|=>|[,()\[\]]\s*$")
+_CODE_SIGN = re.compile(r"[;{}=]|=>|[,()\[\]]\s*$|[\w)\]] (?:[+*/%<>|&^]|- (?=\d))")
 _INLINE_SPAN = re.compile(r"`[^`]*`")
 _CODE_WORD = re.compile(
-    r"\s*(?:async|await|break|case|class|const|continue|debugger|def|default|delete|do|elif|else|enum|except|export"
+    r"\s*(?:assert|async|await|break|case|class|const|continue|debugger|def|default|del|delete|do|elif|else|enum|except|export"
     r"|extends|finally|for|from|function|global|if|implements|import|interface|lambda|let|namespace|new|nonlocal|pass"
     r"|raise|return|static|super|switch|throw|try|type|typeof|var|void|while|with|yield)\b"
 )
@@ -61,6 +61,10 @@ class Dialect:
     """The name to recommend."""
     parses: Callable[[str], bool]
     """Whether a text is a program."""
+    separator: str = ";"
+    """What keeps one block apart from the block before it, in the line between them."""
+    foreign: str = "#"
+    """A character that stands in no program but in comments and strings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,15 +109,15 @@ def recover(source: str, dialect: Dialect) -> Recovered:
 def _only_in_comments(source: str, lines: list[str], fences: dict[int, re.Match[str]], dialect: Dialect) -> bool:
     """Whether a whole source is a program that merely mentions fences.
 
-    What looks like a fence can stand in a comment or a template. Outside of them backticks make tagged templates,
-    which would parse too, but `#` would not.
+    What looks like a fence can stand in a comment or a string. Outside of them backticks may parse too, as tagged
+    templates do, but a foreign character would not.
     """
     if min(fences) == next(number for number, line in enumerate(lines) if line.strip()):
         return False
     masked = list(lines)
     for number, fence in fences.items():
         start, end = fence.span("run")
-        masked[number] = lines[number][:start] + "#" * (end - start) + lines[number][end:]
+        masked[number] = lines[number][:start] + dialect.foreign * (end - start) + lines[number][end:]
     return dialect.parses("\n".join(masked)) and dialect.parses(source)
 
 
@@ -211,12 +215,13 @@ class _Markdown:
         return Recovered(text, tuple(block.first for block in blocks) if len(blocks) > 1 else ())
 
     def _text(self, blocks: list[_Block]) -> str:
-        """The content of some blocks where it stands. A `;` keeps a block apart from the block before it."""
+        """The content of some blocks where it stands, with what keeps a block apart from the block before it."""
         kept = list(self._blank_lines)
         for number, block in enumerate(blocks):
             kept[block.first : block.end] = self._content(block)
             if number:
-                kept[block.first - 1] = ";" + kept[block.first - 1][1:]
+                separator = self._dialect.separator
+                kept[block.first - 1] = separator + kept[block.first - 1][len(separator) :]
         return "\n".join(kept)
 
     def _content(self, block: _Block) -> list[str]:

@@ -18,12 +18,12 @@ from collections.abc import Callable
 
 from tree_sitter import Node, Tree
 
-from corral.errors import ProgramRejected
 from corral.programs.brackets import check_brackets
 from corral.programs.commonjs import COMMONJS_PREFIX, rewrite_commonjs
-from corral.programs.edits import Edits, position_at
+from corral.programs.edits import Edits
 from corral.programs.grammar import parse
 from corral.programs.modules import Names, guard_words, rewrite_modules
+from corral.programs.readable import well_formed
 from corral.programs.recover import Dialect, recover
 from corral.programs.redeclare import redeclare
 from corral.programs.references import find_references
@@ -38,7 +38,6 @@ _JAVASCRIPT = {"javascript", "js", "mjs", "cjs", "jsx", "es6", "ecmascript"}
 _ENGINES = {"node", "nodejs", "deno", "bun"}
 _LABELS = frozenset(_TYPESCRIPT | _JAVASCRIPT | _ENGINES)
 _LONE_RETURN = re.compile(r"\r(?!\n)")
-_LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
 _FOREIGN_SPACE = re.compile("\x85|\u180e|\u200b|\u2060".encode())
 _HTML_COMMENT = re.compile(rb"<(?=!--)|--(?=>)")
 """What may open a comment for the engine. A space where the match ends makes it two operators."""
@@ -87,23 +86,10 @@ def prepare_typescript(source: str) -> Program:
 
 def _readable(source: str) -> tuple[str, list[Diagnostic]]:
     """The source as Unicode text with lines that end in LF or CRLF."""
-    diagnostics: list[Diagnostic] = []
-    if _LONE_SURROGATE.search(source):
-        replaced = source.count("\ufffd")
-        source = source.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-        if source.count("\ufffd") > replaced:
-            message = "The source holds half of a surrogate pair, which was replaced by U+FFFD."
-            diagnostics.append(Diagnostic(severity="warning", code="lone_surrogate", message=message))
-    if "\0" in source:
-        place = position_at(source.encode(), len(source[: source.index("\0")].encode()))
-        raise ProgramRejected(
-            f"The source holds a NUL character at line {place.line}, column {place.column}. Write `\\0` in a string.",
-            line=place.line,
-            column=place.column,
-        )
-    if source.startswith("\ufeff"):
-        source = " " + source[1:]
-    return _LONE_RETURN.sub("\n", source) if "\r" in source else source, diagnostics
+    text, diagnostics = well_formed(source)
+    if text.startswith("\ufeff"):
+        text = " " + text[1:]
+    return _LONE_RETURN.sub("\n", text) if "\r" in text else text, diagnostics
 
 
 def _with_common_line_ends(text: str, parses: Callable[[str], bool]) -> str:

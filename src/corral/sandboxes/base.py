@@ -12,11 +12,11 @@ from corral.types import (
     Capabilities,
     Endpoint,
     Exit,
+    Isolation,
     Limits,
     LogEntry,
     Program,
     SandboxConfig,
-    Tier,
     ToolName,
 )
 
@@ -77,8 +77,8 @@ class Sandbox(ABC):
     and `aclose`, which must end whatever still runs inside, always follows.
     """
 
-    isolation: Tier
-    """The tier this box really runs in, as results report it."""
+    isolation: Isolation
+    """What this box is really kept in by, as results report it."""
 
     @abstractmethod
     async def execute(self, job: Job, bridge: Endpoint) -> Exit:

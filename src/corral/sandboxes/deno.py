@@ -18,11 +18,12 @@ from corral.errors import ConfigError, StartFailed
 from corral.guest import RuntimeDirectory
 from corral.sandboxes.base import Job, Sandbox, SandboxProvider
 from corral.sandboxes.domains import Domains
+from corral.sandboxes.jail import Engine
 from corral.sandboxes.loops import in_thread
 from corral.sandboxes.pool import Pool, default_size
 from corral.sandboxes.process import GuestProcess, can_limit
 from corral.sandboxes.running import GuestRun
-from corral.sandboxes.sharing import Share
+from corral.sandboxes.sharing import Share, SharedGuest
 from corral.sandboxes.starter import GUEST_FILE, Guest, GuestStarter, Order
 from corral.types import TIERS, Capabilities, Endpoint, Exit, LimitName, PipeEndpoint, SandboxConfig, Tier
 
@@ -35,6 +36,11 @@ _SETTLE_SECONDS = 30.0
 _HEAP_RESERVE_MB = 32
 """What the guest runtime, the engine's own bookkeeping and arrays that are copied as they grow need of V8's heap, above
 the program's memory."""
+_GARBAGE_MB = 88
+"""Room for what an engine has dropped and not collected yet, and for a thread that was not there yet when it was
+measured (7 MB). With 64 MB of memory, 1.2 million small objects in an array that grows, 60 MB, sometimes fail with 40
+and never in six runs with 48 (V8 15). On a machine that is busy, or slow, the collector is later: a program that reads
+replies of several MB failed with 56 in three runs of five."""
 _CONTEXTS_MB = 32
 """What the contexts of 64 executions take, 0.2 MB each, and those that have ended and are not collected yet."""
 _NEEDS_PROCESS = "needs_process"
@@ -78,9 +84,16 @@ class DenoSandbox(SandboxProvider):
         self.isolation = isolation
         self.allow_eval = allow_eval
         self.allow_wasm = allow_wasm
-        self._starter = GuestStarter(tier, _engine, RuntimeDirectory(), _ENVIRONMENT)
+        self._starter = GuestStarter(
+            tier,
+            lambda: Engine(_engine()),
+            RuntimeDirectory(),
+            _ENVIRONMENT,
+            garbage_mb=_GARBAGE_MB,
+            rehearsal=("--rehearse",),
+        )
         self._pool = Pool(self._starter.start, default_size() if pool_size is None else pool_size)
-        self._domains = Domains(self._pool)
+        self._domains = Domains(self._pool, SharedGuest)
         weakref.finalize(self, _end, os.getpid(), self._domains, self._pool, self._starter)
 
     @property
@@ -151,7 +164,7 @@ class DenoSandbox(SandboxProvider):
         ]
 
 
-def _end(owner: int, domains: Domains, pool: Pool[Order, Guest], starter: GuestStarter) -> None:
+def _end(owner: int, domains: Domains[Share], pool: Pool[Order, Guest], starter: GuestStarter) -> None:
     if os.getpid() != owner:
         return  # a process that was forked off ends; what there is belongs to its parent
     domains.close()

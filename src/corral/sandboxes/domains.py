@@ -6,13 +6,15 @@ import os
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Callable
+from operator import itemgetter
+from typing import Generic, Protocol, TypeVar
 
 import anyio
 from anyio.lowlevel import current_token
 
 from corral.errors import StartFailed
 from corral.sandboxes.pool import Pool
-from corral.sandboxes.sharing import Share, SharedGuest
 from corral.sandboxes.starter import Guest, Order
 from corral.types import TrustDomain
 
@@ -23,19 +25,41 @@ _IDLE_GUESTS = 8
 _IDLE_SECONDS = 120.0
 
 _Key = tuple[Order, TrustDomain | None]
+S = TypeVar("S")
+S_co = TypeVar("S_co", covariant=True)
 
 
-class Domains:
-    """The guests that are shared. Any thread and any event loop may use it."""
+class Server(Protocol[S_co]):
+    """A guest that serves many executions. Its methods are called from one thread at a time."""
 
-    def __init__(self, pool: Pool[Order, Guest]) -> None:
+    @property
+    def idle_since(self) -> float | None:
+        """By the monotonic clock; None while something runs in it."""
+        ...
+
+    @property
+    def retired(self) -> bool: ...
+    def retire(self) -> None:
+        """Nothing new starts in it, and it ends with what still runs."""
+        ...
+
+    def share(self) -> S_co | None:
+        """A place in it for one execution of the running event loop, if there is one."""
+        ...
+
+
+class Domains(Generic[S]):
+    """The guests that are shared, each as the server that `serve` makes of it. Any thread and event loop may use it."""
+
+    def __init__(self, pool: Pool[Order, Guest], serve: Callable[[Guest], Server[S]]) -> None:
         self._pool = pool
+        self._serve = serve
         self._owner = os.getpid()
         self._lock = threading.Lock()
-        self._guests: OrderedDict[_Key, list[SharedGuest]] = OrderedDict()
+        self._guests: OrderedDict[_Key, list[Server[S]]] = OrderedDict()
         self._turns: dict[tuple[_Key, object], anyio.Lock] = {}
 
-    async def share(self, order: Order, domain: TrustDomain | None) -> Share:
+    async def share(self, order: Order, domain: TrustDomain | None) -> S:
         """A place in a guest of this domain; in a new one, if there is none that takes it.
 
         Raises:
@@ -61,7 +85,7 @@ class Domains:
             for guest in guests:
                 guest.retire()
 
-    def _find(self, key: _Key) -> Share | None:
+    def _find(self, key: _Key) -> S | None:
         with self._lock:
             if self._owner != os.getpid():  # forked: the guests belong to the parent
                 self._guests.clear()
@@ -77,8 +101,8 @@ class Domains:
                     return share
             return None
 
-    def _add(self, key: _Key, made: Guest) -> Share:
-        guest = SharedGuest(made)
+    def _add(self, key: _Key, made: Guest) -> S:
+        guest = self._serve(made)
         with self._lock:
             share = guest.share()
             if share is None:
@@ -92,13 +116,13 @@ class Domains:
     def _drop_idle(self) -> None:
         """Retires guests that nobody has used for long, and the longest idle of too many."""
         now = time.monotonic()
-        idle: list[SharedGuest] = []
+        idle: list[tuple[float, Server[S]]] = []
         for key, guests in list(self._guests.items()):
             guests[:] = [guest for guest in guests if not guest.retired]
             if not guests:
                 del self._guests[key]
-            idle += [guest for guest in guests if not guest.shares]
-        idle.sort(key=lambda guest: guest.idle_since)
-        for place, guest in enumerate(idle):
-            if now - guest.idle_since > _IDLE_SECONDS or place < len(idle) - _IDLE_GUESTS:
+            idle += [(guest.idle_since, guest) for guest in guests if guest.idle_since is not None]
+        idle.sort(key=itemgetter(0))
+        for place, (since, guest) in enumerate(idle):
+            if now - since > _IDLE_SECONDS or place < len(idle) - _IDLE_GUESTS:
                 guest.retire()

@@ -60,7 +60,8 @@ def read_exit(content: GuestExit, program: Program) -> Exit:
         case _:
             raise MalformedMessage("the sandbox sent an error that is not well formed")
     if code == ProgramRejected.code:
-        return Exit(status="rejected", exit_code=1, error=_syntax_error(message, program), **rest)
+        syntax_error = _syntax_error(name, message, stack, program)
+        return Exit(status="rejected", exit_code=1, error=syntax_error, **rest)
     trace = program_trace(stack, program)
     error = ExecutionError(
         code=code if issubclass(error_class(code), _OF_CALLS) else ProgramFailed.code,
@@ -74,9 +75,9 @@ def read_exit(content: GuestExit, program: Program) -> Exit:
     return Exit(status="failed", exit_code=1, error=error, **rest)
 
 
-def _syntax_error(message: str, program: Program) -> ExecutionError:
-    """`TypeError: SyntaxError: Expression expected`, then an excerpt, then the place: only text and place are kept."""
-    position = _place(message, program)
+def _syntax_error(name: str, message: str, stack: str, program: Program) -> ExecutionError:
+    """Of V8 `TypeError: SyntaxError: Expression expected`, an excerpt, and the place: only text and place are kept."""
+    position = program_trace(stack, program).position if program.language == "python" else _place(message, program)
     text = message.splitlines()[0] if message else "the program does not parse"
     for prefix in ("TypeError: ", "Uncaught ", "SyntaxError: "):
         text = text.removeprefix(prefix)
@@ -84,7 +85,7 @@ def _syntax_error(message: str, program: Program) -> ExecutionError:
         text = located_text(text, program).removesuffix(f" at program.ts:{position.line}:{position.column}")
     return ExecutionError(
         code=ProgramRejected.code,
-        name="SyntaxError",
+        name=name,
         message=text,
         line=position and position.line,
         column=position and position.column,

@@ -68,6 +68,7 @@ class Pool(Generic[K, T]):
         Raises:
             Whatever `make` does.
         """
+        self._hopeless.discard(key)
         ready = self._pop(key) if keep else None
         if ready is not None:
             return ready
@@ -134,7 +135,6 @@ class Pool(Generic[K, T]):
                 return None
             ready = self._ready.setdefault(key, deque())
             self._ready.move_to_end(key)
-            self._hopeless.discard(key)
             if len(self._ready) > _KEYS:
                 _, dropped = self._ready.popitem(last=False)
                 dead.extend(dropped)

@@ -14,6 +14,7 @@ import resource
 import secrets
 import select
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable
@@ -62,6 +63,8 @@ class GuestProcess:
         self._status: int | None = None
         self._failure: str | None = None
         self._closed = False
+        self._cpu_seconds: float | None = None
+        self._killed = False
         self._waiting: anyio.Event | None = None
         self._tail = b""
         self.pid = 0
@@ -157,8 +160,11 @@ class GuestProcess:
         """Has the kernel end it after `seconds` more of processor time, rounded up, if the host may say so.
 
         It may not as root without CAP_SYS_RESOURCE, whose guests are another user's. This is a backstop for whoever
-        watches `cpu_time`, in case the host is too busy to.
+        watches `cpu_time`, in case the host is too busy to. One that is not born yet is limited then.
         """
+        self._cpu_seconds = seconds
+        if self.pid == 0:
+            return
         cpu = int(self.cpu_time() + seconds) + 1
         with contextlib.suppress(ProcessLookupError, PermissionError):
             resource.prlimit(self.pid, resource.RLIMIT_CPU, (cpu, cpu + 1))
@@ -172,11 +178,15 @@ class GuestProcess:
         return int(Path(f"/proc/{self.pid}/statm").read_text().split()[5]) * os.sysconf("SC_PAGESIZE")
 
     def cpu_time(self) -> float:
-        """Processor seconds of all its threads, 0 once it is gone.
+        """Processor seconds of all its threads; 0 before it is known, and once it is gone.
 
         The clock of another process has the number `~pid << 3 | 2` (CPUCLOCK_SCHED in the kernel's posix-timers.h, as
         clock_getcpuclockid(3) computes it).
         """
+        if self.pid == 0:
+            self._hear()
+        if self.pid == 0:
+            return 0.0
         try:
             return time.clock_gettime((~self.pid << 3) | 2)
         except OSError:
@@ -207,12 +217,22 @@ class GuestProcess:
         return not poll.poll(0)
 
     def kill(self) -> None:
-        """Ends it at once. Idempotent."""
+        """Ends it at once, or as soon as it is born. Idempotent."""
+        self._killed = True
         self._hear()
         for process in (self._guest, self._process):
             if process is not None:
                 with contextlib.suppress(ProcessLookupError):
                     signal.pidfd_send_signal(process, signal.SIGKILL)
+
+    def ask(self, message: bytes, descriptors: list[int]) -> None:
+        """Sends a message to a guest whose standard input is a socket.
+
+        Raises:
+            OSError: it has ended, or it does not keep up.
+        """
+        with socket.socket(fileno=os.dup(self._input)) as control:
+            socket.send_fds(control, [message], descriptors, socket.MSG_NOSIGNAL)
 
     async def wait(self, grace_seconds: float) -> int:
         """Its exit status, the code or minus the signal. What has not ended by itself within the grace is killed."""
@@ -262,13 +282,26 @@ class GuestProcess:
                 data, descriptors = b"", []
             message: dict[str, Any] = json.loads(data) if data else {"status": -signal.SIGKILL}  # the launcher is gone
             if "pid" in message and descriptors:
-                self.pid, self._process = message["pid"], descriptors[0]
+                self.pid, self._process = _pid_of(descriptors[0]), descriptors[0]
+                if self._cpu_seconds is not None:
+                    self.limit_cpu(self._cpu_seconds)
+                if self._killed:
+                    self.kill()
             elif "pid" in message:
                 self._failure = "this process has no descriptors left"
             elif "error" in message:
                 self._failure = message["error"]
             else:
                 self._status = _unwrapped(message["status"]) if self._info is not None else message["status"]
+
+
+def _pid_of(process: int) -> int:
+    """The number by which this process knows another, which may know itself by another one; 0 once that has ended.
+
+    The kernel then says -1, which elsewhere means this process itself (proc_pid_fdinfo(5)).
+    """
+    lines = Path(f"/proc/self/fdinfo/{process}").read_text().splitlines()
+    return max(0, next(int(line.removeprefix("Pid:")) for line in lines if line.startswith("Pid:")))
 
 
 def _unwrapped(status: int) -> int:

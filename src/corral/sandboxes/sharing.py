@@ -45,7 +45,7 @@ class SharedGuest:
     def __init__(self, guest: Guest) -> None:
         self.process = guest.process
         self.tier: Tier = guest.tier
-        self.idle_since = time.monotonic()
+        self._idle_since = time.monotonic()
         self.shares: dict[bytes, Share] = {}
         """Those that are open, by their nonce."""
         self.writer: Share | None = None
@@ -63,6 +63,10 @@ class SharedGuest:
     @property
     def retired(self) -> bool:
         return self._retired
+
+    @property
+    def idle_since(self) -> float | None:
+        return None if self.shares else self._idle_since
 
     def share(self) -> Share | None:
         """A place in it for one execution of the running event loop, if there is one."""
@@ -89,7 +93,7 @@ class SharedGuest:
     def leave(self, share: Share) -> None:
         """Gives a share back."""
         del self.shares[share.nonce]
-        self.idle_since = time.monotonic()
+        self._idle_since = time.monotonic()
         if not self.shares and self._retired:
             self.process.close()
 

@@ -13,9 +13,9 @@ from typing import Literal, NamedTuple
 from corral.errors import BridgeError, StartFailed
 from corral.guest import FrameKind, FrameReader, RuntimeDirectory, decode_value
 from corral.guest.frames import NO_NONCE, PROTOCOL
-from corral.sandboxes.jail import Jail, Plan, Spawner, candidates
+from corral.sandboxes.jail import Engine, Jail, Plan, Spawner, candidates
 from corral.sandboxes.process import GuestProcess
-from corral.types import TIERS, Tier
+from corral.types import TIERS, Tier, reaches
 
 __all__ = ["GUEST_FILE", "Guest", "GuestStarter", "Order"]
 
@@ -25,17 +25,12 @@ GUEST_FILE = "guest:"
 """Begins an argument that names a file of the guest's code, wherever the jail shows it."""
 _UNMEASURED_DATA_BYTES = 1 << 30
 """For the first guest, which tells how much one takes to stand still: Deno 550 MB, 512 of them reserved for code."""
-_GARBAGE_MB = 88
-"""Room for what an engine has dropped and not collected yet, and for a thread that was not there yet when it was
-measured (7 MB). With 64 MB of memory, 1.2 million small objects in an array that grows, 60 MB, sometimes fail with 40
-and never in six runs with 48 (V8 15). On a machine that is busy, or slow, the collector is later: a program that reads
-replies of several MB failed with 56 in three runs of five."""
 _READY_BYTES = 100
 _READY_SECONDS = 30.0
 """A guest that is not ready by then never will be; on a loaded machine it takes tenths of a second."""
 
 
-_measured: dict[tuple[Path, Path, Tier, int | None, Path, tuple[str, ...]], int] = {}
+_measured: dict[tuple[Path, Engine, Tier, int | None, Path, tuple[str, ...]], int] = {}
 """Of guests that were started by this process: bytes, by jail, engine, place of the guest's code and arguments."""
 
 
@@ -64,20 +59,27 @@ class Guest(NamedTuple):
 class GuestStarter:
     """Starts guests of one engine. Its methods block; any thread may call them.
 
-    The launcher, the jail and the guest's code on disk are made at the first need and live until `close`.
+    `garbage_mb` is memory above what a program may use, for what it has dropped and the engine not collected yet;
+    `rehearsal` are arguments for a guest that is started before it is needed. The launcher, the jail and the guest's
+    code on disk are made at the first need and live until `close`.
     """
 
     def __init__(
         self,
         tier: Tier | Literal["auto"],
-        engine: Callable[[], Path],
+        engine: Callable[[], Engine],
         runtime: RuntimeDirectory,
         environment: Mapping[str, str],
+        *,
+        garbage_mb: int,
+        rehearsal: Sequence[str] = (),
     ) -> None:
         self._tier: Tier | Literal["auto"] = tier
         self._engine = engine
         self._runtime = runtime
         self._environment = environment
+        self._garbage_mb = garbage_mb
+        self._rehearsal = rehearsal
         self._lock = threading.RLock()
         self._spawner = Spawner()
         self._jail: Jail | None = None
@@ -103,8 +105,8 @@ class GuestStarter:
             self._check(jail.tier, order.required_tier)
             plan = self._plans.get((order, in_advance))
             if plan is None:
-                data_bytes = self._measure(jail, order) + (order.memory_mb + _GARBAGE_MB) * (1 << 20)
-                plan = self._plan(jail, order, data_bytes, more=("--rehearse",) if in_advance else ())
+                data_bytes = self._measure(jail, order) + (order.memory_mb + self._garbage_mb) * (1 << 20)
+                plan = self._plan(jail, order, data_bytes, more=self._rehearsal if in_advance else ())
                 self._plans[order, in_advance] = plan
         return Guest(self._start(plan), jail.tier)
 
@@ -142,13 +144,13 @@ class GuestStarter:
         """Tries the tiers from the best down to the required one: the first in which a guest starts is taken."""
         required = order.required_tier
         if self._tier == "auto":
-            tiers: list[Tier] = [tier for tier in reversed(TIERS) if TIERS.index(tier) >= TIERS.index(required)]
+            tiers: list[Tier] = [tier for tier in reversed(TIERS) if reaches(tier, required)]
         else:
             self._check(self._tier, required)
             tiers = [self._tier]
         engine = self._engine()
-        if not engine.is_file():
-            raise StartFailed(f"there is no engine at {engine}")
+        if not engine.executable.is_file():
+            raise StartFailed(f"there is no engine at {engine.executable}")
         reasons: list[str] = []
         for tier in tiers:
             try:
@@ -176,7 +178,7 @@ class GuestStarter:
         return directory
 
     def _check(self, tier: Tier, required: Tier) -> None:
-        if TIERS.index(tier) < TIERS.index(required):
+        if not reaches(tier, required):
             raise StartFailed(
                 f"this sandbox runs in tier {tier!r}, below the required {required!r}; "
                 f"use another `tier`, or accept it with Corral(required_tier={tier!r})"

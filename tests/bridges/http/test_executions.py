@@ -14,7 +14,7 @@ from corral import Corral, ExecutionContext
 from corral.bridges.http import HttpBridge
 from corral.errors import ConfigError
 from corral.sandboxes import Job, Sandbox, SandboxProvider
-from corral.types import Capabilities, Endpoint, Exit, HttpEndpoint, LimitName, SandboxConfig, Tier
+from corral.types import Capabilities, Endpoint, Exit, HttpEndpoint, Isolation, LimitName, SandboxConfig
 from tests.bridges.http.engines import ENGINES, run_elsewhere
 from tests.bridges.http.serving import Audited, Connection, Server, call, request, tools
 
@@ -50,7 +50,7 @@ class Elsewhere(SandboxProvider):
 
 
 class Process(Sandbox):
-    isolation: Tier = "none"
+    isolation: Isolation = "none"
 
     def __init__(self, provider: Elsewhere) -> None:
         self._provider = provider

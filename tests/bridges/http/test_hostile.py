@@ -113,7 +113,7 @@ HOSTS = {
 }
 
 
-@pytest.mark.parametrize("path", ["/calls", "/health", "/corral.mjs"])
+@pytest.mark.parametrize("path", ["/calls", "/health", "/corral.mjs", "/corral_tools.py"])
 @pytest.mark.parametrize("host", HOSTS.values(), ids=HOSTS)
 def test_a_request_that_names_another_host_is_not_for_us(
     connection: Connection, execution: OutsideExecution, path: str, host: str | None

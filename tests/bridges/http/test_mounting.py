@@ -52,7 +52,7 @@ async def test_every_route_is_there(mount: Callable[[ASGIApp, str], ASGIApp], pa
             assert (one.status_code, one.json()) == (200, 3)
             renewed = await http.post(f"{root_path}{path}/token", json={}, headers=headers)
             assert renewed.json().keys() == {"token", "expires"}
-            for route in ("openapi.json", "health", "corral.mjs"):
+            for route in ("openapi.json", "health", "corral.mjs", "corral_tools.py"):
                 assert (await http.get(f"{root_path}{path}/{route}", headers=headers)).status_code == 200
             assert (await http.get(f"{root_path}{path}/calls", headers=headers)).status_code == 405
             assert (await http.post(f"{root_path}{path}/tools/add/calls", headers=headers)).status_code == 404

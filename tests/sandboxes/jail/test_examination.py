@@ -14,7 +14,7 @@ import deno
 import pytest
 
 from corral.errors import StartFailed
-from corral.sandboxes.jail import Jail, Spawner, landlock, namespaces
+from corral.sandboxes.jail import Engine, Jail, Spawner, landlock, namespaces
 from corral.sandboxes.jail.examination import Examination, Layer, examine
 from corral.sandboxes.jail.layers import bubblewrap_layer, landlock_layer, seccomp_layer, user_namespace_remedy
 from corral.sandboxes.jail.trial import ATTEMPTS, PROBE, Attempt, attempted, make_room
@@ -105,7 +105,7 @@ def probed(room: Path, probe: str) -> dict[str, Attempt]:
     """The attempts of another probe, without a jail."""
     (room / PROBE).write_text(probe)
     with closing(Spawner()) as spawner:
-        found = attempted(Jail("none", ENGINE, room), ENGINE, spawner, user=None)
+        found = attempted(Jail("none", Engine(ENGINE), room), ENGINE, spawner, user=None)
     return {each.name: each for each in found.attempts}
 
 

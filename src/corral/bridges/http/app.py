@@ -29,7 +29,7 @@ Serve = Callable[[Request, Head, Grant], Awaitable[Response]]
 
 
 def bridge_app(handler: Handler, grants: Grants) -> Starlette:
-    """The app over a pipeline. Every route but `/health` and the runtime asks for a token."""
+    """The app over a pipeline. Every route but `/health` and the runtimes asks for a token."""
 
     def authenticated(serve: Serve) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
@@ -77,6 +77,9 @@ def bridge_app(handler: Handler, grants: Grants) -> Starlette:
     async def runtime(request: Request) -> Response:  # noqa: ARG001
         return Response(http_runtime(), media_type="text/javascript; charset=utf-8")
 
+    async def python_runtime(request: Request) -> Response:  # noqa: ARG001
+        return Response(http_runtime("python"), media_type="text/x-python; charset=utf-8")
+
     app = Starlette(
         routes=[
             Route("/tools/{tool}", authenticated(tool), methods=["POST"]),
@@ -84,6 +87,7 @@ def bridge_app(handler: Handler, grants: Grants) -> Starlette:
             Route("/openapi.json", authenticated(document), methods=["GET"]),
             Route("/health", health, methods=["GET"]),
             Route("/corral.mjs", runtime, methods=["GET"]),
+            Route("/corral_tools.py", python_runtime, methods=["GET"]),
             Route("/calls", _only_post, methods=["POST"]),
         ],
         exception_handlers={HTTPException: _not_served},

@@ -17,7 +17,7 @@ import deno
 
 from corral.errors import CorralError, StartFailed
 from corral.sandboxes.deno import DenoSandbox
-from corral.sandboxes.jail.jail import candidates
+from corral.sandboxes.jail.jail import Engine, candidates
 from corral.sandboxes.jail.layers import (
     Layer,
     bubblewrap_layer,
@@ -122,7 +122,7 @@ def _try(tier: Tier, engine: Path, room: Path, spawner: Spawner) -> tuple[Verdic
     try:
         # As root: first as nobody, then, if there is a second, as root itself.
         users = (_NOBODY, None) if os.geteuid() == 0 and tier != "none" else (None,)
-        for jail, user in zip(candidates(tier, engine, room), users, strict=False):
+        for jail, user in zip(candidates(tier, Engine(engine), room), users, strict=False):
             try:
                 trial = attempted(jail, engine, spawner, user=user)
             except StartFailed as error:
@@ -150,7 +150,7 @@ def _auto() -> tuple[Tier | None, str | None]:
         try:
             sandbox = await provider.start(SandboxConfig())
             await sandbox.aclose()
-            return sandbox.isolation
+            return next(tier for tier in TIERS if tier == sandbox.isolation)
         finally:
             await provider.aclose()
 

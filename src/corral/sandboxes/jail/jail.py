@@ -14,20 +14,42 @@ import resource
 import sys
 import weakref
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from corral.errors import StartFailed
 from corral.sandboxes.jail import landlock, seccomp
 from corral.sandboxes.jail.libraries import shared_libraries
-from corral.sandboxes.jail.namespaces import GUEST, bubblewrap, wrapped
+from corral.sandboxes.jail.namespaces import GUEST, Place, bubblewrap, wrapped
 from corral.sandboxes.jail.spawner import Plan
 from corral.types import Tier
 
-__all__ = ["Jail", "candidates"]
+__all__ = ["Engine", "Jail", "candidates", "missing"]
 
 _NOBODY = 65534
 """The user that owns nothing, by convention, and the only such number that is mapped in every container."""
-_LIMITS = ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, 0), (resource.RLIMIT_NOFILE, 64))
+_LIMITS = ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, 0))
+_STACK_BYTES = 8 << 20
+"""As most systems have it. Where there is no limit, the stack would be memory that RLIMIT_DATA does not count."""
+_GUEST_FILES = 64
+_SERVER_FILES = 1024
+"""Two for each process that it has made; those have the guest's limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """What runs in a jail: an executable, and what it reads of the system besides itself.
+
+    One that `forks` makes processes of its own, which it is trusted to shut in further; it gets a filter that lets it.
+    """
+
+    executable: Path
+    inside: str | None = None
+    """Where it is seen in namespaces; by default at the root."""
+    libraries: tuple[Path, ...] = ()
+    """Shared libraries that it loads as it runs, by the paths under which it looks for them."""
+    places: tuple[Place, ...] = ()
+    forks: bool = False
 
 
 class Jail:
@@ -37,7 +59,7 @@ class Jail:
         StartFailed: this system lacks what the tier needs; says what, and the remedy.
     """
 
-    def __init__(self, tier: Tier, engine: Path, directory: Path, *, user: int | None = None) -> None:
+    def __init__(self, tier: Tier, engine: Engine, directory: Path, *, user: int | None = None) -> None:
         if reason := missing(tier):
             raise StartFailed(reason)
         self.tier: Tier = tier
@@ -45,10 +67,14 @@ class Jail:
         self.directory = directory
         self.user = user
         self._ruleset: int | None = None
+        self._libraries = (*shared_libraries(engine.executable), *engine.libraries)
         if tier == "landlock":
-            executable = (engine, *map(Path.resolve, shared_libraries(engine)))
+            executable = (engine.executable, *map(Path.resolve, self._libraries))
+            readable = [directory, *(part for place in engine.places for part in place.shown())]
+            listable = [place.path for place in engine.places if place.path.is_dir()]
+            listable += [directory] if listable else []
             try:
-                self._ruleset = landlock.ruleset(executable=executable, readable=(directory,))
+                self._ruleset = landlock.ruleset(executable=executable, readable=readable, listable=listable)
             except OSError as error:
                 raise StartFailed(f"Landlock refused the rules: {error}") from error
             weakref.finalize(self, os.close, self._ruleset)
@@ -56,20 +82,27 @@ class Jail:
     def __repr__(self) -> str:
         return f"Jail({self.tier!r}, user={self.user})"
 
+    @property
+    def _role(self) -> seccomp.Role:
+        return "server" if self.engine.forks else "engine"
+
     def path(self, name: str) -> str:
         """Where the guest sees a file of the directory."""
         return f"{GUEST}/{name}" if self.tier == "namespaces" else str(self.directory / name)
 
     def plan(self, arguments: Sequence[str], environment: Mapping[str, str], *, data_bytes: int) -> Plan:
         """How the launcher starts the engine with these arguments, exactly this environment and this RLIMIT_DATA."""
-        limits = (*_LIMITS, (resource.RLIMIT_DATA, data_bytes))
+        files = _SERVER_FILES if self.engine.forks else _GUEST_FILES
+        limits = (*_LIMITS, _stack_limit(), (resource.RLIMIT_NOFILE, files), (resource.RLIMIT_DATA, data_bytes))
         if self.tier == "namespaces":
             bwrap = bubblewrap()
             assert bwrap is not None
             command = wrapped(
                 bwrap,
-                engine=self.engine,
-                libraries=shared_libraries(self.engine),
+                engine=self.engine.executable,
+                inside=self.engine.inside or f"/{self.engine.executable.name}",
+                libraries=self._libraries,
+                places=self.engine.places,
                 directory=self.directory,
                 arguments=arguments,
                 environment=environment,
@@ -80,17 +113,19 @@ class Jail:
                 environment={},  # bubblewrap's own, which it would show to the guest
                 limits=limits,
                 user=self.user,
-                filter=seccomp.filter_program(),
+                filter=seccomp.filter_program(role=self._role),
+                serves=self.engine.forks,
             )
         return Plan(
-            executable=self.engine,
-            arguments=(str(self.engine), *arguments),
+            executable=self.engine.executable,
+            arguments=(str(self.engine.executable), *arguments),
             environment=environment,
             limits=limits,
             user=self.user,
             confine=self.tier == "landlock",
             ruleset=self._ruleset,
-            filter=seccomp.filter_program() if self.tier == "landlock" else None,
+            filter=seccomp.filter_program(role=self._role) if self.tier == "landlock" else None,
+            serves=self.engine.forks,
         )
 
     def verify(self, pid: int) -> None:
@@ -110,6 +145,11 @@ class Jail:
             raise StartFailed("the guest runs in the host's own namespaces")
 
 
+def _stack_limit() -> tuple[int, int]:
+    _, hard = resource.getrlimit(resource.RLIMIT_STACK)
+    return resource.RLIMIT_STACK, _STACK_BYTES if hard == resource.RLIM_INFINITY else min(hard, _STACK_BYTES)
+
+
 def _status(pid: int) -> dict[str, str]:
     """/proc/PID/status (proc_pid_status(5))."""
     try:
@@ -119,8 +159,8 @@ def _status(pid: int) -> dict[str, str]:
     return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
-def candidates(tier: Tier, engine: Path, directory: Path) -> list[Jail]:
-    """The jails of a tier to try, best first: as root, one that gives root up, unless it then cannot reach bubblewrap.
+def candidates(tier: Tier, engine: Engine, directory: Path) -> list[Jail]:
+    """The jails of a tier to try, best first: as root, one that gives root up, unless it then cannot reach its engine.
 
     Raises:
         StartFailed: as `Jail` does.
@@ -129,8 +169,7 @@ def candidates(tier: Tier, engine: Path, directory: Path) -> list[Jail]:
         return [Jail(tier, engine, directory)]
     if os.geteuid() != 0:
         return [Jail(tier, engine, directory)]
-    unprivileged = Jail(tier, engine, directory, user=_NOBODY)
-    return [unprivileged, Jail(tier, engine, directory)] if tier == "namespaces" else [unprivileged]
+    return [Jail(tier, engine, directory, user=_NOBODY), Jail(tier, engine, directory)]
 
 
 def missing(tier: Tier) -> str | None:

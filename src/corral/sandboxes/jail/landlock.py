@@ -22,6 +22,7 @@ _RULE_PATH_BENEATH = 1
 
 _EXECUTE = 1 << 0
 _READ_FILE = 1 << 2
+_READ_DIR = 1 << 3
 _FS_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
 """By ABI: how many rights over files it knows; they are the lowest bits. Later ABIs have as many as 5."""
 _NET_RIGHTS = 0b11
@@ -45,8 +46,10 @@ def abi() -> int:
     return max(0, ctypes.CDLL(None).syscall(_SYS_CREATE_RULESET, None, 0, _CREATE_RULESET_VERSION))
 
 
-def ruleset(*, executable: Iterable[Path], readable: Iterable[Path]) -> int:
-    """A descriptor of rules that leave nothing but reading (and for `executable`, executing) these files and folders.
+def ruleset(*, executable: Iterable[Path], readable: Iterable[Path], listable: Iterable[Path] = ()) -> int:
+    """A descriptor of rules that leave nothing but reading these files and what is in these folders.
+
+    Those in `executable` may be executed too. Folders in `listable`, and all below them, may be listed, not read.
 
     Raises:
         OSError: the kernel has no Landlock, or a path does not exist.
@@ -61,7 +64,8 @@ def ruleset(*, executable: Iterable[Path], readable: Iterable[Path]) -> int:
     size = 24 if version >= 6 else 16 if version >= 4 else 8
     rules = _checked(libc.syscall(_SYS_CREATE_RULESET, ctypes.byref(attributes), size, 0))
     try:
-        for paths, allowed in ((executable, _READ_FILE | _EXECUTE), (readable, _READ_FILE)):
+        granted = ((executable, _READ_FILE | _EXECUTE), (readable, _READ_FILE), (listable, _READ_DIR))
+        for paths, allowed in granted:
             for path in paths:
                 parent = os.open(path, os.O_PATH | os.O_CLOEXEC)
                 try:

@@ -31,11 +31,11 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-__all__ = ["FILTER_FD", "INFO_FD", "main", "receive"]
+__all__ = ["FILTER_FD", "INFO_FD", "Children", "hide", "main", "receive", "seal", "tell", "tie_to_parent"]
 
 FILTER_FD = 10
 """Where a child that filters system calls itself (bubblewrap) finds the filter."""
@@ -47,6 +47,7 @@ _MAX_DESCRIPTORS = 8
 # linux/prctl.h, linux/seccomp.h, linux/capability.h, linux/close_range.h; the system calls have the same number on
 # every architecture (asm-generic/unistd.h).
 _PR_SET_PDEATHSIG = 1
+_PR_SET_DUMPABLE = 4
 _PR_SET_SECCOMP = 22
 _PR_CAPBSET_DROP = 24
 _PR_SET_NO_NEW_PRIVS = 38
@@ -73,7 +74,7 @@ def main(control: socket.socket, host: int) -> None:
     """Serves the host until its end of `control` closes or the process itself ends, then kills what still runs."""
     launcher = _Launcher(control)
     try:
-        launcher.serve(host)
+        launcher.serve_host(host)
     except (EOFError, ConnectionError):  # the host has ended
         launcher.end()
         launcher.clear()
@@ -81,34 +82,39 @@ def main(control: socket.socket, host: int) -> None:
         launcher.end()
 
 
-class _Launcher:
+class Children:
+    """Processes that are made, watched and ended for whoever holds the other end of `control`."""
+
     def __init__(self, control: socket.socket) -> None:
         self._control = control
-        self._plans: dict[int, Mapping[str, Any]] = {}
-        self._rulesets: dict[int, int] = {}
         self._poll = select.poll()
         self._lifelines: dict[int, tuple[socket.socket, int]] = {}
         """By the lifeline's descriptor: itself, and the child's process descriptor."""
         self._children: dict[int, tuple[int, int]] = {}
         """By process descriptor: pid, and the lifeline's descriptor."""
 
-    def serve(self, host: int) -> None:
-        """Goes on until the host says that it wants no more.
+    def take(self, message: bytes, descriptors: list[int]) -> bool:
+        """Does what a message asks for; its descriptors are ours now. False if it was the last."""
+        raise NotImplementedError
+
+    def serve(self, watched: int | None = None) -> None:
+        """Goes on until the last message.
 
         Raises:
-            EOFError, ConnectionError: it has ended without.
+            EOFError, ConnectionError: the other end of `control`, or the process that `watched` describes, is gone.
         """
-        ended = os.pidfd_open(host)
-        for descriptor in (self._control.fileno(), ended):
-            self._poll.register(descriptor, select.POLLIN)
-        if os.getppid() != host:
-            raise EOFError  # before it could be watched
+        self._poll.register(self._control.fileno(), select.POLLIN)
+        if watched is not None:
+            self._poll.register(watched, select.POLLIN)
         while True:
             for descriptor, _ in self._poll.poll():
                 if descriptor == self._control.fileno():
-                    if not self._take_message():
+                    data, descriptors = receive(self._control, _MESSAGE_BYTES, _MAX_DESCRIPTORS)
+                    if not data:
+                        raise EOFError
+                    if not self.take(data, descriptors):
                         return
-                elif descriptor == ended:  # a process that it forked off may still have its end of the socket
+                elif descriptor == watched:
                     raise EOFError
                 elif descriptor in self._children:
                     self._reap(descriptor)
@@ -123,6 +129,83 @@ class _Launcher:
         for child in list(self._children):
             self._reap(child)
 
+    def ended(self, pid: int) -> None:
+        """A child has ended; until this returns, nobody else can have its number."""
+
+    def start(self, lifeline: socket.socket, become: Callable[[], NoReturn]) -> int | None:
+        """A child that becomes what it is to be, or an error on its lifeline. Returns its process's descriptor."""
+        try:
+            pid = os.fork()
+        except OSError as error:
+            tell(lifeline, {"error": f"fork: {error.strerror}"})
+            lifeline.close()
+            return None
+        if pid == 0:
+            become()
+        child = os.pidfd_open(pid)
+        self._lifelines[lifeline.fileno()] = lifeline, child
+        self._children[child] = pid, lifeline.fileno()
+        self._poll.register(child, select.POLLIN)
+        self._poll.register(lifeline, 0)  # POLLHUP, which is always reported, says that the host has closed it
+        return child
+
+    def _reap(self, child: int) -> None:
+        pid, descriptor = self._children.pop(child)
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # in `end` it may not have ended yet
+        self.ended(pid)
+        _, status = os.waitpid(pid, 0)
+        lifeline, _ = self._lifelines.pop(descriptor)
+        for watched in (child, descriptor):
+            with contextlib.suppress(KeyError):
+                self._poll.unregister(watched)
+        tell(lifeline, {"status": os.waitstatus_to_exitcode(status)})
+        lifeline.close()
+        os.close(child)
+
+
+class _Launcher(Children):
+    def __init__(self, control: socket.socket) -> None:
+        super().__init__(control)
+        self._plans: dict[int, Mapping[str, Any]] = {}
+        self._rulesets: dict[int, int] = {}
+
+    def serve_host(self, host: int) -> None:
+        """Until the host says that it wants no more.
+
+        Raises:
+            EOFError, ConnectionError: it has ended without.
+        """
+        ended = os.pidfd_open(host)
+        if os.getppid() != host:
+            raise EOFError  # before it could be watched
+        self.serve(ended)  # a process that it forked off may have its end of the socket, so that is not enough
+
+    def take(self, message: bytes, descriptors: list[int]) -> bool:
+        content = json.loads(message)
+        if "end" in content:
+            return False
+        if "plan" in content:
+            self._plans[content["plan"]] = content
+            if descriptors:
+                self._rulesets[content["plan"]] = descriptors[0]
+            return True
+        try:
+            if descriptors:  # else the host sees that the lifeline is closed
+                plan = content["start"]
+                lifeline = socket.socket(fileno=descriptors[3])
+                self.start(
+                    lifeline, lambda: _become(self._plans[plan], self._rulesets.get(plan), descriptors, lifeline)
+                )
+        finally:
+            for descriptor in descriptors[:3] + descriptors[4:]:
+                os.close(descriptor)
+        return True
+
+    def ended(self, pid: int) -> None:
+        # A child of bubblewrap's that was not told yet to end with it would wait for it for ever.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
+
     def clear(self) -> None:
         """Removes what the host did not live to remove."""
         for scratch in {plan["scratch"] for plan in self._plans.values()} - {None}:
@@ -130,59 +213,6 @@ class _Launcher:
                 for path in Path(scratch).iterdir():
                     path.unlink()
                 Path(scratch).rmdir()
-
-    def _take_message(self) -> bool:
-        """False if it was the last."""
-        data, descriptors = receive(self._control, _MESSAGE_BYTES, _MAX_DESCRIPTORS)
-        if not data:
-            raise EOFError
-        message = json.loads(data)
-        if "end" in message:
-            return False
-        if "plan" in message:
-            self._plans[message["plan"]] = message
-            if descriptors:
-                self._rulesets[message["plan"]] = descriptors[0]
-            return True
-        try:
-            if descriptors:  # else the host sees that the lifeline is closed
-                self._start(message["start"], descriptors)
-        finally:
-            for descriptor in descriptors[:3] + descriptors[4:]:
-                os.close(descriptor)
-        return True
-
-    def _start(self, plan: int, descriptors: Sequence[int]) -> None:
-        lifeline = socket.socket(fileno=descriptors[3])
-        try:
-            pid = os.fork()
-        except OSError as error:
-            _tell(lifeline, {"error": f"fork: {error.strerror}"})
-            lifeline.close()
-            return
-        if pid == 0:
-            _become(self._plans[plan], self._rulesets.get(plan), descriptors, lifeline)
-        child = os.pidfd_open(pid)
-        self._lifelines[lifeline.fileno()] = lifeline, child
-        self._children[child] = pid, lifeline.fileno()
-        self._poll.register(child, select.POLLIN)
-        self._poll.register(lifeline, 0)  # POLLHUP, which is always reported, says that the host has closed it
-
-    def _reap(self, child: int) -> None:
-        pid, descriptor = self._children.pop(child)
-        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # in `end` it may not have ended yet
-        # A child of bubblewrap's that was not told yet to end with it would wait for it for ever. Until the leader of
-        # the group is reaped, nobody else can have its number.
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(pid, signal.SIGKILL)
-        _, status = os.waitpid(pid, 0)
-        lifeline, _ = self._lifelines.pop(descriptor)
-        for watched in (child, descriptor):
-            with contextlib.suppress(KeyError):
-                self._poll.unregister(watched)
-        _tell(lifeline, {"status": os.waitstatus_to_exitcode(status)})
-        lifeline.close()
-        os.close(child)
 
 
 def receive(connection: socket.socket, size: int, count: int) -> tuple[bytes, list[int]]:
@@ -212,7 +242,7 @@ def _kill(child: int) -> None:
         signal.pidfd_send_signal(child, signal.SIGKILL)
 
 
-def _tell(lifeline: socket.socket, message: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
+def tell(lifeline: socket.socket, message: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
     data = json.dumps(message).encode()
     with contextlib.suppress(OSError):  # the host may be gone, or may not care any more
         if descriptors:
@@ -246,10 +276,8 @@ def _become(
         step = "privileges"
         if plan["confine"] or plan["user"] is not None or (plan["filter"] and os.geteuid() != 0):
             _drop_privileges(plan["user"])  # without root, bubblewrap refuses whoever has a capability
-        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # after the change of user, which would clear it
-        if os.getppid() != parent:
-            os._exit(1)
-        _tell(lifeline, {"pid": os.getpid()}, [os.pidfd_open(os.getpid())])
+        tie_to_parent(parent)  # after the change of user, which would undo it
+        tell(lifeline, {"pid": os.getpid()}, [os.pidfd_open(os.getpid())])
         step = "no_new_privs"
         if plan["confine"]:
             _prctl(_PR_SET_NO_NEW_PRIVS, 1)
@@ -260,7 +288,7 @@ def _become(
             _check(_libc.syscall(_SYS_LANDLOCK_RESTRICT_SELF, ruleset, 0))
         step = "seccomp"
         if plan["confine"] and plan["filter"]:
-            _filter(base64.b64decode(plan["filter"]))
+            seal(base64.b64decode(plan["filter"]))
         step = "exec"
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # which Python ignores, and exec keeps ignored
         with contextlib.suppress(PermissionError):
@@ -268,7 +296,7 @@ def _become(
         # Its path leads through directories that the guest's user may not enter; its descriptor does not.
         os.execve(f"/proc/self/fd/{executable}", plan["arguments"], plan["environment"])  # noqa: S606
     except BaseException as error:
-        _tell(lifeline, {"error": f"{step}: {error}"})
+        tell(lifeline, {"error": f"{step}: {error}"})
     os._exit(125)
 
 
@@ -294,7 +322,23 @@ def _drop_privileges(user: int | None) -> None:
     _check(_libc.capset(header, (ctypes.c_uint32 * 6)()))
 
 
-def _filter(program: bytes) -> None:
+def tie_to_parent(parent: int) -> None:
+    """Has the kernel end this process with its parent, which `parent` names."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def hide() -> None:
+    """Keeps all but root out of this process's descriptors and memory, and of those that it forks.
+
+    Without it, /proc/PID/fd gives a pipe of one to another of the same user, where there is a /proc.
+    """
+    _prctl(_PR_SET_DUMPABLE, 0)
+
+
+def seal(program: bytes) -> None:
+    """Puts this process under a system call filter, for ever."""
     description = _FilterProgram(len(program) // 8, program)
     _check(_libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(description), 0, 0))
 

@@ -9,13 +9,28 @@ import os
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from corral.sandboxes.jail.launcher import FILTER_FD, INFO_FD
 
-__all__ = ["GUEST", "bubblewrap", "wrapped"]
+__all__ = ["GUEST", "Place", "bubblewrap", "wrapped"]
 
 GUEST = "/guest"
 """Where the directory with the guest's code is seen."""
+
+
+class Place(NamedTuple):
+    """A directory that an engine reads, where it sees it (in namespaces), and names in it that stay hidden."""
+
+    path: Path
+    inside: str
+    hidden: tuple[str, ...] = ()
+
+    def shown(self) -> list[Path]:
+        """What of it is to be seen."""
+        if not self.hidden:
+            return [self.path]
+        return [part for part in sorted(self.path.iterdir()) if part.name not in self.hidden]
 
 
 def bubblewrap() -> Path | None:
@@ -37,18 +52,19 @@ def wrapped(
     bwrap: Path,
     *,
     engine: Path,
+    inside: str,
     libraries: Iterable[Path],
+    places: Iterable[Place],
     directory: Path,
     arguments: Iterable[str],
     environment: Mapping[str, str],
 ) -> list[str]:
-    """The command that runs `engine` in namespaces of its own, `directory` being all else that it can read.
+    """The command that runs `engine` in namespaces of its own; `directory` and `places` are all else that it can read.
 
     The guest is process 1, so that nothing of its own stands between it and its end. There is no /proc (through
     /proc/1/environ it would show bubblewrap's own environment) and no /dev. `/proc/self/exe` is a link: without it Deno
     panics as soon as a program touches `process` or `node:*`.
     """
-    inside = f"/{engine.name}"
     command = [str(bwrap), "--unshare-all", "--unshare-user", "--disable-userns", "--uid", "65534", "--gid", "65534"]
     command += ["--die-with-parent", "--as-pid-1", "--new-session", "--cap-drop", "ALL", "--hostname", "guest"]
     command += ["--clearenv"]
@@ -56,6 +72,11 @@ def wrapped(
         command += ["--setenv", name, value]
     for library in libraries:
         command += ["--ro-bind", os.path.realpath(library), str(library)]
+    for place in places:
+        command += ["--ro-bind", os.path.realpath(place.path), place.inside]
+        for name in place.hidden:
+            if (place.path / name).is_dir():
+                command += ["--tmpfs", f"{place.inside}/{name}", "--remount-ro", f"{place.inside}/{name}"]
     command += ["--ro-bind", str(engine), inside, "--ro-bind", str(directory), GUEST]
     command += ["--symlink", inside, "/proc/self/exe"]
     command += ["--remount-ro", "/", "--chdir", "/"]  # the root is a writable tmpfs until then

@@ -16,9 +16,14 @@ from __future__ import annotations
 import errno
 import platform
 import struct
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Literal, NamedTuple, TypeAlias
 
-__all__ = ["ALLOWED", "filter_program", "supported"]
+__all__ = ["ALLOWED", "Role", "filter_program", "supported"]
+
+Role: TypeAlias = Literal["engine", "server", "program"]
+"""An engine runs programs itself. A server only forks: for each program a process, which puts itself under the filter
+of a program, who may do what an engine may, but start nothing."""
 
 # Name: (x86-64, arm64); None where an architecture does not have it. Numbers from Linux's
 # arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h. In the order in which they are compared.
@@ -56,8 +61,15 @@ _CALLS: dict[str, tuple[int | None, int | None]] = {
 }
 # fmt: on
 
+_CALLS_OF_A_SERVER: dict[str, tuple[int | None, int | None]] = {
+    "recvmsg": (47, 212), "sendmsg": (46, 211), "waitid": (247, 95), "close_range": (436, 436),
+    "pidfd_open": (434, 434), "pidfd_send_signal": (424, 424),
+}  # fmt: skip
+"""To be asked for processes, and to watch and end them."""
+_NOT_OF_A_PROGRAM = frozenset({"execve", "wait4"})
+
 ALLOWED = frozenset(_CALLS)
-"""The names of all calls that may be made, some of them only with certain arguments."""
+"""The names of all calls that an engine may make, some of them only with certain arguments."""
 
 
 class _Check(NamedTuple):
@@ -99,6 +111,14 @@ _CHECKS: dict[str, tuple[_Check, ...]] = {
     "prlimit64": (_Check(0, (0,)), _Check(2, (0,), whole=True)),  # its own limits, for reading
 }
 
+_CHECKS_OF_A_SERVER: dict[str, tuple[_Check, ...]] = _CHECKS | {
+    # fork(3) too: SIGCHLD alone, or with CLONE_CHILD_SETTID and CLONE_CHILD_CLEARTID.
+    "clone": (_Check(0, (0x003D_0F00, 0x007D_0F00, 0x0120_0011, 0x11), whole=True),),
+    # PR_SET_PDEATHSIG and PR_SET_SECCOMP too, of its children, and PR_SET_DUMPABLE, of all of them.
+    "prctl": (_Check(0, (15, 16, 1, 22, 4)),),
+    "prlimit64": (_Check(0, (0,)),),  # its own limits, which can only fall
+}
+
 _FIRST_NEW_CALL = 424
 """pidfd_send_signal, of Linux 5.1. From here on a call has the same number on every architecture."""
 _X32 = 0x4000_0000
@@ -128,7 +148,7 @@ def supported(machine: str | None = None) -> bool:
     return (machine or platform.machine()) in _MACHINES
 
 
-def filter_program(machine: str | None = None) -> bytes:
+def filter_program(machine: str | None = None, role: Role = "engine") -> bytes:
     """The filter for `machine` as platform.machine() names it: an array of struct sock_filter, 8 bytes each.
 
     Raises:
@@ -140,12 +160,23 @@ def filter_program(machine: str | None = None) -> bytes:
     column, audit = _MACHINES[machine]
     program = [_instruction(_LOAD, _ARCHITECTURE), *_unless(_IF_EQUAL, audit, _KILL), _instruction(_LOAD, _NUMBER)]
     program += _if(_IF_AT_LEAST, _X32, [_instruction(_RETURN, _KILL)])
-    for name, numbers in _CALLS.items():
+    calls, checks = _of(role)
+    for name, numbers in calls.items():
         if (number := numbers[column]) is not None:
-            body = [instruction for check in _CHECKS.get(name, ()) for instruction in _checked(check)]
+            body = [instruction for check in checks.get(name, ()) for instruction in _checked(check)]
             program += _if(_IF_EQUAL, number, [*body, _instruction(_RETURN, _ALLOW)])
     program += _if(_IF_AT_LEAST, _FIRST_NEW_CALL, [_instruction(_RETURN, _ERRNO | errno.ENOSYS)])
     return b"".join([*program, _instruction(_RETURN, _ERRNO | errno.EPERM)])
+
+
+def _of(role: Role) -> tuple[Mapping[str, tuple[int | None, int | None]], Mapping[str, tuple[_Check, ...]]]:
+    match role:
+        case "engine":
+            return _CALLS, _CHECKS
+        case "server":
+            return _CALLS | _CALLS_OF_A_SERVER, _CHECKS_OF_A_SERVER
+        case "program":
+            return {name: numbers for name, numbers in _CALLS.items() if name not in _NOT_OF_A_PROGRAM}, _CHECKS
 
 
 def _checked(check: _Check) -> list[bytes]:

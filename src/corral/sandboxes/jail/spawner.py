@@ -10,13 +10,13 @@ import subprocess
 import sys
 import threading
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from corral.errors import StartFailed
 
-__all__ = ["Child", "Plan", "Spawner"]
+__all__ = ["Child", "Plan", "Spawner", "ends"]
 
 _LAUNCHER = Path(__file__).with_name("launcher.py")
 _END_SECONDS = 10
@@ -39,6 +39,8 @@ class Plan:
     confine: bool = False
     ruleset: int | None = None
     filter: bytes | None = None
+    serves: bool = False
+    """Its standard input is a socket over which it is asked for processes, as the launcher is."""
     scratch: Path | None = None
     """A directory of files that is removed if the host ends without having done so."""
 
@@ -57,6 +59,36 @@ class Child:
     stderr: int
     lifeline: socket.socket
     info: int | None
+
+
+@contextlib.contextmanager
+def ends(*, sockets: bool = False, report: bool = False) -> Generator[tuple[Child, list[int]]]:
+    """Both ends of what connects a new child: the host's, and those to send; the latter are closed after the block.
+
+    With `sockets` its standard input is a socket; with `report` it has one more pipe. If the block raises, all are.
+
+    Raises:
+        OSError: no descriptors are left.
+    """
+    with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
+        stdin, input_ = _socket() if sockets else os.pipe()
+        theirs.callback(os.close, stdin)
+        ours.callback(os.close, input_)
+        lifeline, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.callback(lifeline.close)
+        theirs.callback(other.close)
+        lifeline.setblocking(False)
+        outputs: list[int] = []
+        sent = [stdin]
+        for _ in range(3 if report else 2):
+            reading, writing = os.pipe()
+            ours.callback(os.close, reading)
+            theirs.callback(os.close, writing)
+            outputs.append(reading)
+            sent.append(writing)
+        sent.insert(3, other.fileno())
+        yield Child(input_, outputs[0], outputs[1], lifeline, outputs[2] if report else None), sent
+        ours.pop_all()
 
 
 class Spawner:
@@ -79,20 +111,9 @@ class Spawner:
             StartFailed: there is no launcher and none could be started.
             OSError: no descriptors are left.
         """
-        with contextlib.ExitStack() as opened:
-            pipes = [_pipe(opened) for _ in range(4 if plan.wraps else 3)]
-            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            for each in (ours, theirs):
-                opened.callback(each.close)
-            ours.setblocking(False)
-            (stdin, input_), (output, stdout), (errors, stderr), *rest = pipes
-            descriptors = [stdin, stdout, stderr, theirs.fileno(), *(writing for _, writing in rest)]
-            self._send(plan, descriptors)
-            opened.pop_all()
-        theirs.close()
-        for descriptor in (stdin, stdout, stderr, *(writing for _, writing in rest)):
-            os.close(descriptor)
-        return Child(input_, output, errors, ours, rest[0][0] if rest else None)
+        with ends(sockets=plan.serves, report=plan.wraps) as (child, theirs):
+            self._send(plan, theirs)
+        return child
 
     def close(self) -> None:
         """Ends the launcher and, with it, every child. Idempotent; `spawn` would start another."""
@@ -172,11 +193,9 @@ class Spawner:
         process.stderr.close()
 
 
-def _pipe(opened: contextlib.ExitStack) -> tuple[int, int]:
-    reading, writing = os.pipe()
-    opened.callback(os.close, reading)
-    opened.callback(os.close, writing)
-    return reading, writing
+def _socket() -> tuple[int, int]:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    return ours.detach(), theirs.detach()
 
 
 def _message(plan: Plan, number: int) -> dict[str, object]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from corral.declarations.algebra import union
+from corral.declarations.arrays import layout
 from corral.declarations.jsdoc import comment
-from corral.declarations.names import property_key, template_text
+from corral.declarations.names import quoted
 from corral.declarations.shapes import (
     NEVER,
     UNKNOWN,
@@ -26,11 +28,11 @@ from corral.declarations.shapes import (
     Unknown,
 )
 
-__all__ = ["indented", "type_expression"]
+__all__ = ["indented", "property_key", "type_expression"]
 
+_BARE_KEY = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
 _LINE_CHARACTERS = 90
-_MAX_SPELT_ITEMS = 4
-"""How many items an array may have beyond its prefix for each to be spelt out."""
+_PRIMITIVES = {"bytes": "Uint8Array", "integer": "number"}
 _OBJECT_MEMBERS = frozenset(
     ("constructor", "hasOwnProperty", "isPrototypeOf", "propertyIsEnumerable", "toLocaleString", "toString", "valueOf")
 )
@@ -47,6 +49,11 @@ def indented(text: str) -> str:
     return "\n".join(f"  {line}" if line else line for line in text.split("\n"))
 
 
+def property_key(name: str) -> str:
+    """The name as a key of an object type, quoted if it has to be."""
+    return name if _BARE_KEY.fullmatch(name) else quoted(name)
+
+
 class _Printer:
     def __init__(self, names: Mapping[Definition, str]) -> None:
         self._names = names
@@ -58,7 +65,7 @@ class _Printer:
             case Never():
                 return "never"
             case Primitive(kind=kind):
-                return "Uint8Array" if kind == "bytes" else kind
+                return _PRIMITIVES.get(kind, kind)
             case Constant(text=text):
                 return text
             case Reference(definition=definition):
@@ -79,24 +86,15 @@ class _Printer:
     # --- arrays
 
     def _array(self, shape: Array) -> str:
-        rest = UNKNOWN if shape.rest is None else shape.rest
-        known, least = len(shape.prefix), shape.min_items
-        ends = [end for end in (shape.max_items, known if rest == NEVER else None) if end is not None]
-        most = min(ends, default=None)
-        if most is not None and least > most:
+        found = layout(shape)
+        if found is None:
             return "never"
-        spread = f"{self._grouped(rest, Union, Intersection)}[]"
-        if not known and most != 0 and not (most is not None and least == most <= _MAX_SPELT_ITEMS):
-            return spread
-        spelt = _spelt_items(known, least, most)
-        items = [self._item(shape, index, rest) for index in range(spelt)]
-        if most is None or most > spelt:
-            items.append(f"...{spread}")
-        return f"[{', '.join(items)}]"
-
-    def _item(self, shape: Array, index: int, rest: Shape) -> str:
-        item = shape.prefix[index] if index < len(shape.prefix) else rest
-        return self.show(item) if index < shape.min_items else f"{self._grouped(item, Union, Intersection)}?"
+        spread = [] if found.rest is None else [f"{self._grouped(found.rest, Union, Intersection)}[]"]
+        if spread and not found.spelt:
+            return spread[0]
+        required = map(self.show, found.spelt[: found.required])
+        optional = (f"{self._grouped(item, Union, Intersection)}?" for item in found.spelt[found.required :])
+        return f"[{', '.join((*required, *optional, *(f'...{items}' for items in spread)))}]"
 
     # --- objects
 
@@ -143,17 +141,14 @@ class _Printer:
         return " | ".join((self.show(shape), *absent, *inherited))
 
 
-def _spelt_items(known: int, least: int, most: int | None) -> int:
-    """How many items are spelt out one by one: more than the known ones if it makes the length right, cheaply."""
-    for wanted in (most, least):
-        if wanted is not None and wanted - known <= _MAX_SPELT_ITEMS:
-            return wanted if wanted == most else max(known, wanted)
-    return known
-
-
 def _inherited(each: Property) -> list[str]:
     return [f'Object["{each.name}"]'] if each.name in _OBJECT_MEMBERS and not each.required else []
 
 
 def _template(pattern: KeyPattern) -> str:
-    return f"`{template_text(pattern.prefix)}${{{pattern.hole}}}{template_text(pattern.suffix)}`"
+    return f"`{_template_text(pattern.prefix)}${{{pattern.hole}}}{_template_text(pattern.suffix)}`"
+
+
+def _template_text(text: str) -> str:
+    """The text as part of a template literal."""
+    return quoted(text)[1:-1].replace('\\"', '"').replace("`", "\\`").replace("${", "\\${")

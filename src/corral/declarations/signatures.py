@@ -1,0 +1,120 @@
+"""What declarations in any language are printed from: the shapes of tools' inputs and outputs, and names for types."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from itertools import chain, count
+from typing import NamedTuple, Protocol
+from unicodedata import normalize
+
+from corral.declarations.definitions import Definitions
+from corral.declarations.documents import Document, mapping
+from corral.declarations.languages import Language
+from corral.declarations.reader import Reader
+from corral.declarations.shapes import (
+    UNKNOWN,
+    Array,
+    Definition,
+    Doc,
+    Intersection,
+    Object,
+    Reference,
+    Shape,
+    Union,
+)
+from corral.types import JsonSchema, ToolName
+
+__all__ = ["Signature", "ToolShape", "TypeNames", "name_definitions", "read_signatures"]
+
+
+class ToolShape(Protocol):
+    """What a declaration needs of a tool. A schema of None says nothing: the type is unknown. `needs_approval` is a
+    bool, or something else if it depends on the input."""
+
+    @property
+    def description(self) -> str: ...
+    @property
+    def input_schema(self) -> JsonSchema | None: ...
+    @property
+    def output_schema(self) -> JsonSchema | None: ...
+    @property
+    def needs_approval(self) -> object: ...
+
+
+class Signature(NamedTuple):
+    input: Shape
+    output: Shape
+    doc: Doc
+    """Of the tool; its tags are `returns` and `approval`."""
+
+
+def read_signatures(tools: Mapping[ToolName, ToolShape], language: Language) -> dict[ToolName, Signature]:
+    """The signatures in the order to declare them: tools without a namespace first, then by namespace."""
+    definitions = Definitions()
+
+    def read(schema: JsonSchema | None, root_name: str) -> Shape:
+        if schema is None:
+            return UNKNOWN
+        return Reader(Document(schema), root_name=root_name, definitions=definitions, language=language).read_root()
+
+    signatures: dict[ToolName, Signature] = {}
+    for name in sorted(tools, key=lambda name: (name.namespace or "", name.name)):
+        tool = tools[name]
+        given, returned = read(tool.input_schema, f"{name.name}-input"), read(tool.output_schema, f"{name.name}-output")
+        signatures[name] = Signature(given, returned, _doc(tool, returned))
+    return signatures
+
+
+class TypeNames:
+    """Gives out distinct names. Those that Python takes for the same are the same: it normalizes names to NFKC."""
+
+    def __init__(self, taken: Iterable[str] = ()) -> None:
+        self._taken = set(taken)
+        self._numbers: defaultdict[str, Iterator[int]] = defaultdict(partial(count, 2))
+
+    def pick(self, *candidates: str) -> str:
+        """The first of the candidates that is not taken yet, or else the first one with a number."""
+        base = candidates[0]
+        numbered = (f"{base}{number}" for number in self._numbers[base])
+        found = next(name for name in chain(candidates, numbered) if normalize("NFKC", name) not in self._taken)
+        self._taken.add(normalize("NFKC", found))
+        return found
+
+
+def name_definitions(signatures: Iterable[Signature], type_names: TypeNames) -> dict[Definition, str]:
+    """A type name for each definition that is mentioned. Namesakes are told apart by `Output`, or a number."""
+    names: dict[Definition, str] = {}
+    roots = chain.from_iterable((("Input", each.input), ("Output", each.output)) for each in signatures)
+    for role, root in roots:
+        waiting = [root]
+        while waiting:
+            shape = waiting.pop()
+            waiting += reversed(_parts(shape))
+            if isinstance(shape, Reference) and shape.definition not in names:
+                definition = shape.definition
+                names[definition] = type_names.pick(definition.base_name, f"{definition.base_name}{role}")
+                waiting.append(definition.shape or UNKNOWN)
+    return names
+
+
+def _doc(tool: ToolShape, output: Shape) -> Doc:
+    returns = mapping(tool.output_schema).get("description")
+    tags = [("returns", returns)] if isinstance(returns, str) and not isinstance(output, Reference) else []
+    if tool.needs_approval is not False:
+        tags.append(("approval", "required" if tool.needs_approval is True else "depends on the input"))
+    return Doc(tool.description, tuple(tags))
+
+
+def _parts(shape: Shape) -> list[Shape]:
+    match shape:
+        case Union(members=members) | Intersection(members=members):
+            return list(members)
+        case Array(prefix=prefix, rest=rest):
+            return [*prefix, *(() if rest is None else (rest,))]
+        case Object(properties=properties, patterns=patterns, additional=additional):
+            others = [value for _, value in patterns]
+            return [*(each.shape for each in properties), *others, *(() if additional is None else (additional,))]
+        case _:
+            return []

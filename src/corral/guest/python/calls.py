@@ -1,0 +1,354 @@
+"""The program's `tools`: each call that is awaited becomes a CALL, each REPLY settles one future."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator, Iterator
+from types import CodeType
+from typing import Any, NamedTuple, NoReturn, Protocol
+
+from corral.guest.python.values import Encoded, TooLarge, UnencodableValue, encode
+
+__all__ = [
+    "FAILURES",
+    "PROGRAM",
+    "CallLimits",
+    "Caller",
+    "Calls",
+    "NotAwaited",
+    "Site",
+    "ToolCall",
+    "Tools",
+    "failure_class",
+]
+
+PROGRAM = "corral:program.py"
+"""The name of the program's code, by which its frames are told from others."""
+_MAX_PATH = 200
+"""Characters of a tool's path as JSON: a CALL has only so much room for one."""
+_MAX_SHOWN = 50
+
+
+class CallLimits(NamedTuple):
+    """What all calls of a program may use. `plain`: inputs are written as JSON without extensions."""
+
+    calls: float
+    in_flight: float
+    input_bytes: float
+    plain: bool = False
+
+
+class Site(NamedTuple):
+    """Where in the program a call was made: code and the offset of its instruction in it."""
+
+    code: CodeType
+    instruction: int
+
+
+class Send(Protocol):
+    """Takes a call that is to leave: its number, the tool's path as JSON, its input."""
+
+    def __call__(self, sequence: int, path: str, input: Encoded, /) -> None: ...
+
+
+class Caller(Protocol):
+    """Starts calls, and knows those that nobody has awaited yet."""
+
+    unstarted: dict[ToolCall, None]
+
+    def start(self, tool: str, path: str, input: object, site: Site) -> asyncio.Future[Any]:
+        """Makes a call. What is wrong with it by itself raises at once, without one."""
+        ...
+
+
+# --- what a call fails with ----------------------------------------------------------------------------------------
+
+
+class CorralError(Exception):
+    """Base of what a call fails with. `code` is stable; the class is called as the host's."""
+
+    code = "corral_error"
+    retry_after_seconds: float | None = None
+
+
+class ToolError(CorralError):
+    """The tool, or the call of it, failed."""
+
+
+class AccessDenied(CorralError):
+    """A policy of the host's refused the call."""
+
+
+class BridgeError(CorralError):
+    """The call did not reach the host, or its reply the program."""
+
+
+class NotAwaited(TypeError, AttributeError):
+    """A call was used as if it were what the tool returns."""
+
+
+FAILURES: dict[str, type[CorralError]] = {
+    "ToolNotFound": ToolError,
+    "InvalidArguments": ToolError,
+    "ToolFailed": ToolError,
+    "InvalidToolOutput": ToolError,
+    "InvalidToken": AccessDenied,
+    "ScopeDenied": AccessDenied,
+    "RateLimited": AccessDenied,
+    "ApprovalDenied": AccessDenied,
+    "EgressBlocked": AccessDenied,
+    "CallBudgetExceeded": CorralError,
+    "MessageTooLarge": BridgeError,
+    "MalformedMessage": BridgeError,
+}
+_ALSO: dict[str, tuple[type[Exception], ...]] = {
+    "ToolNotFound": (AttributeError,),
+    "InvalidArguments": (ValueError, TypeError),
+    "AccessDenied": (PermissionError,),
+}
+"""What a program that knows Python would catch for the same mistake."""
+_classes: dict[str, type[CorralError]] = {
+    each.__name__: each for each in (CorralError, ToolError, AccessDenied, BridgeError)
+}
+
+
+def failure_class(name: str) -> type[CorralError]:
+    """The class that calls fail with which the host names so."""
+    found = _classes.get(name)
+    if found is None:
+        base = FAILURES.get(name, CorralError)
+        found = type(name, (base, *_ALSO.get(name, ())), {"__module__": "corral.errors"})
+        _classes[name] = found
+    return found
+
+
+def _failure(code: str, name: str, message: str, retry_after_seconds: float | None = None) -> CorralError:
+    error = failure_class(name)(message)
+    error.code = code
+    error.retry_after_seconds = retry_after_seconds
+    return error
+
+
+# --- calls ---------------------------------------------------------------------------------------------------------
+
+
+class ToolCall(Coroutine[Any, Any, Any]):
+    """One call, as `tools.x(...)` gives it: a coroutine, which starts when it is awaited or scheduled.
+
+    Whatever else a program does with it is a forgotten `await`, and is answered with an error that says so.
+    """
+
+    __slots__ = ("_calls", "_input", "_path", "_steps", "site", "tool")
+
+    def __init__(self, calls: Caller, tool: str, path: str, input: object) -> None:
+        self._calls = calls
+        self._path = path
+        self._input = input
+        self._steps: Generator[Any, Any, Any] | None = None
+        self.tool = tool
+        self.site = _site()
+        calls.unstarted[self] = None
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        if self not in self._calls.unstarted:
+            raise RuntimeError(f"this tools.{self.tool}(...) was awaited before; call it again for another result")
+        del self._calls.unstarted[self]
+        return self._calls.start(self.tool, self._path, self._input, self.site).__await__()
+
+    def send(self, value: Any, /) -> Any:
+        if self._steps is None:
+            self._steps = self.__await__()
+        return self._steps.send(value)
+
+    def throw(self, error: Any, /, *rest: Any) -> Any:
+        if self._steps is None:
+            self.close()
+            raise error
+        return self._steps.throw(error, *rest)
+
+    def close(self) -> None:
+        self._calls.unstarted.pop(self, None)
+
+    @property
+    def not_awaited(self) -> str:
+        return f"tools.{self.tool}(...) was not awaited: write `await tools.{self.tool}(...)`"
+
+    def _forgotten(self, *_: Any) -> NoReturn:
+        raise NotAwaited(self.not_awaited)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        self._forgotten()
+
+    def __repr__(self) -> str:
+        return f"<tools.{self.tool}(...), not awaited>"
+
+    def __eq__(self, other: object) -> bool:
+        return self is other if isinstance(other, ToolCall) else self._forgotten()
+
+    __hash__ = object.__hash__
+    __str__ = __format__ = __bool__ = __len__ = __int__ = __float__ = __index__ = _forgotten
+    __getitem__ = __setitem__ = __delitem__ = __contains__ = __iter__ = __aiter__ = __call__ = _forgotten
+    __lt__ = __le__ = __gt__ = __ge__ = _forgotten
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _forgotten
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = __neg__ = __abs__ = __round__ = _forgotten
+    __or__ = __ror__ = __and__ = __rand__ = __xor__ = __rxor__ = _forgotten
+
+
+class Pending(NamedTuple):
+    tool: str
+    site: Site
+    future: asyncio.Future[Any]
+
+
+class Calls:
+    """All calls of a program, by number."""
+
+    def __init__(self, send: Send, limits: CallLimits) -> None:
+        self._send = send
+        self._limits = limits
+        self._made = 0
+        self._sequence = 0
+        self._waiting: deque[Callable[[], None]] = deque()
+        self.unstarted: dict[ToolCall, None] = {}
+        """Calls that nobody has awaited yet."""
+        self.pending: dict[int, Pending] = {}
+        """Calls without a reply."""
+        self._in_flight = 0
+        self.replaced = False
+        """An input held lone surrogates, which were replaced."""
+
+    def start(self, tool: str, path: str, input: object, site: Site) -> asyncio.Future[Any]:
+        """Makes a call; `path` is the tool's name as JSON. What is wrong with it by itself raises, without one."""
+        self._made += 1
+        if len(path) - 2 > _MAX_PATH or not tool.isprintable():
+            raise _failure("tool_not_found", "ToolNotFound", f"no tool {path[:_MAX_SHOWN]}")
+        if self._made > self._limits.calls:
+            raise _failure(
+                "call_budget_exceeded",
+                "CallBudgetExceeded",
+                f"the budget of {self._limits.calls:g} tool call{'' if self._limits.calls == 1 else 's'} is used up, "
+                f"so tools.{tool} was not called",
+            )
+        try:
+            encoded = encode(input, "input", self._limits.input_bytes, plain=self._limits.plain)
+        except TooLarge as error:
+            raise _failure("message_too_large", "MessageTooLarge", f"tools.{tool}: {error}") from None
+        except UnencodableValue as error:
+            raise _failure("invalid_arguments", "InvalidArguments", f"tools.{tool}: {error}") from None
+        self.replaced |= encoded.replaced
+        self._sequence = sequence = self._sequence + 1
+        future = asyncio.get_running_loop().create_future()
+        self.pending[sequence] = Pending(tool, site, future)
+        if self._in_flight < self._limits.in_flight:
+            self._in_flight += 1
+            self._send(sequence, path, encoded)
+        else:
+            self._waiting.append(lambda: self._send(sequence, path, encoded))
+        return future
+
+    def settle(self, sequence: int, value: Any) -> None:
+        """A call returned."""
+        if (pending := self._ended(sequence)) is not None and not pending.future.done():
+            pending.future.set_result(value)
+
+    def fail(self, sequence: int, code: str, name: str, message: str, retry_after_seconds: float | None = None) -> None:
+        """A call failed."""
+        if (pending := self._ended(sequence)) is not None and not pending.future.done():
+            pending.future.set_exception(_failure(code, name, message, retry_after_seconds))
+
+    def _ended(self, sequence: int) -> Pending | None:
+        pending = self.pending.pop(sequence, None)
+        if pending is not None:
+            if self._waiting:
+                self._waiting.popleft()()
+            else:
+                self._in_flight -= 1
+        return pending
+
+
+class Tools:
+    """`tools`, or one of its namespaces. Unknown names can be called all the same: the host says what is near."""
+
+    def __init__(self, calls: Caller, names: tuple[str, ...] = (), prefix: str = "") -> None:
+        members = self.__dict__
+        nested: dict[str, list[str]] = {}
+        for name in names:
+            namespace, dot, rest = name.partition(".")
+            if dot:
+                nested.setdefault(namespace, []).append(rest)
+            else:
+                members[name] = _tool(calls, f"{prefix}{name}")
+        for namespace, rest in nested.items():
+            members[namespace] = Tools(calls, tuple(rest), f"{prefix}{namespace}.")
+        members["_answer"] = lambda name: _Unknown(calls, f"{prefix}{name}")  # pyright: ignore[reportUnknownLambdaType]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self.__dict__["_answer"](name)
+
+    def __getitem__(self, name: str) -> Any:
+        return getattr(self, name)
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"tools.{name} cannot be set")
+
+    def __dir__(self) -> list[str]:
+        return sorted(name for name in self.__dict__ if name != "_answer")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.__dir__())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.__dir__()
+
+    def __repr__(self) -> str:
+        return f"<tools: {', '.join(self)}>"
+
+
+class _Unknown:
+    """A tool, or a namespace, that the host did not announce."""
+
+    def __init__(self, calls: Caller, path: str) -> None:
+        self._calls = calls
+        self._path = path
+
+    def __call__(self, *arguments: Any, **members: Any) -> ToolCall:
+        return _tool(self._calls, self._path)(*arguments, **members)
+
+    def __getattr__(self, name: str) -> _Unknown:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _Unknown(self._calls, f"{self._path}.{name}")
+
+    def __repr__(self) -> str:
+        return f"<tools.{self._path}>"
+
+
+def _tool(calls: Caller, path: str) -> Callable[..., ToolCall]:
+    quoted = json.dumps(path, ensure_ascii=False)
+
+    def tool(*arguments: Any, **members: Any) -> ToolCall:
+        if not arguments:
+            return ToolCall(calls, path, quoted, members)
+        if members or len(arguments) > 1:
+            message = f"tools.{path} takes keyword arguments, or its whole input as the only argument"
+            raise _failure("invalid_arguments", "InvalidArguments", message)
+        return ToolCall(calls, path, quoted, *arguments)
+
+    tool.__name__ = tool.__qualname__ = path
+    return tool
+
+
+def _site() -> Site:
+    """Where in the program this was called; else, as in a callback, where it was called at all."""
+    frame = called = sys._getframe(3)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    if frame.f_code is _Unknown.__call__.__code__ and frame.f_back is not None:
+        frame = frame.f_back
+    while called.f_code.co_filename != PROGRAM and called.f_back is not None:
+        called = called.f_back
+    frame = called if called.f_code.co_filename == PROGRAM else frame
+    return Site(frame.f_code, frame.f_lasti)

@@ -1,0 +1,126 @@
+"""Errors of a program as its model should read them: only the program's own frames, at their lines and columns."""
+
+from __future__ import annotations
+
+import linecache
+from types import CodeType, TracebackType
+from typing import NamedTuple, cast
+
+from corral.guest.python.calls import PROGRAM, CorralError, Site
+
+__all__ = ["described", "error_parts", "packages", "place_of", "syntax_error_parts"]
+
+_MAX_FRAMES = 20
+_MAX_ERRORS = 5
+"""Errors of a group that are shown."""
+_WRAPPER = "_corral_program"
+"""The function that stands around a program that has a `return` of its own."""
+
+packages: list[str] = []
+"""What programs may import besides the standard library."""
+
+Parts = tuple[str, str, str, str, str | None]
+"""Code, name, message, stack and cause."""
+
+
+class _Frame(NamedTuple):
+    line: int
+    column: int
+    function: str
+
+
+def error_parts(error: BaseException) -> Parts:
+    """Of an error that ended the program."""
+    try:
+        message = _message(error)
+        cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+        name = type(error).__name__
+        frames = _frames(error.__traceback__)
+        first = error
+        while isinstance(first, BaseExceptionGroup):  # of a group, where its first error came from
+            first = cast("BaseExceptionGroup[BaseException]", first).exceptions[0]
+            frames += _frames(first.__traceback__)
+        if isinstance(error, SyntaxError) and error.filename == PROGRAM and error.lineno is not None:
+            frames.append(_Frame(error.lineno, error.offset or 1, "<module>"))
+        stack = "\n".join(f'  File "{PROGRAM}", line {each.line}:{each.column}, in {each.function}' for each in frames)
+        return _code(error), name, message, stack, None if cause is None else described(cause)
+    except BaseException:  # its class is the program's, and may do anything
+        return "program_failed", "Error", "the program raised an object that cannot be read", "", None
+
+
+def syntax_error_parts(error: BaseException, code: str) -> Parts:
+    """Of what does not compile."""
+    if not isinstance(error, SyntaxError):
+        text = "the program is nested too deeply" if isinstance(error, RecursionError | MemoryError) else str(error)
+        return "program_rejected", "SyntaxError", text, "", None
+    line, offset = error.lineno or 1, error.offset or 1
+    lines = code.splitlines()
+    before = lines[line - 1][: offset - 1] if line <= len(lines) else ""
+    stack = f'  File "{PROGRAM}", line {line}:{_utf16(before) + 1}, in <module>'
+    return "program_rejected", type(error).__name__, error.msg, stack, None
+
+
+def described(error: BaseException) -> str:
+    """An error in one line."""
+    try:
+        return f"{type(error).__name__}: {_message(error)}"
+    except BaseException:
+        return "an object that cannot be read"
+
+
+def place_of(site: Site) -> str:
+    """Where a call was made, as a stack of one frame."""
+    if site.code.co_filename != PROGRAM:
+        return ""
+    frame = _frame(site.code, site.instruction, site.code.co_firstlineno)
+    return f'  File "{PROGRAM}", line {frame.line}:{frame.column}, in {frame.function}'
+
+
+def _message(error: BaseException) -> str:
+    if isinstance(error, SystemExit):
+        return f"the program ended itself with {error.code!r}"
+    if isinstance(error, BaseExceptionGroup):
+        errors = cast("BaseExceptionGroup[BaseException]", error).exceptions
+        shown = [described(each) for each in errors[:_MAX_ERRORS]]
+        return f"{error}: {'; '.join(shown)}{' …' if len(errors) > _MAX_ERRORS else ''}"
+    if isinstance(error, MemoryError) and not error.args:
+        return "the program needed more memory than it may use"
+    if isinstance(error, ModuleNotFoundError):
+        more = f" and {', '.join(packages)}" if packages else ""
+        return f"{error}: programs may import the standard library{more}"
+    return str(error)
+
+
+def _code(error: BaseException) -> str:
+    if isinstance(error, CorralError):
+        return error.code
+    return "memory_exceeded" if isinstance(error, MemoryError) else "program_failed"
+
+
+def _frames(traceback: TracebackType | None) -> list[_Frame]:
+    """Outermost first. Of too many those in the middle are left out, which recursion repeats."""
+    frames: list[_Frame] = []
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        if code.co_filename == PROGRAM:
+            frames.append(_frame(code, traceback.tb_lasti, traceback.tb_lineno))
+            if len(frames) > _MAX_FRAMES:
+                del frames[_MAX_FRAMES // 2]
+        traceback = traceback.tb_next
+    return frames
+
+
+def _frame(code: CodeType, instruction: int, line: int) -> _Frame:
+    column = 0
+    for number, (first, _, start, _) in enumerate(code.co_positions()):
+        if number == instruction // 2:
+            line = first or line
+            before = linecache.getline(PROGRAM, line).encode("utf-8", "replace")[: start or 0]
+            column = _utf16(before.decode("utf-8", "ignore"))
+            break
+    name = code.co_qualname.replace(f"{_WRAPPER}.<locals>.", "").replace(_WRAPPER, "<module>")
+    return _Frame(line, column + 1, name)
+
+
+def _utf16(text: str) -> int:
+    return len(text) + sum(character > "\uffff" for character in text)

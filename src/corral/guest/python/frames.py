@@ -1,0 +1,40 @@
+"""Frames between host and guest, the half that is the same on both sides; docs/frames.md is the format.
+
+    u32 length | u8 kind | u8 flags | nonce, 16 bytes | payload: a JSON array as UTF-8
+
+`length` counts all that follows it; integers are big endian.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+
+__all__ = ["HEADER", "HEADER_BYTES", "LEAST_LENGTH", "NONCE_BYTES", "NO_NONCE", "PROTOCOL", "FrameKind", "encode_frame"]
+
+PROTOCOL = 1
+NONCE_BYTES = 16
+NO_NONCE = bytes(NONCE_BYTES)
+"""What READY carries: the guest has not been told its nonce yet."""
+HEADER = struct.Struct(f">IBB{NONCE_BYTES}s")
+HEADER_BYTES = HEADER.size
+LEAST_LENGTH = HEADER_BYTES - 4
+"""The length of a frame without a payload."""
+
+
+class FrameKind(IntEnum):
+    """START, REPLY and STOP go to the guest, the others come from it."""
+
+    START = 1
+    REPLY = 2
+    STOP = 3
+    READY = 16
+    CALL = 17
+    LOG = 18
+    EXIT = 19
+    OUTCOME = 20
+
+
+def encode_frame(kind: FrameKind, payload: bytes, nonce: bytes, *, tagged: bool = False) -> bytes:
+    """One frame as bytes. `payload` is a JSON array; `tagged` says that it holds tags of the value codec."""
+    return HEADER.pack(LEAST_LENGTH + len(payload), kind, tagged, nonce) + payload

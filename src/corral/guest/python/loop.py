@@ -1,0 +1,92 @@
+"""The event loop of a guest: replies, timers and what other threads hand over are all that can ever happen in it.
+
+A blocking read is its way to wait, so a call costs one write and one read. It is asyncio's own loop otherwise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+from _thread import _count as count_threads  # pyright: ignore[reportPrivateUsage]
+from asyncio import base_events
+from typing import Any, Protocol
+
+__all__ = ["Deadlock", "GuestLoop", "Source"]
+
+_WAKE_BYTES = 4096
+
+
+class Source(Protocol):
+    """Where replies come from."""
+
+    descriptor: int
+
+    def flush(self) -> None:
+        """Sends what is to leave before anybody waits."""
+        ...
+
+    def receive(self) -> None:
+        """Reads once, waiting if there is nothing, and settles what came."""
+        ...
+
+    @property
+    def expects(self) -> bool:
+        """Whether there is a call without a reply."""
+        ...
+
+
+class Deadlock(RuntimeError):
+    """The program waits for what cannot happen."""
+
+
+class GuestLoop(base_events.BaseEventLoop):
+    """Has no sockets and no processes: a guest may not make any."""
+
+    source: Source
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._selector = self  # what BaseEventLoop asks for events
+        self._woken, self._wake = os.pipe()
+        self._poll = select.poll()
+        for descriptor in (self._woken, self.source.descriptor):
+            self._poll.register(descriptor, select.POLLIN)
+
+    def select(self, timeout: float | None) -> list[Any]:
+        """Waits for replies, as long as the next timer says, and settles them."""
+        source = self.source
+        source.flush()
+        if timeout is None and count_threads() == 0:
+            if not source.expects:
+                raise Deadlock(
+                    "the program waits for something that nothing will bring: no tool call, timer or thread is left"
+                )
+            source.receive()
+        elif timeout is None or timeout > 0 or source.expects:
+            for descriptor, _ in self._poll.poll(None if timeout is None else max(0.0, timeout) * 1000):
+                if descriptor == source.descriptor:
+                    source.receive()
+                else:
+                    os.read(descriptor, _WAKE_BYTES)
+        return []
+
+    @classmethod
+    def install(cls, source: Source) -> None:
+        """Makes it the loop of `asyncio.run`, and of whoever else asks for a new one."""
+        cls.source = source
+        asyncio.new_event_loop = asyncio.events.new_event_loop = cls
+        policy: Any = vars(asyncio.unix_events)["_UnixDefaultEventLoopPolicy"]
+        setattr(policy, "_loop_factory", cls)  # noqa: B010
+
+    def close(self) -> None:
+        if not self.is_closed():
+            super().close()
+            os.close(self._woken)
+            os.close(self._wake)
+
+    def _process_events(self, event_list: list[Any]) -> None:
+        """They have been processed where they were found."""
+
+    def _write_to_self(self) -> None:
+        os.write(self._wake, b"\0")

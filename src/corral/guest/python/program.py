@@ -1,0 +1,309 @@
+"""One execution of a program: it reads START, runs the program, answers with EXIT."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import builtins
+import inspect
+import json
+import linecache
+import os
+import sys
+import threading
+from collections.abc import Mapping
+from types import CodeType, ModuleType
+from typing import Any, NamedTuple
+
+from corral.guest.python.calls import PROGRAM, CallLimits, Calls, Tools
+from corral.guest.python.console import Console, Stream
+from corral.guest.python.errors import described, error_parts, place_of, syntax_error_parts
+from corral.guest.python.frames import HEADER, HEADER_BYTES, LEAST_LENGTH, NO_NONCE, FrameKind, encode_frame
+from corral.guest.python.loop import GuestLoop
+from corral.guest.python.values import Encoded, TooLarge, UnencodableValue, decode, encode
+
+__all__ = ["Pipes", "rehearse", "run_program"]
+
+_READ_BYTES = 1 << 16
+_MAX_UNAWAITED = 100
+_MAX_REMARKS = 20
+_MAX_REMARK = 1000
+_MAX_TEXT = 8000
+_RESERVE_BYTES = 1 << 19
+"""Given up when memory runs out, so that there is some to say so."""
+_RESULT = "_corral_result"
+"""The global that holds what a program ended with."""
+_REHEARSED_CALLS = 16
+"""Enough for the interpreter to have adapted to what a call runs."""
+_REHEARSAL: Mapping[str, Any] = {
+    "code": f"""
+import asyncio
+async def call(number):
+    return await tools.call(number=number, text="text")
+replies = await asyncio.gather(*(call(number) for number in range({_REHEARSED_CALLS})))
+print("replies:", len(replies))
+{_RESULT} = {{"replies": replies, "text": "text"}}
+""",
+    "tools": ["call"],
+    "env": None,
+    "limits": {
+        "calls": _REHEARSED_CALLS,
+        "calls_in_flight": _REHEARSED_CALLS,
+        "value_bytes": 10_000,
+        "log_bytes": 10_000,
+        "tool_input_bytes": 10_000,
+    },
+}
+_DID_NOT_RUN = "it was not awaited, so it did not run"
+
+
+class Pipes:
+    """Frames over two descriptors. Reading and writing block; the end of the input ends the process."""
+
+    def __init__(self, reading: int, writing: int) -> None:
+        self.descriptor = reading
+        self._writing = writing
+        self._buffer = bytearray()
+        self._unsent = bytearray()
+        self._nonce = NO_NONCE
+        self._turn = threading.RLock()  # a thread of the program may print
+
+    def read_start(self) -> dict[str, Any]:
+        while True:
+            for payload, _, nonce in self._read():
+                self._nonce = nonce
+                return json.loads(payload)[0]
+
+    def read_replies(self) -> list[tuple[bytes, bool]]:
+        """What one read brings, which may be no whole reply."""
+        return [(payload, tagged) for payload, tagged, _ in self._read()]
+
+    def append(self, kind: FrameKind, payload: bytes, *, tagged: bool = False) -> None:
+        """A frame that leaves with the next `flush`."""
+        with self._turn:
+            self._unsent += encode_frame(kind, payload, self._nonce, tagged=tagged)
+
+    def flush(self) -> None:
+        if not self._unsent:
+            return
+        with self._turn:
+            data = memoryview(bytes(self._unsent))
+            self._unsent.clear()
+            while data:
+                data = data[os.write(self._writing, data) :]
+
+    def _read(self) -> list[tuple[bytes, bool, bytes]]:
+        data = os.read(self.descriptor, _READ_BYTES)
+        if not data:
+            os._exit(0)
+        buffer = self._buffer
+        buffer += data
+        frames: list[tuple[bytes, bool, bytes]] = []
+        at = 0
+        while len(buffer) - at >= HEADER_BYTES:
+            length, _, flags, nonce = HEADER.unpack_from(buffer, at)
+            end = at + length + HEADER_BYTES - LEAST_LENGTH
+            if len(buffer) < end:
+                break
+            frames.append((bytes(buffer[at + HEADER_BYTES : end]), flags == 1, nonce))
+            at = end
+        del buffer[:at]
+        return frames
+
+
+class _Outcome(NamedTuple):
+    kind: str
+    content: Encoded
+
+
+class _Execution:
+    """The source of its event loops, too: what they wait for are replies."""
+
+    def __init__(self, pipes: Pipes, start: Mapping[str, Any]) -> None:
+        limits: Mapping[str, Any] = start["limits"]
+        self._pipes = pipes
+        self._start = start
+        self._limits = limits
+        self._calls = Calls(
+            self._send_call, CallLimits(limits["calls"], limits["calls_in_flight"], limits["tool_input_bytes"])
+        )
+        self._console = Console(self._send_log, limits["log_bytes"])
+        self._streams = Stream(self._console, "log", "<stdout>"), Stream(self._console, "error", "<stderr>")
+        self._remarks: list[str] = []
+        self._reserve: bytearray | None = bytearray(_RESERVE_BYTES)
+        self.descriptor = pipes.descriptor
+
+    # --- what the event loop asks
+
+    @property
+    def expects(self) -> bool:
+        return bool(self._calls.pending)
+
+    def flush(self) -> None:
+        self._pipes.flush()
+
+    def receive(self) -> None:
+        for payload, tagged in self._pipes.read_replies():
+            reply: list[Any] = decode(payload, tagged=tagged)
+            if reply[1]:
+                self._calls.settle(reply[0], reply[2] if len(reply) > 2 else None)
+            else:
+                self._calls.fail(reply[0], *reply[2])
+
+    # --- its course
+
+    def run(self) -> None:
+        """From the first instruction of the program to EXIT."""
+        GuestLoop.install(self)
+        self.loop = loop = GuestLoop()
+        loop.set_exception_handler(self._uncaught)
+        outcome = self._outcome(loop)
+        for stream in self._streams:
+            stream.finish()
+        unawaited = [[0, call.tool, _DID_NOT_RUN, place_of(call.site)] for call in self._calls.unstarted]
+        if self.expects:
+            unawaited = self._finish(loop, outcome) + unawaited
+        if self._calls.replaced:
+            self._remark(_replaced("a tool call's input"))
+        rest = _json([unawaited[:_MAX_UNAWAITED], self._console.dropped, self._remarks])
+        payload = b'["%b",%b,%b' % (outcome.kind.encode(), outcome.content.text, rest[1:])
+        self._pipes.append(FrameKind.EXIT, payload, tagged=outcome.content.tagged)
+        self._pipes.flush()
+
+    def _outcome(self, loop: GuestLoop) -> _Outcome:
+        try:
+            code = compile(self._start["code"], PROGRAM, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            return _error(syntax_error_parts(error, self._start["code"]))
+        try:
+            return self._value(self._evaluate(loop, code))
+        except SystemExit as error:
+            if error.code is None or error.code == 0:
+                return self._value(None)
+            return _error(error_parts(error))
+        except BaseException as error:
+            self._reserve = None
+            return _error(error_parts(error))
+
+    def _evaluate(self, loop: GuestLoop, code: CodeType) -> object:
+        """What the program ends with. Without an `await` of its own it runs outside of a loop, and may start one."""
+        scope = self._scope()
+        if code.co_flags & inspect.CO_COROUTINE:
+            loop.run_until_complete(eval(code, scope))  # noqa: S307
+        else:
+            exec(code, scope)  # noqa: S102
+        value = scope.get(_RESULT)
+        return loop.run_until_complete(value) if inspect.iscoroutine(value) else value
+
+    def _scope(self) -> dict[str, Any]:
+        """The program's globals, in a module of their own that is called as a program's is."""
+        tools = Tools(self._calls, tuple(self._start["tools"]))
+        module = ModuleType("__main__")
+        scope = module.__dict__
+        scope.update(tools=tools, codemode=tools, __builtins__=builtins, __file__=PROGRAM)
+        scope[_RESULT] = None
+        sys.modules["__main__"] = module
+        sys.modules["tools"] = sys.modules["codemode"] = tools  # type: ignore[assignment]
+        sys.stdout, sys.stderr = self._streams
+        os.environ.clear()
+        os.environ.update(self._start["env"] or {})
+        source: str = self._start["code"]
+        linecache.cache[PROGRAM] = (len(source), None, source.splitlines(keepends=True), PROGRAM)
+        return scope
+
+    def _value(self, value: object) -> _Outcome:
+        try:
+            content = encode(value, "result", self._limits["value_bytes"])
+        except TooLarge as error:
+            return _error(("output_exceeded", "OutputExceeded", str(error), "", None))
+        except UnencodableValue as error:
+            return _error(("program_failed", "ValueError", str(error), "", None))
+        if content.replaced:
+            self._remark(_replaced("the result"))
+        return _Outcome("value", content)
+
+    def _finish(self, loop: GuestLoop, outcome: _Outcome) -> list[list[Any]]:
+        """Waits for the calls that the program left behind, and says which they were."""
+        payload = b'["%b",%b]' % (outcome.kind.encode(), outcome.content.text)
+        self._pipes.append(FrameKind.OUTCOME, payload, tagged=outcome.content.tagged)
+        left: list[list[Any]] = []
+
+        async def settle() -> None:
+            while self._calls.pending:
+                sequence, call = next(iter(self._calls.pending.items()))
+                entry: list[Any] = [sequence, call.tool, None, place_of(call.site)]
+                left.append(entry)
+                try:
+                    await asyncio.shield(call.future)
+                except Exception as error:
+                    entry[2] = described(error)[:_MAX_REMARK]
+
+        try:
+            loop.run_until_complete(settle())
+        except BaseException as error:
+            self._remark(f"calls that nobody awaited were cut short: {described(error)}")
+        return left
+
+    # --- what it sends
+
+    def _send_call(self, sequence: int, path: str, input: Encoded, /) -> None:
+        payload = b"[%d,%b,%b]" % (sequence, path.encode(), input.text)
+        self._pipes.append(FrameKind.CALL, payload, tagged=input.tagged)
+
+    def _send_log(self, payload: bytes) -> None:
+        self._pipes.append(FrameKind.LOG, payload)
+        self._pipes.flush()
+
+    def _remark(self, text: str) -> None:
+        if len(self._remarks) < _MAX_REMARKS:
+            self._remarks.append(text[:_MAX_REMARK])
+
+    def _uncaught(self, _loop: object, context: Mapping[str, Any]) -> None:
+        """What asyncio would log: errors of tasks that nobody awaited."""
+        error = context.get("exception")
+        if error is not None:
+            self._remark(f"a task failed and nothing awaited it: {described(error)}")
+
+
+def run_program(pipes: Pipes) -> None:
+    """Reads START, and runs it to its EXIT."""
+    _Execution(pipes, pipes.read_start()).run()
+
+
+def rehearse() -> None:
+    """Runs a program, so that all that one needs has been loaded, and is warm, before there is one."""
+    replying, writing = os.pipe()
+    reading, sending = os.pipe()
+    modules, streams, environment = dict(sys.modules), (sys.stdout, sys.stderr), dict(os.environ)
+    try:
+        for sequence in range(1, _REHEARSED_CALLS + 1):
+            os.write(writing, encode_frame(FrameKind.REPLY, b"[%d,true,[1,null]]" % sequence, NO_NONCE))
+        execution = _Execution(Pipes(replying, sending), _REHEARSAL)
+        execution.run()
+        execution.loop.close()
+    finally:
+        sys.stdout, sys.stderr = streams
+        sys.modules.clear()
+        sys.modules.update(modules)
+        os.environ.update(environment)
+        linecache.cache.pop(PROGRAM)
+        for descriptor in (replying, writing, reading, sending):
+            os.close(descriptor)
+
+
+def _error(parts: tuple[str, str, str, str, str | None]) -> _Outcome:
+    shown = [None if part is None else _clipped(part) for part in parts]
+    return _Outcome("error", Encoded(_json(shown), tagged=False, replaced=False))
+
+
+def _clipped(text: str) -> str:
+    left = len(text) - _MAX_TEXT
+    return text if left <= 0 else f"{text[:_MAX_TEXT]}… ({left} more characters)"
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
+def _replaced(where: str) -> str:
+    return f"{where} held lone surrogates, which no text encoding can carry; they were replaced by U+FFFD"

@@ -1,0 +1,433 @@
+"""Values across the boundary, the half that is the same inside a Python guest and on its host.
+
+What a value becomes is docs/values.md; tags are docs/frames.md. `corral.guest.values` adds what only a host knows.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import dataclasses
+import datetime
+import decimal
+import enum
+import json
+import math
+import re
+import uuid
+from collections.abc import (
+    Awaitable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+    Set,
+    ValuesView,
+)
+from pathlib import PurePath
+from typing import Any, NamedTuple, TypeGuard, cast
+
+__all__ = [
+    "MAX_DEPTH",
+    "SAFE_INTEGER",
+    "ArrayBuffer",
+    "Encoded",
+    "Encoder",
+    "PlainEncoder",
+    "TooLarge",
+    "UnencodableValue",
+    "decode",
+    "encode",
+    "revive",
+]
+
+MAX_DEPTH = 100
+"""Containers nested deeper than this are refused: who needs more has a mistake or bad intentions."""
+_MAX_DIGITS = 4300
+"""As many as Python reads without being asked to (sys.int_info.default_max_str_digits)."""
+SAFE_INTEGER = 2**53 - 1
+"""JavaScript's Number.MAXSAFE_INTEGER; larger ones become BigInt."""
+_SHOWN_STEPS = 8
+_INTEGER = re.compile(f"-?[0-9]{{1,{_MAX_DIGITS}}}")
+_NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_TAGS = frozenset({"$bytes", "$buffer", "$bigint", "$number", "$object"})
+_MISSING = frozenset({"NaTType", "NAType"})
+"""What pandas has in place of a value."""
+_SCIENCE = frozenset({"numpy", "pandas"})
+_PROGRAM_MODULE = "__main__"
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+_SAFE = 2**63
+_to_json = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":")).encode
+_from_json = json.JSONDecoder().raw_decode
+
+
+class ArrayBuffer(bytes):
+    """Bytes that were, and will again be, an ArrayBuffer in a JavaScript guest; other bytes are a Uint8Array there."""
+
+
+class UnencodableValue(ValueError):
+    """A value that has no form on the other side. The message starts with the path to it and shows nothing of it."""
+
+
+class TooLarge(UnencodableValue):
+    """A value whose text is longer than allowed."""
+
+
+class Encoded(NamedTuple):
+    """A value as JSON text, whether that holds tags, and whether lone surrogates in it were replaced."""
+
+    text: bytes
+    tagged: bool
+    replaced: bool
+
+
+def encode(value: object, root: str, max_bytes: float, *, plain: bool = False) -> Encoded:
+    """A value as it leaves the guest: NaN, the infinities and integers of any size as Python writes them in JSON.
+
+    In `plain` JSON they are tags.
+
+    Raises:
+        UnencodableValue: a type without a form, a cycle, nesting over `MAX_DEPTH`.
+        TooLarge: more bytes than `max_bytes`.
+    """
+    encoder = PlainEncoder(root) if plain else Encoder(root)
+    text = _to_json(value if not plain and _is_flat(value) else encoder.plain(value, 0))
+    replaced = False
+    try:
+        data = text.encode()
+    except UnicodeEncodeError:
+        data = well_formed(text).encode()
+        replaced = True
+    if len(data) > max_bytes:
+        raise TooLarge(f"{root} has {len(data)} bytes; {max_bytes:g} are allowed")
+    return Encoded(data, encoder.tagged, replaced)
+
+
+def decode(payload: bytes, *, tagged: bool) -> Any:
+    """A payload of the host's as a value."""
+    value, _ = _from_json(payload.decode())
+    return revive(value) if tagged else value
+
+
+def _is_flat(value: object) -> bool:
+    """Whether it is an object of a few plain members, as most inputs are: JSON writes those as they stand."""
+    if type(value) is not dict:
+        return False
+    for name, member in cast("dict[Any, Any]", value).items():
+        if type(name) is not str or type(member) not in _PLAIN or name[:1] == "$":
+            return False
+        if type(member) is int and not -_SAFE < member < _SAFE:
+            return False
+    return True
+
+
+def revive(value: Any) -> Any:
+    """A parsed value with what its tags stand for.
+
+    Raises:
+        ValueError: a tag is not well formed.
+    """
+    match value:
+        case list():
+            return [revive(member) for member in cast("list[Any]", value)]
+        case dict():
+            record = cast("dict[str, Any]", value)
+            if len(record) == 1:
+                [(key, content)] = record.items()
+                if key in _TAGS:
+                    return _untagged(key, content)
+            return {key: revive(member) for key, member in record.items()}
+        case _:
+            return value
+
+
+def _untagged(tag: str, content: Any) -> Any:
+    match tag:
+        case "$bytes":
+            return _decoded(content)
+        case "$buffer":
+            return ArrayBuffer(_decoded(content))
+        case "$bigint" if isinstance(content, str) and _INTEGER.fullmatch(content):
+            return int(content)
+        case "$number" if isinstance(content, str) and content in _NUMBERS:
+            return _NUMBERS[content]
+        case "$object" if isinstance(content, dict):
+            return {key: revive(member) for key, member in cast("dict[str, Any]", content).items()}
+        case _:
+            raise ValueError(f"the tag {tag} where it has no meaning")
+
+
+def _decoded(content: Any) -> bytes:
+    try:
+        return base64.b64decode(content, validate=True)
+    except (TypeError, binascii.Error) as error:
+        raise ValueError("a tag of bytes that is not base64") from error
+
+
+class Encoder:
+    """Turns a value into one that JSON can carry.
+
+    Its text may hold `NaN`, the infinities and integers of any size. `other` is asked for what is none of JSON's own
+    types.
+    """
+
+    def __init__(self, root: str) -> None:
+        self.tagged = False
+        self._root = root
+        self._path: dict[int, str | int] = {}  # by depth
+        self._parents: dict[int, int] = {}  # by depth: the identity of the container
+
+    def plain(self, value: Any, depth: int) -> Any:
+        """The same as None, bool, str, int, float, list and dict only."""
+        kind = cast("type[object]", type(value))
+        if kind is str or kind is bool or value is None:
+            return value
+        if kind is int:
+            return self.integer(value, depth)
+        if kind is float:
+            return self.number(value)
+        if kind is dict:
+            return self.mapping(value, cast("dict[Any, Any]", value).items(), depth)
+        if kind is list or kind is tuple:
+            return self.sequence(value, cast("list[Any]", value), depth)
+        return self.other(value, depth)
+
+    def integer(self, value: int, depth: int) -> Any:
+        if not -_SAFE < value < _SAFE:
+            self.digits(value, depth)
+        return value
+
+    def number(self, value: float) -> Any:
+        return value
+
+    def digits(self, value: int, depth: int) -> str:
+        try:
+            return str(value)
+        except ValueError:
+            raise self.refused(f"an integer of more than {_MAX_DIGITS} digits is too long", depth) from None
+
+    def mapping(self, owner: object, items: Iterable[tuple[Any, Any]], depth: int) -> Any:
+        self._descend(owner, depth)
+        result: dict[str, Any] = {}
+        for key, member in items:
+            name = key if type(key) is str else self._key(key, depth)
+            if name in result:
+                raise self.refused("two keys that are the same text; keys become strings", depth)
+            self._path[depth] = name
+            result[name] = self.plain(member, depth + 1)
+        if not _TAGS.isdisjoint(result):
+            return self.tag("$object", result)
+        return result
+
+    def sequence(self, owner: object, members: Iterable[Any], depth: int) -> list[Any]:
+        self._descend(owner, depth)
+        result: list[Any] = []
+        for index, member in enumerate(members):
+            self._path[depth] = index
+            result.append(self.plain(member, depth + 1))
+        return result
+
+    def other(self, value: Any, depth: int) -> Any:
+        match value:
+            case enum.Enum():
+                return self.plain(value.value, depth)
+            case str():
+                return str.__str__(value)
+            case int():
+                return self.integer(int.__int__(value), depth)
+            case float():
+                return self.number(float.__float__(value))
+            case ArrayBuffer():
+                return self.tag("$buffer", base64.b64encode(value).decode("ascii"))
+            case bytes() | bytearray() | memoryview():
+                return self.tag("$bytes", base64.b64encode(cast("bytes", value)).decode("ascii"))
+            case _ if _is_science(value):
+                return self._science(value, depth)
+            case datetime.datetime() | datetime.date() | datetime.time():
+                return iso(value)
+            case datetime.timedelta():
+                return duration(value)
+            case decimal.Decimal() | uuid.UUID() | PurePath():
+                return str(value)
+            case Mapping():
+                return self.mapping(cast("object", value), cast("Mapping[Any, Any]", value).items(), depth)
+            case Set():
+                return self.sequence(cast("object", value), _in_order(cast("Set[Any]", value)), depth)
+            case Sequence() | ValuesView():
+                return self.sequence(cast("object", value), cast("Iterable[Any]", value), depth)
+            case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
+                names = [field.name for field in dataclasses.fields(value)]
+                return self.mapping(value, [(name, getattr(value, name)) for name in names], depth)
+            case _:
+                return self.rest(value, depth)
+
+    def rest(self, value: Any, depth: int) -> Any:
+        """What only a program has: its errors and objects, and what it forgot to await, call or collect."""
+        kind = cast("type[Any]", type(value))
+        if isinstance(value, BaseException):
+            return self.mapping(value, _members_of_error(value), depth)
+        if isinstance(value, re.Pattern):
+            return self.plain(cast("re.Pattern[Any]", value).pattern, depth)
+        if callable(getattr(kind, "model_dump", None)):  # a pydantic model
+            return self.plain(value.model_dump(by_alias=True), depth)
+        if isinstance(value, type):
+            raise self.refused(f"the class {value.__name__} cannot leave the sandbox; return what it holds", depth)
+        if issubclass(kind, Awaitable):
+            reason: object = getattr(value, "not_awaited", None)
+            raise self.refused(reason if isinstance(reason, str) else f"a {kind.__name__}: await it first", depth)
+        if callable(value):
+            raise self.refused("a function cannot leave the sandbox; call it, or return its result", depth)
+        if issubclass(kind, Iterator):
+            raise self.refused("an iterator: collect it first, for example list(...)", depth)
+        if kind.__module__ == _PROGRAM_MODULE and isinstance(members := getattr(value, "__dict__", None), dict):
+            own = [(name, each) for name, each in cast("dict[str, Any]", members).items() if name[:1] != "_"]
+            return self.mapping(value, own, depth)
+        raise self.refused(f"a {kind.__name__} cannot leave the sandbox; return its contents", depth)
+
+    def tag(self, tag: str, content: Any) -> dict[str, Any]:
+        self.tagged = True
+        return {tag: content}
+
+    def refused(self, reason: str, depth: int) -> UnencodableValue:
+        """What to raise for a value at this depth."""
+        path = self._root
+        for level in range(min(depth, _SHOWN_STEPS)):
+            step = self._path[level]
+            if isinstance(step, int):
+                path += f"[{step}]"
+            else:
+                path += f".{step[:80]}" if step[:80].isidentifier() else f"[{json.dumps(step[:80])}]"
+        return UnencodableValue(f"{path}{' …' if depth > _SHOWN_STEPS else ''}: {reason}")
+
+    def _science(self, value: Any, depth: int) -> Any:
+        """numpy's scalars and arrays, pandas' frames and what is in them, without importing either."""
+        kind = cast("type[object]", type(value)).__name__
+        if kind in _MISSING:
+            return None
+        if kind == "DataFrame":
+            return self.sequence(value, _rows(value), depth)
+        if kind == "Series" and not _is_counted(value.index):
+            return self.mapping(value, zip(value.index.tolist(), value.tolist(), strict=True), depth)
+        if isinstance(value, datetime.datetime):
+            return iso(value)
+        if kind == "Timedelta":
+            return duration(value.to_pytimedelta())
+        dtype = str(getattr(value, "dtype", ""))
+        if dtype.startswith(("datetime64[", "timedelta64[")) and kind not in ("Series", "Index"):
+            value = value.astype(f"{dtype[: dtype.index('[')]}[us]")  # else nanoseconds come as integers
+        if callable(getattr(value, "tolist", None)):
+            content = value.tolist()
+            if type(content) is list:
+                return self.sequence(value, cast("list[Any]", content), depth)
+            if type(content) is not type(value):
+                return self.plain(content, depth)
+        if kind in ("Period", "Interval"):
+            return str(value)
+        return self.rest(value, depth)
+
+    def _key(self, key: Any, depth: int) -> str:
+        if isinstance(key, enum.Enum):
+            key = key.value
+        if isinstance(key, bool):
+            return "true" if key else "false"
+        if isinstance(key, str):
+            return str.__str__(key)
+        if isinstance(key, int):
+            return self.digits(int.__int__(key), depth)
+        if isinstance(key, datetime.datetime):
+            return iso(key) if _is_science(key) else str(key)
+        if isinstance(key, float | datetime.date | datetime.time | uuid.UUID | decimal.Decimal):
+            return str(key)
+        if _is_science(key) and callable(getattr(key, "item", None)) and type(key.item()) is not type(key):
+            return self._key(key.item(), depth)
+        raise self.refused(f"a key of type {type(key).__name__}; keys become strings", depth)
+
+    def _descend(self, container: object, depth: int) -> None:
+        if depth >= MAX_DEPTH:
+            self._refuse_depth(container)
+        self._parents[depth] = id(container)
+
+    def _refuse_depth(self, container: object) -> None:
+        """A cycle is named as one, at the place where it closes."""
+        parents = [*(self._parents[level] for level in range(MAX_DEPTH)), id(container)]
+        seen: set[int] = set()
+        for depth, parent in enumerate(parents):
+            if parent in seen:
+                raise self.refused("a cycle: the value contains itself", depth)
+            seen.add(parent)
+        raise self.refused(f"nested deeper than {MAX_DEPTH} levels", MAX_DEPTH)
+
+
+class PlainEncoder(Encoder):
+    """For parsers such as JavaScript's, which know neither NaN nor integers over 2^53."""
+
+    def integer(self, value: int, depth: int) -> Any:
+        return value if -SAFE_INTEGER <= value <= SAFE_INTEGER else self.tag("$bigint", self.digits(value, depth))
+
+    def number(self, value: float) -> Any:
+        if math.isfinite(value):
+            return value
+        return self.tag("$number", "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity")
+
+
+def iso(value: datetime.datetime | datetime.date | datetime.time) -> str:
+    """ISO 8601; an aware UTC time exactly as JavaScript's `toISOString` writes it, where milliseconds suffice."""
+    if isinstance(value, datetime.datetime) and value.utcoffset() == datetime.timedelta(0):
+        precision = "microseconds" if value.microsecond % 1000 else "milliseconds"
+        return f"{value.replace(tzinfo=None).isoformat(timespec=precision)}Z"
+    return value.isoformat()
+
+
+def duration(value: datetime.timedelta) -> str:
+    """ISO 8601, in days, hours, minutes and seconds: `P1DT2H3M4.5S`."""
+    sign = "-" if value < datetime.timedelta(0) else ""
+    value = abs(value)
+    minutes, seconds = divmod(value.seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    fraction = f".{value.microseconds:06d}".rstrip("0") if value.microseconds else ""
+    parts = [f"{number}{unit}" for number, unit in ((hours, "H"), (minutes, "M")) if number]
+    if seconds or fraction:
+        parts.append(f"{seconds}{fraction}S")
+    days = f"{value.days}D" if value.days else ""
+    return f"{sign}P{days}{'T' if parts else ''}{''.join(parts)}" if days or parts else "PT0S"
+
+
+def well_formed(text: str) -> str:
+    """The same with lone surrogates replaced by U+FFFD."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _members_of_error(error: BaseException) -> list[tuple[str, object]]:
+    members: list[tuple[str, object]] = [("name", type(error).__name__), ("message", str(error))]
+    if error.__cause__ is not None:
+        members.append(("cause", error.__cause__))
+    if isinstance(error, BaseExceptionGroup):
+        members.append(("errors", cast("BaseExceptionGroup[BaseException]", error).exceptions))
+    return members
+
+
+def _in_order(members: Set[Any]) -> Iterable[Any]:
+    """Texts and numbers sorted, because the order of a set of texts changes from one process to the next."""
+    kinds = {cast("type[object]", type(member)) for member in members}
+    if kinds == {str} or kinds <= {int, float, bool}:
+        return sorted(members)
+    return members
+
+
+def _is_science(value: object) -> bool:
+    """Whether numpy or pandas made the type."""
+    return type(value).__module__.partition(".")[0] in _SCIENCE
+
+
+def _is_counted(index: Any) -> TypeGuard[Any]:
+    """Whether rows are merely counted from 0."""
+    return type(index).__name__ == "RangeIndex" and index.start == 0 and index.step == 1
+
+
+def _rows(frame: Any) -> list[dict[Any, Any]]:
+    """A frame's rows, each by column; its index comes first, unless it only counts."""
+    if not _is_counted(frame.index):
+        frame = frame.reset_index()
+    if not frame.columns.is_unique:
+        raise UnencodableValue("a DataFrame has two columns of the same name")
+    return frame.to_dict("records")

@@ -1,0 +1,194 @@
+"""`await` where a program means it: in the place of `asyncio.run(…)`, before a coroutine that is thrown away.
+
+A call of a tool that is used as a value without `await` is refused: it would do nothing, or fail half-way.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from tree_sitter import Node
+
+from corral.errors import ProgramRejected
+from corral.programs.edits import Edits
+from corral.programs.python.functions import Functions
+from corral.programs.python.grammar import FUNCTIONS, text_of
+from corral.programs.python.names import Names, TooMuch, dotted_path
+from corral.programs.python.places import Places
+
+__all__ = ["await_coroutines", "check_calls", "run_where_it_stands"]
+
+_RUNNERS = re.compile(rb"\b(?:run|run_until_complete)\b(?=\s*\()|\bclose\b(?=\s*\(\s*\))|\bapply\b(?=\s*\()")
+_RUN = frozenset({"asyncio.run", "anyio.run", "trio.run", "run"})
+_OF_FUNCTIONS = frozenset({"anyio.run", "trio.run"})
+"""They take a function and its arguments."""
+_LOOP = re.compile(rb"\b(\w+)\s*=\s*(?:asyncio\s*\.\s*)?get_(?:event|running)_loop\s*\(")
+_MAX_CALLS = 200
+
+_CONSUMERS = frozenset(
+    {
+        *("len", "str", "int", "float", "bool", "repr", "print", "sum", "min", "max", "sorted", "reversed", "abs"),
+        *("list", "tuple", "set", "frozenset", "dict", "enumerate", "zip", "any", "all", "round", "iter", "next"),
+        *("json.dumps", "json.loads"),
+    }
+)
+"""Functions that can do nothing with a call that was not awaited."""
+_OPERATIONS = frozenset({"binary_operator", "unary_operator", "not_operator", "comparison_operator", "interpolation"})
+_SPREADS = frozenset({"list_splat", "dictionary_splat"})
+_UNPACKED = frozenset({"pattern_list", "tuple_pattern", "list_pattern"})
+_FIELDS = {
+    "attribute": "object",
+    "subscript": "value",
+    "for_statement": "right",
+    "for_in_clause": "right",
+    "if_statement": "condition",
+    "elif_clause": "condition",
+    "while_statement": "condition",
+    "augmented_assignment": "right",
+    "with_item": "value",
+}
+_IDENTITY = frozenset({"is", "is not"})
+
+
+def run_where_it_stands(root: Node, edits: Edits) -> None:
+    """Puts `await` in the place of what runs an event loop, outside of all functions: one is running already."""
+    text = edits.text
+    loops = {found[1] for found in _LOOP.finditer(text)}
+    for number, found in enumerate(_RUNNERS.finditer(text)):
+        if number == _MAX_CALLS:
+            return
+        word = root.descendant_for_byte_range(*found.span())
+        callee = (
+            word.parent if word is not None and word.parent is not None and word.parent.type == "attribute" else word
+        )
+        call = callee.parent if callee is not None else None
+        if callee is None or call is None or call.type != "call" or callee != call.child_by_field_name("function"):
+            continue
+        if _in_function(call):
+            continue
+        path = dotted_path(callee)
+        if found[0] == b"close" or found[0] == b"apply":
+            if path == "nest_asyncio.apply" or path.encode().removesuffix(b".close") in loops:
+                edits.blank(call.start_byte, call.end_byte, first=b"None")
+        elif found[0] == b"run_until_complete" or (path in _RUN and (path != "run" or _imports_runner(text))):
+            _await_in_place(call, callee, path, edits)
+
+
+def await_coroutines(root: Node, functions: Functions, names: Names, edits: Edits) -> None:
+    """Awaits the coroutines of the program's own functions that its module throws away or prints."""
+    for function in functions.all:
+        if not function.is_async or functions.named(function.name) is None:
+            continue
+        try:
+            uses = names.in_module(function.name)
+        except TooMuch:
+            return
+        for use in uses:
+            call = use.node.parent
+            if call is None or call.type != "call" or use.node != call.child_by_field_name("function"):
+                continue
+            if use.owner == root and _is_thrown_away(call):
+                edits.wrap(call.start_byte, call.end_byte, b"await ", b"")
+
+
+def check_calls(calls: Iterable[tuple[Node, str]], names: Names, places: Places) -> None:
+    """Raises ProgramRejected for the first call of a tool that is surely meant to be awaited and is not."""
+    for call, path in calls:
+        value, owner = _unwrap(call)
+        if owner is None:
+            continue
+        if owner.type == "expression_statement" and owner.child_count == 1:
+            raise _forgotten(path, call, places, "so it would not run")
+        if _needs_value(value, owner, names):
+            raise _forgotten(path, call, places, "so it has no value yet", owner.type in ("attribute", "subscript"))
+
+
+def _forgotten(path: str, call: Node, places: Places, why: str, continued: bool = False) -> ProgramRejected:
+    called = text_of(call.child_by_field_name("function"))
+    shown = called if len(called) <= 80 and "\n" not in called else f"tools.{path}"
+    fix = f"(await {shown}(...))" if continued else f"await {shown}(...)"
+    message = f"{shown}(...) at {{place}} is not awaited, {why}: write `{fix}`."
+    return places.rejected(message, call.start_byte)
+
+
+def _needs_value(value: Node, owner: Node, names: Names) -> bool:
+    """Whether what is done with a value cannot be done with a call that was not awaited."""
+    kind = owner.type
+    if kind == "comparison_operator":
+        return not any(child.type in _IDENTITY for child in owner.children)
+    if kind in _OPERATIONS or kind in _SPREADS:
+        return True
+    if kind == "conditional_expression":
+        return [child for child in owner.named_children if child.type != "comment"][1] == value
+    if kind == "assignment":
+        left = owner.child_by_field_name("left")
+        return left is not None and left.type in _UNPACKED and value == owner.child_by_field_name("right")
+    if kind == "argument_list":
+        call = owner.parent
+        callee = call.child_by_field_name("function") if call is not None else None
+        path = dotted_path(callee) if callee is not None else ""
+        return path in _CONSUMERS and ("." in path or not any(name.binds for name in names.of(path)))
+    if kind == "as_pattern" and owner.parent is not None and owner.parent.type == "with_item":
+        return value == owner.named_children[0] and not _is_async_statement(owner.parent)
+    if kind in ("for_statement", "with_item") and _is_async_statement(owner):
+        return False
+    field = _FIELDS.get(kind)
+    if field is None or value != owner.child_by_field_name(field):
+        return False
+    return kind != "attribute" or not text_of(owner.child_by_field_name("attribute")).startswith("__")
+
+
+def _is_async_statement(node: Node) -> bool:
+    while node.type in ("with_item", "with_clause") and node.parent is not None:
+        node = node.parent
+    return bool(node.children) and node.children[0].type == "async"
+
+
+def _unwrap(expression: Node) -> tuple[Node, Node | None]:
+    owner = expression.parent
+    while owner is not None and owner.type == "parenthesized_expression":
+        expression, owner = owner, owner.parent
+    return expression, owner
+
+
+def _await_in_place(call: Node, callee: Node, path: str, edits: Edits) -> None:
+    arguments = call.child_by_field_name("arguments")
+    given = [each for each in arguments.named_children if each.type != "comment"] if arguments is not None else []
+    if arguments is None or not given or given[0].type in ("keyword_argument", *_SPREADS):
+        return
+    awaited = call.parent is not None and call.parent.type == "await"
+    edits.replace(callee.start_byte, callee.end_byte, b"(" if awaited else b"(await ")
+    edits.wrap(call.start_byte, call.end_byte, b"", b")")
+    first = given[0]
+    if path in _OF_FUNCTIONS and first.type != "call":
+        positional = [each.text or b"" for each in given[1:] if each.type != "keyword_argument"]
+        passed = b", ".join(positional).replace(b"\n", b" ")
+        edits.wrap(first.start_byte, first.end_byte, b"(", b")(" + passed + b")")
+    edits.blank(first.end_byte, arguments.end_byte - 1)
+
+
+def _imports_runner(text: bytes) -> bool:
+    return re.search(rb"\bfrom[ \t]+(?:asyncio|anyio|trio)[ \t]+import\b[^\n]*\brun\b", text) is not None
+
+
+def _in_function(node: Node) -> bool:
+    parent = node.parent
+    while parent is not None:
+        if parent.type in FUNCTIONS:
+            return True
+        parent = parent.parent
+    return False
+
+
+def _is_thrown_away(call: Node) -> bool:
+    """Whether nothing can come of a coroutine: it is a statement, printed, or a status to exit with."""
+    _, owner = _unwrap(call)
+    if owner is None:
+        return False
+    if owner.type == "expression_statement":
+        return owner.child_count == 1
+    if owner.type != "argument_list" or owner.parent is None:
+        return False
+    callee = owner.parent.child_by_field_name("function")
+    return callee is not None and dotted_path(callee) in ("print", "sys.exit", "exit", "SystemExit")

@@ -1,0 +1,146 @@
+"""The functions of a program that may be what it means to run."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tree_sitter import Node
+
+from corral.programs.grammar import ENTRY_NAMES
+from corral.programs.python.grammar import FUNCTIONS, is_async, statements, text_of, unwrapped
+from corral.programs.python.names import Names, TooMuch
+
+__all__ = ["ENTRY_NAMES", "TOOLS", "Function", "Functions", "arguments_for", "first_parameter", "is_generator"]
+
+TOOLS = ("tools", "codemode")
+"""The names under which a program finds the tools."""
+
+_PARAMETERS = frozenset({"identifier", "typed_parameter", "default_parameter", "typed_default_parameter"})
+_SPLATS = frozenset({"list_splat_pattern", "dictionary_splat_pattern"})
+
+
+class Function(NamedTuple):
+    """A function of the module: its name, its definition or lambda, and the statement that binds it."""
+
+    name: str
+    node: Node
+    statement: Node
+
+    @property
+    def is_async(self) -> bool:
+        """Whether calling it gives a coroutine."""
+        return is_async(self.node) and not is_generator(self.node)
+
+
+class Functions:
+    """The functions that a module's own statements define."""
+
+    def __init__(self, root: Node, names: Names) -> None:
+        self._names = names
+        self.all = [found for each in statements(root) if (found := function_of(each)) is not None]
+        self._by_name = {function.name: function for function in self.all}
+
+    def named(self, name: str) -> Function | None:
+        """The one function that a name always means."""
+        function = self._by_name.get(name)
+        if function is None or function.statement.type == "decorated_definition":
+            return None
+        try:
+            return function if len(self._names.bindings(name)) == 1 else None
+        except TooMuch:
+            return None
+
+    def unused(self, *, among: list[Node] | None = None) -> Function | None:
+        """The function that a program of definitions must mean: one of the usual names, or the last one.
+
+        With `among`, of other names only what these statements define.
+        """
+        for name in ENTRY_NAMES:
+            function = self._by_name.get(name)
+            if function is not None and not self._is_used(function):
+                return function
+        others = [each for each in self.all if among is None or each.statement in among]
+        return next((each for each in reversed(others) if not self._is_used(each)), None)
+
+    def _is_used(self, function: Function) -> bool:
+        """Whether a function is mentioned outside of itself, or its name is bound again."""
+        start, end = function.statement.start_byte, function.statement.end_byte
+        try:
+            return any(not start <= each.node.start_byte < end for each in self._names.in_module(function.name))
+        except TooMuch:
+            return True
+
+
+def function_of(statement: Node) -> Function | None:
+    """The function that a statement defines, or binds to a variable."""
+    node = statement
+    if statement.type == "decorated_definition":
+        node = statement.child_by_field_name("definition") or statement
+    if node.type == "function_definition":
+        return Function(text_of(node.child_by_field_name("name")), node, statement)
+    if statement.type == "expression_statement":
+        assigned = statement.named_children[0]
+        left, right = assigned.child_by_field_name("left"), assigned.child_by_field_name("right")
+        if assigned.type != "assignment" or left is None or right is None:
+            return None
+        if left.type == "identifier" and unwrapped(right).type == "lambda":
+            return Function(text_of(left), unwrapped(right), statement)
+    return None
+
+
+def arguments_for(function: Node) -> str | None:
+    """The arguments that a function is called with: none, or the tools. None if it needs others."""
+    required: list[str] = []
+    keywords: list[str] = []
+    first, only_keywords = "", False
+    for number, parameter in enumerate(_parameters(function)):
+        kind = parameter.type
+        name = _name_of(parameter)
+        if kind == "keyword_separator" or name is None:
+            only_keywords = only_keywords or kind != "positional_separator"
+        elif only_keywords and kind in ("identifier", "typed_parameter"):
+            keywords.append(name)
+        elif not only_keywords:
+            first = first or (name if number == 0 else "")
+            if kind in ("identifier", "typed_parameter"):
+                required.append(name)
+    if len(required) + len(keywords) > 1 or any(name not in TOOLS for name in keywords):
+        return None
+    if keywords:
+        return f"{keywords[0]}=tools"
+    return "tools" if required or first in TOOLS else ""
+
+
+def first_parameter(function: Node) -> str | None:
+    """The parameter that gets the tools, if the function is called with them."""
+    arguments = arguments_for(function)
+    if not arguments:
+        return None
+    return next((name for each in _parameters(function) if (name := _name_of(each)) is not None), None)
+
+
+def is_generator(function: Node) -> bool:
+    """Whether a `yield` stands in the function itself."""
+    body = function.child_by_field_name("body")
+    if body is None or b"yield" not in (body.text or b""):
+        return False
+    pending = [body]
+    while pending:
+        node = pending.pop()
+        if node.type == "yield" and node.is_named:
+            return True
+        pending += [child for child in node.named_children if child.type not in FUNCTIONS]
+    return False
+
+
+def _parameters(function: Node) -> list[Node]:
+    parameters = function.child_by_field_name("parameters")
+    return [each for each in parameters.named_children if each.type != "comment"] if parameters is not None else []
+
+
+def _name_of(parameter: Node) -> str | None:
+    if parameter.type == "typed_parameter":
+        parameter = parameter.named_children[0]
+    elif parameter.type in ("default_parameter", "typed_default_parameter"):
+        parameter = parameter.child_by_field_name("name") or parameter
+    return text_of(parameter) if parameter.type == "identifier" else None

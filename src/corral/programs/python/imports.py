@@ -1,0 +1,123 @@
+"""Imports: which modules a program asks for, and those of the tools, which are a global and no module."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tree_sitter import Node
+
+from corral.programs.edits import Edits
+from corral.programs.python.functions import TOOLS
+from corral.programs.python.grammar import text_of
+
+__all__ = ["Imports", "ToolImport", "replace_line", "rewrite_imports"]
+
+_HOMES = frozenset({*TOOLS, "corral", "__main__"})
+"""Modules from which a program may mean to import the tools."""
+
+_NESTING = "nest_asyncio"
+"""A module for running an event loop inside of another, which no program needs here."""
+
+
+class ToolImport(NamedTuple):
+    """A tool that a program imports: its path, the name it gets, and where it stands."""
+
+    path: str
+    name: str
+    node: Node
+
+
+class Imports(NamedTuple):
+    """What a program imports."""
+
+    modules: tuple[str, ...]
+    """The top-level names of the modules, in order of appearance."""
+    tools: list[ToolImport]
+    holders: list[str]
+    """Other names that all of the tools get; `*` for everything that they hold."""
+    replaced: list[tuple[int, int]]
+    """The imports of tools, which became assignments."""
+
+
+class _Imported(NamedTuple):
+    module: str
+    name: str | None
+    alias: str | None
+    node: Node
+
+
+def rewrite_imports(statements: list[Node], edits: Edits) -> Imports:
+    """Adds the edits that turn imports of tools into assignments, and says what else is imported."""
+    modules: dict[str, None] = {}
+    tools: list[ToolImport] = []
+    holders: list[str] = []
+    replaced: list[tuple[int, int]] = []
+    for statement in statements:
+        found = _imported(statement)
+        own = [each for each in found if _is_of_tools(each)]
+        modules.update((top, None) for each in found if each not in own and (top := each.module.partition(".")[0]))
+        if not own or (statement.type == "import_from_statement" and len(own) < len(found)):
+            continue
+        kept = [_text(each) for each in found if each not in own]
+        for each in own:
+            assigned = _assignment(each)
+            kept += [assigned] if assigned is not None else []
+            name, _, path = (assigned or "").partition(" = tools")
+            if path:
+                tools.append(ToolImport(path[1:], name, each.node))
+            elif name or each.name == "*":
+                holders.append(name or "*")
+        replace_line(edits, statement.start_byte, statement.end_byte, "; ".join(kept) or "pass")
+        replaced.append((statement.start_byte, statement.end_byte))
+    return Imports(tuple(modules), tools, holders, replaced)
+
+
+def replace_line(edits: Edits, start: int, end: int, new: str) -> None:
+    """Puts one line in the place of a stretch of several, whose other lines become empty."""
+    first = edits.text.find(b"\n", start, end)
+    edits.replace(start, end if first < 0 else first, new.encode())
+    while first >= 0:
+        following = edits.text.find(b"\n", first + 1, end)
+        edits.replace(first + 1, end if following < 0 else following, b"")
+        first = following
+
+
+def _imported(statement: Node) -> list[_Imported]:
+    module = statement.child_by_field_name("module_name")
+    if module is not None and module.type == "relative_import":
+        return []
+    found: list[_Imported] = []
+    for each in statement.children_by_field_name("name"):
+        alias = each.child_by_field_name("alias")
+        node = each.child_by_field_name("name") or each
+        alias_text = text_of(alias) if alias is not None else None
+        if module is None:
+            found.append(_Imported(text_of(node), None, alias_text, node))
+        else:
+            found.append(_Imported(text_of(module), text_of(node), alias_text, node))
+    if module is not None and not found:
+        found.append(_Imported(text_of(module), "*", None, module))
+    return found
+
+
+def _is_of_tools(imported: _Imported) -> bool:
+    top = imported.module.partition(".")[0]
+    if imported == _Imported(_NESTING, None, None, imported.node):
+        return True
+    if imported.name in TOOLS:
+        return imported.module in _HOMES
+    return top in TOOLS
+
+
+def _assignment(imported: _Imported) -> str | None:
+    """What an import of tools means; None if it binds nothing that is not there."""
+    below = [*imported.module.split(".")[1:], *([imported.name] if imported.name is not None else [])]
+    if imported.name in (*TOOLS, "*"):
+        below = []
+    if imported.alias is None and (imported.name is None or not below):
+        return None
+    return f"{imported.alias or imported.name} = {'.'.join(['tools', *below])}"
+
+
+def _text(imported: _Imported) -> str:
+    return f"import {imported.module}" + (f" as {imported.alias}" if imported.alias else "")

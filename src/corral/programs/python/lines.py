@@ -1,0 +1,152 @@
+"""The lines of a Python text: where statements begin, how far they are indented, and what is a string or a comment.
+
+For texts that do not parse yet, so it reads no tree. Everything is linear in the length of the text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+__all__ = ["Line", "Lines", "Reader", "columns_at", "is_indented", "levels"]
+
+MAX_BRACKETS = 200
+"""Levels of brackets that CPython takes."""
+_MAX_JOINED = 100
+"""Lines that backslashes may join in a row: the parser takes time in proportion to their square."""
+
+_TOKEN = re.compile(
+    rb"(?P<comment>\#[^\n]*)"
+    rb"|(?P<prefix>\b[A-Za-z]{1,2})?(?P<string>"
+    rb'"""(?:[^"\\]|\\.|"(?!""))*+(?:"""|\Z)'
+    rb"|'''(?:[^'\\]|\\.|'(?!''))*+(?:'''|\Z)"
+    rb'|"(?:[^"\\\n]|\\.)*+(?:"|(?=\n)|\Z)'
+    rb"|'(?:[^'\\\n]|\\.)*+(?:'|(?=\n)|\Z))"
+    rb"|(?P<joint>\\\n)",
+    re.DOTALL,
+)
+_FORMATTED = re.compile(rb"\b(?:[fFtT][rR]?|[rR][fFtT])[\"']")
+"""What may hold quotes of its own kind, and so be taken for two strings."""
+_BRACKET = re.compile(rb"[()\[\]{}]")
+_ROW = re.compile(rb"([ \t\f]*)([^\n]*)\n?")
+_MANY_JOINTS = re.compile(rb"(?:\\\n[ \t]*){%d}" % _MAX_JOINED)
+_MAX_KNOWN = 4
+_CLOSER_OF = {b"(": b")", b"[": b"]", b"{": b"}"}
+_NOT_PYTHON = re.compile(rb"[`$?\\]|!(?!=)")
+
+
+class Line(NamedTuple):
+    """A logical line: where it begins, the white space before it, whether it ends with a colon."""
+
+    start: int
+    indent: bytes
+    opens: bool
+
+
+class Lines(NamedTuple):
+    """What a text looks like before it is parsed."""
+
+    masked: bytes
+    """The text, byte for byte, with strings as `s` and comments as spaces; `\\n` ends logical and bracketed lines."""
+    logical: list[Line]
+    too_deep: int | None
+    """Where brackets nest more deeply than Python takes."""
+    broken: bool
+    """Whether it surely does not parse: a bracket without its other half, or a character that no program has."""
+
+    @property
+    def starts(self) -> list[int]:
+        """Where the physical lines begin that do not begin inside a string."""
+        return [0, *(found.end() for found in re.finditer(rb"\n", self.masked))]
+
+
+class Reader:
+    """Reads the lines of texts, each once while it is one of the last few."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, Lines] = {}
+
+    def read(self, text: bytes) -> Lines:
+        """The lines of a text."""
+        if text not in self._known:
+            if len(self._known) == _MAX_KNOWN:
+                self._known.pop(next(iter(self._known)))
+            self._known[text] = _read(text)
+        return self._known[text]
+
+
+def _read(text: bytes) -> Lines:
+    masked = _TOKEN.sub(_mask, text)
+    logical: list[Line] = []
+    opened: list[bytes] = []
+    broken = _NOT_PYTHON.search(masked) is not None or _MANY_JOINTS.search(text) is not None
+    too_deep: int | None = None
+    begins: tuple[int, bytes] | None = None
+    for row in _ROW.finditer(masked):
+        indent, content = row.groups()
+        if begins is None:
+            if not content:
+                continue
+            begins = row.start(), indent
+        if _BRACKET.search(content):
+            for bracket in _BRACKET.finditer(content):
+                sign = bracket[0]
+                if sign in _CLOSER_OF:
+                    opened.append(_CLOSER_OF[sign])
+                    if len(opened) > MAX_BRACKETS and too_deep is None:
+                        too_deep = row.start(2) + bracket.start()
+                elif not opened or opened.pop() != sign:
+                    broken = True
+                    opened.clear()
+        if not opened:
+            logical.append(Line(*begins, content.rstrip().endswith(b":")))
+            begins = None
+    if begins is not None:
+        broken = True
+        logical.append(Line(*begins, opens=False))
+    return Lines(masked, logical, too_deep, broken and _FORMATTED.search(text) is None)
+
+
+def is_indented(lines: Sequence[Line]) -> bool:
+    """Whether the lines are indented as Python wants them: the same whether a tab is eight columns wide or one."""
+    nested = levels(lines, columns_at(8))
+    return nested is not None and (
+        not any(b"\t" in line.indent for line in lines) or nested == levels(lines, columns_at(1))
+    )
+
+
+def levels(lines: Sequence[Line], width: Callable[[bytes], int]) -> list[int] | None:
+    """How deep each line is nested, by the width of its indentation; None where Python would not take it."""
+    stack, found = [0], list[int]()
+    opened = False
+    for line in lines:
+        column = width(line.indent) if line.indent else 0
+        if opened:
+            if column <= stack[-1]:
+                return None
+            stack.append(column)
+        else:
+            while column < stack[-1]:
+                stack.pop()
+            if column != stack[-1]:
+                return None
+        found.append(len(stack) - 1)
+        opened = line.opens
+    return None if opened else found
+
+
+def columns_at(tab: int) -> Callable[[bytes], int]:
+    """The width of an indentation, with a stop for tabs at every so many columns."""
+
+    def width(indent: bytes) -> int:
+        return len(indent.rpartition(b"\f")[2].expandtabs(tab))
+
+    return width
+
+
+def _mask(found: re.Match[bytes]) -> bytes:
+    length = found.end() - found.start()
+    if found.lastgroup == "string":
+        return b"s" * length
+    return b" " * length

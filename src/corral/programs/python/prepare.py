@@ -1,0 +1,154 @@
+"""A model's Python, made runnable: recovered, repaired, parsed, its value kept where engines find it.
+
+What runs is a module with top-level `await`; its value is what the global `_corral_result` holds at the end.
+"""
+
+from __future__ import annotations
+
+from tree_sitter import Node
+
+from corral.programs.edits import Edits
+from corral.programs.python.awaits import await_coroutines, check_calls, run_where_it_stands
+from corral.programs.python.functions import Functions
+from corral.programs.python.grammar import Parsing
+from corral.programs.python.imports import rewrite_imports
+from corral.programs.python.lines import Reader, is_indented
+from corral.programs.python.names import Names
+from corral.programs.python.places import Places
+from corral.programs.python.references import UNKNOWN, tool_uses
+from corral.programs.python.repairs import LINE_END, Repaired, compose, repaired
+from corral.programs.python.results import give_result
+from corral.programs.python.survey import survey
+from corral.programs.python.wrapping import wrap_in_function
+from corral.programs.readable import well_formed
+from corral.programs.recover import Dialect, Recovered, recover
+from corral.types import Diagnostic, Program
+
+__all__ = ["prepare_python"]
+
+_LABELS = frozenset({"python", "py", "python3", "py3", "ipython", "ipython3", "pycon", "python-repl", "pyi"})
+_MAX_PARSED_BYTES = 500_000
+"""How much text is parsed in search of a program. What is over it counts as not parsing."""
+
+
+def prepare_python(source: str) -> Program:
+    """The program in a model's answer.
+
+    Raises ProgramRejected, with the place in the source, for what cannot be a program.
+    """
+    text, diagnostics = _readable(source)
+    trees = _Trees()
+    recovered = recover(text, Dialect(labels=_LABELS, label="python", parses=trees.recovers, separator="", foreign="?"))
+    repair = _placed(recovered, trees, has_mark=source.startswith("\ufeff"))
+    places = Places(repair.text, repair.locate)
+    root = trees.of(repair.text)
+    if root is None:
+        lines = trees.reader.read(repair.text)
+        if lines.too_deep is not None:
+            raise places.rejected("The program is nested too deeply at {place}.", lines.too_deep)
+        return Program(
+            language="python",
+            source=source,
+            code=repair.text.decode(),
+            locate=repair.locate,
+            diagnostics=(*diagnostics, *repair.diagnostics),
+            references=UNKNOWN,
+        )
+    return _prepared(source, root, repair, places, diagnostics)
+
+
+def _prepared(source: str, root: Node, repair: Repaired, places: Places, diagnostics: list[Diagnostic]) -> Program:
+    text = repair.text
+    found = survey(root, places)
+    edits, names = Edits(text, LINE_END), Names(root, text)
+    functions = Functions(root, names)
+    imports = rewrite_imports(found.imports, edits)
+    run_where_it_stands(root, edits)
+    await_coroutines(root, functions, names, edits)
+    ending = give_result(root, edits, names, functions, places, found.returns)
+    uses = tool_uses(root, text, names, imports, ending.entered, places)
+    check_calls(uses.calls, names, places)
+    code = ending.code
+    if not found.yields and any(each.start_byte not in ending.returns for each in found.returns):
+        code = wrap_in_function(root, found.returns, found.strings, edits, code)
+    suffix = "".join(f"\n{line}" for line in code)
+    edited, positions = edits.apply(suffix=suffix.encode())
+    return Program(
+        language="python",
+        source=source,
+        code=edited.decode(),
+        locate=compose(repair.locate, positions.locate),
+        diagnostics=(*diagnostics, *repair.diagnostics, *ending.diagnostics),
+        imports=imports.modules,
+        references=uses.references,
+    )
+
+
+def _readable(source: str) -> tuple[str, list[Diagnostic]]:
+    """The source as Unicode text with lines that end in LF, as Python reads them."""
+    text, diagnostics = well_formed(source)
+    if text.startswith("\ufeff"):
+        text = " " + text[1:]
+    return text.replace("\r\n", "\n").replace("\r", "\n"), diagnostics
+
+
+def _placed(recovered: Recovered, trees: _Trees, *, has_mark: bool) -> Repaired:
+    """The recovered text, repaired, without the space that stands for a byte order mark."""
+    text = recovered.text.encode()
+    if not (has_mark and text[:1] == b" "):
+        return repaired(text, recovered.blocks, trees.parses, trees.reader)
+    edits = Edits(text, LINE_END)
+    edits.replace(0, 1, b"")
+    unmarked, positions = edits.apply()
+    repair = repaired(unmarked, recovered.blocks, trees.parses, trees.reader)
+    return Repaired(repair.text, compose(positions.locate, repair.locate), repair.diagnostics)
+
+
+class _Trees:
+    """Parses texts, each once, and no more than a bounded amount in all."""
+
+    def __init__(self) -> None:
+        self.reader = Reader()
+        self._parsing = Parsing()
+        self._trees: dict[bytes, Node | None] = {}
+        self._sound: dict[bytes, bool] = {}
+        self._known: dict[str, bool] = {}
+        self._bytes = 0
+
+    def of(self, text: bytes) -> Node | None:
+        """The tree of a text that parses."""
+        if text not in self._trees:
+            self._bytes += len(text)
+            lines = self.reader.read(text)
+            broken = lines.broken or lines.too_deep is not None
+            root = None if broken else self._parsing.parse(text).root_node
+            self._trees[text] = None if root is None or root.has_error or _holds_backtick(root, text) else root
+        return self._trees[text]
+
+    def parses(self, text: bytes) -> bool:
+        """Whether a text parses and is indented as Python wants it."""
+        if text not in self._sound:
+            root = self.of(text) if self._bytes <= _MAX_PARSED_BYTES else None
+            self._sound[text] = root is not None and is_indented(self.reader.read(text).logical)
+        return self._sound[text]
+
+    def recovers(self, text: str) -> bool:
+        """Whether a text parses as it is or repaired."""
+        if text not in self._known:
+            self._known[text] = self.parses(repaired(text.encode(), (), self.parses, self.reader).text)
+        return self._known[text]
+
+
+def _holds_backtick(root: Node, text: bytes) -> bool:
+    """Whether a backtick quotes something, which the grammar takes for a string of Python 2."""
+    at = text.find(b"`")
+    while at >= 0:
+        node = root.descendant_for_byte_range(at, at + 1)
+        if (
+            node is not None
+            and node.type in ("string_start", "string_end", "string")
+            and node.end_byte - node.start_byte == 1
+        ):
+            return True
+        at = text.find(b"`", at + 1)
+    return False

@@ -1,0 +1,252 @@
+"""What stands in a model's text and not in a Python file: prompts, commands of a notebook, margins, typography.
+
+Each repair is a set of edits on a text that does not parse. Prompts, commands and margins cannot be Python and are
+always taken out; what is a guess stays only if the program parses with it.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from corral.programs.edits import Edits, TextIndex
+from corral.programs.python.lines import Line, Reader, columns_at, levels
+from corral.types import Diagnostic, Position
+
+__all__ = ["LINE_END", "Repaired", "compose", "repaired"]
+
+LINE_END = re.compile(rb"\n")
+
+Locate = Callable[[int, int], Position]
+
+_PROMPT = re.compile(rb"[ \t]*(?:>>>|In ?\[\d*\]:)(?: |(?=\n|\Z))")
+_CONTINUED = re.compile(rb"[ \t]*\.{3,}:?(?: |(?=\n|\Z))")
+_COMMAND = re.compile(
+    rb"[ \t]*(?P<command>(?:%{1,2}[A-Za-z_]|!+\s*[\w./~]|\?{1,2}\w|(?:pip3?|conda)[ ]install[ ])[^\n]*)"
+)
+_SMART = re.compile(
+    "(?P<straight>\"\"\".*?(?:\"\"\"|\\Z)|'''.*?(?:'''|\\Z)|\"(?:[^\"\\\\\n]|\\\\.)*+\"?|'(?:[^'\\\\\n]|\\\\.)*+'?|#[^\n]*)"
+    '|(?P<double>[“”„](?:(?P<in_double>[^“”„\n]*)[“”]|(?P<half_open>[^“”„"\n]*)"))'
+    "|(?P<single>[‘’‚](?P<in_single>[^‘\n]*?)(?:[’'](?!\\w)))"
+    "|(?P<sign>[^\\x00-\\x7f])",
+    re.DOTALL,
+)
+_SIGNS = {
+    **dict.fromkeys("\u200b\u200c\u200d\u2060\ufeff\u00ad", ""),
+    **dict.fromkeys("\u2028\u2029\u0085", " "),
+    **dict.fromkeys("‐‑‒–—−", "-"),
+    "×": "*",
+    "÷": "/",
+    "≤": "<=",
+    "≥": ">=",
+    "≠": "!=",
+    "…": "...",
+}
+_PLAIN_CATEGORIES = ("Z", "P", "S")
+_TABS = (4, 8, 2)
+_MAX_COMMANDS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Repaired:
+    """A text that was repaired, and the way back to the text before."""
+
+    text: bytes
+    locate: Locate
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+
+def repaired(text: bytes, blocks: Sequence[int], parses: Callable[[bytes], bool], reader: Reader) -> Repaired:
+    """The text with what it needs to be Python. `blocks` are the lines, from 0, where its parts begin."""
+    current = Repaired(text, lambda line, column: Position(line=line, column=column))
+    if parses(text):
+        return current
+    for repair in (_without_prompts, _without_commands, _without_margin):
+        current = _then(current, repair(current.text, blocks, reader))
+    if parses(current.text):
+        return current
+    guessed = current
+    for repair in (_in_plain_characters, _without_margin, _with_spaces_for_tabs):
+        guessed = _then(guessed, repair(guessed.text, blocks, reader))
+    return guessed if guessed.text != current.text and parses(guessed.text) else current
+
+
+def compose(outer: Locate, inner: Locate) -> Locate:
+    """The way back through two changes, `inner` being the later one."""
+
+    def locate(line: int, column: int) -> Position:
+        place = inner(line, column)
+        return outer(place.line, place.column)
+
+    return locate
+
+
+def _then(before: Repaired, repair: tuple[Edits, tuple[Diagnostic, ...]] | None) -> Repaired:
+    if repair is None:
+        return before
+    edits, remarks = repair
+    text, positions = edits.apply()
+    placed = tuple(_placed(remark, before.locate) for remark in remarks)
+    return Repaired(text, compose(before.locate, positions.locate), before.diagnostics + placed)
+
+
+def _placed(remark: Diagnostic, locate: Locate) -> Diagnostic:
+    place = locate(remark.line or 1, remark.column or 1)
+    return Diagnostic(
+        severity=remark.severity, message=remark.message, code=remark.code, line=place.line, column=place.column
+    )
+
+
+_Repair = tuple[Edits, tuple[Diagnostic, ...]] | None
+
+
+def _segments(text: bytes, blocks: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """The stretches of a text that came in one block each."""
+    starts = [0, *(found.end() for found in LINE_END.finditer(text))]
+    cuts = [0, *(starts[line] for line in blocks[1:] if line < len(starts)), len(text)]
+    yield from pairwise(cuts)
+
+
+def _without_prompts(text: bytes, blocks: Sequence[int], reader: Reader) -> _Repair:
+    """Keeps the lines behind the prompts of an interactive session, and none of what it printed."""
+    if b">>>" not in text and b"In [" not in text and b"In[" not in text:
+        return None
+    edits = Edits(text, LINE_END)
+    starts = reader.read(text).starts
+    found = False
+    ends = [cut for _, cut in _segments(text, blocks)]
+    prompted = continued = False
+    for start, following in zip(starts, [*starts[1:], len(text) + 1], strict=True):
+        while ends and start >= ends[0]:
+            ends.pop(0)
+            prompted = continued = False
+        end = following - 1
+        prompt = _PROMPT.match(text, start) or (_CONTINUED.match(text, start) if continued else None)
+        if prompt:
+            edits.replace(start, prompt.end(), b"")
+            found = prompted = continued = True
+        elif prompted and start < end:
+            edits.blank(start, end)
+            continued = False
+    return (edits, ()) if found else None
+
+
+def _without_commands(text: bytes, _: Sequence[int], reader: Reader) -> _Repair:
+    """Leaves out the commands of notebooks and shells."""
+    edits = Edits(text, LINE_END)
+    remarks: list[Diagnostic] = []
+    index: TextIndex | None = None
+    for line in reader.read(text).logical:
+        command = _COMMAND.match(text, line.start)
+        if command is None:
+            continue
+        if len(remarks) == _MAX_COMMANDS:
+            return None
+        index = index or TextIndex(text, LINE_END)
+        start, end = command.span("command")
+        edits.replace(start, end, b"pass")
+        place = index.position(start)
+        shown = command["command"][:40].decode(errors="replace").strip()
+        message = f"`{shown}` was left out: it is a command of a notebook, not Python."
+        remarks.append(_warning("command_left_out", message, place))
+    return (edits, tuple(remarks)) if remarks else None
+
+
+def _without_margin(text: bytes, blocks: Sequence[int], reader: Reader) -> _Repair:
+    """Takes away the indentation that all lines share: of the whole text, or else of each block."""
+    lines = reader.read(text)
+    margin = lines.logical[0].indent if lines.logical else b""
+    if len(blocks) < 2 or (margin and _shared(lines.logical, margin)):
+        edits = _shifted(text, lines.starts, lines.logical, [(0, len(text))])
+    else:
+        edits = _shifted(text, lines.starts, lines.logical, list(_segments(text, blocks)))
+    return (edits, ()) if edits is not None else None
+
+
+def _shifted(text: bytes, starts: list[int], logical: list[Line], segments: list[tuple[int, int]]) -> Edits | None:
+    edits = Edits(text, LINE_END)
+    changed = False
+    outside = set(starts)
+    begins = [line.start for line in logical]
+    for first, end in segments:
+        inside = logical[bisect_left(begins, first) : bisect_left(begins, end)]
+        margin = inside[0].indent if inside else b""
+        if not margin or not _shared(inside, margin):
+            continue
+        physical = [first, *(found.end() for found in LINE_END.finditer(text, first, end) if found.end() < end)]
+        uniform = all(text.startswith(margin, at) or not text[at : text.find(b"\n", at)].strip() for at in physical)
+        for at in physical:
+            if text.startswith(margin, at) and (uniform or at in outside):
+                edits.replace(at, at + len(margin), b"")
+                changed = True
+    return edits if changed else None
+
+
+def _shared(lines: Sequence[Line], margin: bytes) -> bool:
+    return all(line.indent.startswith(margin) for line in lines)
+
+
+def _in_plain_characters(text: bytes, _: Sequence[int], __: Reader) -> _Repair:
+    """Puts the characters of Python in the place of those of typesetting, outside of strings and comments."""
+    source = text.decode()
+    if source.isascii():
+        return None
+    edits = Edits(text, LINE_END)
+    at_character, at_byte = 0, 0
+    first: tuple[int, str] | None = None
+    for found in _SMART.finditer(source):
+        if found["straight"] is not None:
+            continue
+        new = _plain(found)
+        if new is None:
+            continue
+        at_byte += len(source[at_character : found.start()].encode())
+        at_character = found.start()
+        first = first or (at_byte, found[0])
+        for start, end, sign in new:
+            begin = at_byte + len(found[0][:start].encode())
+            edits.replace(begin, begin + len(found[0][start:end].encode()), sign.encode())
+    if first is None:
+        return None
+    place = TextIndex(text, LINE_END).position(first[0])
+    message = f"Typographic characters, such as {first[1][:1]!a}, were taken for those of Python."
+    return edits, (_warning("typographic_characters", message, place),)
+
+
+def _plain(found: re.Match[str]) -> list[tuple[int, int, str]] | None:
+    """What to put in the place of what was found, as stretches of it."""
+    if found["sign"] is not None:
+        sign = found["sign"]
+        if sign in _SIGNS:
+            return [(0, 1, _SIGNS[sign])]
+        plain = unicodedata.normalize("NFKC", sign)
+        return [(0, 1, plain)] if plain.isascii() and unicodedata.category(sign)[0] in _PLAIN_CATEGORIES else None
+    content = next(each for each in (found["in_double"], found["half_open"], found["in_single"]) if each is not None)
+    fitting = [quote for quote in ('"' if found["double"] is not None else "'", '"', "'") if quote not in content]
+    last = len(found[0]) - 1
+    return [(0, 1, fitting[0]), (last, last + 1, fitting[0])] if fitting else None
+
+
+def _with_spaces_for_tabs(text: bytes, _: Sequence[int], reader: Reader) -> _Repair:
+    """Indents by spaces, if all widths of a tab that make a program of it make the same one."""
+    lines = reader.read(text)
+    if not any(b"\t" in line.indent for line in lines.logical):
+        return None
+    found = {tab: nested for tab in _TABS if (nested := levels(lines.logical, columns_at(tab))) is not None}
+    if not found or any(nested != next(iter(found.values())) for nested in found.values()):
+        return None
+    width = columns_at(next(iter(found)))
+    edits = Edits(text, LINE_END)
+    for line in lines.logical:
+        if b"\t" in line.indent:
+            edits.replace(line.start, line.start + len(line.indent), b" " * width(line.indent))
+    place = TextIndex(text, LINE_END).position(next(line.start for line in lines.logical if b"\t" in line.indent))
+    return edits, (_warning("mixed_indentation", "Tabs and spaces are mixed; tabs were read as spaces.", place),)
+
+
+def _warning(code: str, message: str, place: Position) -> Diagnostic:
+    return Diagnostic(severity="warning", code=code, message=message, line=place.line, column=place.column)

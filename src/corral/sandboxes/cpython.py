@@ -1,0 +1,157 @@
+"""Python in CPython, in a jail: a process for each execution, forked from a server that stands ready inside it.
+
+A server serves one trust domain only: what processes of the same server could find out about each other, its addresses
+and the seed of its hashes, is then nobody else's.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Iterable
+from functools import cache
+from importlib.resources import files
+from typing import ClassVar, Literal
+
+from corral.errors import ConfigError
+from corral.guest import RuntimeDirectory, python_file, python_modules
+from corral.sandboxes.base import Job, Sandbox, SandboxProvider
+from corral.sandboxes.domains import Domains
+from corral.sandboxes.forking import Fork, ForkServer
+from corral.sandboxes.installation import PACKAGES, find_packages, installation
+from corral.sandboxes.loops import in_thread
+from corral.sandboxes.pool import Pool, default_size
+from corral.sandboxes.process import can_limit
+from corral.sandboxes.running import GuestRun
+from corral.sandboxes.starter import GUEST_FILE, Guest, GuestStarter, Order
+from corral.types import (
+    TIERS,
+    Capabilities,
+    Endpoint,
+    Exit,
+    LimitName,
+    PipeEndpoint,
+    SandboxConfig,
+    Tier,
+)
+
+__all__ = ["CPythonSandbox"]
+
+_MAIN = "guest.py"
+_ENVIRONMENT = {"LC_CTYPE": "C.UTF-8", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+"""All that the interpreter has. A server with threads of a library's could not fork."""
+_GARBAGE_MB = 8
+"""Room for a thread, and for what the interpreter's allocator holds in reserve."""
+_ENFORCED: frozenset[LimitName] = frozenset(
+    {"calls", "calls_in_flight", "value_bytes", "log_bytes", "tool_input_bytes", "tool_output_bytes"}
+)
+
+
+class CPythonSandbox(SandboxProvider):
+    """Starts processes of this Python in a jail. Programs import the standard library, and `packages`.
+
+    `packages` are names of packages that this environment has, as pip or as `import` knows them: programs see them and
+    what they depend on, read-only, and find them imported already. `tier` is the jail: "auto" takes the best that this
+    system has, down to the one that is required. `pool_size` is how many servers are kept ready for users who are new.
+
+    Raises:
+        ConfigError: an argument has no such value, or a package is not installed.
+    """
+
+    name: ClassVar[str] = "cpython"
+
+    def __init__(
+        self, *, packages: Iterable[str] = (), tier: Tier | Literal["auto"] = "auto", pool_size: int | None = None
+    ) -> None:
+        if tier not in (*TIERS, "auto"):
+            raise ConfigError(f"tier={tier!r} is none of auto, {', '.join(TIERS)}")
+        if isinstance(packages, str):
+            raise ConfigError(f"packages={packages!r} is one text; pass a list of names")
+        if pool_size is not None and pool_size < 0:
+            raise ConfigError(f"pool_size={pool_size} is negative; 0 keeps none ready")
+        self.tier = tier
+        self.packages = tuple(packages)
+        found = find_packages(self.packages)
+        runtime = RuntimeDirectory(lambda: {_MAIN: _guest()}, lambda: dict(found.entries))
+        self._arguments = (
+            *("-I", "-S", "-B", f"{GUEST_FILE}{_MAIN}", f"{GUEST_FILE}", PACKAGES, "--"),
+            *found.modules,
+        )
+        self._starter = GuestStarter(
+            tier, lambda: installation(self.packages).engine, runtime, _ENVIRONMENT, garbage_mb=_GARBAGE_MB
+        )
+        self._pool = Pool(self._starter.start, min(1, default_size()) if pool_size is None else pool_size)
+        self._domains = Domains(self._pool, ForkServer)
+        weakref.finalize(self, _end, os.getpid(), self._domains, self._pool, self._starter)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        held: frozenset[LimitName] = frozenset({"cpu_seconds", "memory_mb"}) if can_limit else frozenset()
+        return Capabilities(languages=frozenset({"python"}), enforces=_ENFORCED | held)
+
+    async def warm(self, config: SandboxConfig) -> None:
+        self._starter.hold()
+        try:
+            await self._pool.warm(self._order(config))
+        finally:
+            await self.released()
+
+    async def start(self, config: SandboxConfig) -> Sandbox:
+        self._starter.hold()
+        try:
+            return _InFork(self, await self._domains.share(self._order(config), config.trust_domain), config)
+        except BaseException:
+            await self.released()
+            raise
+
+    async def aclose(self) -> None:
+        self._domains.close()
+        await in_thread(self._pool.close)
+        await in_thread(self._starter.close)
+
+    async def released(self) -> None:
+        """One sandbox fewer is in use."""
+        if self._starter.release():
+            await in_thread(self._starter.close)
+
+    def _order(self, config: SandboxConfig) -> Order:
+        return Order(config.memory_mb, config.required_tier, self._arguments)
+
+
+def _end(owner: int, domains: Domains[Fork], pool: Pool[Order, Guest], starter: GuestStarter) -> None:
+    if os.getpid() != owner:
+        return  # a process that was forked off ends; what there is belongs to its parent
+    domains.close()
+    pool.close()
+    starter.end()
+
+
+@cache
+def _guest() -> str:
+    """The guest's own code: what it is made of, and the server in front."""
+    jail = files("corral.sandboxes") / "jail"
+    return python_file(
+        [*python_modules(), *((jail / name).read_text(encoding="utf-8") for name in ("launcher.py", "forks.py"))]
+    )
+
+
+class _InFork(Sandbox):
+    """A process; executes one job and is then used up."""
+
+    def __init__(self, provider: CPythonSandbox, fork: Fork, config: SandboxConfig) -> None:
+        self.isolation = fork.tier
+        self._provider: CPythonSandbox | None = provider
+        self._fork = fork
+        self._config = config
+
+    async def execute(self, job: Job, bridge: Endpoint) -> Exit:
+        assert isinstance(bridge, PipeEndpoint)
+        process = self._fork.process
+        process.limit_cpu(job.limits.cpu_seconds)
+        return await GuestRun(process, process, job, bridge.handler, memory_mb=self._config.memory_mb).execute()
+
+    async def aclose(self) -> None:
+        self._fork.close()
+        if self._provider is not None:
+            provider, self._provider = self._provider, None
+            await provider.released()

@@ -1,0 +1,93 @@
+"""The host's side of a fork server: a guest that forks a process for each execution of one trust domain."""
+
+from __future__ import annotations
+
+import errno
+import json
+import time
+from base64 import b64encode
+
+from corral.errors import StartFailed
+from corral.sandboxes.jail import ends
+from corral.sandboxes.jail.seccomp import filter_program
+from corral.sandboxes.process import GuestProcess
+from corral.sandboxes.starter import Guest
+from corral.types import Tier
+
+__all__ = ["Fork", "ForkServer"]
+
+_MOST_AT_ONCE = 256
+"""Processes of one server, which keeps two descriptors for each of them, and has 1,024."""
+_BUSY = (errno.EAGAIN, errno.ETOOMANYREFS)
+"""It is asked faster than it forks: unix(7)."""
+
+
+class ForkServer:
+    """Forks processes as they are asked for, of any event loop, until it is retired or has ended."""
+
+    def __init__(self, guest: Guest) -> None:
+        self.tier: Tier = guest.tier
+        self._server = guest.process
+        self._live = 0
+        self._idle_since = time.monotonic()
+        self._retired = False
+        program = None if guest.tier == "none" else b64encode(filter_program(role="program")).decode()
+        self._message = json.dumps({"filter": program}).encode()
+
+    @property
+    def retired(self) -> bool:
+        return self._retired
+
+    @property
+    def idle_since(self) -> float | None:
+        return None if self._live else self._idle_since
+
+    def share(self) -> Fork | None:
+        """A process of its own for one execution, which is born later; None if this server has all that it can."""
+        if self._retired or not self._server.alive:
+            self.retire()
+            return None
+        if self._live >= _MOST_AT_ONCE:
+            return None
+        try:
+            with ends() as (child, theirs):
+                self._server.ask(self._message, theirs)
+                process = GuestProcess(child)
+        except OSError as error:
+            if error.errno in _BUSY:
+                return None
+            if self._server.alive:
+                raise StartFailed(f"cannot ask for a process: {error.strerror or error}") from error
+            self.retire()
+            return None
+        self._live += 1
+        return Fork(self, process)
+
+    def retire(self) -> None:
+        """Nothing new starts in it, and it ends with what still runs."""
+        self._retired = True
+        if self._live == 0:
+            self._server.close()
+
+    def leave(self) -> None:
+        """One of its processes is not needed any more."""
+        self._live -= 1
+        self._idle_since = time.monotonic()
+        if self._retired:
+            self.retire()
+
+
+class Fork:
+    """A process of a fork server, until it is closed."""
+
+    def __init__(self, server: ForkServer, process: GuestProcess) -> None:
+        self.tier: Tier = server.tier
+        self.process = process
+        self._server: ForkServer | None = server
+
+    def close(self) -> None:
+        """Ends it. Idempotent."""
+        self.process.close()
+        if self._server is not None:
+            server, self._server = self._server, None
+            server.leave()

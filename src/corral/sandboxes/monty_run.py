@@ -1,0 +1,166 @@
+"""One job in Monty, on the event loop's side: it answers calls, and watches what the program uses."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+from anyio.abc import TaskGroup
+from anyio.lowlevel import current_token
+from pydantic_monty import MontyCrashedError
+
+from corral.errors import ProgramTimeout, SandboxLost
+from corral.guest import decode_value
+from corral.sandboxes.base import Job
+from corral.sandboxes.loops import Hand, checking, hand_maker
+from corral.sandboxes.monty_program import Asked, Ended, MontyProgram
+from corral.sandboxes.monty_worker import Worker, can_limit
+from corral.sandboxes.outcomes import failed_exit
+from corral.types import Call, Exit, Handler, LogEntry
+
+__all__ = ["MontyRun"]
+
+logger = logging.getLogger("corral.sandboxes")
+
+_LEAST_WAIT_SECONDS = 0.005
+_MOST_WAIT_SECONDS = 0.25
+_MOST_SLEEP_SECONDS = 1e9
+_OUT_OF_CPU = "SIGXCPU"
+
+
+class MontyRun:
+    """Runs one job in a worker. A thread drives the interpreter (`MontyProgram`); this answers what it asks."""
+
+    def __init__(self, worker: Worker, job: Job, handler: Handler, *, renew: bool) -> None:
+        self._worker = worker
+        self._job = job
+        self._handler = handler
+        self._program = MontyProgram(worker, job, self)
+        self._in_flight = anyio.Semaphore(job.limits.calls_in_flight, fast_acquire=True)
+        self._unanswered: deque[Asked] = deque()
+        self._make_hand: Callable[[], Hand[None]] = hand_maker()
+        self._hand: Hand[None] | None = None
+        self._logs: deque[LogEntry] = deque()
+        self._cpu_until = 0.0
+        self._out_of_cpu = False
+        self._exit: Exit | None = None
+        self._soon = _caller_soon()
+        self._renew = renew
+        self.renewed = False
+        """Whether the worker is ready for another program."""
+
+    async def execute(self) -> Exit:
+        seconds = self._job.limits.cpu_seconds
+        self._cpu_until = self._worker.cpu_time() + seconds
+        self._worker.limit_cpu(seconds)
+        async with anyio.create_task_group() as tasks:
+            try:
+                async with checking(self._watch_cpu):
+                    self._worker.submit(self._drive)
+                    await self._attend(tasks)
+                tasks.cancel_scope.cancel()  # sleeps that nobody awaits any longer
+            except BaseException:
+                self._program.end()
+                self._worker.kill()  # at once, however long a tool takes to notice that it is cancelled
+                raise
+        self._hear()
+        assert self._exit is not None
+        return self._exit
+
+    # --- what the program's thread calls
+
+    def ask(self, asked: Asked) -> None:
+        """Has a call answered, or a sleep slept; what comes of it goes to `MontyProgram.settle`."""
+        self._unanswered.append(asked)
+        self._soon(self._wake)
+
+    def log(self, entry: LogEntry) -> None:
+        self._logs.append(entry)
+        if len(self._logs) == 1:
+            self._soon(self._hear)
+
+    def hold(self, outcome: Exit) -> None:
+        """Takes the outcome of a program of which calls still run."""
+        self._soon(lambda: (self._hear(), self._job.on_outcome(outcome)))
+
+    def _drive(self) -> None:
+        exit = self._outcome()
+        self.renewed = self._renew and exit.error is None and self._worker.renew()
+
+        def conclude() -> None:
+            self._exit = exit
+            self._wake()
+
+        with contextlib.suppress(RuntimeError):  # the event loop is closed: nobody waits
+            self._soon(conclude)
+
+    def _outcome(self) -> Exit:
+        try:
+            return self._program.run()
+        except MontyCrashedError as error:
+            if self._out_of_cpu or _OUT_OF_CPU in str(error):
+                seconds = self._job.limits.cpu_seconds
+                return failed_exit(ProgramTimeout(f"the program used {seconds:g} s of processor time, all it may"))
+            if not self._program.ended:
+                logger.warning("Monty's process of %s ended: %s", self._job.execution_id, error)
+        except Ended:
+            pass
+        except Exception:
+            logger.exception("Monty could not be driven for %s", self._job.execution_id)
+        return failed_exit(SandboxLost("the sandbox's process ended without a result"))
+
+    # --- the rest runs in the event loop
+
+    async def _attend(self, tasks: TaskGroup) -> None:
+        """Answers what is asked until the program has ended."""
+        while self._exit is None:
+            while self._unanswered:
+                asked = self._unanswered.popleft()
+                if asked.alone and not self._unanswered:
+                    await self._answer(asked)  # the usual case; nothing else will be asked meanwhile
+                else:
+                    tasks.start_soon(self._answer, asked)
+            if self._exit is None:
+                self._hand = self._make_hand()
+                await self._hand.take()
+
+    def _wake(self) -> None:
+        if self._hand is not None:
+            hand, self._hand = self._hand, None
+            hand.give(None)
+
+    async def _answer(self, asked: Asked) -> None:
+        if asked.input is None:
+            await anyio.sleep(min(max(asked.seconds, 0), _MOST_SLEEP_SECONDS))
+            self._program.settle(asked.number, None)
+            return
+        async with self._in_flight:
+            value = decode_value(asked.input.text, tagged=asked.input.tagged)
+            call = Call(asked.tool, value, asked.sequence, len(asked.input.text))
+            self._program.settle(asked.number, await self._handler(call))
+
+    def _hear(self) -> None:
+        while self._logs:
+            self._job.on_log(self._logs.popleft())
+
+    def _watch_cpu(self) -> float | None:
+        """Ends the worker when its processor time is used up; else says when to look again."""
+        left = self._cpu_until - self._worker.cpu_time()
+        if not can_limit:
+            return None
+        if left > 0:
+            return min(max(left, _LEAST_WAIT_SECONDS), _MOST_WAIT_SECONDS)
+        self._out_of_cpu = True
+        self._worker.kill()
+        return None
+
+
+def _caller_soon() -> Callable[[Callable[[], object]], object]:
+    """What has the event loop that runs this call something soon, from any thread."""
+    loop: Any = current_token().native_token
+    return loop.call_soon_threadsafe if isinstance(loop, asyncio.AbstractEventLoop) else loop.run_sync_soon

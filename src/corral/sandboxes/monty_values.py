@@ -1,0 +1,229 @@
+"""Values of a program in Monty: what its proxies and texts stand for, bounded while they are read.
+
+Monty keeps what is shared in a value shared, so that a few bytes of it can be a tree of any size: a value is counted
+while it is walked, not afterwards. What has no form outside (functions, forgotten calls, ranges, cycles) leaves Monty
+as the text that it prints as, and is known by that.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, cast
+
+from pydantic_core import to_json
+from pydantic_monty import ExternalModule, MontyClassProxy, MontyClassTypeProxy, MontyStdTypeProxy
+
+from corral.guest import ArrayBuffer, decode_value
+from corral.guest.python.values import Encoder, TooLarge, UnencodableValue
+from corral.types import EncodedValue
+
+__all__ = ["NORMALIZE", "NotData", "Tools", "encode_input", "encode_result", "value_for_program"]
+
+_PENDING = "<coroutine external_future("
+_CALL = re.compile(r"<coroutine external_future\((\d{1,18})\)>")
+_NOT_DATA = re.compile(
+    r"<coroutine [^>]*>|<gather\(\d+\)>|<function '[^']*' [^>]*>|<module '[^']*'>|<\w+_iterator object>"
+    r"|<re\.Match object; .*>|re\.compile\(.*\)|(?:range|slice|dict_keys|dict_values|dict_items)\(.*\)",
+    re.DOTALL,
+)
+"""How Monty 1.4 prints what it has no form for outside."""
+_CYCLES = frozenset({"[...]", "{...}", "(...)"})
+_FIRST = frozenset("<rsd[{(")
+
+NORMALIZE = """
+def _corral_plain(value, parents):
+    kind = type(value).__name__
+    if kind in ('range', 'dict_keys', 'dict_values', 'dict_items'):
+        value = list(value)
+    if id(value) in parents:
+        return ('cycle', '')
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_corral_plain(member, parents + [id(value)]) for member in value]
+    if isinstance(value, dict):
+        return {key: _corral_plain(member, parents + [id(value)]) for key, member in value.items()}
+    if kind == 'Pattern':
+        return value.pattern
+    if kind in ('function', 'coroutine', 'module', 'slice', 'Match') or kind.endswith('_iterator'):
+        return (kind, repr(value))
+    return value
+_corral_plain(_corral_result, [])
+"""
+"""Run in Monty after a program whose result may hold what is no data: makes lists of ranges and views, and tuples,
+which it leaves nowhere else, of what cannot leave."""
+
+
+class Tools:
+    """What `tools` is to a program; only Monty's handle of it is ever used."""
+
+
+class NotData(Exception):
+    """The result holds text that may stand for something else; only Monty can tell."""
+
+
+def encode_input(value: object, max_bytes: int, tool_of: Callable[[int], str | None]) -> EncodedValue:
+    """A call's input. `tool_of` names the tool of a call by Monty's number.
+
+    Raises:
+        UnencodableValue, TooLarge: as the codec does.
+    """
+    return _InputEncoder("input", max_bytes, tool_of).encoded(value)
+
+
+def encode_result(
+    value: object, max_bytes: int, tool_of: Callable[[int], str | None], *, normalized: bool
+) -> EncodedValue:
+    """The program's result, as it came or as `NORMALIZE` made it.
+
+    Raises:
+        NotData: it came as it was, and holds what may be no data.
+        UnencodableValue, TooLarge: as the codec does.
+    """
+    return (_NormalizedEncoder if normalized else _ResultEncoder)("result", max_bytes, tool_of).encoded(value)
+
+
+def value_for_program(encoded: EncodedValue) -> Any:
+    """What a program gets of what a tool returned."""
+    value = decode_value(encoded.text, tagged=encoded.tagged)
+    return _without_buffers(value) if encoded.tagged else value
+
+
+class _Encoder(Encoder):
+    """Counts while it walks: a value takes at least as many bytes of text as are counted."""
+
+    def __init__(self, root: str, max_bytes: int, tool_of: Callable[[int], str | None]) -> None:
+        super().__init__(root)
+        self._name = root
+        self._max_bytes = max_bytes
+        self._tool_of = tool_of
+        self._left = max_bytes + 1
+
+    def encoded(self, value: object) -> EncodedValue:
+        text = to_json(self.plain(value, 0), inf_nan_mode="constants")  # texts of Monty hold no lone surrogates
+        if len(text) > self._max_bytes:
+            raise TooLarge(f"{self._name} has {len(text)} bytes; {self._max_bytes} are allowed")
+        return EncodedValue(text, self.tagged)
+
+    def plain(self, value: Any, depth: int) -> Any:
+        if type(value) is str:
+            self._count(len(value) + 2)
+            if value[:1] in _FIRST:
+                return self.text(value, depth)
+            if _PENDING in value:
+                self._refuse_call(value, depth)
+            return value
+        self._count(len(value) if type(value) is bytes else 2)  # with its comma
+        return super().plain(value, depth)
+
+    def integer(self, value: int, depth: int) -> Any:
+        self._count(value.bit_length() // 4)
+        return super().integer(value, depth)
+
+    def other(self, value: Any, depth: int) -> Any:
+        plain = super().other(value, depth)
+        if type(plain) is str:
+            self._count(len(plain))
+        return plain
+
+    def mapping(self, owner: object, items: Iterable[tuple[Any, Any]], depth: int) -> Any:
+        members = list(items)
+        for key, _ in members:
+            if type(key) is str:
+                self._count(len(key))
+        return super().mapping(owner, members, depth)
+
+    def text(self, value: str, depth: int) -> Any:
+        """A text that may stand for something else."""
+        if _PENDING in value:
+            self._refuse_call(value, depth)
+        return value
+
+    def rest(self, value: Any, depth: int) -> Any:
+        match value:
+            case MontyClassProxy():
+                members = [
+                    (name, each) for name, each in value.attributes.items() if value.is_dataclass or name[:1] != "_"
+                ]
+                return self.mapping(value, members, depth)
+            case MontyClassTypeProxy():
+                raise self.refused(f"the class {value.name} cannot leave the sandbox; return what it holds", depth)
+            case MontyStdTypeProxy() | Tools():
+                raise self.not_data("function", depth)
+            case ExternalModule():
+                raise self.not_data("module", depth)
+            case _:
+                return super().rest(value, depth)
+
+    def not_data(self, kind: str, depth: int) -> UnencodableValue:
+        if "iterator" in kind or kind in _COLLECTED:
+            return self.refused(f"{_article(kind)}: collect it first, for example list(...)", depth)
+        if kind in ("coroutine", "gather"):
+            return self.refused(f"a {kind}: await it first", depth)
+        if kind == "cycle":
+            return self.refused("a cycle: the value contains itself", depth)
+        if kind == "function":
+            return self.refused("a function cannot leave the sandbox; call it, or return its result", depth)
+        return self.refused(f"a {kind} cannot leave the sandbox; return its contents", depth)
+
+    def _refuse_call(self, text: str, depth: int) -> None:
+        found = _CALL.search(text)
+        tool = self._tool_of(int(found[1])) if found else None
+        if tool is not None:
+            raise self.refused(f"tools.{tool}(...) was not awaited: write `await tools.{tool}(...)`", depth)
+
+    def _count(self, size: int) -> None:
+        self._left -= size
+        if self._left < 0:
+            raise TooLarge(f"{self._name} has more than {self._max_bytes} bytes, all that are allowed")
+
+
+class _InputEncoder(_Encoder):
+    def text(self, value: str, depth: int) -> Any:
+        super().text(value, depth)
+        if found := _NOT_DATA.fullmatch(value):
+            raise self.not_data(_kind(found[0]), depth)
+        return value
+
+
+class _ResultEncoder(_Encoder):
+    def text(self, value: str, depth: int) -> Any:
+        super().text(value, depth)
+        if value in _CYCLES or _NOT_DATA.fullmatch(value):
+            raise NotData
+        return value
+
+
+class _NormalizedEncoder(_Encoder):
+    def plain(self, value: Any, depth: int) -> Any:
+        match value:
+            case (str() as kind, str() as text) if type(value) is tuple:
+                self._refuse_call(text, depth)
+                raise self.not_data("gather" if text.startswith("<gather") else kind, depth)
+            case _:
+                return super().plain(value, depth)
+
+
+_COLLECTED = frozenset({"range", "dict_keys", "dict_values", "dict_items"})
+
+
+def _kind(text: str) -> str:
+    """What a text of `_NOT_DATA` stands for."""
+    found = re.match(r"<?(re\.compile|\w+)", text)
+    kind = found[1] if found else "value"
+    return {"re": "Match", "re.compile": "Pattern"}.get(kind, kind)
+
+
+def _article(kind: str) -> str:
+    return f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
+
+
+def _without_buffers(value: Any) -> Any:
+    match value:
+        case ArrayBuffer():
+            return bytes(value)
+        case list():
+            return [_without_buffers(member) for member in cast("list[Any]", value)]
+        case dict():
+            return {key: _without_buffers(member) for key, member in cast("dict[str, Any]", value).items()}
+        case _:
+            return value

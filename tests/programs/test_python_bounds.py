@@ -1,0 +1,191 @@
+"""No Python source is too deep, too odd or too large to be answered, and in reasonable time."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from corral.errors import ProgramRejected
+from corral.programs import prepare_python
+from corral.programs.python import grammar
+from tests.programs.running import run_python
+
+CASES = Path(__file__).parents[1] / "cases"
+ATTACKS = {
+    case["id"]: case["code"].replace("${PORT}", "1").replace("${HOSTPID}", "1")
+    for case in json.loads((CASES / "attacks.json").read_text(encoding="utf-8"))["attacks"]
+    if case["language"] == "py"
+}
+
+DEEP = {
+    "parentheses": "(" * 100_000 + ")" * 100_000,
+    "open parentheses": "(" * 100_000,
+    "brackets": "x = " + "[" * 100_000 + "]" * 100_000,
+    "not": "not " * 50_000 + "1",
+    "signs": "-" * 100_000 + "1",
+    "lambdas": "lambda:" * 30_000 + "1",
+    "sums": "1" + "+1" * 50_000,
+    "chains": "a" + ".b()" * 30_000,
+    "conditions": "1 if 1 else " * 20_000 + "1",
+    "awaits": "await " * 30_000 + "x",
+}
+
+
+@pytest.mark.parametrize("name", DEEP)
+def test_a_source_that_is_too_deep_is_rejected(name: str) -> None:
+    with pytest.raises(ProgramRejected, match="nested too deeply") as caught:
+        prepare_python(DEEP[name])
+    assert caught.value.line == 1
+
+
+@pytest.mark.parametrize("source", ["(" * 199 + "42" + ")" * 199, "1" + "+1" * 41, "x = 42\n" + "if x:\n  x\n" * 500])
+def test_depth_that_programs_have_is_accepted(source: str) -> None:
+    assert run_python(source).value == 42
+
+
+LARGE = {
+    "lines": "x\n",
+    "fences": "```py\nx\n```\n",
+    "broken fences": "```py\nfoo(]\n```\n",
+    "backslashes": "\\\n",
+    "backslashes and a string with parts": "f''\\\n",
+    "names of characters": "\\N{",
+    "commands": "%a\n",
+    "prompts": ">>> x\n",
+    "typography": "“a” – ",
+    "spaces": "a\u00a0\n",
+    "early returns": "if x: return 1\n",
+    "suites": "if x:\n\ty\n        z\n",
+    "tools": "await tools.a()\n",
+    "bindings": "for tools in x: tools.a\n",
+    "imports": "from tools import a\n",
+    "runners": "asyncio.run(x)\n",
+    "functions": "async def f(): x\nf()\n",
+    "arrows": "->await ",
+    "tags": "<code>",
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_a_large_source_is_answered_in_time(name: str) -> None:
+    source = LARGE[name] * (100_000 // len(LARGE[name].encode()))
+    started = time.thread_time()
+    with suppress(ProgramRejected):
+        prepare_python(source)
+    assert time.thread_time() - started < 5
+
+
+def test_a_source_that_takes_too_long_to_parse_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grammar, "_PARSE_SECONDS", 0.0)
+    with pytest.raises(ProgramRejected, match="takes too long to parse"):
+        prepare_python("x = 1\n" * 1_000)
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_an_attack_is_prepared_and_its_result_found(name: str) -> None:
+    program = prepare_python(ATTACKS[name])
+    assert [each for each in program.diagnostics if each.severity != "info"] == []
+    assert "result=" not in ATTACKS[name] or "_corral_result = " in program.code
+
+
+PIECES = [
+    *"(){}[]`\"'/\\<>=;,:!?@#$%\n\r\t \x0c\u2028\u200bé😀x1“”‘’–…",
+    *("'''", '"""', "```", "```py\n", ">>> ", "... ", "In [1]: ", "\n    ", "\n\t", "\\\n", ":=", "f'", "{x}"),
+    *("import ", "from tools import ", "as ", "class A:", "def f():", "async ", "await ", "return ", "if x:", "else:"),
+    *(
+        "tools",
+        "tools.a",
+        "tools.a()",
+        "asyncio.run(",
+        "result = ",
+        "main()",
+        "lambda ",
+        "for x in ",
+        "print",
+        "global ",
+    ),
+]
+
+
+@pytest.mark.parametrize("seed", range(400))
+def test_garbage_is_prepared_or_rejected(seed: int) -> None:
+    chosen = random.Random(seed)  # noqa: S311
+    source = "".join(chosen.choices(PIECES, k=chosen.randrange(1, 120)))
+    try:
+        program = prepare_python(source)
+    except ProgramRejected:
+        return
+    place = program.locate(chosen.randrange(1, 20), chosen.randrange(1, 200))
+    assert place.line >= 1
+    assert place.column >= 1
+
+
+@given(st.text(max_size=200))
+@settings(max_examples=150, deadline=None)
+def test_any_text_is_prepared_or_rejected(source: str) -> None:
+    with suppress(ProgramRejected):
+        assert prepare_python(source).source == source
+
+
+NAMES = st.sampled_from(["a", "b", "größe", "result", "main"])
+ATOMS = st.one_of(st.integers(0, 9).map(str), NAMES, st.text("ab \n'\"`“–#>", max_size=6).map(repr))
+EXPRESSIONS = st.recursive(
+    ATOMS,
+    lambda inner: st.one_of(
+        st.tuples(inner, inner).map(lambda pair: f"[{pair[0]}, {pair[1]}]"),
+        st.tuples(inner, inner).map(lambda pair: f"({pair[0]} if {pair[1]} else 0)"),
+        inner.map(lambda each: f"(lambda: {each})()"),
+        inner.map(lambda each: f"[x for x in [{each}]]"),
+    ),
+    max_leaves=6,
+)
+
+
+def _indented(block: str) -> str:
+    return "".join(f"    {line}\n" for line in block.splitlines())
+
+
+SIMPLE = st.one_of(
+    st.tuples(NAMES, EXPRESSIONS).map(lambda pair: f"{pair[0]} = {pair[1]}\n"),
+    st.tuples(NAMES, EXPRESSIONS).map(lambda pair: f"note({pair[1]}); {pair[0]} = 1\n"),
+    EXPRESSIONS.map(lambda each: f"note({each})\n"),
+)
+BLOCKS = st.recursive(
+    SIMPLE,
+    lambda inner: st.one_of(
+        st.tuples(inner, inner).map("".join),
+        st.tuples(EXPRESSIONS, inner, inner).map(
+            lambda part: f"if {part[0]}:\n{_indented(part[1])}else:\n{_indented(part[2])}"
+        ),
+        inner.map(lambda block: f"for x in [1, 2]:\n{_indented(block)}"),
+        st.tuples(inner, inner).map(lambda part: f"try:\n{_indented(part[0])}except Exception:\n{_indented(part[1])}"),
+        st.tuples(NAMES, inner).map(lambda part: f"def f_{part[0]}():\n{_indented(part[1])}f_{part[0]}()\n"),
+    ),
+    max_leaves=8,
+)
+
+
+@given(BLOCKS, EXPRESSIONS, st.booleans())
+@settings(max_examples=150, deadline=None)
+def test_a_program_without_anything_to_recover_keeps_its_meaning(block: str, last: str, returns: bool) -> None:
+    head = "notes = []\ndef note(x):\n    notes.append(repr(x))\na = b = größe = result = main = 0\n"
+    early = "if notes:\n    return None\n" if returns else ""
+    value = f"[{last}, notes, a, b]"
+    expected: dict[str, object] = {}
+    error: Exception | None = None
+    try:
+        exec(compile(f"{head}{block}value = {value}", "x", "exec"), expected)  # noqa: S102
+    except Exception as raised:
+        error = raised
+    ran = run_python(f"{head}{early}{block}{value}")
+    assert type(ran.error) is type(error), ran.program.code
+    if error is None:
+        assert repr(ran.value) == repr(expected["value"]), ran.program.code
+    assert ran.program.diagnostics == ()
