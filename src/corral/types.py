@@ -337,6 +337,9 @@ class Program:
     """Module specifiers that the program imports, in order of appearance."""
     references: References | None = None
     """The tools that it refers to; None: not looked at."""
+    sequential_awaits: tuple[int, ...] = ()
+    """Of Python: where in `code`, in bytes of UTF-8, an `await` of a tool's call stands beside which nothing else runs
+    in an engine that does several things at once in `asyncio.gather` only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

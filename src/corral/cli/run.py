@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from corral import Approve, ConsoleOutput, Corral, Event, ExecutionResult, Limits, Run
+from corral.catalog import load_by_name
 from corral.cli.asking import Asker, keyboard
 from corral.cli.loading import load_tools
 from corral.cli.options import Commands, add_caller, add_command, add_tools, caller, given, interruptible
@@ -17,8 +18,8 @@ from corral.cli.report import call_lines, error_lines, note_lines
 from corral.cli.screen import Screen, screen
 from corral.cli.text import json_text, printable
 from corral.errors import ConfigError
-from corral.sandboxes import DenoSandbox
-from corral.types import TIERS
+from corral.sandboxes import CPythonSandbox, DenoSandbox, SandboxProvider
+from corral.types import TIERS, Language
 
 __all__ = ["add_run"]
 
@@ -51,6 +52,16 @@ def add_run(commands: Commands) -> None:
     environment = parser.add_argument_group("environment")
     environment.add_argument(
         "--env", action="append", type=_variable, metavar="NAME=VALUE", help="what process.env shows; may be repeated"
+    )
+    parser.add_argument(
+        "--engine", choices=("auto", "cpython", "monty"), default="auto", help="for Python; default: what works here"
+    )
+    parser.add_argument(
+        "--package",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="that Python may import; may be repeated",
     )
     isolation = parser.add_argument_group("isolation")
     isolation.add_argument(
@@ -87,7 +98,7 @@ def _run(arguments: argparse.Namespace) -> int:
     with screen() as view, keyboard() as terminal:
         corral = Corral(
             load_tools(arguments.tools),
-            sandbox=DenoSandbox(tier=arguments.tier, pool_size=0),  # for one program, one sandbox
+            sandbox=_sandbox(arguments),
             limits=Limits(**given(arguments, *Limits.model_fields)),
             required_tier=arguments.required_tier,
             audit=arguments.audit,
@@ -115,14 +126,35 @@ def _read(program: str) -> str:
         raise ConfigError(f"{program} is not UTF-8: byte {error.start + 1} is {content[error.start]:#04x}") from None
 
 
+def _language(arguments: argparse.Namespace) -> Language:
+    return arguments.language or ("python" if arguments.program.endswith(".py") else "typescript")
+
+
+def _sandbox(arguments: argparse.Namespace) -> SandboxProvider:
+    """For one program, so that none is kept ready.
+
+    Raises:
+        ConfigError: the options do not fit together.
+    """
+    engine, packages = arguments.engine, arguments.package
+    if _language(arguments) == "typescript":
+        if packages or engine != "auto":
+            raise ConfigError("--engine and --package are for Python programs")
+        return DenoSandbox(tier=arguments.tier, pool_size=0)
+    if engine == "monty" or (engine == "auto" and not packages and arguments.tier == "auto"):
+        if packages or arguments.tier != "auto":
+            raise ConfigError("Monty has no packages and no tiers; use --engine cpython")
+        return load_by_name("corral.sandboxes", "monty" if engine == "monty" else "python")
+    return CPythonSandbox(packages=packages, tier=arguments.tier, pool_size=0)
+
+
 async def _execute(corral: Corral, source: str, arguments: argparse.Namespace, view: Screen) -> ExecutionResult:
     progress = Progress(view) if _wants_progress(arguments, view) else None
-    language = arguments.language or ("python" if arguments.program.endswith(".py") else "typescript")
     async with (
         corral,
         corral.start(
             source,
-            language=language,
+            language=_language(arguments),
             context=caller(arguments),
             env=None if arguments.env is None else dict(arguments.env),
         ) as run,

@@ -152,6 +152,14 @@ class PositionMap:
         """The place in the source; what lies in added text belongs to the source next to it."""
         return self._source.position(self._source_offset(self._output.offset(line, column)))
 
+    def output_offset(self, offset: int) -> int | None:
+        """Where a byte of the source lies in the output; None: something else stands there."""
+        index = bisect_right(self.pieces, offset, key=lambda piece: piece.source_start) - 1
+        if index < 0:
+            return self.prefix_length + offset
+        piece = self.pieces[index]
+        return piece.output_end + offset - piece.source_end if offset >= piece.source_end else None
+
     @cached_property
     def _source(self) -> TextIndex:
         return TextIndex(self.source, self.line_end)

@@ -21,6 +21,8 @@ PACKAGES = "/packages"
 """Where packages are seen in namespaces."""
 _HOME = "/python"
 """Where the interpreter and its library are seen: it finds the one from the other."""
+_ZONES = Path("/usr/share/zoneinfo")
+"""Where `zoneinfo` finds time zones; else in the package `tzdata`, if the host has it."""
 _SECONDS = 60
 _HIDDEN = ("site-packages", "dist-packages")
 """Of the standard library's directory: what the host has installed for itself."""
@@ -76,7 +78,7 @@ def find_packages(names: tuple[str, ...]) -> Packages:
     """
     entries: dict[str, Path] = {}
     modules: list[str] = []
-    pending = [(name, True) for name in names]
+    pending = [*((name, True) for name in names), ("tzdata", False)]
     seen: set[str] = set()
     while pending:
         name, wanted = pending.pop(0)
@@ -114,6 +116,8 @@ def installation(names: tuple[str, ...]) -> Installation:
     library = Path(sysconfig.get_path("stdlib", vars=base | {"installed_base": sys.base_prefix}))
     places = [Place(library, inside, _HIDDEN)]
     places += [Place(path, f"{PACKAGES}/{name}") for name, path in packages.entries]
+    places += [Place(_ZONES, str(_ZONES))] if _ZONES.is_dir() else []
+    places += [Place(path, str(path)) for path in _zones()]
     folders = sorted({str(path.parent) for _, path in packages.entries})
     try:
         done = subprocess.run(
@@ -135,6 +139,12 @@ def installation(names: tuple[str, ...]) -> Installation:
     )
     engine = Engine(executable, f"{_HOME}/bin/{executable.name}", libraries, tuple(places), forks=True)
     return Installation(engine, packages)
+
+
+def _zones() -> list[Path]:
+    """The system's time zones, where `zoneinfo` looks for them."""
+    names: str = sysconfig.get_config_var("TZPATH") or ""
+    return [Path(name) for name in names.split(":") if name.startswith("/") and Path(name).is_dir()][:1]
 
 
 def _distribution(name: str) -> Distribution | None:

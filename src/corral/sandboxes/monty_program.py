@@ -52,6 +52,7 @@ from corral.types import (
     Exit,
     LogEntry,
     LogLevel,
+    Program,
     Reply,
     ToolName,
     Unawaited,
@@ -61,6 +62,7 @@ __all__ = ["Asked", "Desk", "Ended", "MontyProgram"]
 
 _END = "\n\n_corral_result\n"
 """Makes the value of the program that of the text. The empty line ends a line that goes on in a next one."""
+_AWAIT = re.compile(rb"await([ \t]+)([\w\x80-\xff]+)")
 _COROUTINE = re.compile(r"<coroutine object \w+>")
 _MAX_PATHS = 1000
 """Attributes of `tools` that a program may have looked up without calling them."""
@@ -106,6 +108,8 @@ class MontyProgram:
         self._desk = desk
         self._settled: SimpleQueue[tuple[int, Reply | None] | None] = SimpleQueue()
         self._ended = threading.Event()
+        self._waits = False
+        self._over = False
         self._made = 0
         self._sequence = 0
         self._asked: dict[int, Asked] = {}
@@ -118,6 +122,7 @@ class MontyProgram:
         """Errors of calls by their texts in the program."""
         self._paths: dict[str, ClassInstance] = {}
         self._prefixes: dict[UUID, str] = {}
+        self._code, self._sequential = _sequential(job.program)
         self._console = Console(self._log, job.limits.log_bytes)
         self._lines = {"stdout": "", "stderr": ""}
 
@@ -134,6 +139,11 @@ class MontyProgram:
     def ended(self) -> bool:
         """Whether nobody waits for it any longer."""
         return self._ended.is_set()
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for an answer to give to Monty."""
+        return self._waits and not self._over
 
     def run(self) -> Exit:
         """Blocks until the program has ended, and all of its calls.
@@ -158,7 +168,7 @@ class MontyProgram:
 
     def _succeeded(self) -> Exit:
         tools = self._node("")
-        output = self._feed(self._job.program.code + _END, {"tools": tools, "codemode": tools, "_corral_result": None})
+        output = self._feed(self._code + _END, {"tools": tools, "codemode": tools, "_corral_result": None})
         if isinstance(output, str) and _COROUTINE.fullmatch(output):
             output = self._feed("_corral_result = await _corral_result\n_corral_result")
         limit = self._job.limits.value_bytes
@@ -176,6 +186,7 @@ class MontyProgram:
 
     def _finished(self, exit: Exit) -> Exit:
         """Waits for the calls that the program left behind, and says which they were."""
+        self._over = True
         left = [asked for asked in self._asked.values() if asked.input is not None]
         exit = replace(exit, dropped_log_bytes=self._console.dropped)
         if not left:
@@ -205,13 +216,22 @@ class MontyProgram:
         name = snapshot.function_name
         if snapshot.is_os_function:
             return self._system(snapshot, name)
-        if snapshot.object_id is not None:
-            self._call(snapshot, self._prefixes[snapshot.object_id] + name)
+        owner = snapshot.object_id
+        if owner is not None:
+            tool = self._prefixes[owner] + name
         elif name.partition(".")[0] in _MODULES and "." in name:
-            self._call(snapshot, name.partition(".")[2])
+            tool = name.partition(".")[2]
         else:
             return snapshot.resume({"exc_type": "NameError", "message": f"name '{name}' is not defined"})
-        return snapshot.resume({"future": ...})
+        place = snapshot.position
+        offset = place.start if place.filename == SCRIPT else None
+        if offset not in self._sequential:
+            self._call(snapshot, tool, offset, alone=snapshot.allow_eager_await)
+            return snapshot.resume({"future": ...})
+        self._call(snapshot, tool, offset, alone=True)
+        while snapshot.call_id not in self._ready:
+            self._wait()
+        return snapshot.resume(self._taken(snapshot.call_id))
 
     def _system(self, snapshot: FunctionSnapshot, name: str) -> SyncSnapshot:
         """What else the program wants of the world outside: a module, a pause, its environment."""
@@ -242,17 +262,22 @@ class MontyProgram:
         """Answers to some of what Monty waits for; blocks until there is one."""
         while not (found := [number for number in wanted if number in self._ready]):
             self._wait()
-        return {number: self._result(self._asked.pop(number), self._ready.pop(number)) for number in found}
+        return {number: self._taken(number) for number in found}
+
+    def _taken(self, number: int) -> dict[str, Any]:
+        return self._result(self._asked.pop(number), self._ready.pop(number))
 
     def _wait(self) -> None:
         """Takes all answers that have come; blocks until there is one."""
+        self._waits = True
         while True:
             settled = self._settled.get()
             if settled is None:
                 raise Ended
             self._ready[settled[0]] = settled[1]
             if self._settled.empty():
-                return
+                break
+        self._waits = False
 
     def _result(self, asked: Asked, reply: Reply | None) -> dict[str, Any]:
         if reply is None or reply.nothing:
@@ -273,14 +298,11 @@ class MontyProgram:
 
     # --- calls
 
-    def _call(self, snapshot: FunctionSnapshot, tool: str) -> None:
+    def _call(self, snapshot: FunctionSnapshot, tool: str, offset: int | None, *, alone: bool) -> None:
         """Makes a call; one that is refused here is settled at once."""
-        number, alone = snapshot.call_id, snapshot.allow_eager_await
-        offset = None
+        number = snapshot.call_id
         if not alone:
             self._tools[number] = tool
-            place = snapshot.position
-            offset = place.start if place.filename == SCRIPT else None
         self._made += 1
         try:
             encoded = self._input(snapshot, tool)
@@ -379,6 +401,22 @@ class MontyProgram:
     def _log(self, payload: bytes) -> None:
         level, text = json.loads(payload)
         self._desk.log(LogEntry(level=level, text=text))
+
+
+def _sequential(program: Program) -> tuple[str, frozenset[int]]:
+    """The program's text with its sequential awaits taken away, and where their calls begin instead, in bytes.
+
+    A call of which Monty does not know that it is awaited can be answered in one exchange instead of two. What is
+    called moves to where `await` stood, so that lines keep their indentation and all else its place.
+    """
+    code = bytearray(program.code.encode())
+    begin: set[int] = set()
+    for start in program.sequential_awaits:
+        found = _AWAIT.match(code, start)
+        if found is not None:
+            code[start : found.end()] = found[2] + b"     " + found[1]
+            begin.add(start)
+    return code.decode(), frozenset(begin)
 
 
 def _function(path: str) -> Callable[[], None]:

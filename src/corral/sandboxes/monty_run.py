@@ -48,6 +48,7 @@ class MontyRun:
         self._logs: deque[LogEntry] = deque()
         self._cpu_until = 0.0
         self._out_of_cpu = False
+        self._scope = anyio.CancelScope()
         self._exit: Exit | None = None
         self._soon = _caller_soon()
         self._renew = renew
@@ -58,9 +59,16 @@ class MontyRun:
         seconds = self._job.limits.cpu_seconds
         self._cpu_until = self._worker.cpu_time() + seconds
         self._worker.limit_cpu(seconds)
+        with self._scope:
+            await self._run()
+        self._hear()
+        assert self._exit is not None
+        return self._exit
+
+    async def _run(self) -> None:
         async with anyio.create_task_group() as tasks:
             try:
-                async with checking(self._watch_cpu):
+                async with checking(self._watch):
                     self._worker.submit(self._drive)
                     await self._attend(tasks)
                 tasks.cancel_scope.cancel()  # sleeps that nobody awaits any longer
@@ -68,9 +76,6 @@ class MontyRun:
                 self._program.end()
                 self._worker.kill()  # at once, however long a tool takes to notice that it is cancelled
                 raise
-        self._hear()
-        assert self._exit is not None
-        return self._exit
 
     # --- what the program's thread calls
 
@@ -112,7 +117,7 @@ class MontyRun:
             pass
         except Exception:
             logger.exception("Monty could not be driven for %s", self._job.execution_id)
-        return failed_exit(SandboxLost("the sandbox's process ended without a result"))
+        return _lost()
 
     # --- the rest runs in the event loop
 
@@ -148,16 +153,26 @@ class MontyRun:
         while self._logs:
             self._job.on_log(self._logs.popleft())
 
-    def _watch_cpu(self) -> float | None:
-        """Ends the worker when its processor time is used up; else says when to look again."""
-        left = self._cpu_until - self._worker.cpu_time()
+    def _watch(self) -> float | None:
+        """Ends the worker when its processor time is used up, the program when it waits for a call and the worker is
+        gone; else says when to look again."""
         if not can_limit:
             return None
+        if self._program.waits and not self._worker.alive:
+            logger.warning("Monty's process of %s ended while a call ran", self._job.execution_id)
+            self._exit = _lost()
+            self._scope.cancel()
+            return None
+        left = self._cpu_until - self._worker.cpu_time()
         if left > 0:
             return min(max(left, _LEAST_WAIT_SECONDS), _MOST_WAIT_SECONDS)
         self._out_of_cpu = True
         self._worker.kill()
         return None
+
+
+def _lost() -> Exit:
+    return failed_exit(SandboxLost("the sandbox's process ended without a result"))
 
 
 def _caller_soon() -> Callable[[Callable[[], object]], object]:

@@ -15,7 +15,7 @@ from pydantic_core import to_json
 from pydantic_monty import ExternalModule, MontyClassProxy, MontyClassTypeProxy, MontyStdTypeProxy
 
 from corral.guest import ArrayBuffer, decode_value
-from corral.guest.python.values import Encoder, TooLarge, UnencodableValue
+from corral.guest.python.values import SAFE_INTEGER, Encoder, TooLarge, UnencodableValue
 from corral.types import EncodedValue
 
 __all__ = ["NORMALIZE", "NotData", "Tools", "encode_input", "encode_result", "value_for_program"]
@@ -29,7 +29,9 @@ _NOT_DATA = re.compile(
 )
 """How Monty 1.4 prints what it has no form for outside."""
 _CYCLES = frozenset({"[...]", "{...}", "(...)"})
-_FIRST = frozenset("<rsd[{(")
+_TOOL = re.compile(r"tools\.[\w.]+")
+"""What is left of a tool that was not called; as an input nothing tells it from a text."""
+_FIRST = frozenset("<rsdt[{(")
 
 NORMALIZE = """
 def _corral_plain(value, parents):
@@ -38,6 +40,8 @@ def _corral_plain(value, parents):
         value = list(value)
     if id(value) in parents:
         return ('cycle', '')
+    if isinstance(value, (set, frozenset)) and all(isinstance(member, (str, int, float)) for member in value):
+        return value
     if isinstance(value, (list, tuple, set, frozenset)):
         return [_corral_plain(member, parents + [id(value)]) for member in value]
     if isinstance(value, dict):
@@ -67,6 +71,10 @@ def encode_input(value: object, max_bytes: int, tool_of: Callable[[int], str | N
     Raises:
         UnencodableValue, TooLarge: as the codec does.
     """
+    if _is_flat(value, max_bytes):
+        text = to_json(value, inf_nan_mode="constants")
+        if len(text) <= max_bytes:
+            return EncodedValue(text, tagged=False)
     return _InputEncoder("input", max_bytes, tool_of).encoded(value)
 
 
@@ -86,6 +94,30 @@ def value_for_program(encoded: EncodedValue) -> Any:
     """What a program gets of what a tool returned."""
     value = decode_value(encoded.text, tagged=encoded.tagged)
     return _without_buffers(value) if encoded.tagged else value
+
+
+def _is_flat(value: object, max_bytes: int) -> bool:
+    """Whether it is an object of a few plain members, as most inputs are: JSON has those as they stand."""
+    if type(value) is not dict:
+        return False
+    size = 0
+    for name, member in cast("dict[Any, Any]", value).items():
+        if type(name) is not str or name[:1] == "$":
+            return False
+        size += len(name)
+        kind = type(member)
+        if kind is str:
+            size += len(member)
+            if member[:1] in _FIRST or _PENDING in member:
+                return False
+        elif kind is int:
+            if not -SAFE_INTEGER <= member <= SAFE_INTEGER:
+                return False
+        elif not (member is None or kind is bool or kind is float):
+            return False
+        if size > max_bytes:
+            return False
+    return True
 
 
 class _Encoder(Encoder):
@@ -188,7 +220,7 @@ class _InputEncoder(_Encoder):
 class _ResultEncoder(_Encoder):
     def text(self, value: str, depth: int) -> Any:
         super().text(value, depth)
-        if value in _CYCLES or _NOT_DATA.fullmatch(value):
+        if value in _CYCLES or _NOT_DATA.fullmatch(value) or _TOOL.fullmatch(value):
             raise NotData
         return value
 

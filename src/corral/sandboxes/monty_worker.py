@@ -70,7 +70,11 @@ class Worker:
 
     @property
     def alive(self) -> bool:
-        return not self._closed and (self._process < 0 or not select.select([self._process], [], [], 0)[0])
+        if self._closed or self._process < 0:
+            return not self._closed
+        poll = select.poll()
+        poll.register(self._process, select.POLLIN)
+        return not poll.poll(0)
 
     def renew(self) -> bool:
         """Ends the session and has the process begin another one, of which the interpreter starts afresh.

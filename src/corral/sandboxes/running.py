@@ -23,7 +23,7 @@ logger = logging.getLogger("corral.sandboxes")
 _OUT_OF_MEMORY = ("out of memory", "Out of memory", "OOM", "memory allocation of")
 """What V8, or the engine around it, writes to standard error before it gives up."""
 _CRASHES = frozenset({signal.SIGABRT, signal.SIGSEGV, signal.SIGTRAP, signal.SIGILL, signal.SIGBUS})
-"""How an engine ends when memory runs out where nobody checks; it then writes nothing."""
+"""How V8 ends when memory runs out where nobody checks; it then writes nothing."""
 _CORES = os.cpu_count() or 1
 _LEAST_WAIT_SECONDS = 0.005
 _MOST_WAIT_SECONDS = 0.25
@@ -118,12 +118,14 @@ class GuestRun:
         if self._out_of_cpu or status == -signal.SIGXCPU:
             seconds = self._job.limits.cpu_seconds
             return failed_exit(ProgramTimeout(f"the program used {seconds:g} s of processor time, all it may"))
-        if any(sign in tail for sign in _OUT_OF_MEMORY) or (-status in _CRASHES and not tail.strip()):
+        crashed = -status in _CRASHES and self._job.program.language == "typescript" and not tail.strip()
+        if crashed or any(sign in tail for sign in _OUT_OF_MEMORY):
             return failed_exit(
                 MemoryExceeded(f"the program needed more than the {self._memory_mb} MB of memory it may use")
             )
         logger.warning("the engine of %s ended with status %d: %s", self._job.execution_id, status, tail.strip())
-        return failed_exit(SandboxLost(f"the sandbox's process ended without a result (status {status})"))
+        how = f"status {status}" if status >= 0 else f"signal {-status}, {signal.strsignal(-status)}"
+        return failed_exit(SandboxLost(f"the sandbox's process ended without a result ({how})"))
 
 
 def _with_positions(job: Job) -> Job:

@@ -23,6 +23,7 @@ __all__ = [
     "ToolCall",
     "Tools",
     "failure_class",
+    "failure_classes",
 ]
 
 PROGRAM = "corral:program.py"
@@ -78,7 +79,7 @@ class ToolError(CorralError):
     """The tool, or the call of it, failed."""
 
 
-class AccessDenied(CorralError):
+class AccessDenied(CorralError, PermissionError):
     """A policy of the host's refused the call."""
 
 
@@ -107,7 +108,6 @@ FAILURES: dict[str, type[CorralError]] = {
 _ALSO: dict[str, tuple[type[Exception], ...]] = {
     "ToolNotFound": (AttributeError,),
     "InvalidArguments": (ValueError, TypeError),
-    "AccessDenied": (PermissionError,),
 }
 """What a program that knows Python would catch for the same mistake."""
 _classes: dict[str, type[CorralError]] = {
@@ -123,6 +123,11 @@ def failure_class(name: str) -> type[CorralError]:
         found = type(name, (base, *_ALSO.get(name, ())), {"__module__": "corral.errors"})
         _classes[name] = found
     return found
+
+
+def failure_classes() -> dict[str, type[CorralError]]:
+    """All that are known, by name, for a program to catch."""
+    return {name: failure_class(name) for name in (*_classes, *FAILURES)}
 
 
 def _failure(code: str, name: str, message: str, retry_after_seconds: float | None = None) -> CorralError:
@@ -188,13 +193,21 @@ class ToolCall(Coroutine[Any, Any, Any]):
     def __eq__(self, other: object) -> bool:
         return self is other if isinstance(other, ToolCall) else self._forgotten()
 
+    def __bool__(self) -> bool:
+        caller = sys._getframe(1)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        # From Python 3.12 on, the repr of a task asks.
+        return caller.f_globals.get("__name__") == "asyncio.base_tasks" or self._forgotten()
+
     __hash__ = object.__hash__
-    __str__ = __format__ = __bool__ = __len__ = __int__ = __float__ = __index__ = _forgotten
+    __str__ = __format__ = __len__ = __int__ = __float__ = __index__ = _forgotten
     __getitem__ = __setitem__ = __delitem__ = __contains__ = __iter__ = __aiter__ = __call__ = _forgotten
     __lt__ = __le__ = __gt__ = __ge__ = _forgotten
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _forgotten
     __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = __neg__ = __abs__ = __round__ = _forgotten
     __or__ = __ror__ = __and__ = __rand__ = __xor__ = __rxor__ = _forgotten
+
+
+ToolCall.__name__ = "un-awaited tool call"  # as errors of Python's own call it
 
 
 class Pending(NamedTuple):
@@ -211,7 +224,7 @@ class Calls:
         self._limits = limits
         self._made = 0
         self._sequence = 0
-        self._waiting: deque[Callable[[], None]] = deque()
+        self._waiting: deque[tuple[int, str, Encoded]] = deque()
         self.unstarted: dict[ToolCall, None] = {}
         """Calls that nobody has awaited yet."""
         self.pending: dict[int, Pending] = {}
@@ -246,7 +259,7 @@ class Calls:
             self._in_flight += 1
             self._send(sequence, path, encoded)
         else:
-            self._waiting.append(lambda: self._send(sequence, path, encoded))
+            self._waiting.append((sequence, path, encoded))
         return future
 
     def settle(self, sequence: int, value: Any) -> None:
@@ -262,11 +275,18 @@ class Calls:
     def _ended(self, sequence: int) -> Pending | None:
         pending = self.pending.pop(sequence, None)
         if pending is not None:
-            if self._waiting:
-                self._waiting.popleft()()
-            else:
-                self._in_flight -= 1
+            self._in_flight -= 1
+            while self._waiting and self._in_flight < self._limits.in_flight:
+                self._send_next(*self._waiting.popleft())
         return pending
+
+    def _send_next(self, sequence: int, path: str, input: Encoded) -> None:
+        """Sends a call that had to wait, unless nobody waits for it any more."""
+        if self.pending[sequence].future.cancelled():
+            del self.pending[sequence]
+            return
+        self._in_flight += 1
+        self._send(sequence, path, input)
 
 
 class Tools:

@@ -51,13 +51,16 @@ class Stream(io.TextIOBase):
         self._level = level
         self._held: list[str] = []
         self._held_length = 0
+        self._cut = False
         self.name = name
 
     def writable(self) -> bool:
         return True
 
     def write(self, text: str, /) -> int:
-        before, newline, rest = text.rpartition("\n")
+        shown = text.removeprefix("\n") if self._cut else text  # the end of a line of which all has been sent
+        self._cut = self._cut and not text
+        before, newline, rest = shown.rpartition("\n")
         if newline:
             self._held.append(before)
             self._emit()
@@ -66,6 +69,7 @@ class Stream(io.TextIOBase):
             self._held_length += len(rest)
             if self._held_length > _MOST_HELD:
                 self._emit()
+                self._cut = True
         return len(text)
 
     def finish(self) -> None:

@@ -8,7 +8,7 @@ from typing import NamedTuple, cast
 
 from corral.guest.python.calls import PROGRAM, CorralError, Site
 
-__all__ = ["described", "error_parts", "packages", "place_of", "syntax_error_parts"]
+__all__ = ["described", "error_parts", "packages", "place_of", "syntax_error_parts", "warning_text"]
 
 _MAX_FRAMES = 20
 _MAX_ERRORS = 5
@@ -66,6 +66,15 @@ def described(error: BaseException) -> str:
         return f"{type(error).__name__}: {_message(error)}"
     except BaseException:
         return "an object that cannot be read"
+
+
+def warning_text(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+) -> str:
+    """A warning in one line, with its place if that is in the program."""
+    del line
+    place = f'File "{PROGRAM}", line {lineno}: ' if filename == PROGRAM else ""
+    return f"{place}{category.__name__}: {message}\n"
 
 
 def place_of(site: Site) -> str:

@@ -59,9 +59,11 @@ _MAX_RENEWAL_SECONDS = 86_400.0
 _NOT_RENEWED = frozenset({401, 403, 404})
 """With these, the host says that it will not renew the token."""
 
+_MAX_NAME = 100
+"""Characters of what an error is called."""
+
 _Failure: TypeAlias = tuple[str, str, str, float | None]
 """What a call fails with: code, name, message, seconds until it may be made again."""
-_MAX_NAME = 100
 
 
 def connect(
@@ -78,7 +80,7 @@ def connect(
     the input of a call, `max_output_bytes` a line of a reply.
 
     Raises:
-        ValueError: `url` is not an http or https URL, or there is no token.
+        ValueError: `url` is not the http or https URL of a bridge, or there is no token.
     """
     return Connection(_Bridge(url, token), tools, max_input_bytes, max_output_bytes)
 
@@ -231,8 +233,8 @@ class _Bridge:
 
     def __init__(self, url: str, token: str) -> None:
         parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"url: {url!r} is not an http or https URL")
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None or parts.query:
+            raise ValueError("url: it has to be an http or https URL, without a user or a query")
         if not _is_token(token):
             raise ValueError("token: there is none")
         self.url = url.rstrip("/")
@@ -430,7 +432,7 @@ def _seconds_to_renewal(token: str) -> float | None:
         claims = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
         life = float(claims["exp"] - claims["iat"])
         left = min(claims["exp"] - time.time(), life)
-    except (LookupError, TypeError, ValueError):
+    except (ArithmeticError, LookupError, TypeError, ValueError):
         return None
     return min(max(left / 2, life / 10), _MAX_RENEWAL_SECONDS) if life > 0 else None
 

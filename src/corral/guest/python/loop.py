@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import select
+import weakref
 from _thread import _count as count_threads  # pyright: ignore[reportPrivateUsage]
 from asyncio import base_events
 from typing import Any, Protocol
@@ -48,6 +49,7 @@ class GuestLoop(base_events.BaseEventLoop):
     def __init__(self) -> None:
         super().__init__()
         self._selector = self  # what BaseEventLoop asks for events
+        self._tasks: weakref.WeakKeyDictionary[asyncio.Task[Any], None] = weakref.WeakKeyDictionary()
         self._woken, self._wake = os.pipe()
         self._poll = select.poll()
         for descriptor in (self._woken, self.source.descriptor):
@@ -70,6 +72,17 @@ class GuestLoop(base_events.BaseEventLoop):
                 else:
                     os.read(descriptor, _WAKE_BYTES)
         return []
+
+    def create_task(self, coro: Any, **options: Any) -> asyncio.Task[Any]:
+        task = super().create_task(coro, **options)
+        self._tasks[task] = None
+        return task
+
+    def unseen_errors(self) -> list[BaseException]:
+        """Errors of tasks that have ended and that nobody awaited."""
+        ended = [task for task in self._tasks if task.done() and not task.cancelled()]
+        unseen = [task.exception() for task in ended if getattr(task, "_log_traceback", False)]
+        return [error for error in unseen if error is not None]
 
     @classmethod
     def install(cls, source: Source) -> None:

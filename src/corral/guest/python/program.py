@@ -11,13 +11,14 @@ import linecache
 import os
 import sys
 import threading
+import warnings
 from collections.abc import Mapping
 from types import CodeType, ModuleType
 from typing import Any, NamedTuple
 
-from corral.guest.python.calls import PROGRAM, CallLimits, Calls, Tools
+from corral.guest.python.calls import PROGRAM, CallLimits, Calls, Tools, failure_classes
 from corral.guest.python.console import Console, Stream
-from corral.guest.python.errors import described, error_parts, place_of, syntax_error_parts
+from corral.guest.python.errors import described, error_parts, place_of, syntax_error_parts, warning_text
 from corral.guest.python.frames import HEADER, HEADER_BYTES, LEAST_LENGTH, NO_NONCE, FrameKind, encode_frame
 from corral.guest.python.loop import GuestLoop
 from corral.guest.python.values import Encoded, TooLarge, UnencodableValue, decode, encode
@@ -163,6 +164,8 @@ class _Execution:
         unawaited = [[0, call.tool, _DID_NOT_RUN, place_of(call.site)] for call in self._calls.unstarted]
         if self.expects:
             unawaited = self._finish(loop, outcome) + unawaited
+        for error in loop.unseen_errors():
+            self._uncaught(loop, {"exception": error})
         if self._calls.replaced:
             self._remark(_replaced("a tool call's input"))
         rest = _json([unawaited[:_MAX_UNAWAITED], self._console.dropped, self._remarks])
@@ -200,11 +203,13 @@ class _Execution:
         tools = Tools(self._calls, tuple(self._start["tools"]))
         module = ModuleType("__main__")
         scope = module.__dict__
+        scope.update(failure_classes(), exit=sys.exit, quit=sys.exit)
         scope.update(tools=tools, codemode=tools, __builtins__=builtins, __file__=PROGRAM)
         scope[_RESULT] = None
         sys.modules["__main__"] = module
         sys.modules["tools"] = sys.modules["codemode"] = tools  # type: ignore[assignment]
         sys.stdout, sys.stderr = self._streams
+        warnings.formatwarning = warning_text
         os.environ.clear()
         os.environ.update(self._start["env"] or {})
         source: str = self._start["code"]
@@ -217,7 +222,9 @@ class _Execution:
         except TooLarge as error:
             return _error(("output_exceeded", "OutputExceeded", str(error), "", None))
         except UnencodableValue as error:
-            return _error(("program_failed", "ValueError", str(error), "", None))
+            forgotten = next((call for call in self._calls.unstarted if call.not_awaited in str(error)), None)
+            name, place = ("ValueError", "") if forgotten is None else ("NotAwaited", place_of(forgotten.site))
+            return _error(("program_failed", name, str(error), place, None))
         if content.replaced:
             self._remark(_replaced("the result"))
         return _Outcome("value", content)
@@ -229,13 +236,14 @@ class _Execution:
         left: list[list[Any]] = []
 
         async def settle() -> None:
-            while self._calls.pending:
-                sequence, call = next(iter(self._calls.pending.items()))
+            while live := [each for each in self._calls.pending.items() if not each[1].future.cancelled()]:
+                sequence, call = live[0]
                 entry: list[Any] = [sequence, call.tool, None, place_of(call.site)]
                 left.append(entry)
-                try:
-                    await asyncio.shield(call.future)
-                except Exception as error:
+                await asyncio.wait([call.future])
+                if call.future.cancelled():  # the program gave it up
+                    left.remove(entry)
+                elif (error := call.future.exception()) is not None:
                     entry[2] = described(error)[:_MAX_REMARK]
 
         try:

@@ -15,6 +15,7 @@ import json
 import math
 import re
 import uuid
+from collections import UserString
 from collections.abc import (
     Awaitable,
     Iterable,
@@ -54,6 +55,10 @@ _TAGS = frozenset({"$bytes", "$buffer", "$bigint", "$number", "$object"})
 _MISSING = frozenset({"NaTType", "NAType"})
 """What pandas has in place of a value."""
 _SCIENCE = frozenset({"numpy", "pandas"})
+_FINE_TIME = re.compile(r"timedelta64\[|datetime64\[(ns|ps|fs|as)")
+"""Types of numpy's that have no counterpart in Python; durations may be in months."""
+_NAMES = (datetime.date, datetime.time, datetime.timedelta, decimal.Decimal, uuid.UUID, PurePath)
+"""What may be a key although it is no text: it becomes the one that it is as a value."""
 _PROGRAM_MODULE = "__main__"
 _PLAIN = frozenset({str, int, float, bool, type(None)})
 _SAFE = 2**63
@@ -212,7 +217,7 @@ class Encoder:
         for key, member in items:
             name = key if type(key) is str else self._key(key, depth)
             if name in result:
-                raise self.refused("two keys that are the same text; keys become strings", depth)
+                raise self.refused("two keys that become the same text", depth)
             self._path[depth] = name
             result[name] = self.plain(member, depth + 1)
         if not _TAGS.isdisjoint(result):
@@ -240,14 +245,14 @@ class Encoder:
             case ArrayBuffer():
                 return self.tag("$buffer", base64.b64encode(value).decode("ascii"))
             case bytes() | bytearray() | memoryview():
-                return self.tag("$bytes", base64.b64encode(cast("bytes", value)).decode("ascii"))
+                return self.tag("$bytes", base64.b64encode(bytes(cast("bytes", value))).decode("ascii"))
             case _ if _is_science(value):
                 return self._science(value, depth)
             case datetime.datetime() | datetime.date() | datetime.time():
                 return iso(value)
             case datetime.timedelta():
                 return duration(value)
-            case decimal.Decimal() | uuid.UUID() | PurePath():
+            case decimal.Decimal() | uuid.UUID() | PurePath() | UserString():
                 return str(value)
             case Mapping():
                 return self.mapping(cast("object", value), cast("Mapping[Any, Any]", value).items(), depth)
@@ -304,17 +309,24 @@ class Encoder:
         kind = cast("type[object]", type(value)).__name__
         if kind in _MISSING:
             return None
+        if kind == "longdouble":
+            return self.number(float(value))
         if kind == "DataFrame":
-            return self.sequence(value, _rows(value), depth)
+            return self.sequence(value, self._rows(value, depth), depth)
+        dtype = str(getattr(value, "dtype", ""))
+        if dtype == "str":
+            value = value.astype("string")  # else pandas has NaN where a text is missing
         if kind == "Series" and not _is_counted(value.index):
+            if value.index.nlevels > 1 or not value.index.is_unique:
+                frame = value.to_frame("value" if value.name is None else value.name)
+                return self.sequence(value, self._rows(frame, depth), depth)
             return self.mapping(value, zip(value.index.tolist(), value.tolist(), strict=True), depth)
         if isinstance(value, datetime.datetime):
             return iso(value)
         if kind == "Timedelta":
             return duration(value.to_pytimedelta())
-        dtype = str(getattr(value, "dtype", ""))
-        if dtype.startswith(("datetime64[", "timedelta64[")) and kind not in ("Series", "Index"):
-            value = value.astype(f"{dtype[: dtype.index('[')]}[us]")  # else nanoseconds come as integers
+        if _FINE_TIME.match(dtype) and type(value).__module__.startswith("numpy"):
+            value = value.astype(f"{dtype[: dtype.index('[')]}[us]")  # else they come as integers
         if callable(getattr(value, "tolist", None)):
             content = value.tolist()
             if type(content) is list:
@@ -334,13 +346,22 @@ class Encoder:
             return str.__str__(key)
         if isinstance(key, int):
             return self.digits(int.__int__(key), depth)
-        if isinstance(key, datetime.datetime):
-            return iso(key) if _is_science(key) else str(key)
-        if isinstance(key, float | datetime.date | datetime.time | uuid.UUID | decimal.Decimal):
-            return str(key)
-        if _is_science(key) and callable(getattr(key, "item", None)) and type(key.item()) is not type(key):
-            return self._key(key.item(), depth)
-        raise self.refused(f"a key of type {type(key).__name__}; keys become strings", depth)
+        if isinstance(key, float):
+            return str(float.__float__(key))
+        if isinstance(key, _NAMES) or _is_science(key):
+            plain = self.other(key, depth)
+            if isinstance(plain, str | int | float):
+                return self._key(plain, depth)
+        raise self.refused(f"a key of type {type(key).__name__}; keys become texts, so make it one: str(...)", depth)
+
+    def _rows(self, frame: Any, depth: int) -> list[dict[Any, Any]]:
+        """A frame's rows, each by column; its index comes first, unless it only counts."""
+        if not _is_counted(frame.index):
+            frame = frame.reset_index(allow_duplicates=True)
+        if not frame.columns.is_unique:
+            raise self.refused("a DataFrame with two columns, or an index and a column, of the same name", depth)
+        texts = [name for name, dtype in frame.dtypes.items() if str(dtype) == "str"]
+        return frame.astype(dict.fromkeys(texts, "string")).to_dict("records")
 
     def _descend(self, container: object, depth: int) -> None:
         if depth >= MAX_DEPTH:
@@ -422,12 +443,3 @@ def _is_science(value: object) -> bool:
 def _is_counted(index: Any) -> TypeGuard[Any]:
     """Whether rows are merely counted from 0."""
     return type(index).__name__ == "RangeIndex" and index.start == 0 and index.step == 1
-
-
-def _rows(frame: Any) -> list[dict[Any, Any]]:
-    """A frame's rows, each by column; its index comes first, unless it only counts."""
-    if not _is_counted(frame.index):
-        frame = frame.reset_index()
-    if not frame.columns.is_unique:
-        raise UnencodableValue("a DataFrame has two columns of the same name")
-    return frame.to_dict("records")

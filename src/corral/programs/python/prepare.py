@@ -18,6 +18,7 @@ from corral.programs.python.places import Places
 from corral.programs.python.references import UNKNOWN, tool_uses
 from corral.programs.python.repairs import LINE_END, Repaired, compose, repaired
 from corral.programs.python.results import give_result
+from corral.programs.python.sequential import sequential_awaits
 from corral.programs.python.survey import survey
 from corral.programs.python.wrapping import wrap_in_function
 from corral.programs.readable import well_formed
@@ -68,6 +69,7 @@ def _prepared(source: str, root: Node, repair: Repaired, places: Places, diagnos
     ending = give_result(root, edits, names, functions, places, found.returns)
     uses = tool_uses(root, text, names, imports, ending.entered, places)
     check_calls(uses.calls, names, places)
+    sequential = [] if uses.references.computed else sequential_awaits(uses.calls, text, names)
     code = ending.code
     if not found.yields and any(each.start_byte not in ending.returns for each in found.returns):
         code = wrap_in_function(root, found.returns, found.strings, edits, code)
@@ -81,6 +83,7 @@ def _prepared(source: str, root: Node, repair: Repaired, places: Places, diagnos
         diagnostics=(*diagnostics, *repair.diagnostics, *ending.diagnostics),
         imports=imports.modules,
         references=uses.references,
+        sequential_awaits=tuple(at for each in sequential if (at := positions.output_offset(each)) is not None),
     )
 
 
