@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias
 
 from corral import Limits
 from tests.security.attacks import Attack
 
-__all__ = ["ATTACKED", "TIERS", "Mode", "Tier", "Verdict", "limits_for", "raw_seconds"]
+__all__ = ["ATTACKED", "PYTHON", "TIERS", "Mode", "Tier", "Verdict", "limits_for", "raw_seconds"]
 
 Tier: TypeAlias = Literal["namespaces", "landlock", "none"]
-Mode: TypeAlias = Literal["product", "context", "granted", "raw"]
+Mode: TypeAlias = Literal["product", "context", "granted", "raw", "python", "science"]
 """product: as a model's program, in a process of its own. context: likewise, in a process that serves all executions of
 one user; each attack is a user of its own. granted: as product, but the engine has every permission, eval and wasm are
 allowed, and the attack is made from a string, past what rewrites its imports. raw: a bare main program of an engine
-that has every permission."""
+that has every permission. python: as a Python program; all attacks are one user's, so they share a server. science: the
+same with packages."""
 
 TIERS: tuple[Tier, ...] = ("namespaces", "landlock")
 """The jails that must hold."""
 ATTACKED: tuple[tuple[Mode, Tier], ...] = tuple(
-    (mode, tier) for tier in TIERS for mode in get_args(Mode) if (mode, tier) != ("context", "landlock")
+    (mode, tier)
+    for tier in TIERS
+    for mode in ("product", "context", "granted", "raw")
+    if (mode, tier) != ("context", "landlock")
 )
-"""What every attack is run in. What contexts keep apart does not depend on the jail, so one is enough for them."""
+"""What every attack in TypeScript is run in. What contexts keep apart does not depend on the jail, so one is enough for them."""
+
+PYTHON: frozenset[Mode] = frozenset({"python", "science"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +49,7 @@ class Verdict:
     seconds: float
 
 
-_SPINNING = {"ts-escape-21", "ts-escape-97"}
+_SPINNING = {"ts-escape-21", "ts-escape-97", "py-escape-43"}
 """Escapes that are endless loops if nothing stops them."""
 _LIMITS = {
     "hang": Limits(wall_seconds=1.5, cpu_seconds=0.4),

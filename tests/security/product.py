@@ -9,13 +9,16 @@ from typing import Any
 
 from corral import Corral, ExecutionContext, ExecutionResult, define_tool
 from corral.errors import BridgeError, MemoryExceeded, OutputExceeded, ProgramTimeout, SandboxLost
-from corral.sandboxes import DenoSandbox
+from corral.sandboxes import CPythonSandbox, DenoSandbox
 from corral.types import SandboxConfig
 from tests.security.attacks import Attack
-from tests.security.modes import Mode, Tier, limits_for
+from tests.security.modes import PYTHON, Mode, Tier, limits_for
 from tests.security.surroundings import look
 
-__all__ = ["attacked_corral", "attempt", "outcomes"]
+__all__ = ["EVERYBODY", "attacked_corral", "attempt", "outcomes"]
+
+EVERYBODY = ExecutionContext(user_id="everybody")
+"""The one user of all attacks in Python."""
 
 
 # What Deno's node: modules look for as they load, and the guest has removed; an attacker puts back what is missed.
@@ -38,6 +41,10 @@ async def _echo(input: Any) -> Any:
     return input
 
 
+async def _big(input: Any) -> str:
+    return "x" * 3_900_000
+
+
 @asynccontextmanager
 async def attacked_corral(mode: Mode, tier: Tier) -> AsyncGenerator[Corral]:
     """A Corral whose sandbox is jailed by `tier`; the sandbox is closed with it."""
@@ -46,11 +53,18 @@ async def attacked_corral(mode: Mode, tier: Tier) -> AsyncGenerator[Corral]:
             sandbox = GrantedDenoSandbox(tier=tier, allow_eval=True, allow_wasm=True)
         case "context":
             sandbox = DenoSandbox(tier=tier, isolation="context")
+        case "python":
+            sandbox = CPythonSandbox(tier=tier)
+        case "science":
+            sandbox = CPythonSandbox(tier=tier, packages=["numpy", "pandas"])
         case _:
             sandbox = DenoSandbox(tier=tier)
     try:
         echo = define_tool(name="echo", description="Gives its input back.", execute=_echo)
-        async with Corral(tools=[echo], sandbox=sandbox, required_tier=tier) as corral:
+        big = define_tool(name="big", description="Gives four megabytes.", execute=_big)
+        async with Corral(
+            tools=[echo, big] if mode in PYTHON else [echo], sandbox=sandbox, required_tier=tier
+        ) as corral:
             yield corral
     finally:
         await sandbox.aclose()
@@ -58,6 +72,9 @@ async def attacked_corral(mode: Mode, tier: Tier) -> AsyncGenerator[Corral]:
 
 async def attempt(corral: Corral, mode: Mode, attack: Attack, code: str) -> tuple[ExecutionResult, ExecutionResult]:
     """The attack's result, and that of a program of the same user that looks around after it."""
+    if mode in PYTHON:
+        result = await corral.execute(code, context=EVERYBODY, language="python", limits=limits_for(attack))
+        return result, await look(corral, EVERYBODY, python=True)
     context = ExecutionContext(user_id=attack.id)
     if mode == "granted":
         code = f"return await new (async () => {{}}).constructor('tools', {json.dumps(_RESTORE + code)})(tools)"

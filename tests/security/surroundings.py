@@ -69,9 +69,35 @@ console.log("said");
 return found.join("\n");
 """
 
+PYTHON_LOOK = r"""
+import asyncio, builtins, gc, os, sys, threading, types
+gc.unfreeze()
+found = [f"module {name} {sorted(vars(module))[:500]}" for name, module in sys.modules.items() if isinstance(module, types.ModuleType)]
+found += [f"builtin {name} {value.__class__.__name__}" for name, value in vars(builtins).items()]
+found += [f"environment {each}" for each in os.environ.items()]
+found += [f"path {each}" for each in (*sys.path, *sys.argv)]
+found += [f"thread {each.name}" for each in threading.enumerate()]
+for number in range(200):
+    try: found.append(f"descriptor {number} {os.fstat(number).st_mode}")
+    except OSError: pass
+found += [f"text {each[:80]}" for each in gc.get_objects() if isinstance(each, str) and "CANARY" in each]
+found.append(f"limits {sys.getrecursionlimit()} {sys.getswitchinterval()} {sys.getprofile()} {sys.gettrace()}")
+found.append(f"objects of classes called Poison: {sum(type(each).__name__ == 'Poison' for each in gc.get_objects())}")
+def expect(what, holds):
+    if not holds: found.append(f"broken: {what}")
+expect("numbers", [0 + 1, 6 + 1, 41 + 1, 254 + 1] == [int("1"), int("7"), int("42"), int("255")])
+expect("echo", (await tools.echo(a=[1, "x"]))["a"][1] == "x")
+expect("gather", await asyncio.gather(tools.echo(a=1), asyncio.sleep(0, 5)) == [{"a": 1}, 5])
+expect("import", __import__("json").loads('{"a": [1]}') == {"a": [1]})
+print("said")
+"\n".join(found)
+"""
 
-async def look(corral: Corral, context: ExecutionContext) -> ExecutionResult:
+
+async def look(corral: Corral, context: ExecutionContext, *, python: bool = False) -> ExecutionResult:
     """What a program of `context` finds now."""
+    if python:
+        return await corral.execute(PYTHON_LOOK, context=context, language="python")
     return await corral.execute(LOOK, context=context)
 
 

@@ -21,7 +21,7 @@ from corral import Corral, ExecutionContext, ExecutionResult
 from tests.security.attacks import Attack
 from tests.security.canaries import Canaries, Scene, scene
 from tests.security.early import end_early
-from tests.security.modes import Mode, Tier, Verdict
+from tests.security.modes import PYTHON, Mode, Tier, Verdict
 from tests.security.product import attacked_corral, attempt, outcomes
 from tests.security.raw import BEGAN, RawStarter, attempt_raw, raw_starter
 from tests.security.surroundings import look, strange
@@ -91,7 +91,7 @@ async def main(mode: Mode, tier: Tier, attacks: list[Attack]) -> None:
                 way, untouched = stack.enter_context(raw_starter(tier)), None
             else:
                 way = await stack.enter_async_context(attacked_corral(mode, tier))
-                untouched = await look(way, ExecutionContext(user_id="before all attacks"))
+                untouched = await look(way, ExecutionContext(user_id="before all attacks"), python=mode in PYTHON)
                 assert untouched.error is None
             batch = _Batch(mode, found, way, untouched)
             async with anyio.create_task_group() as tasks:

@@ -18,6 +18,7 @@ from uuid import UUID
 from pydantic_monty import (
     ClassInstance,
     ExternalModule,
+    ExternalSettledResult,
     FunctionSnapshot,
     FutureSnapshot,
     MontyComplete,
@@ -258,13 +259,13 @@ class MontyProgram:
             case _:
                 return snapshot.resume_not_handled()
 
-    def _results(self, wanted: list[int]) -> dict[int, Any]:
+    def _results(self, wanted: list[int]) -> dict[int, ExternalSettledResult]:
         """Answers to some of what Monty waits for; blocks until there is one."""
         while not (found := [number for number in wanted if number in self._ready]):
             self._wait()
         return {number: self._taken(number) for number in found}
 
-    def _taken(self, number: int) -> dict[str, Any]:
+    def _taken(self, number: int) -> ExternalSettledResult:
         return self._result(self._asked.pop(number), self._ready.pop(number))
 
     def _wait(self) -> None:
@@ -279,7 +280,7 @@ class MontyProgram:
                 break
         self._waits = False
 
-    def _result(self, asked: Asked, reply: Reply | None) -> dict[str, Any]:
+    def _result(self, asked: Asked, reply: Reply | None) -> ExternalSettledResult:
         if reply is None or reply.nothing:
             return {"return_value": None}
         error = reply.error

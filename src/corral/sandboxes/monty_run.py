@@ -94,29 +94,34 @@ class MontyRun:
         self._soon(lambda: (self._hear(), self._job.on_outcome(outcome)))
 
     def _drive(self) -> None:
-        exit = self._outcome()
+        broken = False
+        try:
+            exit = self._program.run()
+        except Exception as error:
+            exit, broken = self._broken_off(error), True
         self.renewed = self._renew and exit.error is None and self._worker.renew()
 
         def conclude() -> None:
             self._exit = exit
+            if broken and not self._program.ended:
+                self._scope.cancel()  # calls that still run
             self._wake()
 
         with contextlib.suppress(RuntimeError):  # the event loop is closed: nobody waits
             self._soon(conclude)
 
-    def _outcome(self) -> Exit:
-        try:
-            return self._program.run()
-        except MontyCrashedError as error:
-            if self._out_of_cpu or _OUT_OF_CPU in str(error):
+    def _broken_off(self, error: Exception) -> Exit:
+        match error:
+            case MontyCrashedError() if self._out_of_cpu or _OUT_OF_CPU in str(error):
                 seconds = self._job.limits.cpu_seconds
                 return failed_exit(ProgramTimeout(f"the program used {seconds:g} s of processor time, all it may"))
-            if not self._program.ended:
-                logger.warning("Monty's process of %s ended: %s", self._job.execution_id, error)
-        except Ended:
-            pass
-        except Exception:
-            logger.exception("Monty could not be driven for %s", self._job.execution_id)
+            case Ended():
+                pass
+            case MontyCrashedError():
+                if not self._program.ended:
+                    logger.warning("Monty's process of %s ended: %s", self._job.execution_id, error)
+            case _:
+                logger.error("Monty could not be driven for %s", self._job.execution_id, exc_info=error)
         return _lost()
 
     # --- the rest runs in the event loop

@@ -105,7 +105,7 @@ def _is_flat(value: object, max_bytes: int) -> bool:
         if type(name) is not str or name[:1] == "$":
             return False
         size += len(name)
-        kind = type(member)
+        kind = cast("type[object]", type(member))
         if kind is str:
             size += len(member)
             if member[:1] in _FIRST or _PENDING in member:

@@ -32,6 +32,8 @@ _JSON_ESCAPE = 6
 """A control character of one byte takes six as a JSON escape."""
 _INPUT_BYTES = 8_000_000
 """Input of calls that are answered at the same time, as it arrives; in Python it can take 25 times as much."""
+_REPLY_BYTES = 8_000_000
+"""Replies that wait for the guest to read. A call that comes while there are more is answered later."""
 _BURST = 16
 """Replies of one turn that leave together; more would let the guest wait that could work on them."""
 _MAX_UNAWAITED = 100
@@ -216,7 +218,7 @@ class GuestSession:
                 return
             self._summoned -= 1
             self._busy += 1
-            while self._unassigned and (self._input_bytes == 0 or self._fits(self._unassigned[0])):
+            while self._unassigned and self._has_room(self._unassigned[0]):
                 frame = self._unassigned.popleft()
                 if self._unassigned:
                     self._summon(tasks)
@@ -239,8 +241,11 @@ class GuestSession:
             self._idle.append(hand)
             await hand.take()
 
-    def _fits(self, frame: Frame) -> bool:
-        return self._input_bytes + len(frame.payload) <= _INPUT_BYTES
+    def _has_room(self, frame: Frame) -> bool:
+        """Whether a call can be answered beside those that are being answered, and their replies."""
+        if len(self._replies) > _REPLY_BYTES:
+            return False  # `_flush` will look again
+        return self._input_bytes == 0 or self._input_bytes + len(frame.payload) <= _INPUT_BYTES
 
     def _call(self, frame: Frame) -> Call:
         match decode_value(frame.payload, tagged=frame.tagged):
@@ -270,15 +275,16 @@ class GuestSession:
             return
         self._unsent = 0
         del self._replies[: self._channel.write_now(self._replies)]
-        if not self._replies:
-            return
-        self._writing = True
-        try:
-            while self._replies:
-                ready, self._replies = self._replies, bytearray()
-                await self._channel.write(ready)
-        finally:
-            self._writing = False
+        if self._replies:
+            self._writing = True
+            try:
+                while self._replies:
+                    ready, self._replies = self._replies, bytearray()
+                    await self._channel.write(ready)
+            finally:
+                self._writing = False
+        if self._unassigned:
+            self._wake()
 
     def _has_log_room(self, text: str) -> bool:
         self._log_room -= len(text.encode("utf-8")) + 1

@@ -101,7 +101,7 @@ def _message(error: BaseException) -> str:
 
 
 def _code(error: BaseException) -> str:
-    if isinstance(error, CorralError):
+    if isinstance(error, CorralError) and isinstance(error.code, str):  # the program may have set it
         return error.code
     return "memory_exceeded" if isinstance(error, MemoryError) else "program_failed"
 

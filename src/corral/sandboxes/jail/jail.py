@@ -160,7 +160,9 @@ def _status(pid: int) -> dict[str, str]:
 
 
 def candidates(tier: Tier, engine: Engine, directory: Path) -> list[Jail]:
-    """The jails of a tier to try, best first: as root, one that gives root up, unless it then cannot reach its engine.
+    """The jails of a tier to try, best first: as root, one that gives root up, unless what it needs is root's alone.
+
+    That may be bubblewrap, or the interpreter of a server; Deno needs one file only, which is open already.
 
     Raises:
         StartFailed: as `Jail` does.
@@ -169,7 +171,8 @@ def candidates(tier: Tier, engine: Engine, directory: Path) -> list[Jail]:
         return [Jail(tier, engine, directory)]
     if os.geteuid() != 0:
         return [Jail(tier, engine, directory)]
-    return [Jail(tier, engine, directory, user=_NOBODY), Jail(tier, engine, directory)]
+    unprivileged = Jail(tier, engine, directory, user=_NOBODY)
+    return [unprivileged, Jail(tier, engine, directory)] if tier == "namespaces" or engine.forks else [unprivileged]
 
 
 def missing(tier: Tier) -> str | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +17,10 @@ __all__ = ["GUEST", "Place", "bubblewrap", "wrapped"]
 
 GUEST = "/guest"
 """Where the directory with the guest's code is seen."""
+
+_LIBRARIES = "/libraries"
+"""Where shared libraries are seen that the system does not have in one of its usual places: those may name a user."""
+_USUAL = ("/lib", "/usr/")
 
 
 class Place(NamedTuple):
@@ -53,7 +57,7 @@ def wrapped(
     *,
     engine: Path,
     inside: str,
-    libraries: Iterable[Path],
+    libraries: Collection[Path],
     places: Iterable[Place],
     directory: Path,
     arguments: Iterable[str],
@@ -67,11 +71,13 @@ def wrapped(
     """
     command = [str(bwrap), "--unshare-all", "--unshare-user", "--disable-userns", "--uid", "65534", "--gid", "65534"]
     command += ["--die-with-parent", "--as-pid-1", "--new-session", "--cap-drop", "ALL", "--hostname", "guest"]
+    moved = [library for library in libraries if not str(library).startswith(_USUAL)]
     command += ["--clearenv"]
-    for name, value in environment.items():
+    for name, value in {**environment, **({"LD_LIBRARY_PATH": _LIBRARIES} if moved else {})}.items():
         command += ["--setenv", name, value]
     for library in libraries:
-        command += ["--ro-bind", os.path.realpath(library), str(library)]
+        where = f"{_LIBRARIES}/{library.name}" if library in moved else str(library)
+        command += ["--ro-bind", os.path.realpath(library), where]
     for place in places:
         command += ["--ro-bind", os.path.realpath(place.path), place.inside]
         for name in place.hidden:
