@@ -319,19 +319,21 @@ class References(NamedTuple):
 class Program:
     """A model's program, made runnable.
 
-    `code` is what a sandbox evaluates: for TypeScript an expression that is an async function of
-    `(load, entry)`; for errors, `locate` takes a line and column of `code` back to the source the model wrote.
+    `code` is what a sandbox evaluates: for TypeScript an expression that is an async function of `(load, entry)`, for
+    Python a module that leaves its value in the global `_corral_result`.
     """
 
     language: Language
     source: str
     """What the model wrote, whole."""
     code: str
-    """What runs. Line for line it stands where the source stands."""
+    """What runs. It stands line for line where the source stands, but for what is put around a Python program."""
     form: Literal["script", "module"] = "script"
-    """`script`: plain JavaScript. `module`: TypeScript that the engine itself must compile (enums, namespaces,
-    parameter properties, decorators, or syntax the parser does not know)."""
+    """`script`: plain JavaScript, or Python. `module`: TypeScript that the engine itself must compile (enums,
+    namespaces, parameter properties, decorators, or syntax the parser does not know)."""
     locate: Callable[[int, int], Position]
+    """Takes a line and a column of `code` back to the source as the model wrote it; nothing else says where it came
+    from."""
     diagnostics: tuple[Diagnostic, ...] = ()
     imports: tuple[str, ...] = ()
     """Module specifiers that the program imports, in order of appearance."""

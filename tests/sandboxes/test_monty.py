@@ -16,6 +16,7 @@ import pytest
 
 from corral.catalog import load_by_name
 from corral.errors import ConfigError, StartFailed
+from corral.programs import prepare_python
 from corral.sandboxes.base import Job
 from corral.sandboxes.monty import MontySandbox
 from corral.types import (
@@ -72,12 +73,13 @@ class Bench:
         env: dict[str, str] | None = None,
         domain: TrustDomain | None = OURS,
         memory_mb: int = 32,
+        prepared: bool = False,
         **limits: Any,
     ) -> Exit:
         bounds = Limits(memory_mb=memory_mb, **limits)
         job = Job(
             execution_id="execution",
-            program=program_of(code),
+            program=prepare_python(code) if prepared else program_of(code),
             limits=bounds,
             tools=TOOLS,
             env=env,
@@ -284,6 +286,42 @@ async def test_tasks_go_on_while_others_wait(bench: Bench) -> None:
     assert bench.logs == [("log", "0.01"), ("log", "0.02"), ("log", "0.2"), ("log", "0.4")]
 
 
+async def test_calls_that_are_answered_on_the_spot_are_calls_like_others(bench: Bench) -> None:
+    code = (
+        "late = tools.ns.echo(a=0)\nfound = []\nfor i in range(2):\n    await tools.echo(a=i)\n"
+        "    found += [['é', await  tools.echo(a=i)], [await codemode.ns.echo(a=j) for j in range(i)]]\n"
+        "async def nested():\n    try:\n        await tools.fail()\n    except PermissionError as error:\n"
+        "        return [str(error), await tools.echo(b=2)]\nif not found:\n    return 1\n"
+        "return [*found, await nested(), await late]"
+    )
+    assert len(prepare_python(code).sequential_awaits) == 5
+    expected: list[Any] = [
+        ["é", {"a": 0}],
+        [],
+        ["é", {"a": 1}],
+        [{"a": 0}],
+        ["RateLimited: too many", {"b": 2}],
+        {"a": 0},
+    ]
+    assert await bench.value(code, prepared=True) == expected
+
+
+@pytest.mark.parametrize(
+    "code", ["x = 1\nx = 2, await tools.fail()", "async def f():\n\n  await tools.fail()\nawait f()"]
+)
+async def test_a_call_that_fails_on_the_spot_ends_the_program_there(bench: Bench, code: str) -> None:
+    exit = await bench.run(code, prepared=True)
+    assert exit.error is not None
+    line = next(number for number, text in enumerate(code.split("\n"), 1) if "fail" in text)
+    column = code.split("\n")[line - 1].index("await") + 1
+    assert (exit.error.code, exit.error.line, exit.error.column) == ("rate_limited", line, column)
+
+
+async def test_what_a_program_puts_among_the_tools_is_awaited(bench: Bench) -> None:
+    code = "async def own():\n    return 'own'\ntools.echo = own\nx = await tools.echo()\nx"
+    assert await bench.value(code, prepared=True) == "own"
+
+
 async def test_sleeps_that_nobody_awaits_any_longer_do_not_hold_the_program(bench: Bench) -> None:
     began = time.perf_counter()
     exit = await bench.run("import asyncio\nawait asyncio.gather(asyncio.sleep(1000), tools.fail())")
@@ -488,6 +526,23 @@ async def test_a_killed_worker_is_an_error_and_the_next_program_runs(bench: Benc
         return Reply()
 
     exit = await bench.run("await tools.echo()\n_corral_result = 1", handler=handler)
+    assert exit.error is not None
+    assert exit.error.code == "sandbox_lost"
+    assert await bench.value("_corral_result = 1") == 1
+
+
+async def test_a_worker_that_dies_while_a_call_runs_is_noticed_at_once(bench: Bench) -> None:
+    await bench.provider.aclose()
+    before = workers()
+
+    async def handler(_: Call) -> Reply:
+        for pid in workers() - before:
+            os.kill(pid, signal.SIGKILL)
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    with anyio.fail_after(5):
+        exit = await bench.run("await tools.echo()\n_corral_result = 1", handler=handler)
     assert exit.error is not None
     assert exit.error.code == "sandbox_lost"
     assert await bench.value("_corral_result = 1") == 1

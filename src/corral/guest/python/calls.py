@@ -242,7 +242,7 @@ class Calls:
             raise _failure(
                 "call_budget_exceeded",
                 "CallBudgetExceeded",
-                f"the budget of {self._limits.calls:g} tool call{'' if self._limits.calls == 1 else 's'} is used up, "
+                f"the budget of {self._limits.calls:.0f} tool call{'' if self._limits.calls == 1 else 's'} is used up, "
                 f"so tools.{tool} was not called",
             )
         try:

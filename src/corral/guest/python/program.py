@@ -34,6 +34,7 @@ _RESERVE_BYTES = 1 << 19
 """Given up when memory runs out, so that there is some to say so."""
 _RESULT = "_corral_result"
 """The global that holds what a program ended with."""
+_ASSIGNED = f"{_RESULT} = "
 _REHEARSED_CALLS = 16
 """Enough for the interpreter to have adapted to what a call runs."""
 _REHEARSAL: Mapping[str, Any] = {
@@ -213,7 +214,8 @@ class _Execution:
         os.environ.clear()
         os.environ.update(self._start["env"] or {})
         source: str = self._start["code"]
-        linecache.cache[PROGRAM] = (len(source), None, source.splitlines(keepends=True), PROGRAM)
+        shown = source.replace(_ASSIGNED, " " * len(_ASSIGNED))  # as the model wrote it, in the same columns
+        linecache.cache[PROGRAM] = (len(shown), None, shown.splitlines(keepends=True), PROGRAM)
         return scope
 
     def _value(self, value: object) -> _Outcome:

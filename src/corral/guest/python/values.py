@@ -104,7 +104,7 @@ def encode(value: object, root: str, max_bytes: float, *, plain: bool = False) -
         data = well_formed(text).encode()
         replaced = True
     if len(data) > max_bytes:
-        raise TooLarge(f"{root} has {len(data)} bytes; {max_bytes:g} are allowed")
+        raise TooLarge(f"{root} has {len(data)} bytes; {max_bytes:.0f} are allowed")
     return Encoded(data, encoder.tagged, replaced)
 
 

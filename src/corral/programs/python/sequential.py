@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator
 
 from tree_sitter import Node
@@ -14,14 +15,15 @@ __all__ = ["sequential_awaits"]
 
 _AT_ONCE = re.compile(rb"\bgather\b")
 """The one way to run several things that every engine has; those that have others need no such awaits."""
-_STORED = re.compile(rb"\.\s*(\w+)\b(?!\s*\()|\b(setattr)\b")
+_STORED = re.compile(r"\.\s*(\w+)\b(?!\s*\()|\b(setattr)\b")
 """A member that is more than called: a program may put something of its own in its place."""
 _AWAIT = re.compile(rb"await[ \t]+")
 
 
 def sequential_awaits(calls: Iterable[tuple[Node, str]], text: bytes, names: Names) -> list[int]:
     """The offsets of the awaits, in source order. `calls` are those that surely are of a tool, with its path."""
-    stored = {name.decode() for found in _STORED.finditer(text) for name in found.groups() if name is not None}
+    shown = unicodedata.normalize("NFKC", text.decode())
+    stored = {name for found in _STORED.finditer(shown) for name in found.groups() if name is not None}
     if "setattr" in stored:
         return []
     return list(_found(calls, text, names, stored))
