@@ -8,9 +8,11 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib.metadata import version
 
 from bench.driver import HostTools, Unavailable, drive, run_with_loop
-from bench.engines import CORRAL_ENGINES, CorralEngine
+from bench.engines import CORRAL_ENGINES, PYTHON_ENGINES, CorralEngine
 from corral import Corral, Limits, tool
-from corral.sandboxes import DenoSandbox, SandboxProvider
+from corral.catalog import load_by_name
+from corral.errors import MissingExtra
+from corral.sandboxes import SandboxProvider
 from corral.types import SandboxConfig
 
 __all__ = ["CorralSubject", "settle"]
@@ -32,14 +34,15 @@ class CorralSubject:
         self._corral: Corral | None = None
 
     def versions(self) -> dict[str, str]:
-        return {"corral": version("corral"), "deno": version("deno")}
+        return {name: version(name) for name in ("corral", *self._engine.packages)}
 
     async def start(self, tools: HostTools) -> None:
         try:
-            self._provider = DenoSandbox(**self._engine.options)
-        except TypeError as error:
+            self._provider = load_by_name("corral.sandboxes", self._engine.provider, **self._engine.options)
+        except (TypeError, MissingExtra) as error:
             raise Unavailable(str(error)) from error
         defined = [tool(tools.add), tool(tools.text), tool(tools.slow), tool(tools.hold)]
+        assert self._provider is not None
         corral = Corral(defined, sandbox=self._provider, limits=_LIMITS, required_tier="none")
         self._corral = await corral.__aenter__()
 
@@ -49,7 +52,7 @@ class CorralSubject:
 
     async def run(self, program: str) -> object:
         assert self._corral is not None
-        return (await self._corral.execute(program)).raise_for_error().value
+        return (await self._corral.execute(program, language=self._engine.language)).raise_for_error().value
 
     def idle(self) -> AbstractAsyncContextManager[object]:
         return self._started()
@@ -57,7 +60,9 @@ class CorralSubject:
     @asynccontextmanager
     async def _started(self) -> AsyncGenerator[None]:
         assert self._provider is not None
-        async with await self._provider.start(SandboxConfig(language="typescript", memory_mb=_LIMITS.memory_mb)):
+        async with await self._provider.start(
+            SandboxConfig(language=self._engine.language, memory_mb=_LIMITS.memory_mb)
+        ):
             yield
 
     async def close(self) -> None:
@@ -68,4 +73,4 @@ class CorralSubject:
 
 
 if __name__ == "__main__":
-    run_with_loop(drive(CorralSubject(CORRAL_ENGINES[sys.argv[1]])))
+    run_with_loop(drive(CorralSubject({**CORRAL_ENGINES, **PYTHON_ENGINES}[sys.argv[1]])))

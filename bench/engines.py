@@ -8,9 +8,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import corral
 from bench.workloads import Language
 
-__all__ = ["CORRAL_ENGINES", "FLOOR", "PEERS", "PEERS_HOME", "CorralEngine", "Driver", "corral_driver", "floor_driver"]
+__all__ = [
+    "CORRAL_ENGINES",
+    "FLOOR",
+    "PEERS",
+    "PEERS_HOME",
+    "PYTHON_ENGINES",
+    "PYTHON_PEERS",
+    "CorralEngine",
+    "Driver",
+    "corral_driver",
+    "floor_driver",
+]
 
 ROOT: Final = Path(__file__).parent.parent
 PEERS_HOME: Final = ROOT / ".venv" / "bench-peers"
@@ -19,11 +31,15 @@ PEERS_HOME: Final = ROOT / ".venv" / "bench-peers"
 
 @dataclass(frozen=True, kw_only=True)
 class CorralEngine:
-    """One way to make a `DenoSandbox`."""
+    """One way to make a provider of sandboxes."""
 
     title: str
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Arguments of its constructor; the row is "not available" in a version that refuses them with a TypeError."""
+    provider: str = "deno"
+    language: corral.Language = "typescript"
+    packages: tuple[str, ...] = ("deno",)
+    """Those whose versions belong to the numbers."""
 
 
 CORRAL_ENGINES: Final[Mapping[str, CorralEngine]] = {
@@ -35,6 +51,19 @@ CORRAL_ENGINES: Final[Mapping[str, CorralEngine]] = {
     "landlock": CorralEngine(title="Deno, tier landlock", options={"tier": "landlock"}),
     "namespaces": CorralEngine(title="Deno, tier namespaces", options={"tier": "namespaces"}),
 }
+
+
+def _python(title: str, provider: str, *packages: str, **options: Any) -> CorralEngine:
+    return CorralEngine(title=title, options=options, provider=provider, language="python", packages=packages)
+
+
+PYTHON_ENGINES: Final[Mapping[str, CorralEngine]] = {
+    "cpython": _python("CPython, as it is by default", "cpython"),
+    "cpython-landlock": _python("CPython, tier landlock", "cpython", tier="landlock"),
+    "cpython-namespaces": _python("CPython, tier namespaces", "cpython", tier="namespaces"),
+    "monty-sandbox": _python("Monty, as Corral runs it", "monty", "pydantic-monty"),
+}
+"""Of `python -m bench.python`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,22 +82,23 @@ class Driver:
 
 
 def corral_driver(name: str) -> Driver:
+    engine = {**CORRAL_ENGINES, **PYTHON_ENGINES}[name]
     return Driver(
         name=name,
-        title=CORRAL_ENGINES[name].title,
+        title=engine.title,
         kind="corral",
-        language="javascript",
+        language="python" if engine.language == "python" else "javascript",
         command=(sys.executable, "-m", "bench.corral_driver", name),
     )
 
 
-def floor_driver() -> Driver:
+def floor_driver(language: Language = "javascript") -> Driver:
     return Driver(
         name=FLOOR,
         title="floors",
         kind="floor",
-        language="javascript",
-        command=(sys.executable, "-m", "bench.floors"),
+        language=language,
+        command=(sys.executable, "-m", "bench.floors", language),
     )
 
 
@@ -89,16 +119,26 @@ def _node_peer(name: str, title: str) -> Driver:
     )
 
 
+def _python_peer(name: str, title: str) -> Driver:
+    return Driver(
+        name=name,
+        title=title,
+        kind="peer",
+        language="python",
+        command=(str(PEERS_HOME / "python" / "bin" / "python"), "-m", f"bench.peers.{name}"),
+        needs=PEERS_HOME / "python",
+    )
+
+
 PEERS: Final[Mapping[str, Driver]] = {
     "isolated-vm": _node_peer("isolated-vm", "isolated-vm, an isolate each"),
     "cloudflare-codemode": _node_peer("cloudflare-codemode", "@cloudflare/codemode, local workerd"),
     "ai-sdk-code-mode": _node_peer("ai-sdk-code-mode", "@ai-sdk/code-mode, QuickJS in worker threads"),
-    "monty": Driver(
-        name="monty",
-        title="pydantic-monty, AsyncMonty",
-        kind="peer",
-        language="python",
-        command=(str(PEERS_HOME / "python" / "bin" / "python"), "-m", "bench.peers.monty"),
-        needs=PEERS_HOME / "python",
-    ),
+    "monty": _python_peer("monty", "pydantic-monty, AsyncMonty"),
 }
+
+PYTHON_PEERS: Final[Mapping[str, Driver]] = {
+    "monty": PEERS["monty"],
+    "smolagents": _python_peer("smolagents", "smolagents, LocalPythonExecutor"),
+}
+"""Of `python -m bench.python`."""

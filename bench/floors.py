@@ -1,8 +1,9 @@
-"""What cannot be faster: the floors of the same run. `python -m bench.floors`, started by `python -m bench`.
+"""What cannot be faster: the floors of the same run. `python -m bench.floors LANGUAGE`, started by `python -m bench`.
 
 `process` is a process that ends at once. `start` is the engine, from its start until it writes its first message.
 `echo` is a call without all that makes it safe: the engine, writing a message and reading the answer to it without an
-event loop of its own, and a task for each message at the host, over plain pipes.
+event loop of its own, and a task for each message at the host, over plain pipes. For Python, `fib` is W5's function in
+this interpreter.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ import deno
 from bench.driver import Outcome, run_with_loop
 
 if TYPE_CHECKING:
-    from bench.workloads import Plan
+    from bench.workloads import Language, Plan
 
-__all__ = ["echo", "process_start"]
+__all__ = ["echo", "fib_time", "process_start"]
 
 _REPEATS = 5
 _MESSAGES = 1500
@@ -40,10 +41,27 @@ def process_start() -> float:
     return (time.perf_counter() - started) * 1e3
 
 
-async def echo(skipped: int) -> tuple[float, float]:
+def fib_time() -> float:
+    """Milliseconds for fib(27)."""
+    started = time.perf_counter()
+    _fib(27)
+    return (time.perf_counter() - started) * 1e3
+
+
+def _fib(n: int) -> int:
+    return n if n < 2 else _fib(n - 1) + _fib(n - 2)
+
+
+def _engine(language: Language) -> list[str]:
+    """The command of an engine that echoes."""
+    here = Path(__file__).parent
+    if language == "python":
+        return [sys.executable, "-I", "-S", str(here / "echo.py")]
+    return [deno.find_deno_bin(), "run", "--quiet", "--no-config", "--no-lock", str(here / "echo.js")]
+
+
+async def echo(command: list[str], skipped: int) -> tuple[float, float]:
     """Milliseconds until the engine's first message, and microseconds for one message and its answer."""
-    script = Path(__file__).with_name("echo.js")
-    command = [deno.find_deno_bin(), "run", "--quiet", "--no-config", "--no-lock", str(script)]
     started = time.perf_counter()
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
     assert process.stdin is not None
@@ -77,21 +95,20 @@ async def echo(skipped: int) -> tuple[float, float]:
     return (times[0] - started) * 1e3, (counted[-1] - counted[0]) / (len(counted) - 1) * 1e6
 
 
-async def _main() -> None:
+async def _main(language: Language) -> None:
     plan: Plan = json.loads(sys.stdin.readline())
     process_start()
-    echoes = [await echo(plan["skipped"]) for _ in range(_REPEATS)]
-    outcome: Outcome = {
-        "samples": {
-            "process": [process_start() for _ in range(_REPEATS)],
-            "start": [start for start, _ in echoes],
-            "echo": [each for _, each in echoes],
-        },
-        "errors": {},
-        "versions": {"deno": version("deno")},
+    echoes = [await echo(_engine(language), plan["skipped"]) for _ in range(_REPEATS)]
+    samples = {
+        "process": [process_start() for _ in range(_REPEATS)],
+        "start": [start for start, _ in echoes],
+        "echo": [each for _, each in echoes],
     }
+    if language == "python":
+        samples["fib"] = [fib_time() for _ in range(_REPEATS)]
+    outcome: Outcome = {"samples": samples, "errors": {}, "versions": {"deno": version("deno")}}
     print(json.dumps(outcome), flush=True)
 
 
 if __name__ == "__main__":
-    run_with_loop(_main())
+    run_with_loop(_main("python" if sys.argv[1] == "python" else "javascript"))

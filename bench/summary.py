@@ -15,7 +15,7 @@ __all__ = ["Measure", "Report", "Row", "Status", "summarize", "summarize_floors"
 
 Status: TypeAlias = Literal["measured", "not available", "failed"]
 
-_FLOORS: Mapping[str, str] = {"cold": "start", "W1": "start", "call": "echo", "timer-call": "echo"}
+_FLOORS: Mapping[str, str] = {"cold": "start", "W1": "start", "W5": "fib", "call": "echo", "timer-call": "echo"}
 """Which floor each ratio is to."""
 _IN_MICROSECONDS = frozenset({"echo", *(workload.key for workload in WORKLOADS if workload.of_calls)})
 _AT_ONCE = {workload.key: workload.at_once for workload in WORKLOADS if workload.at_once > 1}

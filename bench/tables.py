@@ -58,7 +58,7 @@ def _ratios(rows: Sequence[Row], keys: Iterable[str]) -> list[str]:
     if not compared:
         return []
     return [
-        "Times the floor: cold and W1 to start, calls to echo",
+        "Times the floor: cold and W1 to start, W5 to fib, calls to echo",
         *_table(
             ["", *compared], ([row["name"], *(_ratio(row["measures"].get(key)) for key in compared)] for row in rows)
         ),

@@ -82,7 +82,7 @@ return sum;
             "python": """
 total = 0
 for i in range(100):
-    total += await add(a=i, b=1)
+    total += await tools.add(a=i, b=1)
 total
 """,
         },
@@ -99,7 +99,7 @@ return all.reduce((sum, value) => sum + value, 0);
 """,
             "python": """
 import asyncio
-sum(await asyncio.gather(*[add(a=i, b=1) for i in range(100)]))
+sum(await asyncio.gather(*[tools.add(a=i, b=1) for i in range(100)]))
 """,
         },
         expected=5050,
@@ -108,7 +108,7 @@ sum(await asyncio.gather(*[add(a=i, b=1) for i in range(100)]))
     Workload(
         key="W4",
         title="a text of 1 MB in and out",
-        programs={"javascript": "return await tools.text({});", "python": "await text()"},
+        programs={"javascript": "return await tools.text({});", "python": "await tools.text()"},
         expected=TEXT_LENGTH,
         repeats=5,
     ),
@@ -141,7 +141,7 @@ return sum;
             "python": """
 total = 0
 for i in range(5):
-    total += await slow(n=i)
+    total += await tools.slow(n=i)
 total
 """,
         },
@@ -157,7 +157,7 @@ total
             "python": f"""
 last = 0
 for i in range({CALLS_SKIPPED + _CALLS_COUNTED}):
-    last = await add(a=i, b=1)
+    last = await tools.add(a=i, b=1)
 last
 """,
         },
@@ -180,7 +180,7 @@ last
 KEYS: Final = (COLD, *(workload.key for workload in WORKLOADS), MEMORY)
 
 _TRIVIAL: Final[Mapping[Language, str]] = WORKLOADS[0].programs
-_HOLD: Final[Mapping[Language, str]] = {"javascript": "return await tools.hold({});", "python": "await hold()"}
+_HOLD: Final[Mapping[Language, str]] = {"javascript": "return await tools.hold({});", "python": "await tools.hold()"}
 
 
 class PlannedWorkload(TypedDict):

@@ -35,7 +35,7 @@ class MontySubject:
 
     async def run(self, program: str) -> object:
         async with self._pool.checkout(limits=_LIMITS) as session:
-            return await session.feed_run(program, external_lookup=self._tools)
+            return await session.feed_run(program.replace("tools.", ""), external_lookup=self._tools)
 
     def idle(self) -> AbstractAsyncContextManager[object]:
         return self._pool.checkout(limits=_LIMITS)

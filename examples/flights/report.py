@@ -50,8 +50,8 @@ def _column(name: str, values: Sequence[object]) -> list[str]:
 
 
 def _words(name: str) -> str:
-    """`hoursLost` as "hours lost"; percentages by their sign."""
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower().replace("percent", "%")
+    """`hoursLost` and `hours_lost` as "hours lost"; percentages by their sign."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])|_", " ", name).lower().replace("percent", "%")
 
 
 def _cell(value: object) -> str:

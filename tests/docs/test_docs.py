@@ -12,7 +12,9 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from decimal import Decimal
 from http import HTTPStatus
 from pathlib import Path
@@ -26,6 +28,8 @@ from corral import Corral, ExecutionResult, Limits, Tool, define_tool, tool
 from corral.errors import CorralError
 from corral.guest import ArrayBuffer, FrameKind, FrameReader, decode_value
 from corral.guest.frames import NO_NONCE
+from corral.sandboxes import CPythonSandbox
+from corral.sandboxes.monty import MontySandbox
 from tests.docs.markdown import ROOT, Block, anchors, blocks, links, pages, table
 
 pytestmark = pytest.mark.anyio
@@ -214,6 +218,141 @@ async def test_none_is_undefined_only_where_nothing_is_declared() -> None:
     assert result.value == ["undefined", True]
 
 
+# --- values of programs in Python
+
+LEAVING_PYTHON = table(VALUES, "in a Python program | in Python")
+LEAVING_MONTY = table(VALUES, "only in Monty")
+REFUSED_PYTHON = table(VALUES, "in a Python program | message")
+ARRIVING_PYTHON = table(VALUES, "of a tool")
+LEAVING_SCIENCE = table(VALUES, "of NumPy or pandas | in Python")
+REFUSED_SCIENCE = table(VALUES, "of NumPy or pandas | message")
+
+[CLASSES] = [block.text for block in ALL if block.page == VALUES and block.heading == "From a Python program"]
+COMMON = f"""
+import re
+from collections import Counter, defaultdict, deque, namedtuple
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta, timezone
+from decimal import Decimal
+{CLASSES}
+"""
+FULL = f"""
+from collections import OrderedDict
+from enum import Enum, IntEnum, StrEnum
+from pathlib import PurePosixPath
+from uuid import UUID
+{COMMON}
+"""
+SCIENCE = """
+import numpy as np
+import pandas as pd
+frame = pd.DataFrame({"city": ["Oslo", None], "n": [1, 2]})
+"""
+CASES_LEAVING = [
+    *((row, FULL, "cpython") for row in LEAVING_PYTHON),
+    *((row, COMMON, "monty") for row in LEAVING_PYTHON if not row[2].startswith("CPython")),
+    *((row, COMMON, "monty") for row in LEAVING_MONTY),
+    *((row, SCIENCE, "science") for row in LEAVING_SCIENCE),
+]
+
+
+class Engines:
+    """An open Corral for each engine, in a thread with an event loop of its own; with what their programs sent."""
+
+    def __init__(self) -> None:
+        self.received: list[Any] = []
+        sandboxes: dict[str, Any] = {
+            "cpython": CPythonSandbox(),
+            "monty": MontySandbox(pool_size=1),
+            "science": CPythonSandbox(packages=["numpy", "pandas"]),
+        }
+        tools = [define_tool(name="accept", execute=self.received.append), define_tool(name="give", execute=_give)]
+        tools.append(define_tool(name="echo", execute=print))
+        limits = Limits(memory_mb=128)
+        self.corrals = {name: Corral(tools, sandbox=each, limits=limits) for name, each in sandboxes.items()}
+
+    def run(self, engine: str, program: str) -> ExecutionResult:
+        return self.corrals[engine].execute_sync(program, language="python")
+
+    def left(self, engine: str, preamble: str, expressions: list[str]) -> tuple[list[Any], list[Any]]:
+        """What becomes of values as the program's own, and as inputs of calls."""
+        self.received.clear()
+        made = "".join(f"    lambda: ({each}),\n" for each in expressions)
+        program = (
+            f"{preamble}\nmade = [\n{made}]\nfor each in made:\n"
+            "    try:\n        await tools.accept([each()])\n"
+            "    except ValueError as error:\n        await tools.accept([str(error)])\n"
+            "result = [each() for each in made]\n"
+        )
+        return self.run(engine, program).raise_for_error().value, [value for [value] in self.received]
+
+
+def _give(input: Any) -> Any:
+    number: int = input["number"]
+    return python(ARRIVING_PYTHON[number][0])
+
+
+@pytest.fixture(scope="module")
+def engines() -> Iterator[Engines]:
+    engines = Engines()
+    with ExitStack() as stack:
+        for each in engines.corrals.values():
+            stack.enter_context(each)
+        yield engines
+
+
+@pytest.fixture(scope="module")
+def left_python(engines: Engines) -> dict[str, dict[str, tuple[Any, Any]]]:
+    """By engine and expression."""
+    found: dict[str, dict[str, tuple[Any, Any]]] = {}
+    for engine in engines.corrals:
+        rows = [(row[0], preamble) for row, preamble, of in CASES_LEAVING if of == engine]
+        expressions = [expression for expression, _ in rows]
+        values, inputs = engines.left(engine, rows[0][1], expressions)
+        found[engine] = dict(zip(expressions, zip(values, inputs, strict=True), strict=True))
+    return found
+
+
+@pytest.mark.parametrize("case", CASES_LEAVING, ids=lambda case: f"{case[2]}: {case[0][0]}")
+def test_a_value_leaves_a_python_program_as_the_table_says(
+    case: tuple[list[str], str, str], left_python: dict[str, dict[str, tuple[Any, Any]]]
+) -> None:
+    row, _, engine = case
+    expected = described(python(row[1]))
+    value, input = left_python[engine][row[0]]
+    assert described(value) == expected
+    if engine == "monty" and row[-1].startswith("Monty: not as an input"):
+        assert input.startswith("InvalidArguments")
+    else:
+        assert described(input) == expected
+
+
+CASES_REFUSED = [
+    *((row, FULL, "cpython") for row in REFUSED_PYTHON),
+    *((row, COMMON, "monty") for row in REFUSED_PYTHON if ".__iter__" not in row[0]),
+    *((row, SCIENCE, "science") for row in REFUSED_SCIENCE),
+]
+
+
+@pytest.mark.parametrize("case", CASES_REFUSED, ids=lambda case: f"{case[2]}: {case[0][0]}")
+def test_a_value_is_refused_of_a_python_program_as_the_table_says(
+    case: tuple[list[str], str, str], engines: Engines
+) -> None:
+    row, preamble, engine = case
+    error = engines.run(engine, f"{preamble}\nresult = {row[0]}\nresult").error
+    assert error is not None
+    assert (error.code, error.message) == ("program_failed", row[1])
+
+
+@pytest.mark.parametrize("engine", ["cpython", "monty"])
+def test_values_arrive_in_a_python_program_as_the_table_says(engine: str, engines: Engines) -> None:
+    lines = [f"print(repr(await tools.give(number={number})))" for number in range(len(ARRIVING_PYTHON))]
+    lines += [f"print(repr({row[1]}))" for row in ARRIVING_PYTHON]
+    logs = [entry.text for entry in engines.run(engine, "\n".join(lines)).raise_for_error().logs]
+    assert logs[: len(ARRIVING_PYTHON)] == logs[len(ARRIVING_PYTHON) :]
+    assert len(logs) == 2 * len(ARRIVING_PYTHON)
+
+
 # --- declarations, limits, errors, frames, links
 
 SCHEMAS = table(DOCS / "declarations.md", "a schema")
@@ -235,12 +374,15 @@ def test_every_limit_stands_in_the_table_with_its_default() -> None:
 
 def test_the_memory_that_is_added_is_what_the_page_says() -> None:
     text = (DOCS / "limits.md").read_text(encoding="utf-8")
-    process = (ROOT / "src/corral/sandboxes/starter.py").read_text(encoding="utf-8")
-    engine = (ROOT / "src/corral/sandboxes/deno.py").read_text(encoding="utf-8")
-    assert "_GARBAGE_MB = 88\n" in process
-    assert "VmData at ready + memory_mb + 88 MB" in text
-    assert "_HEAP_RESERVE_MB = 32\n" in engine
+    deno, cpython = (
+        (ROOT / "src/corral/sandboxes" / name).read_text(encoding="utf-8") for name in ("deno.py", "cpython.py")
+    )
+    assert "_GARBAGE_MB = 56\n" in deno
+    assert "VmData at ready + memory_mb + 56 MB" in text
+    assert "_HEAP_RESERVE_MB = 32\n" in deno
     assert "`memory_mb` + 32 MB" in text
+    assert "_GARBAGE_MB = 8\n" in cpython
+    assert "VmData of the server at ready + memory_mb + 8 MB" in text
 
 
 def test_every_error_stands_in_the_table_with_its_code_and_its_branch() -> None:
@@ -255,10 +397,43 @@ def test_every_error_stands_in_the_table_with_its_code_and_its_branch() -> None:
         assert issubclass(found, branch)
 
 
+def test_errors_in_a_python_program_are_also_the_classes_of_the_table() -> None:
+    rows = table(DOCS / "errors.md", "a call raises")
+    checks = [
+        f"issubclass({name}, {each})"
+        for name, also in rows
+        if name != "NotAwaited"
+        for each in re.findall(r"\w+Error", also)
+    ]
+    program = f"""
+forgotten = tools.nothing(a=1)
+try:
+    forgotten + 1
+except Exception as error:
+    forgotten = type(error).__name__, isinstance(error, TypeError), isinstance(error, AttributeError)
+[forgotten, {", ".join(checks)}]
+"""
+    assert Corral(sandbox="cpython").execute_sync(program, language="python").value == [
+        ["NotAwaited", True, True],
+        *([True] * len(checks)),
+    ]
+
+
+def test_monty_has_the_modules_of_the_page_and_no_others() -> None:
+    [listed] = re.findall(r"In Monty: parts of (.*?)\. What", (DOCS / "python.md").read_text("utf-8"), re.DOTALL)
+    names = [name for name in sorted(sys.stdlib_module_names) if not name.startswith("_")]
+    tries = "".join(
+        f"try:\n    import {name}\n    found.append('{name}')\nexcept ImportError:\n    pass\n" for name in names
+    )
+    result = Corral(sandbox="monty").execute_sync(f"found = []\n{tries}found", language="python")
+    assert result.raise_for_error().value == re.findall(r"`(\w+)`", listed)
+    assert f"{len(result.value)} modules of the standard library" in (DOCS / "python.md").read_text("utf-8")
+
+
 def test_every_field_of_a_result_is_described() -> None:
     text = (DOCS / "quickstart.md").read_text(encoding="utf-8")
     for field in dataclasses.fields(ExecutionResult):
-        assert field.name == "language" or f"`{field.name}`" in text
+        assert f"`{field.name}`" in text
 
 
 HEX = [block for block in ALL if block.language == "hex"]

@@ -1,4 +1,4 @@
-"""The programs of examples/flights, against the same questions asked of the same data in SQL."""
+"""The programs of examples/flights, in both languages, against the same questions asked of the same data in SQL."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from dataclasses import dataclass
 from math import floor
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import pytest
 
-from corral import Corral
+from corral import Corral, Language, Limits
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flights"
-PROGRAMS = ("bad_weather.md", "plane_age.ts", "when_to_leave.ts")
+pytestmark = pytest.mark.anyio
+
+PROGRAMS = ("bad_weather", "plane_age", "when_to_leave")
 
 
 @dataclass(frozen=True)
@@ -55,26 +57,43 @@ def example() -> Iterator[Example]:
         del sys.modules[name]
 
 
-@pytest.fixture(scope="module")
-def ran(example: Example) -> dict[str, Ran]:
-    async def run() -> dict[str, Ran]:
-        async with Corral(tools=example.tools.TOOLS) as corral:
-            return {name: await run_one(corral, name) for name in PROGRAMS}
+def source(language: Language, name: str) -> tuple[str, str]:
+    """The name of a program's file, and its text."""
+    [file] = EXAMPLE.glob(f"programs/{language}/{name}.*")
+    return str(file.relative_to(EXAMPLE)), file.read_text(encoding="utf-8")
 
-    async def run_one(corral: Corral, name: str) -> Ran:
-        source = (EXAMPLE / "programs" / name).read_text(encoding="utf-8")
-        result = (await corral.execute(source)).raise_for_error()
-        return Ran(
-            value=result.value,
-            console=result.output,
-            tool_bytes=sum(len(json.dumps(call.output)) for call in result.tool_calls),
-            model_bytes=len(result.model_text().encode()),
-            answer=example.report.answer(result.value),
-            traffic=str(example.report.traffic(source, result)),
-        )
+
+async def run(example: Example, corral: Corral, language: Language, name: str) -> Ran:
+    _, text = source(language, name)
+    result = (await corral.execute(text, language=language)).raise_for_error()
+    return Ran(
+        value=result.value,
+        console=result.output,
+        tool_bytes=sum(len(json.dumps(call.output)) for call in result.tool_calls),
+        model_bytes=len(result.model_text().encode()),
+        answer=example.report.answer(result.value),
+        traffic=str(example.report.traffic(text, result)),
+    )
+
+
+def run_all(example: Example, language: Language) -> dict[str, Ran]:
+    async def each() -> dict[str, Ran]:
+        async with Corral(tools=example.tools.TOOLS) as corral:
+            return {name: await run(example, corral, language, name) for name in PROGRAMS}
 
     example.database.ensure_database()
-    return anyio.run(run)
+    return anyio.run(each)
+
+
+@pytest.fixture(scope="module")
+def ran(example: Example) -> dict[str, Ran]:
+    """What became of the programs in TypeScript."""
+    return run_all(example, "typescript")
+
+
+@pytest.fixture(scope="module")
+def ran_in_python(example: Example) -> dict[str, Ran]:
+    return run_all(example, "python")
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +143,7 @@ def test_time_lost_to_bad_weather_is_what_sql_says(ran: dict[str, Ran], data: sq
         SELECT name, departures, delay, usually, hours, then_percent, usually_percent, sum(hours) OVER () AS total
         FROM late JOIN cancelled USING (carrier) JOIN airlines USING (carrier) ORDER BY hours DESC LIMIT 8
     """).fetchall()
-    value = ran["bad_weather.md"].value
+    value = ran["bad_weather"].value
     found = [list(row.values()) for row in value["airlines"]]
     assert [row[:2] for row in found] == [list(row[:2]) for row in expected]
     for row, (_, _, delay, usually, hours, then_percent, usually_percent, _) in zip(found, expected, strict=True):
@@ -136,7 +155,7 @@ def test_time_lost_to_bad_weather_is_what_sql_says(ran: dict[str, Ran], data: sq
 
 
 def test_flights_without_weather_are_counted_and_not_guessed(ran: dict[str, Ran], data: sqlite3.Connection) -> None:
-    value = ran["bad_weather.md"].value
+    value = ran["bad_weather"].value
     assert (value["flightsScheduled"], value["flightsWithoutWeather"]) == data.execute("""
         SELECT count(*), sum(NOT EXISTS (
             SELECT 1 FROM weather w WHERE w.origin = flights.origin AND w.time_hour = flights.time_hour
@@ -160,7 +179,7 @@ def test_lateness_by_age_is_what_sql_says(ran: dict[str, Ran], data: sqlite3.Con
                count(*), round(100.0 * sum(late) / count(*), 1)
         FROM arrived WHERE known GROUP BY age ORDER BY age
     """).fetchall()  # noqa: S608 - two constants
-    ages = [tuple(row.values()) for row in ran["plane_age.ts"].value["ages"]]
+    ages = [tuple(row.values()) for row in ran["plane_age"].value["ages"]]
     assert sorted(ages) == expected
 
 
@@ -176,14 +195,14 @@ def test_lateness_by_model_is_what_sql_says(ran: dict[str, Ran], data: sqlite3.C
         FROM arrived a JOIN airline USING (carrier)
         WHERE known GROUP BY model HAVING arrivals >= 500 ORDER BY late_percent DESC LIMIT 6
     """).fetchall()  # noqa: S608 - two constants
-    found = [list(row.values()) for row in ran["plane_age.ts"].value["models"]]
+    found = [list(row.values()) for row in ran["plane_age"].value["models"]]
     assert [row[:3] for row in found] == [list(row[:3]) for row in expected]
     for row, (*_, late, usual) in zip(found, expected, strict=True):
         assert row[3:] == pytest.approx([late, usual], abs=0.0501)
 
 
 def test_flights_that_say_nothing_of_age_are_counted(ran: dict[str, Ran], data: sqlite3.Connection) -> None:
-    value = ran["plane_age.ts"].value
+    value = ran["plane_age"].value
     [not_arrived] = data.execute(
         "SELECT count(*) FROM flights WHERE month IN (6, 7, 8) AND arr_delay IS NULL"
     ).fetchone()
@@ -214,11 +233,31 @@ def test_best_and_worst_hours_are_what_sql_says(ran: dict[str, Ran], data: sqlit
                 "thenOnTimePercent": -worst,
             }
         )
-    assert ran["when_to_leave.ts"].value["destinations"] == expected
+    assert ran["when_to_leave"].value["destinations"] == expected
 
 
 def test_a_tools_error_is_caught_by_the_program_and_told(ran: dict[str, Ran]) -> None:
-    assert ran["when_to_leave.ts"].console == "the table of airports has no 'SJU'\n"
+    assert ran["when_to_leave"].console == "the table of airports has no 'SJU'\n"
+
+
+def numbers(value: Any) -> list[Any]:
+    """What is in a value, without the names of its members, which each language writes in its own way."""
+    if isinstance(value, dict):
+        return [numbers(each) for each in cast("dict[str, Any]", value).values()]
+    return [numbers(each) for each in cast("list[Any]", value)] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_answer_is_the_same_in_python(ran: dict[str, Ran], ran_in_python: dict[str, Ran], name: str) -> None:
+    assert numbers(ran_in_python[name].value) == numbers(ran[name].value)
+    assert ran_in_python[name].answer == ran[name].answer
+    assert ran_in_python[name].console == ran[name].console
+
+
+async def test_monty_runs_the_same_program_in_more_memory(ran: dict[str, Ran], example: Example) -> None:
+    async with Corral(example.tools.TOOLS, sandbox={"python": "monty"}, limits=Limits(memory_mb=128)) as corral:
+        found = await run(example, corral, "python", "plane_age")
+    assert found.answer == ran["plane_age"].answer
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -228,37 +267,40 @@ def test_what_comes_back_is_a_tiny_part_of_what_stayed(ran: dict[str, Ran], name
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_the_readme_shows_the_program_with_its_answer_and_sizes(ran: dict[str, Ran], name: str) -> None:
+def test_the_readme_shows_the_program_with_its_answer_and_sizes(
+    ran: dict[str, Ran], ran_in_python: dict[str, Ran], name: str
+) -> None:
     readme = (EXAMPLE / "README.md").read_text(encoding="utf-8")
-    assert f"programs/{name}" in readme
+    assert source("typescript", name)[0] in readme
+    assert source("python", name)[0] in readme
     assert ran[name].answer in readme
     assert ran[name].traffic in readme
+    assert ran_in_python[name].traffic.splitlines()[0] == ran[name].traffic.splitlines()[0]
 
 
-def test_the_readme_shows_one_program_whole() -> None:
+@pytest.mark.parametrize("language", ["typescript", "python"])
+def test_the_readme_shows_one_program_whole(language: Language) -> None:
     readme = (EXAMPLE / "README.md").read_text(encoding="utf-8")
-    assert (EXAMPLE / "programs" / "when_to_leave.ts").read_text(encoding="utf-8") in readme
+    assert source(language, "when_to_leave")[1] in readme
+
+
+def script(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-X", "utf8", "-W", "error", EXAMPLE / "main.py", *arguments]
+    return subprocess.run(command, capture_output=True, encoding="utf-8", timeout=60, check=False)
 
 
 def test_the_script_prints_answer_time_line_and_sizes(ran: dict[str, Ran]) -> None:
-    script = subprocess.run(
-        [sys.executable, "-X", "utf8", "-W", "error", EXAMPLE / "main.py", "plane_age.ts"],
-        capture_output=True,
-        encoding="utf-8",
-        timeout=60,
-        check=False,
-    )
-    assert (script.returncode, script.stderr) == (0, "")
-    assert ran["plane_age.ts"].answer in script.stdout
-    assert ran["plane_age.ts"].traffic in script.stdout
-    bars = [line for line in script.stdout.splitlines() if "█" in line]
+    done = script("--language", "python", "plane_age")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert source("python", "plane_age")[0] in done.stdout
+    assert ran["plane_age"].answer in done.stdout
+    assert ran["plane_age"].traffic.splitlines()[0] in done.stdout
+    bars = [line for line in done.stdout.splitlines() if "█" in line]
     assert len(bars) == 12
-    assert "26 calls, 0 of them failed, at most " in script.stdout
+    assert "26 calls, 0 of them failed, at most " in done.stdout
 
 
 def test_the_script_names_its_programs_when_asked_for_another() -> None:
-    script = subprocess.run(
-        [sys.executable, EXAMPLE / "main.py", "other.ts"], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert script.returncode == 2
-    assert script.stderr == f"no such program: other.ts; there are: {', '.join(PROGRAMS)}\n"
+    done = script("other")
+    assert done.returncode == 2
+    assert done.stderr.endswith(f"no such program: other; there are: {', '.join(PROGRAMS)}\n")

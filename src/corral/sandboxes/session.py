@@ -230,7 +230,8 @@ class GuestSession:
                     self._violated(violation)
                     self._wake()
                     return
-                self._replies += self._encoded(call, await self._handler(call))
+                reply = await self._handler(call)
+                self._replies += self._encoded(call, reply)  # not in one: `+=` reads its left side before the await
                 self._input_bytes -= size
                 self._unanswered -= 1
                 self._unsent += 1

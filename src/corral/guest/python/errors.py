@@ -101,8 +101,8 @@ def _message(error: BaseException) -> str:
 
 
 def _code(error: BaseException) -> str:
-    if isinstance(error, CorralError) and isinstance(error.code, str):  # the program may have set it
-        return error.code
+    if isinstance(error, CorralError):
+        return str(error.code)  # which the program may have set to anything
     return "memory_exceeded" if isinstance(error, MemoryError) else "program_failed"
 
 

@@ -1,0 +1,109 @@
+"""What Python programs print: every line, in order, whichever way it was written, and no more than is allowed."""
+
+from __future__ import annotations
+
+import pytest
+
+from corral import Limits
+from tests.e2e.python_engines import Python
+
+pytestmark = pytest.mark.anyio
+
+
+async def entries(python: Python, program: str) -> list[tuple[str, str]]:
+    result = (await python.run(program)).raise_for_error()
+    return [(entry.level, entry.text) for entry in result.logs]
+
+
+@pytest.mark.parametrize(
+    ("program", "lines"),
+    [
+        ("print('hi')\n3", ["hi"]),
+        ("print('a', end='')\nprint('b')", ["ab"]),
+        ("print('a', end='')", ["a"]),
+        ("print(1, 2.5, [3], sep='|')", ["1|2.5|[3]"]),
+        ("print()\nprint('')\nprint('a\\nb')", ["", "", "a", "b"]),
+        ("for n in range(3): print(n, end=' ')", ["0 1 2 "]),
+        ("print('\u00fc \U0001f600')", ["\u00fc \U0001f600"]),
+        ("print('x' * 20_000)\nprint('y')", ["x" * 20_000, "y"]),
+        ("print('a', flush=True)", ["a"]),
+    ],
+)
+async def test_each_line_is_an_entry(python: Python, program: str, lines: list[str]) -> None:
+    assert await entries(python, program) == [("log", line) for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("program", "expected"),
+    [
+        (
+            "import sys\nprint('out')\nprint('err', file=sys.stderr)\nprint('out again')",
+            [("log", "out"), ("error", "err"), ("log", "out again")],
+        ),
+        ("import sys\nsys.stdout.write('x\\ny')\nsys.stderr.write('e\\n')\nprint('z')", [("log", "x"), ("error", "e"), ("log", "yz")]),
+        ("import sys\nsys.stdout.write('x' * 9000)\nsys.stdout.write('\\ny\\n')", [("log", "x" * 9000), ("log", "y")]),
+        ("import logging\nlogging.warning('w %d', 3)\nlogging.info('i')", [("error", "WARNING:root:w 3")]),
+        ("import logging\nlogging.basicConfig(level=logging.INFO)\nlogging.getLogger('x').info('i')", [("error", "INFO:x:i")]),
+        ("```python\n\nimport warnings\nwarnings.warn('careful')\n```", [("error", 'File "program.py", line 4: UserWarning: careful')]),
+        ("import threading\nthread = threading.Thread(target=print, args=['in a thread'])\nthread.start()\nthread.join()", [("log", "in a thread")]),
+        ("import pprint\npprint.pprint({'a': 1})", [("log", "{'a': 1}")]),
+        ("print('a\\ud800')", [("log", "a\ufffd")]),
+    ],
+)  # fmt: skip
+async def test_all_ways_of_writing_come_in_order(
+    cpython: Python, program: str, expected: list[tuple[str, str]]
+) -> None:
+    assert await entries(cpython, f"{program}\nresult = 1\nresult" if "```" not in program else program) == expected
+
+
+async def test_lines_of_many_threads_are_never_mixed(cpython: Python) -> None:
+    program = (
+        "import threading\ndef work(n):\n    for _ in range(50): print(f'{n}' * 100)\n"
+        "threads = [threading.Thread(target=work, args=[n]) for n in range(4)]\n"
+        "for each in threads: each.start()\nfor each in threads: each.join()"
+    )
+    lines = [text for _, text in await entries(cpython, program)]
+    assert "".join(sorted("".join(lines))) == "".join(f"{n}" * 5000 for n in range(4))
+
+
+async def test_what_is_redirected_is_the_programs_own(cpython: Python) -> None:
+    program = "import contextlib, io\ntext = io.StringIO()\nwith contextlib.redirect_stdout(text):\n    print('x')\ntext.getvalue()"
+    result = await cpython.run(program)
+    assert (result.value, result.logs) == ("x\n", ())
+
+
+async def test_nothing_that_is_printed_reaches_the_hosts_own_output(
+    python: Python, capfd: pytest.CaptureFixture[str]
+) -> None:
+    program = "print('secret')\nimport sys\nprint('secret', file=sys.stderr)\n3"
+    result = await python.run(program)
+    assert (result.value, result.output) == (3, "secret\nsecret\n")
+    assert capfd.readouterr() == ("", "")
+
+
+async def test_value_and_console_reach_the_model_apart(python: Python) -> None:
+    result = await python.run("print('hi')\n3")
+    assert (result.value, result.output) == (3, "hi\n")
+    text = result.model_text()
+    assert "hi" in text
+    assert "3" in text
+
+
+async def test_output_over_the_limit_is_cut_and_counted(python: Python) -> None:
+    result = await python.run("for n in range(100): print('0123456789')\n1", limits=Limits(log_bytes=100))
+    assert result.value == 1
+    assert 90 <= len(result.output) <= 100
+    [said] = result.truncated
+    assert "bytes of console output over the limit were dropped" in said
+
+
+async def test_one_huge_line_is_cut_too(python: Python) -> None:
+    result = await python.run("print('\u00fc' * 100_000)\n1", limits=Limits(log_bytes=1001))
+    assert set(result.output) == {"\u00fc", "\n"}
+    assert len(result.output.encode()) <= 1001
+    assert result.truncated
+
+
+async def test_what_was_printed_is_kept_when_the_program_fails(python: Python) -> None:
+    result = await python.run("print('a', end='')\nprint('b')\nprint('c', end='')\n1 / 0")
+    assert (result.status, result.output) == ("failed", "ab\nc\n")

@@ -1,0 +1,399 @@
+"""What a model reads when its Python program is wrong: which error, where in its own source, and what to write."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from corral import Corral, ExecutionContext, Limits, tool
+from tests.conftest import TOOLS
+from tests.e2e.python_engines import Python, code_of, provider
+
+pytestmark = pytest.mark.anyio
+
+
+# --- places
+
+
+@pytest.mark.parametrize(
+    ("program", "line", "column"),
+    [
+        ("1/0", 1, 1),
+        ("x = 1\n\nx / 0", 3, 1),
+        ("    x = 1\n    x / 0", 2, 5),
+        ("```python\nx = 1\nx / 0\n```", 3, 1),
+        ("Here is the program:\n\n```python\n\nx = 1\nx / 0\n```\nIt divides.", 6, 1),
+        (">>> x = 1\n>>> x / 0", 2, 5),
+        ("return 1 / 0", 1, 8),
+        ("if True:\n    return 1 / 0", 2, 12),
+        ("async def main():\n    x = 1\n    return x / 0\nawait main()", 3, 12),
+        ("async def main():\n    return 1 / 0\nimport asyncio\nasyncio.run(main())", 2, 12),
+        ("x = '\U0001f600'; y = 1 / 0", 1, 15),
+        ("if True:\n    x = '\U0001f600'; y = 1 / 0\n    return y", 2, 19),
+    ],
+)
+async def test_an_error_has_the_place_in_the_source_that_the_model_wrote(
+    python: Python, program: str, line: int, column: int
+) -> None:
+    error = (await python.run(program)).error
+    assert error is not None
+    assert (error.name, error.message, error.line, error.column) == (
+        "ZeroDivisionError",
+        "division by zero",
+        line,
+        column,
+    )
+
+
+async def test_a_stack_has_only_frames_of_the_program(python: Python) -> None:
+    program = "def outer():\n    return inner()\ndef inner():\n    return int('x')\nreturn outer()"
+    error = (await python.run(program)).error
+    assert error is not None
+    assert error.stack is not None
+    assert [line.strip() for line in error.stack.splitlines()] == [
+        'File "program.py", line 5, in <module>',
+        'File "program.py", line 2, in outer',
+        'File "program.py", line 4, in inner',
+    ]
+
+
+async def test_frames_of_libraries_are_left_out(cpython: Python) -> None:
+    error = (await cpython.run("import json\n\ndef read():\n    return json.loads('{')\nread()")).error
+    assert error is not None
+    assert (error.name, error.line, error.column) == ("JSONDecodeError", 4, 12)
+    assert "json" not in str(error.stack)
+
+
+async def test_a_traceback_that_the_program_prints_names_its_own_lines(cpython: Python) -> None:
+    program = "```python\nimport traceback\ntry:\n    1 / 0\nexcept Exception:\n    traceback.print_exc()\n```"
+    output = (await cpython.run(program)).output
+    assert 'File "program.py", line 4, in <module>' in output
+    assert "corral" not in output
+
+
+async def test_endless_recursion_is_an_error_with_a_short_stack(python: Python) -> None:
+    error = (await python.run("def f(n):\n    return f(n + 1)\nf(0)")).error
+    assert error is not None
+    assert (error.name, error.line) == ("RecursionError", 2)
+    assert len(str(error.stack).splitlines()) <= 20
+    assert await python.value(
+        "def f():\n    return f()\ntry:\n    f()\nexcept RecursionError:\n    out = 'caught'\nout"
+    ) == ("caught")
+
+
+# --- causes and groups
+
+
+@pytest.mark.parametrize(
+    ("how", "cause"),
+    [("raise RuntimeError('new') from error", "ToolError: old"), ("raise RuntimeError('new')", "ToolError: old"), ("raise RuntimeError('new') from None", None)],
+)  # fmt: skip
+async def test_the_cause_of_an_error_is_told(cpython: Python, how: str, cause: str | None) -> None:
+    program = f"try:\n    await tools.fail(message='old')\nexcept Exception as error:\n    {how}"
+    error = (await cpython.run(program)).error
+    assert error is not None
+    assert (error.name, error.message, error.cause, error.line) == ("RuntimeError", "new", cause, 4)
+
+
+async def test_a_group_of_errors_shows_them_and_the_place_of_the_first(cpython: Python) -> None:
+    program = (
+        "import asyncio\nasync def bad():\n    raise ValueError('a')\nasync with asyncio.TaskGroup() as group:\n"
+        "    group.create_task(bad())"
+    )
+    error = (await cpython.run(program)).error
+    assert error is not None
+    assert (error.name, error.line) == ("ExceptionGroup", 3)
+    assert error.message == "unhandled errors in a TaskGroup (1 sub-exception): ValueError: a"
+    caught = "import asyncio\ntry:\n    async with asyncio.TaskGroup() as group:\n        group.create_task(tools.fail(message='no'))\nexcept* ToolError as group:\n    out = [str(each) for each in group.exceptions]\nout"
+    assert await cpython.value(caught) == ["no"]
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "class Broken(Exception):\n    def __str__(self):\n        raise ValueError('no')\nraise Broken()",
+        "class Broken(Exception):\n    def __getattribute__(self, name):\n        raise ValueError('no')\nraise Broken()",
+    ],
+)
+async def test_an_error_that_cannot_be_read_is_said_to_be_one(cpython: Python, program: str) -> None:
+    result = await cpython.run(program)
+    assert result.status == "failed"
+    assert code_of(result) == "program_failed"
+
+
+# --- what does not parse
+
+
+@pytest.mark.parametrize(
+    ("program", "name", "line"),
+    [
+        ("x = 1\ny = (1,\n", "SyntaxError", 2),
+        ("def f():\nreturn 1", "IndentationError", 2),
+        ("x = 1 +* 2", "SyntaxError", 1),
+        ("```python\nawait tools.echo(a=1,, b=2)\n```", "SyntaxError", 2),
+        ("x = 'abc", "SyntaxError", 1),
+        ("break", "SyntaxError", 1),
+    ],
+)
+async def test_what_does_not_parse_is_rejected_with_its_place(
+    python: Python, program: str, name: str, line: int
+) -> None:
+    result = await python.run(program)
+    assert result.error is not None
+    assert (result.status, code_of(result), result.tool_calls) == ("rejected", "program_rejected", ())
+    if python.engine == "cpython":
+        assert (result.error.name, result.error.line) == (name, line)
+    else:  # its parser says where it noticed
+        assert result.error.line is not None
+        assert line <= result.error.line <= line + 1
+
+
+async def test_a_hundred_thousand_brackets_are_refused(python: Python) -> None:
+    result = await python.run("(" * 100_000 + ")" * 100_000)
+    assert (result.status, code_of(result)) == ("rejected", "program_rejected")
+    assert await python.value("1 + 1") == 2
+
+
+async def test_a_missing_module_is_named_with_what_there_is(python: Python) -> None:
+    error = (await python.run("x = 1\nimport requests")).error
+    assert error is not None
+    assert (error.name, error.line) == ("ModuleNotFoundError", 2)
+    assert error.message == (
+        "No module named 'requests': programs may import the standard library"
+        if python.engine == "cpython"
+        else 'Monty has no module requests; CPythonSandbox(packages=["requests"]) has'
+    )
+
+
+# --- errors of calls
+
+
+async def test_a_tools_error_can_be_caught_by_anyone(python: Python) -> None:
+    program = "try:\n    await tools.fail(message='no luck')\nexcept Exception as error:\n    out = [type(error).__name__, str(error)]\nout"
+    assert await python.value(program) == (
+        ["ToolError", "no luck"] if python.engine == "cpython" else ["RuntimeError", "ToolError: no luck"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("call", "catch", "code"),
+    [
+        ("tools.fail()", "ToolError", "tool_error"),
+        ("tools.break_down()", "ToolFailed", "tool_failed"),
+        ("tools.break_down()", "ToolError", "tool_failed"),
+        ("tools.add(a='x', b=1)", "InvalidArguments", "invalid_arguments"),
+        ("tools.add(a='x', b=1)", "ValueError", "invalid_arguments"),
+        ("tools.add(a='x', b=1)", "TypeError", "invalid_arguments"),
+        ("tools.ad(a=1)", "ToolNotFound", "tool_not_found"),
+        ("tools.ad(a=1)", "AttributeError", "tool_not_found"),
+        ("tools.ad(a=1)", "(KeyError, CorralError)", "tool_not_found"),
+    ],
+)
+async def test_errors_of_calls_are_caught_by_their_classes(cpython: Python, call: str, catch: str, code: str) -> None:
+    assert await cpython.value(f"try:\n    await {call}\nexcept {catch} as error:\n    out = error.code\nout") == code
+
+
+@pytest.mark.parametrize(
+    ("call", "catch"),
+    [("tools.fail()", "RuntimeError"), ("tools.add(a='x', b=1)", "ValueError"), ("tools.ad(a=1)", "AttributeError")],
+)
+async def test_in_monty_they_are_pythons_own(call: str, catch: str) -> None:
+    async with Corral([], sandbox=provider("monty")) as corral:
+        program = f"try:\n    await {call}\nexcept {catch}:\n    out = 'caught'\nout"
+        assert (await corral.execute(program, language="python", tools=TOOLS)).value == "caught"
+
+
+async def test_an_error_of_a_call_that_nobody_catches_ends_the_program_with_its_code(python: Python) -> None:
+    result = await python.run("x = 1\nawait tools.fail(message='no luck')")
+    assert result.error is not None
+    assert (code_of(result), result.error.name, result.error.message) == ("tool_error", "ToolError", "no luck")
+    assert result.error.line == 2
+
+
+async def test_an_unexpected_exception_of_a_tool_shows_only_a_correlation_id(
+    python: Python, caplog: pytest.LogCaptureFixture
+) -> None:
+    program = "try:\n    await tools.break_down()\nexcept Exception as error:\n    out = str(error)\nout"
+    result = await python.run(program)
+    assert "hunter2" not in str(result)
+    assert result.value.rpartition("correlation id ")[2].rstrip(")") in caplog.text
+    assert "hunter2" in caplog.text
+
+
+@pytest.mark.parametrize(("call", "near"), [("tools.ad(a=1, b=2)", "add"), ("codemode.ecko()", "echo")])
+async def test_a_misspelt_tool_is_answered_with_near_names(python: Python, call: str, near: str) -> None:
+    result = await python.run(f"await {call}")
+    assert result.error is not None
+    assert (code_of(result), result.error.line) == ("tool_not_found", 1)
+    assert f"did you mean {near}?" in result.error.message
+
+
+@pytest.mark.parametrize("call", ["tools.add(1, 2)", "tools.add({'a': 1}, b=2)"])
+async def test_positional_arguments_are_refused_and_nothing_is_guessed(python: Python, call: str) -> None:
+    result = await python.run(f"await {call}")
+    assert result.error is not None
+    assert (code_of(result), result.error.name, result.tool_calls) == ("invalid_arguments", "InvalidArguments", ())
+    assert "takes keyword arguments" in result.error.message
+
+
+async def test_a_wrong_argument_is_named_by_its_path(python: Python) -> None:
+    result = await python.run("await tools.add(a='wrong', b=2)")
+    assert result.error is not None
+    assert (code_of(result), result.error.message) == (
+        "invalid_arguments",
+        'tool "add": a: expected number, got string "wrong"',
+    )
+
+
+async def test_a_denial_is_a_permission_error_and_its_code_says_which(cpython: Python) -> None:
+    @tool(scopes={"files:write"})
+    async def remove() -> None: ...
+
+    program = "name = 'rem' + 'ove'\ntry:\n    await tools[name]()\nexcept PermissionError as error:\n    out = [type(error).__name__, error.code]\nout"
+    assert await cpython.value(program, tools=[remove]) == ["ScopeDenied", "scope_denied"]
+    program = program.replace("PermissionError", "AccessDenied")
+    assert await cpython.value(program, tools=[remove]) == ["ScopeDenied", "scope_denied"]
+
+
+@pytest.mark.parametrize("engine", ["cpython", "monty"])
+async def test_over_a_rate_the_error_says_when_to_try_again(engine: str) -> None:
+    @tool(rate_limit="1/minute")
+    async def look() -> int:
+        return 1
+
+    program = (
+        "await tools.look()\ntry:\n    await tools.look()\nexcept PermissionError as error:\n"
+        "    out = [str(error), getattr(error, 'retry_after_seconds', None)]\nout"
+    )
+    async with Corral([look], sandbox=provider(engine)) as corral:
+        result = await corral.execute(program, language="python", context=ExecutionContext(user_id="u"))
+    text, seconds = result.raise_for_error().value
+    assert "try again in" in text
+    if engine == "cpython":
+        assert 0 < seconds <= 60
+
+
+async def test_over_the_budget_calls_raise(python: Python) -> None:
+    program = (
+        "out = []\nfor n in range(4):\n    try:\n        out.append(await tools.echo(n))\n"
+        "    except Exception as error:\n        out.append(str(error))\nout"
+    )
+    result = await python.run(program, limits=Limits(calls=2))
+    assert result.value[:2] == [0, 1]
+    assert all("the budget of 2 tool calls is used up" in each for each in result.value[2:])
+    assert len(result.tool_calls) == 2
+
+
+async def test_an_input_that_cannot_leave_names_its_path(python: Python) -> None:
+    result = await python.run("x = {'a': [1, lambda: 1]}\nawait tools.echo(x=x)")
+    assert result.error is not None
+    assert (code_of(result), result.error.line, result.tool_calls) == ("invalid_arguments", 2, ())
+    assert "input.x.a[1]: a function cannot leave the sandbox" in result.error.message
+
+
+# --- a forgotten await
+
+USES = [
+    "call + 1", "1 + call", "call - 1", "call * 2", "call / 2", "-call", "call['a']", "call[0]", "call.get('a')", "call.a",
+    "len(call)", "list(call)", "dict(call)", "sorted(call)", "sum([call])", "max([call, call])", "for each in call: pass",
+    "first, second = call", "3 in call", "call < 3", "int(call)", "float(call)", "round(call)", "abs(call)", "call()",
+    "{**call}", "','.join([call])", "with call: pass", "call @ 1", "call << 1", "[1, 2][call]",
+]  # fmt: skip
+ALSO_CPYTHON = [
+    "print(call)", "str(call)", "f'{call}'", "'%s' % call", "'{}'.format(call)", "call == 3", "call != 3",
+    "if call: pass", "not call", "bool(call)", "while call: break", "import json; json.dumps(call)",
+    "import json; json.dumps({'a': call})", "import datetime; datetime.timedelta(days=call)", "print(f'{call:>10}')",
+]  # fmt: skip
+NAMED = ("tools.add(...) was not awaited: write `await tools.add(...)`", "un-awaited tool call")
+
+
+@pytest.mark.parametrize("use", USES)
+async def test_a_call_that_was_not_awaited_is_named_where_it_is_used(python: Python, use: str) -> None:
+    await fails_by_name(python, use)
+
+
+@pytest.mark.parametrize("use", ALSO_CPYTHON)
+async def test_in_cpython_also_where_it_is_shown_or_compared(cpython: Python, use: str) -> None:
+    await fails_by_name(cpython, use)
+
+
+async def fails_by_name(python: Python, use: str) -> None:
+    result = await python.run(f"call = tools.add(a=1, b=2)\n{use}")
+    assert result.error is not None
+    assert (code_of(result), result.error.line) == ("program_failed", 2)
+    assert any(text in result.error.message for text in NAMED), result.error.message
+    assert [(left.tool, left.line) for left in result.unawaited] == [("add", 1)]
+
+
+@pytest.mark.parametrize(
+    "program", ["call = tools.add(a=1, b=2)\n[call]", "call = tools.add(a=1, b=2)\nreturn {'sum': call}"]
+)
+async def test_a_result_with_a_call_that_was_not_awaited_is_refused(python: Python, program: str) -> None:
+    result = await python.run(program)
+    assert result.error is not None
+    assert NAMED[0] in result.error.message
+
+
+@pytest.mark.parametrize(
+    "program", ["tools.add(a=1, b=2)", "x = tools.add(a=1, b=2)['sum']", "print(tools.add(a=1, b=2) + 1)"]
+)
+async def test_where_it_is_sure_the_program_does_not_start(python: Python, program: str) -> None:
+    result = await python.run(program)
+    assert (result.status, result.isolation) == ("rejected", None)
+    assert result.error is not None
+    assert "is not awaited" in result.error.message
+    assert "await tools.add(...)" in result.error.message
+
+
+async def test_a_call_cannot_be_awaited_twice_in_cpython(cpython: Python) -> None:
+    error = (await cpython.run("call = tools.echo(1)\n[await call, await call]")).error
+    assert error is not None
+    assert "was awaited before" in error.message
+
+
+# --- programs that end themselves
+
+
+@pytest.mark.parametrize(
+    ("program", "value"),
+    [
+        ("import sys\nsys.exit()", None),
+        ("import sys\nsys.exit(0)", None),
+        ("raise SystemExit", None),
+        ("exit()", None),
+    ],
+)
+async def test_a_program_may_end_itself_with_success(cpython: Python, program: str, value: Any) -> None:
+    assert await cpython.value(program) == value
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        ("import sys\nsys.exit(3)", "the program ended itself with 3"),
+        ("import sys\nsys.exit('no data')", "the program ended itself with 'no data'"),
+        ("quit(2)", "the program ended itself with 2"),
+        (
+            "import asyncio\nasync def f():\n    raise SystemExit(4)\nawait asyncio.gather(f())",
+            "the program ended itself with 4",
+        ),
+    ],
+)
+async def test_an_exit_with_a_status_is_a_failure(cpython: Python, program: str, message: str) -> None:
+    result = await cpython.run(program)
+    assert result.error is not None
+    assert (result.error.name, result.error.message, result.status) == ("SystemExit", message, "failed")
+
+
+async def test_an_interrupt_of_its_own_ends_only_the_program(python: Python) -> None:
+    result = await python.run("await tools.nothing()\nraise KeyboardInterrupt")
+    assert result.error is not None
+    assert (result.error.name, result.error.line, code_of(result)) == ("KeyboardInterrupt", 2, "program_failed")
+    assert await python.value("1 + 1") == 2
+
+
+async def test_a_process_that_ends_itself_is_a_lost_sandbox(cpython: Python) -> None:
+    result = await cpython.run("import os\nprint('before', flush=True)\nos._exit(0)")
+    assert (code_of(result), result.status, result.output) == ("sandbox_lost", "failed", "before\n")
+    assert await cpython.value("1 + 1") == 2
