@@ -313,7 +313,7 @@ async def test_an_execution_that_is_cancelled_at_any_moment_leaves_no_process(ti
                 for _ in range(4):
                     tasks.start_soon(cut_short, chance.uniform(0, 0.03))
         [server] = guests.servers()
-        assert_ending(descendants(server))
+        assert_ending(descendants(server), but=1)  # which was forked ahead for the next execution
         assert (await guests.run("2")).value == 2
         assert guests.servers() == [server]
     assert cancelled == 60

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
+import threading
 import time
 from base64 import b64encode
 
@@ -23,12 +25,17 @@ _BUSY = (errno.EAGAIN, errno.ETOOMANYREFS)
 
 
 class ForkServer:
-    """Forks processes as they are asked for, of any event loop, until it is retired or has ended."""
+    """Forks processes as they are asked for, of any event loop, until it is retired or has ended.
+
+    When one has ended, the next is forked ahead: a process takes longer to be born than a small program to run.
+    """
 
     def __init__(self, guest: Guest) -> None:
         self.tier: Tier = guest.tier
         self._server = guest.process
         self._live = 0
+        self._lock = threading.Lock()
+        self._spare: GuestProcess | None = None
         self._idle_since = time.monotonic()
         self._retired = False
         program = None if guest.tier == "none" else b64encode(filter_program(role="program")).decode()
@@ -49,16 +56,13 @@ class ForkServer:
             return None
         if self._live >= _MOST_AT_ONCE:
             return None
-        try:
-            with ends() as (child, theirs):
-                self._server.ask(self._message, theirs)
-                process = GuestProcess(child)
-        except OSError as error:
-            if error.errno in _BUSY:
-                return None
-            if self._server.alive:
-                raise StartFailed(f"cannot ask for a process: {error.strerror or error}") from error
-            self.retire()
+        with self._lock:
+            process, self._spare = self._spare, None
+        if process is not None and process.ended:
+            process.close()
+            process = None
+        process = process or self._fork()
+        if process is None:
             return None
         self._live += 1
         return Fork(self, process)
@@ -66,6 +70,10 @@ class ForkServer:
     def retire(self) -> None:
         """Nothing new starts in it, and it ends with what still runs."""
         self._retired = True
+        with self._lock:
+            spare, self._spare = self._spare, None
+        if spare is not None:
+            spare.close()
         if self._live == 0:
             self._server.close()
 
@@ -75,6 +83,26 @@ class ForkServer:
         self._idle_since = time.monotonic()
         if self._retired:
             self.retire()
+            return
+        with self._lock:
+            if self._spare is None:
+                with contextlib.suppress(StartFailed):  # who needs it will hear of it
+                    self._spare = self._fork()
+
+    def _fork(self) -> GuestProcess | None:
+        """A new process; None if the server has more to do than it can, or has ended.
+
+        Raises:
+            StartFailed: this process has no descriptors left.
+        """
+        try:
+            with ends() as (child, theirs):
+                self._server.ask(self._message, theirs)
+                return GuestProcess(child)
+        except OSError as error:
+            if self._server.alive and error.errno not in _BUSY:
+                raise StartFailed(f"cannot ask for a process: {error.strerror or error}") from error
+            return None
 
 
 class Fork:

@@ -216,6 +216,12 @@ class GuestProcess:
         poll.register(descriptor, select.POLLIN)
         return not poll.poll(0)
 
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended, or was not even born; one of which nothing is known yet has not."""
+        self._hear()
+        return self._closed or self._status is not None or self._failure is not None
+
     def kill(self) -> None:
         """Ends it at once, or as soon as it is born. Idempotent."""
         self._killed = True

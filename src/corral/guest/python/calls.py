@@ -140,6 +140,9 @@ def _failure(code: str, name: str, message: str, retry_after_seconds: float | No
 # --- calls ---------------------------------------------------------------------------------------------------------
 
 
+_STARTED = object()
+
+
 class ToolCall(Coroutine[Any, Any, Any]):
     """One call, as `tools.x(...)` gives it: a coroutine, which starts when it is awaited or scheduled.
 
@@ -158,9 +161,8 @@ class ToolCall(Coroutine[Any, Any, Any]):
         calls.unstarted[self] = None
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        if self not in self._calls.unstarted:
+        if self._calls.unstarted.pop(self, _STARTED) is _STARTED:
             raise RuntimeError(f"this tools.{self.tool}(...) was awaited before; call it again for another result")
-        del self._calls.unstarted[self]
         return self._calls.start(self.tool, self._path, self._input, self.site).__await__()
 
     def send(self, value: Any, /) -> Any:

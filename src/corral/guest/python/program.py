@@ -66,6 +66,7 @@ class Pipes:
         self.descriptor = reading
         self._writing = writing
         self._buffer = bytearray()
+        self._needed = HEADER_BYTES  # bytes to wait for before looking at the buffer again
         self._unsent = bytearray()
         self._nonce = NO_NONCE
         self._turn = threading.RLock()  # a thread of the program may print
@@ -98,18 +99,25 @@ class Pipes:
         data = os.read(self.descriptor, _READ_BYTES)
         if not data:
             os._exit(0)
-        buffer = self._buffer
-        buffer += data
+        if self._buffer:
+            self._buffer += data
+            if len(self._buffer) < self._needed:
+                return []
+            data = bytes(self._buffer)
+            self._buffer.clear()
         frames: list[tuple[bytes, bool, bytes]] = []
-        at = 0
-        while len(buffer) - at >= HEADER_BYTES:
-            length, _, flags, nonce = HEADER.unpack_from(buffer, at)
+        at, size = 0, len(data)
+        self._needed = HEADER_BYTES
+        while size - at >= HEADER_BYTES:
+            length, _, flags, nonce = HEADER.unpack_from(data, at)
             end = at + length + HEADER_BYTES - LEAST_LENGTH
-            if len(buffer) < end:
+            if size < end:
+                self._needed = end - at
                 break
-            frames.append((bytes(buffer[at + HEADER_BYTES : end]), flags == 1, nonce))
+            frames.append((data[at + HEADER_BYTES : end], flags == 1, nonce))
             at = end
-        del buffer[:at]
+        if at < size:
+            self._buffer += data[at:]
         return frames
 
 

@@ -95,9 +95,13 @@ def encode(value: object, root: str, max_bytes: float, *, plain: bool = False) -
         UnencodableValue: a type without a form, a cycle, nesting over `MAX_DEPTH`.
         TooLarge: more bytes than `max_bytes`.
     """
-    encoder = PlainEncoder(root) if plain else Encoder(root)
-    text = _to_json(value if not plain and _is_flat(value) else encoder.plain(value, 0))
-    replaced = False
+    tagged = replaced = False
+    if not plain and _is_flat(value):
+        text = _to_json(value)
+    else:
+        encoder = PlainEncoder(root) if plain else Encoder(root)
+        text = _to_json(encoder.plain(value, 0))
+        tagged = encoder.tagged
     try:
         data = text.encode()
     except UnicodeEncodeError:
@@ -105,7 +109,7 @@ def encode(value: object, root: str, max_bytes: float, *, plain: bool = False) -
         replaced = True
     if len(data) > max_bytes:
         raise TooLarge(f"{root} has {len(data)} bytes; {max_bytes:.0f} are allowed")
-    return Encoded(data, encoder.tagged, replaced)
+    return Encoded(data, tagged, replaced)
 
 
 def decode(payload: bytes, *, tagged: bool) -> Any:
