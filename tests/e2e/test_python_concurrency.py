@@ -27,14 +27,17 @@ async def test_results_of_a_gather_come_in_the_order_of_its_arguments(python: Py
 
 async def test_only_so_many_calls_are_in_flight_and_the_others_wait(python: Python) -> None:
     now, most = 0, 0
+    full = anyio.Event()
 
     @tool
     async def count() -> int:
         nonlocal now, most
         now += 1
         most = max(most, now)
-
-        await anyio.lowlevel.checkpoint()
+        if now == 3:
+            full.set()
+        await full.wait()
+        await anyio.lowlevel.checkpoint()  # for one too many to be seen
         now -= 1
         return now
 
