@@ -525,7 +525,7 @@ async def test_a_guest_that_closes_its_pipe_and_lives_on_is_ended(
     )
 
     class Python(DenoSandbox):
-        def _order(self, config: SandboxConfig, isolation: object = None) -> Order:
+        def order(self, config: SandboxConfig, isolation: object = None) -> Order:
             return Order(config.memory_mb, config.required_tier, ("-I", "-S", "-c", script))
 
     monkeypatch.setattr("corral.sandboxes.deno._engine", lambda: Path(sys.executable))

@@ -6,8 +6,6 @@ and the seed of its hashes, is then nobody else's.
 
 from __future__ import annotations
 
-import os
-import weakref
 from collections.abc import Iterable
 from functools import cache
 from importlib.resources import files
@@ -15,21 +13,17 @@ from typing import ClassVar, Literal
 
 from corral.errors import ConfigError
 from corral.guest import RuntimeDirectory, python_file, python_modules
-from corral.sandboxes.base import Job, Sandbox, SandboxProvider
-from corral.sandboxes.domains import Domains
+from corral.sandboxes.base import Job, Sandbox
 from corral.sandboxes.forking import Fork, ForkServer
 from corral.sandboxes.installation import PACKAGES, find_packages, installation
-from corral.sandboxes.loops import in_thread
-from corral.sandboxes.pool import Pool, default_size
-from corral.sandboxes.process import can_limit
+from corral.sandboxes.jailed import JailedProvider
+from corral.sandboxes.pool import default_size
 from corral.sandboxes.running import GuestRun
-from corral.sandboxes.starter import GUEST_FILE, Guest, GuestStarter, Order
+from corral.sandboxes.starter import GUEST_FILE, GuestStarter, Order
 from corral.types import (
-    TIERS,
-    Capabilities,
     Endpoint,
     Exit,
-    LimitName,
+    Language,
     PipeEndpoint,
     SandboxConfig,
     Tier,
@@ -42,12 +36,9 @@ _ENVIRONMENT = {"LC_CTYPE": "C.UTF-8", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THR
 """All that the interpreter has. A server with threads of a library's could not fork."""
 _GARBAGE_MB = 8
 """Room for a thread, and for what the interpreter's allocator holds in reserve."""
-_ENFORCED: frozenset[LimitName] = frozenset(
-    {"calls", "calls_in_flight", "value_bytes", "log_bytes", "tool_input_bytes", "tool_output_bytes"}
-)
 
 
-class CPythonSandbox(SandboxProvider):
+class CPythonSandbox(JailedProvider[Fork]):
     """Starts processes of this Python in a jail. Programs import the standard library, and `packages`.
 
     `packages` are names of packages that this environment has, as pip or as `import` knows them: programs see them and
@@ -59,17 +50,13 @@ class CPythonSandbox(SandboxProvider):
     """
 
     name: ClassVar[str] = "cpython"
+    language: ClassVar[Language] = "python"
 
     def __init__(
         self, *, packages: Iterable[str] = (), tier: Tier | Literal["auto"] = "auto", pool_size: int | None = None
     ) -> None:
-        if tier not in (*TIERS, "auto"):
-            raise ConfigError(f"tier={tier!r} is none of auto, {', '.join(TIERS)}")
         if isinstance(packages, str):
             raise ConfigError(f"packages={packages!r} is one text; pass a list of names")
-        if pool_size is not None and pool_size < 0:
-            raise ConfigError(f"pool_size={pool_size} is negative; 0 keeps none ready")
-        self.tier = tier
         self.packages = tuple(packages)
         found = find_packages(self.packages)
         runtime = RuntimeDirectory(lambda: {_MAIN: _guest()}, lambda: dict(found.entries))
@@ -77,53 +64,25 @@ class CPythonSandbox(SandboxProvider):
             *("-I", "-S", "-B", f"{GUEST_FILE}{_MAIN}", f"{GUEST_FILE}", PACKAGES, "--"),
             *found.modules,
         )
-        self._starter = GuestStarter(
-            tier, lambda: installation(self.packages).engine, runtime, _ENVIRONMENT, garbage_mb=_GARBAGE_MB
+        super().__init__(
+            tier=tier,
+            pool_size=min(1, default_size()) if pool_size is None else pool_size,
+            starter=GuestStarter(
+                tier, lambda: installation(self.packages).engine, runtime, _ENVIRONMENT, garbage_mb=_GARBAGE_MB
+            ),
+            serve=ForkServer,
         )
-        self._pool = Pool(self._starter.start, min(1, default_size()) if pool_size is None else pool_size)
-        self._domains = Domains(self._pool, ForkServer)
-        weakref.finalize(self, _end, os.getpid(), self._domains, self._pool, self._starter)
-
-    @property
-    def capabilities(self) -> Capabilities:
-        held: frozenset[LimitName] = frozenset({"cpu_seconds", "memory_mb"}) if can_limit else frozenset()
-        return Capabilities(languages=frozenset({"python"}), enforces=_ENFORCED | held)
-
-    async def warm(self, config: SandboxConfig) -> None:
-        self._starter.hold()
-        try:
-            await self._pool.warm(self._order(config))
-        finally:
-            await self.released()
 
     async def start(self, config: SandboxConfig) -> Sandbox:
         self._starter.hold()
         try:
-            return _InFork(self, await self._domains.share(self._order(config), config.trust_domain), config)
+            return _InFork(self, await self._domains.share(self.order(config), config.trust_domain), config)
         except BaseException:
             await self.released()
             raise
 
-    async def aclose(self) -> None:
-        self._domains.close()
-        await in_thread(self._pool.close)
-        await in_thread(self._starter.close)
-
-    async def released(self) -> None:
-        """One sandbox fewer is in use."""
-        if self._starter.release():
-            await in_thread(self._starter.close)
-
-    def _order(self, config: SandboxConfig) -> Order:
+    def order(self, config: SandboxConfig) -> Order:
         return Order(config.memory_mb, config.required_tier, self._arguments)
-
-
-def _end(owner: int, domains: Domains[Fork], pool: Pool[Order, Guest], starter: GuestStarter) -> None:
-    if os.getpid() != owner:
-        return  # a process that was forked off ends; what there is belongs to its parent
-    domains.close()
-    pool.close()
-    starter.end()
 
 
 @cache

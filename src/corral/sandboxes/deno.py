@@ -6,8 +6,6 @@ the lesser wall; the jail around it is the boundary. Memory and processor time a
 
 from __future__ import annotations
 
-import os
-import weakref
 from functools import cache, partial
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -16,16 +14,16 @@ import deno
 
 from corral.errors import ConfigError, StartFailed
 from corral.guest import RuntimeDirectory
-from corral.sandboxes.base import Job, Sandbox, SandboxProvider
-from corral.sandboxes.domains import Domains
+from corral.sandboxes.base import Job, Sandbox
 from corral.sandboxes.jail import Engine
+from corral.sandboxes.jailed import JailedProvider
 from corral.sandboxes.loops import in_thread
-from corral.sandboxes.pool import Pool, default_size
-from corral.sandboxes.process import GuestProcess, can_limit
+from corral.sandboxes.pool import default_size
+from corral.sandboxes.process import GuestProcess
 from corral.sandboxes.running import GuestRun
 from corral.sandboxes.sharing import Share, SharedGuest
 from corral.sandboxes.starter import GUEST_FILE, Guest, GuestStarter, Order
-from corral.types import TIERS, Capabilities, Endpoint, Exit, LimitName, PipeEndpoint, SandboxConfig, Tier
+from corral.types import Endpoint, Exit, Language, PipeEndpoint, SandboxConfig, Tier
 
 __all__ = ["DenoSandbox"]
 
@@ -44,12 +42,9 @@ _CONTEXTS_MB = 32
 """What the contexts of 64 executions take, 0.2 MB each, and those that have ended and are not collected yet."""
 _NEEDS_PROCESS = "needs_process"
 """What a context says of a program that only the engine's module compiler can read, or explain."""
-_ENFORCED: frozenset[LimitName] = frozenset(
-    {"calls", "calls_in_flight", "value_bytes", "log_bytes", "tool_input_bytes", "tool_output_bytes"}
-)
 
 
-class DenoSandbox(SandboxProvider):
+class DenoSandbox(JailedProvider[Share]):
     """Starts Deno processes in a jail.
 
     `tier` is the jail: "auto" takes the best that this system has, down to the one that is required. `isolation` is
@@ -63,6 +58,7 @@ class DenoSandbox(SandboxProvider):
     """
 
     name: ClassVar[str] = "deno"
+    language: ClassVar[Language] = "typescript"
 
     def __init__(
         self,
@@ -73,47 +69,32 @@ class DenoSandbox(SandboxProvider):
         allow_wasm: bool = False,
         pool_size: int | None = None,
     ) -> None:
-        if tier not in (*TIERS, "auto"):
-            raise ConfigError(f"tier={tier!r} is none of auto, {', '.join(TIERS)}")
         if isolation not in ("process", "context"):
             raise ConfigError(f"isolation={isolation!r} is none of process, context")
-        if pool_size is not None and pool_size < 0:
-            raise ConfigError(f"pool_size={pool_size} is negative; 0 keeps none ready")
-        self.tier = tier
         self.isolation = isolation
         self.allow_eval = allow_eval
         self.allow_wasm = allow_wasm
-        self._starter = GuestStarter(
-            tier,
-            lambda: Engine(_engine()),
-            RuntimeDirectory(),
-            _ENVIRONMENT,
-            garbage_mb=_GARBAGE_MB,
-            rehearsal=("--rehearse",),
+        super().__init__(
+            tier=tier,
+            pool_size=default_size() if pool_size is None else pool_size,
+            starter=GuestStarter(
+                tier,
+                lambda: Engine(_engine()),
+                RuntimeDirectory(),
+                _ENVIRONMENT,
+                garbage_mb=_GARBAGE_MB,
+                rehearsal=("--rehearse",),
+            ),
+            serve=SharedGuest,
         )
-        self._pool = Pool(self._starter.start, default_size() if pool_size is None else pool_size)
-        self._domains = Domains(self._pool, SharedGuest)
-        weakref.finalize(self, _end, os.getpid(), self._domains, self._pool, self._starter)
-
-    @property
-    def capabilities(self) -> Capabilities:
-        held: frozenset[LimitName] = frozenset({"cpu_seconds", "memory_mb"}) if can_limit else frozenset()
-        return Capabilities(languages=frozenset({"typescript"}), enforces=_ENFORCED | held)
-
-    async def warm(self, config: SandboxConfig) -> None:
-        self._starter.hold()
-        try:
-            await self._pool.warm(self._order(config))
-        finally:
-            await self.released()
 
     async def start(self, config: SandboxConfig) -> Sandbox:
         self._starter.hold()
         try:
             if self.isolation == "context":
-                share = await self._domains.share(self._order(config), config.trust_domain)
+                share = await self._domains.share(self.order(config), config.trust_domain)
                 return _InContext(self, share, config)
-            return _InProcess(self, await self._pool.take(self._order(config)), config)
+            return _InProcess(self, await self._pool.take(self.order(config)), config)
         except BaseException:
             await self.released()
             raise
@@ -122,21 +103,11 @@ class DenoSandbox(SandboxProvider):
         """Waits until as many sandboxes are ready as the pool holds."""
         await in_thread(partial(self._pool.full, _SETTLE_SECONDS))
 
-    async def aclose(self) -> None:
-        self._domains.close()
-        await in_thread(self._pool.close)
-        await in_thread(self._starter.close)
-
     async def start_process(self, config: SandboxConfig) -> Guest:
         """A process for one execution, whatever the isolation: for programs that a context cannot run."""
-        return await self._pool.take(self._order(config, "process"), keep=False)
+        return await self._pool.take(self.order(config, "process"), keep=False)
 
-    async def released(self) -> None:
-        """One sandbox fewer is in use."""
-        if self._starter.release():
-            await in_thread(self._starter.close)
-
-    def _order(self, config: SandboxConfig, isolation: Literal["process", "context"] | None = None) -> Order:
+    def order(self, config: SandboxConfig, isolation: Literal["process", "context"] | None = None) -> Order:
         shared = (isolation or self.isolation) == "context"
         if shared:
             config = config.model_copy(update={"memory_mb": config.memory_mb + _CONTEXTS_MB})
@@ -161,14 +132,6 @@ class DenoSandbox(SandboxProvider):
             "--no-code-cache",
             f"--v8-flags={','.join(flags)}",
         ]
-
-
-def _end(owner: int, domains: Domains[Share], pool: Pool[Order, Guest], starter: GuestStarter) -> None:
-    if os.getpid() != owner:
-        return  # a process that was forked off ends; what there is belongs to its parent
-    domains.close()
-    pool.close()
-    starter.end()
 
 
 @cache
