@@ -8,7 +8,7 @@ import enum
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
@@ -19,9 +19,16 @@ from pydantic import BaseModel
 from corral import Corral, ExecutionContext, ExecutionResult, Limits, ToolRegistry, define_tool, tool
 from corral.guest import ArrayBuffer
 from corral.sandboxes import DenoSandbox
-from tests.conftest import TOOLS
+from tests.conftest import TOOLS, open_corral
 
 pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(scope="module")
+async def corral() -> AsyncIterator[Corral]:
+    """One for all: each execution has a process of its own."""
+    async with open_corral() as corral:
+        yield corral
 
 
 def receiver(name: str = "accept", output: object = None) -> tuple[Any, list[Any]]:
@@ -358,9 +365,10 @@ async def test_a_value_leaves_the_sandbox_as_the_table_says(corral: Corral, expr
 
 
 @pytest.mark.parametrize(("expression", "expected"), FROM_THE_GUEST, ids=[each[0] for each in FROM_THE_GUEST])
-async def test_a_value_reaches_a_tool_as_the_table_says(expression: str, expected: object) -> None:
+async def test_a_value_reaches_a_tool_as_the_table_says(corral: Corral, expression: str, expected: object) -> None:
     accept, received = receiver()
-    result = await Corral([accept]).execute(f"const value = {expression}; await tools.accept({{value}})")
+    program = f"const value = {expression}; await tools.accept({{value}})"
+    result = await corral.execute(program, tools=[accept])
     assert result.error is None
     [value] = received
     assert same(value.get("value"), expected), value
@@ -463,9 +471,11 @@ FROM_THE_HOST: list[tuple[object, str, object]] = [
 @pytest.mark.parametrize(
     ("value", "expression", "expected"), FROM_THE_HOST, ids=[repr(each[0]) for each in FROM_THE_HOST]
 )
-async def test_a_value_reaches_the_program_as_the_table_says(value: object, expression: str, expected: object) -> None:
+async def test_a_value_reaches_the_program_as_the_table_says(
+    corral: Corral, value: object, expression: str, expected: object
+) -> None:
     give, _ = receiver("give", output=value)
-    result = await Corral([give]).execute(f"const value = await tools.give(); return {expression}")
+    result = await corral.execute(f"const value = await tools.give(); return {expression}", tools=[give])
     assert result.error is None
     assert same(result.value, expected), result.value
 
@@ -676,13 +686,14 @@ async def test_no_module_can_be_imported(corral: Corral, program: str) -> None:
     assert "not available" in result.error.message
 
 
-async def test_the_environment_is_only_what_was_passed(corral: Corral, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_environment_is_only_what_was_passed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOST_SECRET", "s3cret")
-    result = await corral.execute("return {...process.env}", env={"MODE": "test"})
+    async with open_corral() as corral:  # a process that is ready already has none of it
+        result = await corral.execute("return {...process.env}", env={"MODE": "test"})
+        frozen = await corral.execute(
+            "try { process.env.MODE = 'x' } catch {} return process.env.MODE", env={"MODE": "test"}
+        )
     assert result.value == {"MODE": "test"}
-    frozen = await corral.execute(
-        "try { process.env.MODE = 'x' } catch {} return process.env.MODE", env={"MODE": "test"}
-    )
     assert frozen.value == "test"
 
 

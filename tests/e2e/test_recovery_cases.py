@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any, cast
 
 import pytest
 
 from corral import Corral
-from tests.conftest import cases
+from tests.conftest import cases, open_corral
 
 pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(scope="module")
+async def corral() -> AsyncIterator[Corral]:
+    """One for all: each execution has a process of its own."""
+    async with open_corral() as corral:
+        yield corral
 
 
 def expected_value(expect: Any) -> object:

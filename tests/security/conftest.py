@@ -22,6 +22,8 @@ class Batch:
     """What came of a batch: verdicts by attack, and processes that outlived it."""
 
     verdicts: Mapping[str, Verdict]
+    strange: list[str] | None
+    """How what a program found after all attacks differs from what one found before. None without programs of Corral."""
     left: list[str] | None
     """None if the worker did not get to its end."""
     status: int
@@ -69,9 +71,13 @@ def _run(mode: Mode, tier: Tier, attacks: list[Attack]) -> Batch:
     done = run_inside([mode, tier], data, seconds=_BATCH_SECONDS)
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     verdicts = [Verdict(**line) for line in lines if "id" in line]
-    left = [line["left"] for line in lines if "left" in line]
+    rest: dict[str, list[str]] = {name: found for line in lines if "id" not in line for name, found in line.items()}
     return Batch(
-        {verdict.id: verdict for verdict in verdicts}, left[0] if left else None, done.returncode, done.stderr[-2000:]
+        {verdict.id: verdict for verdict in verdicts},
+        rest.get("strange"),
+        rest.get("left"),
+        done.returncode,
+        done.stderr[-2000:],
     )
 
 

@@ -12,7 +12,7 @@ from corral.errors import BridgeError, MemoryExceeded, OutputExceeded, ProgramTi
 from corral.sandboxes import CPythonSandbox, DenoSandbox
 from corral.types import SandboxConfig
 from tests.security.attacks import Attack
-from tests.security.modes import PYTHON, Mode, Tier, limits_for
+from tests.security.modes import PYTHON, SHARING, Mode, Tier, limits_for
 from tests.security.surroundings import look
 
 __all__ = ["EVERYBODY", "attacked_corral", "attempt", "outcomes"]
@@ -70,16 +70,18 @@ async def attacked_corral(mode: Mode, tier: Tier) -> AsyncGenerator[Corral]:
         await sandbox.aclose()
 
 
-async def attempt(corral: Corral, mode: Mode, attack: Attack, code: str) -> tuple[ExecutionResult, ExecutionResult]:
+async def attempt(
+    corral: Corral, mode: Mode, attack: Attack, code: str, user: str
+) -> tuple[ExecutionResult, ExecutionResult]:
     """The attack's result, and that of a program of the same user that looks around after it."""
     if mode in PYTHON:
         result = await corral.execute(code, context=EVERYBODY, language="python", limits=limits_for(attack))
         return result, await look(corral, EVERYBODY, python=True)
-    context = ExecutionContext(user_id=attack.id)
+    context = ExecutionContext(user_id=user)
     if mode == "granted":
         code = f"return await new (async () => {{}}).constructor('tools', {json.dumps(_RESTORE + code)})(tools)"
     result = await corral.execute(code, context=context, limits=limits_for(attack))
-    return result, await look(corral, context)
+    return result, await look(corral, context, whole=mode in SHARING)
 
 
 def outcomes(result: ExecutionResult) -> list[str]:

@@ -9,12 +9,14 @@ from collections.abc import Sequence
 
 from corral import Corral, ExecutionContext, ExecutionResult
 
-__all__ = ["LOOK", "look", "strange"]
+__all__ = ["look", "strange"]
 
 # Nothing in here goes through what it looks at: the list would otherwise show what a changed function wants it to.
-LOOK = r"""
+_START = r"""
 const found = [];
 const add = (line) => { found[found.length] = line };
+"""
+_LIST = r"""
 const seen = new Set();
 const queue = [];
 const name = (key) => typeof key === "symbol" ? String(key) : key;
@@ -52,6 +54,8 @@ for (let at = 0; at < queue.length; at++) {
     visit(here, it.value); visit(here + "<get>", it.get); visit(here + "<set>", it.set);
   }
 }
+"""
+_WORKS = r"""
 const expect = (what, holds) => { if (!holds) add("broken: " + what) };
 const list = []; list.push(1, 2); list.push(3);
 expect("push", list.length === 3 && [...list].map((each) => each + 1).join() === "2,3,4");
@@ -94,11 +98,13 @@ print("said")
 """
 
 
-async def look(corral: Corral, context: ExecutionContext, *, python: bool = False) -> ExecutionResult:
-    """What a program of `context` finds now."""
+async def look(
+    corral: Corral, context: ExecutionContext, *, python: bool = False, whole: bool = True
+) -> ExecutionResult:
+    """What a program of `context` finds now; in TypeScript, unless `whole`, only what it finds broken."""
     if python:
         return await corral.execute(PYTHON_LOOK, context=context, language="python")
-    return await corral.execute(LOOK, context=context)
+    return await corral.execute(f"{_START}{_LIST if whole else ''}{_WORKS}", context=context)
 
 
 def strange(baseline: ExecutionResult, now: ExecutionResult) -> Sequence[str]:

@@ -1,7 +1,8 @@
 """Runs a batch of attacks inside the harness's namespaces.
 
 `python -m tests.security.worker MODE TIER` reads attacks as JSON from its standard input and writes a `Verdict` a line
-as each attack ends; the last line lists the processes that were left behind. MODE `early` attacks nothing: see `early`.
+as each attack ends; the last lines list what is strange after all of them, and the processes that were left behind.
+MODE `early` attacks nothing: see `early`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -21,7 +23,7 @@ from corral import Corral, ExecutionContext, ExecutionResult
 from tests.security.attacks import Attack
 from tests.security.canaries import Canaries, Scene, scene
 from tests.security.early import end_early
-from tests.security.modes import PYTHON, Mode, Tier, Verdict
+from tests.security.modes import PYTHON, SHARING, Mode, Tier, Verdict
 from tests.security.product import attacked_corral, attempt, outcomes
 from tests.security.raw import BEGAN, RawStarter, attempt_raw, raw_starter
 from tests.security.surroundings import look, strange
@@ -40,11 +42,18 @@ class _Batch:
         self._scene = scene
         self._way = way
         self._untouched = untouched
-        """What a program finds before any attack; none in raw mode."""
+        """What a program that looks after an attack should find; none in raw mode."""
         self._slots = anyio.Semaphore(_AT_ONCE)
+        self._users = [f"user {number}" for number in range(_AT_ONCE)]
+        """Who has no attack under way: where executions share a process, no attack of another's ends it."""
         self._bombs = anyio.Semaphore(_BOMBS_AT_ONCE)
 
-    async def run(self, attack: Attack) -> None:
+    async def run_all(self, attacks: list[Attack]) -> None:
+        async with anyio.create_task_group() as tasks:
+            for attack in attacks:
+                tasks.start_soon(self._run_bounded, attack)
+
+    async def _run_bounded(self, attack: Attack) -> None:
         if attack.kind == "memory":
             async with self._bombs:
                 await self._run(attack)
@@ -70,14 +79,18 @@ class _Batch:
             verdict = Verdict(attack.id, [], canaries.damage(said), began, [], said[:_DETAIL_CHARS], 0)
             return asdict(verdict)
         assert self._untouched is not None
-        result, following = await attempt(self._way, self._mode, attack, code)
+        user = self._users.pop()
+        try:
+            result, following = await attempt(self._way, self._mode, attack, code, user)
+        finally:
+            self._users.append(user)
         said = result.to_json()
         verdict = Verdict(
             attack.id,
             outcomes(result),
             canaries.damage(said + "\n" + result.output),
             True,
-            [line[:200] for line in strange(self._untouched, following)[:10]],
+            _shown(strange(self._untouched, following)),
             f"{result.status} {result.value!r} {result.error}"[:_DETAIL_CHARS],
             0,
         )
@@ -88,15 +101,26 @@ async def main(mode: Mode, tier: Tier, attacks: list[Attack]) -> None:
     with scene() as found:
         async with AsyncExitStack() as stack:
             if mode == "raw":
-                way, untouched = stack.enter_context(raw_starter(tier)), None
-            else:
-                way = await stack.enter_async_context(attacked_corral(mode, tier))
-                untouched = await look(way, ExecutionContext(user_id="before all attacks"), python=mode in PYTHON)
-                assert untouched.error is None
-            batch = _Batch(mode, found, way, untouched)
-            async with anyio.create_task_group() as tasks:
-                for attack in attacks:
-                    tasks.start_soon(batch.run, attack)
+                await _Batch(mode, found, stack.enter_context(raw_starter(tier)), None).run_all(attacks)
+                return
+            corral = await stack.enter_async_context(attacked_corral(mode, tier))
+
+            async def look_around(*, whole: bool) -> ExecutionResult:
+                context = ExecutionContext(user_id="beside all attacks")
+                return await look(corral, context, python=mode in PYTHON, whole=whole)
+
+            before, untouched = await look_around(whole=True), await look_around(whole=mode in SHARING)
+            assert before.error is untouched.error is None
+            await _Batch(mode, found, corral, untouched).run_all(attacks)
+            _report("strange", _shown(strange(before, await look_around(whole=True))))
+
+
+def _shown(lines: Sequence[str]) -> list[str]:
+    return [line[:200] for line in lines[:10]]
+
+
+def _report(name: str, found: list[str]) -> None:
+    print(json.dumps({name: found}), flush=True)  # noqa: T201
 
 
 def _report_left() -> None:
@@ -104,7 +128,7 @@ def _report_left() -> None:
     deadline = time.monotonic() + _GONE_SECONDS
     while (left := _others()) and time.monotonic() < deadline:
         time.sleep(0.02)
-    print(json.dumps({"left": left}), flush=True)  # noqa: T201
+    _report("left", left)
 
 
 def _others() -> list[str]:
