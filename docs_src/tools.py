@@ -51,7 +51,7 @@ PROGRAMS = [
 
 async def main() -> None:
     context = ExecutionContext(user_id="ada")
-    async with Corral(tools=[find, close]) as corral:
+    async with Corral(tools=[find, close], check=False) as corral:
         for program in PROGRAMS:
             result = await corral.execute(program, context=context)
             print(result.value if result.error is None else f"{result.error.name}: {result.error.message}")

@@ -70,7 +70,18 @@ echo = define_tool(name="echo", description="Gives its input back.", execute=_ec
 TOOLS = [add, fail, break_down, nothing, wait, echo]
 
 
+# Whether a program is checked before it runs depends on whether a language server is ready by then; tests/checking says
+# what comes of it, and everywhere else programs run as they are.
+defaults = Corral.__init__.__kwdefaults__
+assert defaults is not None
+defaults["check"] = False
+
+
+def open_corral() -> Corral:
+    return Corral(TOOLS, limits=Limits(wall_seconds=20))
+
+
 @pytest.fixture
 async def corral() -> AsyncIterator[Corral]:
-    async with Corral(TOOLS, limits=Limits(wall_seconds=20)) as corral:
+    async with open_corral() as corral:
         yield corral

@@ -12,9 +12,9 @@ import corral
 import corral.errors
 
 PUBLIC = """
-    AccessDenied ApprovalRequest Approve AuditEvent AuditLog BridgeError ConfigError ConsoleOutput Corral CorralError
+    AccessDenied ApprovalRequest Approve AuditEvent AuditLog BridgeError Catalog CheckResult ConfigError ConsoleOutput Corral CorralError
     Diagnostic Event ExecutionContext ExecutionError ExecutionFinished ExecutionResult ExecutionStarted Language
-    Limits LogEntry OutsideExecution ProgramCapabilities ProgramError RateLimits Run SandboxError Tool
+    Limits LogEntry ModelTool OutsideExecution ProgramCapabilities ProgramError RateLimits Run SandboxError Tool
     ToolCallFinished ToolCallRecord ToolCallStarted ToolError ToolName ToolRegistry Unawaited define_tool tool
 """.split()
 

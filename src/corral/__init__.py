@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from corral.audit import AuditEvent, AuditLog
     from corral.bridges import ApprovalRequest, Approve, OutsideExecution, RateLimits
+    from corral.checking import CheckResult
     from corral.corral import Corral
+    from corral.declarations import Catalog
     from corral.errors import (
         AccessDenied,
         BridgeError,
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
         ToolError,
     )
     from corral.execution import Run
+    from corral.model import ModelTool
     from corral.results import (
         ConsoleOutput,
         Event,
@@ -57,6 +60,8 @@ __all__ = [
     "AuditEvent",
     "AuditLog",
     "BridgeError",
+    "Catalog",
+    "CheckResult",
     "ConfigError",
     "ConsoleOutput",
     "Corral",
@@ -71,6 +76,7 @@ __all__ = [
     "Language",
     "Limits",
     "LogEntry",
+    "ModelTool",
     "OutsideExecution",
     "ProgramCapabilities",
     "ProgramError",
@@ -92,9 +98,12 @@ __all__ = [
 _HOMES = {
     "corral.audit": "AuditEvent AuditLog",
     "corral.bridges": "ApprovalRequest Approve OutsideExecution RateLimits",
+    "corral.checking": "CheckResult",
     "corral.corral": "Corral",
+    "corral.declarations": "Catalog",
     "corral.errors": "AccessDenied BridgeError ConfigError CorralError ProgramError SandboxError ToolError",
     "corral.execution": "Run",
+    "corral.model": "ModelTool",
     "corral.tools": "Tool ToolRegistry define_tool tool",
     "corral.results": "ConsoleOutput Event ExecutionFinished ExecutionResult ExecutionStarted ProgramCapabilities "
     "ToolCallFinished ToolCallRecord ToolCallStarted",

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from functools import partial
 from threading import Lock
 from types import TracebackType
-from typing import Any, Self, TypeAlias, TypedDict, Unpack
+from typing import Any, Literal, Self, TypeAlias, TypedDict, TypeVar, Unpack
 
 import anyio
+import anyio.to_thread
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from corral.audit import AuditLog, AuditSource, as_audit_log
@@ -31,17 +32,22 @@ from corral.bridges import (
     pipeline,
 )
 from corral.catalog import load_by_name
-from corral.declarations import declare_python, declare_typescript, secret_parameters
-from corral.errors import ConfigError, LimitNotEnforceable, UnknownProvider
-from corral.execution import Execution, Run
+from corral.checking import Checker, CheckResult, Verdict
+from corral.declarations import Catalog, declare_python, declare_typescript, discovery_tools, secret_parameters
+from corral.errors import ConfigError, LimitNotEnforceable, ProgramRejected, UnknownProvider
+from corral.execution import Execution, Run, prepare
+from corral.model import ModelOptions, ModelTool, model_tools, system_prompt
 from corral.results import Event, ExecutionResult
 from corral.sandboxes import SandboxProvider
+from corral.sandboxes.loops import in_thread
 from corral.tools import Tool, ToolRegistry
-from corral.types import TIERS, ExecutionContext, Language, Limits, SandboxConfig, Tier
+from corral.types import TIERS, Diagnostic, ExecutionContext, Language, Limits, SandboxConfig, Tier
 
 __all__ = ["Corral", "Sandboxes", "ToolSource"]
 
 logger = logging.getLogger("corral")
+
+T = TypeVar("T")
 
 ToolSource: TypeAlias = ToolRegistry | Iterable[Tool | Callable[..., Any]]
 """Tools: a registry, which stays live, or tools and functions."""
@@ -49,9 +55,14 @@ ToolSource: TypeAlias = ToolRegistry | Iterable[Tool | Callable[..., Any]]
 Sandboxes: TypeAlias = str | SandboxProvider | Mapping[Language, str | SandboxProvider]
 """A provider or its name, one of those per language, or "auto"."""
 
+Check: TypeAlias = bool | Literal["required"]
+"""Whether programs are type-checked before they run: as soon as a language server is ready; not; or none unchecked."""
+
 _DEFAULT_PROVIDERS: Mapping[Language, str] = {"typescript": "deno", "python": "python"}
 _WARM_BY_DEFAULT: frozenset[Language] = frozenset({"typescript"})
 """Those for which sandboxes are ready as soon as a Corral is open; for another language from its first program on."""
+_SERVER_SECONDS = 30.0
+"""How long a check that is asked for by itself waits for a language server; Deno's takes two to four."""
 _CORE_LIMITS = frozenset({"wall_seconds", "source_bytes"})
 """Limits that are held outside of any sandbox."""
 
@@ -63,6 +74,7 @@ class RunOptions(TypedDict, total=False):
     context: ExecutionContext | None
     limits: Limits | None
     env: Mapping[str, str] | None
+    check: Check | None
     tools: ToolSource | None
     on_event: Callable[[Event], object] | None
 
@@ -85,6 +97,7 @@ class Corral:
         bridge: str | BridgeProtocol = "pipe",
         limits: Limits | None = None,
         required_tier: Tier = "landlock",
+        check: Check = True,
         audit: AuditLog | AuditSource | None = None,
         rates: RateLimits | None = None,
         implied_scopes: Mapping[str, Iterable[str]] | None = None,
@@ -98,6 +111,8 @@ class Corral:
         self.tools = _registry(tools)
         self.limits = limits or Limits()
         self.required_tier: Tier = required_tier
+        self.check_by_default: Check = check
+        self._checker = Checker()
         if isinstance(sandbox, str) and sandbox != "auto":
             sandbox = load_by_name("corral.sandboxes", sandbox)
         self._sandbox = sandbox
@@ -117,6 +132,7 @@ class Corral:
                 approval_seconds=approval_seconds,
             )
         )
+        self._discoveries: dict[Language, Mapping[str, Tool]] = {}
         self._providers: dict[Language, SandboxProvider] = {}
         self._live: set[Execution] = set()
         self._warm: set[Language] = set()
@@ -172,21 +188,108 @@ class Corral:
         Raises:
             ConfigError: this thread already runs an event loop; there, await `execute`.
         """
-        _refuse_running_loop()
-        if self._portal is not None:
-            return self._portal.call(partial(self.execute, source, **options))
-        with start_blocking_portal() as portal:
-            return portal.call(partial(self.execute, source, **options))
+        return self._in_a_loop(partial(self.execute, source, **options))
+
+    # --- checking programs
+
+    async def check(
+        self, source: str, language: Language = "typescript", *, tools: ToolSource | None = None, env: bool = False
+    ) -> CheckResult:
+        """Says what is wrong with a program, without running it; waits until a language server is ready.
+
+        `env`: an environment would be passed to the program. On a Corral that is not open, `aclose` ends the server.
+
+        Raises:
+            ConfigError: no programs are in this language, or the Corral is closed.
+        """
+        if self._closed:
+            raise ConfigError("this Corral is closed")
+        _require_language(language)
+        registry = self.tools if tools is None else _registry(tools)
+        try:
+            program = await prepare(source, language, self.limits)
+        except ProgramRejected as error:
+            rejected = Diagnostic(
+                severity="error", message=str(error), code=error.code, line=error.line, column=error.column
+            )
+            return CheckResult(language=language, checked=False, diagnostics=(rejected,))
+        checker = self._checker
+
+        def check() -> Verdict | None:
+            checker.start(language, self.tools)
+            checker.wait(language, _SERVER_SECONDS)
+            return checker.check(source, language, registry, env, must=True)
+
+        own = anyio.CapacityLimiter(1)  # threads that tools keep busy must not keep it waiting
+        verdict = await anyio.to_thread.run_sync(check, abandon_on_cancel=True, limiter=own)
+        found = () if verdict is None else verdict.diagnostics
+        return CheckResult(language=language, checked=verdict is not None, diagnostics=(*found, *program.diagnostics))
+
+    def check_sync(
+        self, source: str, language: Language = "typescript", *, tools: ToolSource | None = None, env: bool = False
+    ) -> CheckResult:
+        """`check` for callers without an event loop, as `execute_sync` is.
+
+        Raises:
+            ConfigError: as `check` and `execute_sync`.
+        """
+        return self._in_a_loop(partial(self.check, source, language, tools=tools, env=env))
 
     # --- what models are told
 
     def declarations(self, language: Language = "typescript") -> str:
         """The tools' declarations in the program's language: the same text for the same tools, in a stable order."""
-        if language not in _DEFAULT_PROVIDERS:
-            raise ConfigError(f"language={language!r} is none of {', '.join(_DEFAULT_PROVIDERS)}")
+        _require_language(language)
         self._warn_once()
         declare = declare_python if language == "python" else declare_typescript
         return declare(self.tools.snapshot())
+
+    def catalog(
+        self,
+        language: Language = "typescript",
+        *,
+        budget_tokens: int = 4_000,
+        count_tokens: Callable[[str], int] | None = None,
+    ) -> Catalog:
+        """What to tell a model of the tools within a budget of tokens: their declarations, or less of each of them.
+
+        Raises:
+            ConfigError: no programs are in this language, or the budget is too small.
+        """
+        _require_language(language)
+        self._warn_once()
+        return Catalog(self.tools, language, budget_tokens=budget_tokens, count_tokens=count_tokens)
+
+    def model_tool(self, language: Language = "typescript", **options: Unpack[ModelOptions]) -> ModelTool:
+        """The tool by which a model runs programs; its description says how to write them, and declares the tools.
+
+        Raises:
+            ConfigError: no programs are in this language, or no tool can have this name.
+        """
+        return self.model_tools(language, **options)[0]
+
+    def model_tools(self, language: Language = "typescript", **options: Unpack[ModelOptions]) -> tuple[ModelTool, ...]:
+        """`model_tool`; and `search_tools` and `describe_tools`, unless the catalog declares every tool in full.
+
+        Raises:
+            ConfigError: as `model_tool`.
+        """
+        _require_language(language)
+        catalog = options.get("catalog") or self.catalog(language)
+        return model_tools(self.execute, language, catalog, self._discovery(self.tools, language), options)
+
+    def system_prompt(
+        self, base: str = "", *, language: Language = "typescript", catalog: Catalog | None = None
+    ) -> str:
+        """`base`, and then how to write programs, and the tools: what `model_tool(in_prompt=True)` leaves out.
+
+        The same tools give the same text, as of descriptions, so that what providers cache of a prompt stays good.
+
+        Raises:
+            ConfigError: no programs are in this language.
+        """
+        _require_language(language)
+        return system_prompt(base, language, catalog or self.catalog(language))
 
     def _warn_once(self) -> None:
         """Tells the host, in one warning of each kind, what of its tools will make models guess or see secrets."""
@@ -220,22 +323,27 @@ class Corral:
         limits: Limits | None = None,
         tools: ToolSource | None = None,
         lives_seconds: float | None = None,
+        language: Language = "typescript",
     ) -> OutsideExecution:
         """Lets a program that runs elsewhere call tools, through `asgi_app`, until the block, or its life, is over.
 
-        Of the limits those of calls hold; the program itself is nobody's here.
+        Of the limits those of calls hold; the program itself is nobody's here. `language` is what `tools.describe`
+        answers it in.
 
         Raises:
-            ConfigError: the Corral is closed.
+            ConfigError: the Corral is closed, or no programs are in this language.
         """
         if self._closed:
             raise ConfigError("this Corral is closed")
+        _require_language(language)
+        registry = self.tools if tools is None else _registry(tools)
         grant = Grant(
             context=context,
             scopes=self._implied.held_with(context.scopes),
             limits=limits or self.limits,
-            tools=self.tools if tools is None else _registry(tools),
+            tools=registry,
             lives_seconds=lives_seconds,
+            discovery=self._discovery(registry, language),
         )
         self._grants.open(grant)
         return OutsideExecution(grant, self._grants)
@@ -287,6 +395,7 @@ class Corral:
             await self._grants.close_all()
             for execution in live:
                 await execution.ended.wait()
+            await in_thread(self._checker.close)
             for provider in set(self._providers.values()):
                 await provider.aclose()  # a provider that others use too keeps their sandboxes
             await self._rates.store.aclose()
@@ -296,6 +405,8 @@ class Corral:
     async def _get_ready(self) -> None:
         """Gets sandboxes ready, and refuses where the required isolation is not to be had."""
         self._warm.clear()
+        if self._closed:
+            self._checker = Checker()
         self._open = True
         for language in self._languages():
             await self._warm_up(language)
@@ -309,6 +420,8 @@ class Corral:
         """
         if not self._open or language in self._warm:
             return
+        if self.check_by_default:
+            self._checker.start(language, self.tools)
         async with self._warming:
             if language not in self._warm:
                 await self._provider(language).warm(
@@ -358,6 +471,14 @@ class Corral:
             self._portal = None
             self._sync_resources.close()
 
+    def _in_a_loop(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Calls it in the event loop that is kept, or in one of its own."""
+        _refuse_running_loop()
+        if self._portal is not None:
+            return self._portal.call(call)
+        with start_blocking_portal() as portal:
+            return portal.call(call)
+
     # --- putting an execution together
 
     def _execution(
@@ -368,6 +489,7 @@ class Corral:
         context: ExecutionContext | None = None,
         limits: Limits | None = None,
         env: Mapping[str, str] | None = None,
+        check: Check | None = None,
         tools: ToolSource | None = None,
         on_event: Callable[[Event], object] | None = None,
     ) -> Execution:
@@ -384,6 +506,10 @@ class Corral:
             raise LimitNotEnforceable(
                 f"sandbox {provider.name!r} cannot hold {', '.join(loose)} on this system; so far it can on Linux only"
             )
+        registry = self.tools if tools is None else _registry(tools)
+        check = self.check_by_default if check is None else check
+        if check and self._open:
+            self._checker.start(language, self.tools)
         return Execution(
             source=source,
             language=language,
@@ -392,15 +518,27 @@ class Corral:
             limits=limits,
             required_tier=self.required_tier,
             env=env,
-            tools=self.tools if tools is None else _registry(tools),
+            tools=registry,
+            discovery=self._discovery(registry, language),
             provider=provider,
             warm_up=partial(self._warm_up, language),
             bridge=self._bridge,
             handler=self._handler,
             grants=self._grants,
+            checker=self._checker if check else None,
+            must_be_checked=check == "required",
             audit=self._audit,
             on_event=on_event,
         )
+
+    def _discovery(self, tools: ToolRegistry, language: Language) -> Mapping[str, Tool]:
+        """`tools.search` and `tools.describe` by name; those over its own tools are kept, with what they remember."""
+        found = self._discoveries.get(language) if tools is self.tools else None
+        if found is None:
+            found = {str(name): tool for name, tool in discovery_tools(tools, language).items()}
+            if tools is self.tools:
+                self._discoveries[language] = found
+        return found
 
     @contextmanager
     def _lives(self, execution: Execution) -> Generator[None]:
@@ -439,6 +577,11 @@ class Corral:
 
 def _registry(tools: ToolSource) -> ToolRegistry:
     return tools if isinstance(tools, ToolRegistry) else ToolRegistry(*tools)
+
+
+def _require_language(language: Language) -> None:
+    if language not in _DEFAULT_PROVIDERS:
+        raise ConfigError(f"language={language!r} is none of {', '.join(_DEFAULT_PROVIDERS)}")
 
 
 def _refuse_running_loop() -> None:

@@ -23,6 +23,7 @@ from corral.bridges import (
     outcome_of,
     record_denial,
 )
+from corral.checking import Checker, Gate
 from corral.clock import Clock
 from corral.errors import (
     Cancelled,
@@ -44,7 +45,7 @@ from corral.results import (
     ProgramCapabilities,
 )
 from corral.sandboxes import Job, Sandbox, SandboxProvider, failed_exit
-from corral.tools import ToolRegistry
+from corral.tools import Tool, ToolRegistry
 from corral.types import (
     Diagnostic,
     ExecutionContext,
@@ -62,7 +63,7 @@ from corral.types import (
     reaches,
 )
 
-__all__ = ["Execution", "Run"]
+__all__ = ["Execution", "Run", "prepare"]
 
 logger = logging.getLogger("corral")
 program_logger = logging.getLogger("corral.programs")
@@ -71,6 +72,7 @@ program_logger = logging.getLogger("corral.programs")
 _START_SECONDS = 30.0
 """A sandbox that has not started by then never will; on a loaded machine one takes tenths of a second."""
 _ENDED_FROM_OUTSIDE = frozenset({ProgramTimeout.code, SandboxLost.code, MemoryExceeded.code})
+_CHECK_HELP = "`corral doctor` says which servers there are"
 _LONG_SOURCE_CHARS = 8_000
 """Longer sources are parsed in a worker thread, so that the event loop keeps turning."""
 
@@ -89,11 +91,14 @@ class Execution:
         env: Mapping[str, str] | None,
         scopes: frozenset[str],
         tools: ToolRegistry,
+        discovery: Mapping[str, Tool],
         provider: SandboxProvider,
         warm_up: Callable[[], Awaitable[None]],
         bridge: BridgeProtocol,
         handler: Handler,
         grants: Grants,
+        checker: Checker | None,
+        must_be_checked: bool,
         audit: AuditLog | None,
         on_event: Callable[[Event], object] | None,
     ) -> None:
@@ -109,11 +114,15 @@ class Execution:
         self._required_tier: Tier = required_tier
         self._env = env
         self._tools = tools
+        self._discovery = discovery
         self._provider = provider
         self._warm_up = warm_up
         self._bridge = bridge
         self._handler = handler
         self._grants = grants
+        self._checker = checker
+        self._must_be_checked = must_be_checked
+        self._gate: Gate | None = None
         self._audit = audit
         self._observers = [] if on_event is None else [on_event]
         self._scope = anyio.CancelScope()
@@ -165,27 +174,72 @@ class Execution:
 
     async def _prepare_and_execute(self) -> tuple[Program | None, Exit]:
         try:
-            program = await self._prepare()
+            program = await prepare(self._source, self._language, self._limits)
         except ProgramRejected as error:
             return None, _rejected(error)
         return program, await self._execute(program)
-
-    async def _prepare(self) -> Program:
-        size = len(self._source) if self._source.isascii() else len(self._source.encode("utf-8", "surrogatepass"))
-        if size > self._limits.source_bytes:
-            raise ProgramRejected(f"the program has {size} bytes; {self._limits.source_bytes} are allowed")
-        prepare = prepare_python if self._language == "python" else prepare_typescript
-        if len(self._source) < _LONG_SOURCE_CHARS:
-            return prepare(self._source)
-        with anyio.move_on_after(self._limits.wall_seconds):
-            return await anyio.to_thread.run_sync(prepare, self._source, abandon_on_cancel=True)
-        raise ProgramRejected("the program took longer to be read than it may run")
 
     async def _execute(self, program: Program) -> Exit:
         if program.references is not None:
             self._capabilities = capabilities_of(program.references, self._tools)
             if denial := early_denial(program.references, self._tools, self._scopes):
                 return Exit(status="rejected", exit_code=1, error=denial)
+        checker = await self._ready_checker()
+        return await (self._run(program) if checker is None else self._run_checked(program, checker))
+
+    async def _ready_checker(self) -> Checker | None:
+        """What checks the program, if it is to be checked and can be now."""
+        checker, language = self._checker, self._language
+        if checker is None or checker.ready(language):
+            return checker
+        if not self._must_be_checked:
+            return None
+        if await anyio.to_thread.run_sync(checker.wait, language, _START_SECONDS, abandon_on_cancel=True):
+            return checker
+        raise StartFailed(
+            f"no language server for {language} runs here, and this program must be checked: {_CHECK_HELP}"
+        )
+
+    async def _run_checked(self, program: Program, checker: Checker) -> Exit:
+        """Runs the program while it is checked; a rejection ends it, before its first call."""
+        must = self._must_be_checked
+        gate = self._gate = Gate(
+            checker, self._source, self._language, self._tools, env=self._env is not None, must=must
+        )
+        if gate.is_decided:
+            return await self._run(program) if gate.rejection is None else _rejected(gate.rejection)
+        exit: Exit | None = None
+        failure: Exception | None = None
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._decide, gate, tasks.cancel_scope)
+                try:
+                    exit = await self._run(program)
+                    await gate.wait()
+                except Exception as error:  # raised below: a task group would wrap it
+                    failure = error
+                    tasks.cancel_scope.cancel()
+        finally:
+            gate.close()
+        if gate.rejection is not None:
+            self._logs.clear()
+            return _rejected(gate.rejection)
+        if failure is not None:
+            raise failure
+        if exit is None or (gate.verdict is None and self._must_be_checked):
+            raise StartFailed(f"the program could not be checked, as it must be: {_CHECK_HELP}")
+        return exit
+
+    async def _decide(self, gate: Gate, running: anyio.CancelScope) -> None:
+        """Has the program checked while it runs, and ends it if it may not go on."""
+        await gate.decide()
+        if gate.is_open:
+            for entry in self._logs:
+                self._emit(ConsoleOutput(entry=entry))
+        if not gate.is_open or (gate.verdict is None and self._must_be_checked):
+            running.cancel()
+
+    async def _run(self, program: Program) -> Exit:
         job = Job(
             execution_id=self.execution_id,
             program=program,
@@ -202,6 +256,7 @@ class Execution:
             scopes=self._scopes,
             limits=self._limits,
             tools=self._tools,
+            discovery=self._discovery,
             clock=clock,
             recorder=self._recorder,
         )
@@ -209,7 +264,8 @@ class Execution:
         try:
             self._isolation = sandbox.isolation
             with self._grants.live(grant), clock.running():
-                async with self._bridge.serve(self._handler, grant, self._grants) as endpoint:
+                handler = self._handler if self._gate is None else self._gate.guard(self._handler)
+                async with self._bridge.serve(handler, grant, self._grants) as endpoint:
                     return self._or_held(await sandbox.execute(job, endpoint))
             return self._or_held(
                 failed_exit(
@@ -252,7 +308,8 @@ class Execution:
 
     def _log(self, entry: LogEntry) -> None:
         self._logs.append(entry)
-        self._emit(ConsoleOutput(entry=entry))
+        if self._gate is None or self._gate.is_open:
+            self._emit(ConsoleOutput(entry=entry))
 
     def _emit(self, event: Event) -> None:
         for observer in self._observers:
@@ -303,6 +360,7 @@ class Execution:
             tool_calls=tuple(self._recorder.records),
             isolation=self._isolation,
             capabilities=self._capabilities,
+            checked=self._gate is not None and self._gate.verdict is not None,
         )
         if ended is None:
             error = ExecutionError(code=Cancelled.code, name=Cancelled.__name__, message="the execution was cancelled")
@@ -316,9 +374,13 @@ class Execution:
             error=exit.error,
             exit_code=exit.exit_code,
             unawaited=exit.unawaited,
-            diagnostics=(*_remarks(program, exit), *exit.diagnostics),
+            diagnostics=(*_remarks(program, exit), *exit.diagnostics, *self._check_remarks()),
             truncated=(f"{dropped} bytes of console output over the limit were dropped",) if dropped else (),
         )
+
+    def _check_remarks(self) -> tuple[Diagnostic, ...]:
+        verdict = None if self._gate is None else self._gate.verdict
+        return () if verdict is None else verdict.diagnostics
 
 
 class Run:
@@ -374,6 +436,23 @@ class Run:
     def close(self) -> None:
         """Drops the events that nobody read; called once by `Corral.start`."""
         self._events.close()
+
+
+async def prepare(source: str, language: Language, limits: Limits) -> Program:
+    """The program in a model's answer.
+
+    Raises:
+        ProgramRejected: it cannot be a program, or is too large.
+    """
+    size = len(source) if source.isascii() else len(source.encode("utf-8", "surrogatepass"))
+    if size > limits.source_bytes:
+        raise ProgramRejected(f"the program has {size} bytes; {limits.source_bytes} are allowed")
+    read = prepare_python if language == "python" else prepare_typescript
+    if len(source) < _LONG_SOURCE_CHARS:
+        return read(source)
+    with anyio.move_on_after(limits.wall_seconds):
+        return await anyio.to_thread.run_sync(read, source, abandon_on_cancel=True)
+    raise ProgramRejected("the program took longer to be read than it may run")
 
 
 def _broken(error: BaseException) -> Exit:

@@ -13,10 +13,13 @@ import subprocess
 import sys
 import termios
 import time
+import venv
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+
+import deno
 
 __all__ = ["Project", "Terminal"]
 
@@ -45,8 +48,20 @@ class Project:
 
     def corral(self, *arguments: str, input: str = "", **env: str) -> subprocess.CompletedProcess[str]:
         """Runs `corral` with pipes."""
+        return self._command([CORRAL, *arguments], input, env)
+
+    def corral_without_ty(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Runs `corral` in an environment that has Deno, but no `ty`, and finds nothing on PATH."""
+        venv.create(self.directory / "venv", symlinks=True)
+        programs = self.directory / "venv" / "bin"
+        (programs / "deno").symlink_to(deno.find_deno_bin())
+        script = "import sys; from corral.cli import main; sys.exit(main())"
+        env = {"PATH": str(programs), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        return self._command([str(programs / "python"), "-c", script, *arguments], "", env)
+
+    def _command(self, command: list[str], input: str, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [CORRAL, *arguments],
+            command,
             input=input,
             capture_output=True,
             encoding="utf-8",
@@ -57,13 +72,16 @@ class Project:
         )
 
     def run(self, program: str, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
-        """`corral run program.ts --tools app.tools`."""
-        return self.corral("run", self.write("program.ts", program), "--tools", "app.tools", *arguments, **env)
+        """`corral run program.ts --tools app.tools --no-check`."""
+        return self.corral(*self._run(program), *arguments, **env)
 
     def on_terminal(self, program: str, *arguments: str, columns: int = 100, rows: int = 30, **env: str) -> Terminal:
         """`run`, but on a terminal."""
-        command = [CORRAL, "run", self.write("program.ts", program), "--tools", "app.tools", *arguments]
+        command = [CORRAL, *self._run(program), *arguments]
         return Terminal(command, self.directory, columns=columns, rows=rows, env=env)
+
+    def _run(self, program: str) -> list[str]:
+        return ["run", self.write("program.ts", program), "--tools", "app.tools", "--no-check"]
 
 
 class Terminal:

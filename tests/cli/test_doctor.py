@@ -92,6 +92,8 @@ def test_a_machine_with_everything_is_healthy(project: Project) -> None:
         ["list", "directory", "refused", "refused"],
     ]
     assert "  ✓ see file          refused         open by design" in lines
+    servers = lines[lines.index("Language servers, which check programs") + 1 :]
+    assert [line.split()[:2] for line in servers if line.startswith("  ✓")] == [["✓", "typescript"], ["✓", "python"]]
 
 
 def test_json_has_all_that_was_found(project: Project) -> None:
@@ -100,12 +102,31 @@ def test_json_has_all_that_was_found(project: Project) -> None:
     assert done.returncode == 0
     assert found.keys() == {
         "healthy", "required_tier", "system", "tier", "reason", "layers", "verdicts", "attempts", "pool_size",
+        "language_servers",
     }  # fmt: skip
     assert (found["healthy"], found["required_tier"], found["tier"]) == (True, "landlock", "namespaces")
     assert all(layer.keys() == {"name", "in_force", "detail", "remedy"} for layer in found["layers"])
     assert all(verdict.keys() == {"tier", "works", "detail"} for verdict in found["verdicts"])
     assert all(attempt.keys() == {"tier", "name", "outcome", "detail"} for attempt in found["attempts"])
     assert len(found["attempts"]) == 2 * len(ATTEMPTS)
+    servers = {server["language"]: server for server in found["language_servers"]}
+    assert servers.keys() == {"typescript", "python"}
+    for server in servers.values():
+        assert server.keys() == {
+            "language", "name", "version", "path", "ready", "tier", "ready_seconds", "memory_mb", "reason", "remedy",
+        }  # fmt: skip
+        assert (server["ready"], server["tier"], server["reason"]) == (True, "namespaces", None)
+        assert 0 < server["ready_seconds"] < 60
+        assert 1 < server["memory_mb"] < 1_000
+        assert Path(server["path"]).is_file()
+        assert server["version"][0].isdigit()
+
+
+def test_a_language_server_that_is_not_there_is_no_failure(project: Project) -> None:
+    done = project.corral_without_ty("doctor", "--json")
+    [missing] = (server for server in json.loads(done.stdout)["language_servers"] if server["language"] == "python")
+    assert (missing["name"], missing["ready"], missing["reason"]) == (None, False, "none is here")
+    assert (missing["remedy"], done.returncode) == ("pip install ty", 0)
 
 
 def test_under_a_filter_that_forbids_namespaces_landlock_holds_and_the_remedy_is_said() -> None:
@@ -116,6 +137,7 @@ def test_under_a_filter_that_forbids_namespaces_landlock_holds_and_the_remedy_is
     assert "container runtime" in layers(found)["user namespaces"]["detail"]
     assert "--security-opt" in layers(found)["user namespaces"]["remedy"]
     assert {attempt["tier"] for attempt in found["attempts"]} == {"landlock"}
+    assert {server["tier"] for server in found["language_servers"]} == {"landlock"}
 
 
 def test_below_the_required_tier_it_is_not_healthy() -> None:
@@ -140,6 +162,7 @@ def test_with_neither_no_program_is_contained() -> None:
     assert done.returncode == 1
     assert done.stdout.splitlines()[-1] == "✗ Programs run in tier none, below the required landlock."
     assert "tried" not in done.stdout
+    assert "in tier none" in done.stdout
 
 
 def test_where_no_user_namespaces_may_be_made_the_setting_is_named() -> None:
@@ -155,6 +178,7 @@ def test_what_another_user_cannot_reach_leaves_roots_own_and_is_said(tmp_path: P
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)
     done = run([CORRAL, "doctor", "--json"], TMPDIR=str(closed))
+    assert done.stderr == ""
     found = json.loads(done.stdout)
     assert (found["tier"], found["healthy"]) == ("namespaces", True)
     assert found["verdicts"][0] == {"tier": "namespaces", "works": True, "detail": "guests run as user 0"}

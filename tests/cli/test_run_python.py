@@ -14,7 +14,8 @@ WEATHER = 'await tools.get_weather(city="Oslo")'
 
 
 def run(project: Project, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return project.corral("run", project.write("program.py", program), "--tools", "app.tools", *arguments)
+    program = project.write("program.py", program)
+    return project.corral("run", program, "--tools", "app.tools", "--no-check", *arguments)
 
 
 @pytest.mark.parametrize("engine", ["auto", "monty"])

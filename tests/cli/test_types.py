@@ -15,6 +15,22 @@ def test_declarations_are_printed_as_a_model_is_shown_them(project: Project) -> 
     assert (done.stderr, done.returncode) == ("", 0)
 
 
+def test_within_a_budget_as_much_is_printed_as_there_is_room_for(project: Project) -> None:
+    tools = "\n".join(f"@tool\ndef look_up_{number}(key: str) -> str:\n    return key" for number in range(200))
+    project.write("many.py", f"from corral import tool\n{tools}")
+    done = project.corral("types", "--tools", "many", "--budget", "1000")
+    assert "look_up_199" in done.stdout
+    assert "tools.search" in done.stdout
+    assert "key: string" not in done.stdout
+    assert (len(done.stdout) <= 4_000, done.stderr, done.returncode) == (True, "", 0)
+
+
+def test_a_budget_for_nothing_is_wrong_usage(project: Project) -> None:
+    done = project.corral("types", "--tools", "app.tools", "--budget", "10")
+    assert done.stderr == "error: budget_tokens=10 is too little to tell anything; at least 500\n"
+    assert (done.stdout, done.returncode) == ("", 2)
+
+
 def test_declarations_need_tools(project: Project) -> None:
     done = project.corral("types")
     assert "the following arguments are required: --tools" in done.stderr

@@ -7,16 +7,16 @@ from typing import Any, cast
 
 import pytest
 
-from corral import Corral
-from tests.conftest import cases, open_corral
+from corral import Corral, Limits
+from tests.conftest import TOOLS, cases
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture(scope="module")
 async def corral() -> AsyncIterator[Corral]:
-    """One for all: each execution has a process of its own."""
-    async with open_corral() as corral:
+    """One for all: each execution has a process of its own. None of these programs is to be taken for a mistake."""
+    async with Corral(TOOLS, limits=Limits(wall_seconds=20), check="required") as corral:
         yield corral
 
 

@@ -63,7 +63,7 @@ async def attacked_corral(mode: Mode, tier: Tier) -> AsyncGenerator[Corral]:
         echo = define_tool(name="echo", description="Gives its input back.", execute=_echo)
         big = define_tool(name="big", description="Gives four megabytes.", execute=_big)
         async with Corral(
-            tools=[echo, big] if mode in PYTHON else [echo], sandbox=sandbox, required_tier=tier
+            tools=[echo, big] if mode in PYTHON else [echo], sandbox=sandbox, required_tier=tier, check=False
         ) as corral:
             yield corral
     finally:

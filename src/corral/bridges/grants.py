@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import TracebackType
@@ -54,6 +54,7 @@ class Grant:
         "clock",
         "context",
         "cutting",
+        "discovery",
         "ended",
         "execution_id",
         "limits",
@@ -76,6 +77,7 @@ class Grant:
         recorder: CallRecorder | None = None,
         scopes: frozenset[str] | None = None,
         lives_seconds: float | None = None,
+        discovery: Mapping[str, Tool] | None = None,
     ) -> None:
         self.execution_id = execution_id or new_execution_id()
         self.context = context
@@ -83,6 +85,8 @@ class Grant:
         """The caller's, and what they imply."""
         self.limits = limits
         self.tools = tools
+        self.discovery = discovery or {}
+        """By name, those by which a program looks through its tools; they are not among these."""
         self.clock = clock
         """That of its program, if it runs under ours."""
         self.recorder = recorder
@@ -136,7 +140,8 @@ def called(call: Call) -> Tool:
     """
     found: Tool | None = call.found
     if found is None:
-        found = call.found = granted(call).tools.resolve(call.tool)
+        grant = granted(call)
+        found = call.found = grant.discovery.get(call.tool) or grant.tools.resolve(call.tool)
     return found
 
 

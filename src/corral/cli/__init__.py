@@ -1,4 +1,4 @@
-"""The command line: `corral run`, `corral types`, `corral serve` and others. Each command is one file."""
+"""The command line: `corral run`, `corral check`, `corral types` and others. Each command is one file."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from importlib.metadata import version
 
 from corral import CorralError
 from corral.cli.audit import add_audit
+from corral.cli.check import add_check
 from corral.cli.doctor import add_doctor
 from corral.cli.run import add_run
 from corral.cli.serve import add_serve
@@ -28,6 +29,7 @@ examples:
   corral run program.ts --tools app/tools.py:registry  one name of a file
   cat answer.md | corral run - --tools app.tools       a model's answer, fences and all
   corral run program.ts --tools app.tools --json       the whole result
+  corral check program.ts --tools app.tools            whether it fits the tools, without running it
   corral types --tools app.tools                       what a model is told about the tools
   corral serve --tools app.tools                       calls over HTTP, for programs that run elsewhere
   corral audit audit.jsonl --outcome denied            who was denied what
@@ -81,6 +83,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"corral {version('corral')}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     add_run(commands)
+    add_check(commands)
     add_types(commands)
     add_serve(commands)
     add_audit(commands)

@@ -1,14 +1,15 @@
-"""`corral doctor`: which isolation is really in force on this machine, layer by layer, and what is missing."""
+"""`corral doctor`: which isolation is really in force on this machine, what checks programs, and what is missing."""
 
 from __future__ import annotations
 
 import argparse
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from corral.cli.options import Commands, add_command
 from corral.cli.screen import screen
+from corral.cli.servers import FoundServer, try_servers
 from corral.cli.text import json_text, printable
 from corral.sandboxes.jail.examination import Examination, examine
 from corral.sandboxes.jail.trial import ATTEMPTS
@@ -18,7 +19,7 @@ __all__ = ["add_doctor"]
 
 _EPILOG = """\
 For each tier that works, an engine with every permission of its own is started in its jail and tries to get out, by
-harmless means.
+harmless means. The language servers that check programs are started and ended; one that is missing is no failure.
 
 exit codes: 0 the required tier is reached and nothing got through, 1 not so, 2 wrong usage
 """
@@ -45,24 +46,24 @@ def _doctor(arguments: argparse.Namespace) -> int:
     required: Tier = arguments.required_tier
     with screen() as view:
         found = examine()
+        servers = try_servers()
         healthy = found.reaches(required) and found.contained
         if arguments.json:
-            view.out(json_text({"healthy": healthy, "required_tier": required, **asdict(found)}, indent=2))
+            shown = {"healthy": healthy, "required_tier": required, **asdict(found), "language_servers": servers}
+            view.out(json_text(shown, indent=2))
         else:
-            for line in _report(found, required, columns=view.size.columns):
+            for line in _report(found, servers, required, columns=view.size.columns):
                 view.out(line)
     return 0 if healthy else 1
 
 
-def _report(found: Examination, required: Tier, *, columns: int) -> Iterator[str]:
+def _report(found: Examination, servers: Sequence[FoundServer], required: Tier, *, columns: int) -> Iterator[str]:
     yield found.system
     yield ""
     yield "Layers"
     wide = max(len(layer.name) for layer in found.layers)
     for layer in found.layers:
-        yield from _row(layer.in_force, layer.name, layer.detail, wide, columns)
-        if layer.remedy is not None:
-            yield from _wrapped(f"help: {layer.remedy}", " " * (wide + 6), columns)
+        yield from _row(layer.in_force, layer.name, layer.detail, wide, columns, layer.remedy)
     yield ""
     yield "Tiers"
     wide = max(map(len, TIERS))
@@ -72,6 +73,11 @@ def _report(found: Examination, required: Tier, *, columns: int) -> Iterator[str
         yield ""
         yield "What an engine with every permission of its own tried in them"
         yield from _attempts(found, columns)
+    yield ""
+    yield "Language servers, which check programs"
+    wide = max(len(server.language) for server in servers)
+    for server in servers:
+        yield from _row(server.ready, server.language, _detail(server), wide, columns, server.remedy)
     yield ""
     yield f"{found.pool_size} sandboxes are kept ready, unless pool_size says otherwise."
     yield from _conclusion(found, required, columns)
@@ -94,6 +100,13 @@ def _attempts(found: Examination, columns: int) -> Iterator[str]:
             yield from _wrapped(text, "    ", columns)
 
 
+def _detail(server: FoundServer) -> str:
+    named = [f"{server.name} {server.version or 'of unknown version'}, {server.path}"] if server.name else []
+    if server.ready_seconds is not None:
+        named.append(f"ready in {server.ready_seconds:.1f} s, in tier {server.tier}, {server.memory_mb} MB")
+    return ": ".join([*named, server.reason] if server.reason else named)
+
+
 def _conclusion(found: Examination, required: Tier, columns: int) -> Iterator[str]:
     if found.tier is None:
         yield from _wrapped(f"{_NO} No program runs here: {found.reason}", "", columns)
@@ -106,10 +119,13 @@ def _conclusion(found: Examination, required: Tier, columns: int) -> Iterator[st
         yield f"{_NO} {len(bad)} attempt{'s' if len(bad) > 1 else ''} got through or could not be made."
 
 
-def _row(good: bool, name: str, detail: str, wide: int, columns: int) -> Iterator[str]:
-    first, *rest = _wrapped(detail, " " * (wide + 6), columns)
+def _row(good: bool, name: str, detail: str, wide: int, columns: int, remedy: str | None = None) -> Iterator[str]:
+    indent = " " * (wide + 6)
+    first, *rest = _wrapped(detail, indent, columns)
     yield f"  {_YES if good else _NO} {name:{wide}}  {first.lstrip()}"
     yield from rest
+    if remedy is not None:
+        yield from _wrapped(f"help: {remedy}", indent, columns)
 
 
 def _wrapped(text: str, indent: str, columns: int) -> list[str]:

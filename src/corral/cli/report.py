@@ -5,15 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from corral import ExecutionError, ExecutionResult
+from corral import Diagnostic, ExecutionError, ExecutionResult
 from corral.cli.excerpts import excerpt
 from corral.cli.progress import finished_line
 from corral.cli.screen import Screen
 from corral.cli.text import printable
 
-__all__ = ["call_lines", "error_lines", "note_lines"]
+__all__ = ["call_lines", "error_lines", "note_lines", "remark_lines"]
 
 _CALLS_LISTED = 20
+_OF_A_CHECK = re.compile(r"TS\d|ty:")
+"""How the codes begin of what a language server has said."""
+_DECLARED = "\n  declared: "
+"""What comes between a message of a check and the declaration that the program does not fit."""
 _HELP = {
     "program_timeout": "--wall-seconds and --cpu-seconds set what a run may take",
     "memory_exceeded": "--memory-mb sets how much memory a run may use",
@@ -33,10 +37,16 @@ def error_lines(result: ExecutionResult, source: str, file: str, screen: Screen)
     error = result.error
     if error is None:
         return
-    yield f"{screen.paint(f'error[{error.code}]', 'bold', 'red')}: {_message(error)}"
-    if error.line is not None and error.column is not None:
-        yield f"  --> {file}:{error.line}:{error.column}"
-        yield from excerpt(source, error.line, error.column, columns=screen.size.columns)
+    found = [remark for remark in result.diagnostics if remark.severity == "error"]
+    if found:  # the message has them all, without the source
+        summary, _, _ = _message(error).partition("\n")
+        yield f"{_label('error', error.code, screen)}: {summary}"
+        for remark in found:
+            yield from remark_lines(remark, source, file, screen)
+        yield f"{screen.paint('help', 'bold')}: {_HELP['invalid_arguments']}"
+        return
+    yield f"{_label('error', error.code, screen)}: {_message(error)}"
+    yield from _place(error.line, error.column, source, file, screen)
     frames = [line.strip() for line in (error.stack or "").splitlines() if line.lstrip().startswith("at ")]
     if len(frames) > 1:
         yield from (f"    {_in_file(printable(frame), file)}" for frame in frames)
@@ -46,17 +56,29 @@ def error_lines(result: ExecutionResult, source: str, file: str, screen: Screen)
         yield f"{screen.paint('help', 'bold')}: {_HELP[error.code]}"
 
 
+def remark_lines(remark: Diagnostic, source: str, file: str, screen: Screen) -> Iterator[str]:
+    """What was found before a run, where in the source, and the declaration that it does not fit."""
+    message, _, declared = printable(remark.message).partition(_DECLARED)
+    yield f"{_label(remark.severity, remark.code, screen)}: {message}"
+    yield from _place(remark.line, remark.column, source, file, screen)
+    if declared:
+        yield f"{screen.paint('declared', 'bold')}: {declared}"
+
+
 def note_lines(result: ExecutionResult, file: str, screen: Screen) -> Iterator[str]:
     """What is worth knowing of a run that is no error."""
     for remark in result.diagnostics:
+        if remark.severity == "error" or (result.success and _OF_A_CHECK.match(remark.code or "")):
+            continue
         place = "" if remark.line is None else f" ({file}:{remark.line}:{remark.column})"
-        yield _note(remark.severity, printable(remark.message) + place, screen)
+        yield f"{_label(remark.severity, None, screen)}: {printable(remark.message)}{place}"
     for call in result.unawaited:
         place = "" if call.line is None else f" ({file}:{call.line}:{call.column})"
         outcome = "" if call.error is None else f"; it failed: {call.error}"
-        yield _note("warning", printable(f"tools.{call.tool} was never awaited{outcome}") + place, screen)
+        text = printable(f"tools.{call.tool} was never awaited{outcome}")
+        yield f"{_label('warning', None, screen)}: {text}{place}"
     for what in result.truncated:
-        yield _note("info", what, screen)
+        yield f"{_label('info', None, screen)}: {what}"
 
 
 def call_lines(result: ExecutionResult, screen: Screen) -> Iterator[str]:
@@ -81,11 +103,18 @@ def _in_file(frame: str, file: str) -> str:
     return re.sub(r"\bprogram\.ts(?=:\d+:\d+)", lambda _: file, frame)
 
 
-def _note(severity: str, text: str, screen: Screen) -> str:
+def _place(line: int | None, column: int | None, source: str, file: str, screen: Screen) -> Iterator[str]:
+    if line is not None and column is not None:
+        yield f"  --> {file}:{line}:{column}"
+        yield from excerpt(source, line, column, columns=screen.size.columns)
+
+
+def _label(severity: str, code: str | None, screen: Screen) -> str:
+    suffix = "" if code is None else f"[{code}]"
     match severity:
         case "error":
-            return f"{screen.paint('error', 'bold', 'red')}: {text}"
+            return screen.paint(f"error{suffix}", "bold", "red")
         case "warning":
-            return f"{screen.paint('warning', 'bold', 'yellow')}: {text}"
+            return screen.paint(f"warning{suffix}", "bold", "yellow")
         case _:
-            return f"{screen.paint('note', 'bold')}: {text}"
+            return screen.paint("note", "bold")

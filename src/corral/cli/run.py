@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 from contextlib import nullcontext
-from pathlib import Path
 
 from corral import Approve, ConsoleOutput, Corral, Event, ExecutionResult, Limits, Run
 from corral.catalog import load_by_name
 from corral.cli.asking import Asker, keyboard
 from corral.cli.loading import load_tools
 from corral.cli.options import Commands, add_caller, add_command, add_tools, caller, given, interruptible
+from corral.cli.program import GivenProgram, add_program, given_program
 from corral.cli.progress import Progress
 from corral.cli.report import call_lines, error_lines, note_lines
 from corral.cli.screen import Screen, screen
@@ -26,6 +25,8 @@ __all__ = ["add_run"]
 _EPILOG = """\
 Standard output has what the program logs with console.log, info and debug, and then its result: a text as it is,
 anything else as JSON, nothing for null. All else is on standard error. --quiet leaves only the result and errors.
+
+The program is type-checked first if there is a language server for it: corral doctor tells.
 
 exit codes: 0 succeeded, 1 failed, 2 wrong usage or set-up, 124 timed out, 130 cancelled
 """
@@ -41,18 +42,14 @@ def add_run(commands: Commands) -> None:
         description="Runs a program against tools, in a sandbox.",
         epilog=_EPILOG,
     )
-    parser.add_argument("program", help="file with the program, or - for standard input")
+    add_program(parser)
     add_tools(parser, required=False)
-    parser.add_argument("--language", choices=("typescript", "python"), help="default: by the file's name")
+    parser.add_argument("--no-check", action="store_true", help="run the program whether or not it fits the tools")
     output = parser.add_argument_group("output")
     output.add_argument("--json", action="store_true", help="print the whole result as JSON, and nothing else")
     output.add_argument("--quiet", action="store_true", help="print only the result and errors")
     output.add_argument("--progress", action="store_true", help="a line per tool call, also where there is no terminal")
     context = add_caller(parser)
-    environment = parser.add_argument_group("environment")
-    environment.add_argument(
-        "--env", action="append", type=_variable, metavar="NAME=VALUE", help="what process.env shows; may be repeated"
-    )
     parser.add_argument(
         "--engine", choices=("auto", "cpython", "monty"), default="auto", help="for Python; default: what works here"
     )
@@ -86,26 +83,20 @@ def add_run(commands: Commands) -> None:
         limits.add_argument(flag, type=kind, metavar="N", help=f"default: {field.default:n}")
 
 
-def _variable(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not name or not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
-    return name, value
-
-
 def _run(arguments: argparse.Namespace) -> int:
-    source = _read(arguments.program)
+    program = given_program(arguments)
     with screen() as view, keyboard() as terminal:
         corral = Corral(
             load_tools(arguments.tools),
-            sandbox=_sandbox(arguments),
+            sandbox=_sandbox(arguments, program.language),
             limits=Limits(**given(arguments, *Limits.model_fields)),
             required_tier=arguments.required_tier,
+            check=not arguments.no_check,
             audit=arguments.audit,
             approve=_approve(arguments.approve, view, terminal),
         )
-        result = asyncio.run(_execute(corral, source, arguments, view))
-        _show(result, source, arguments, view)
+        result = asyncio.run(_execute(corral, program, arguments, view))
+        _show(result, program, arguments, view)
     return result.exit_code
 
 
@@ -115,29 +106,14 @@ def _approve(how: str, view: Screen, terminal: int | None) -> Approve | None:
     return Asker(view, terminal).approve if how == "ask" and terminal is not None and view.live else None
 
 
-def _read(program: str) -> str:
-    try:
-        content = sys.stdin.buffer.read() if program == "-" else Path(program).read_bytes()
-    except OSError as error:
-        raise ConfigError(f"cannot read {program}: {error.strerror}") from error
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{program} is not UTF-8: byte {error.start + 1} is {content[error.start]:#04x}") from None
-
-
-def _language(arguments: argparse.Namespace) -> Language:
-    return arguments.language or ("python" if arguments.program.endswith(".py") else "typescript")
-
-
-def _sandbox(arguments: argparse.Namespace) -> SandboxProvider:
+def _sandbox(arguments: argparse.Namespace, language: Language) -> SandboxProvider:
     """For one program, so that none is kept ready.
 
     Raises:
         ConfigError: the options do not fit together.
     """
     engine, packages = arguments.engine, arguments.package
-    if _language(arguments) == "typescript":
+    if language == "typescript":
         if packages or engine != "auto":
             raise ConfigError("--engine and --package are for Python programs")
         return DenoSandbox(tier=arguments.tier, pool_size=0)
@@ -148,20 +124,18 @@ def _sandbox(arguments: argparse.Namespace) -> SandboxProvider:
     return CPythonSandbox(packages=packages, tier=arguments.tier, pool_size=0)
 
 
-async def _execute(corral: Corral, source: str, arguments: argparse.Namespace, view: Screen) -> ExecutionResult:
+async def _execute(
+    corral: Corral, program: GivenProgram, arguments: argparse.Namespace, view: Screen
+) -> ExecutionResult:
     progress = Progress(view) if _wants_progress(arguments, view) else None
-    async with (
-        corral,
-        corral.start(
-            source,
-            language=_language(arguments),
-            context=caller(arguments),
-            env=None if arguments.env is None else dict(arguments.env),
-        ) as run,
-    ):
-        with interruptible(run.cancel):
-            await _follow(run, progress, view, console=not (arguments.json or arguments.quiet))
-            return await run.result()
+    source, language, _, env = program
+    async with corral:
+        if not arguments.no_check:  # which waits for the language server, so that the run is checked too
+            await corral.check(source, language, env=env is not None)
+        async with corral.start(source, language=language, context=caller(arguments), env=env) as run:
+            with interruptible(run.cancel):
+                await _follow(run, progress, view, console=not (arguments.json or arguments.quiet))
+                return await run.result()
 
 
 def _wants_progress(arguments: argparse.Namespace, view: Screen) -> bool:
@@ -185,19 +159,18 @@ def _print(event: Event, view: Screen) -> None:
             view.out(event.entry.text)
 
 
-def _show(result: ExecutionResult, source: str, arguments: argparse.Namespace, view: Screen) -> None:
+def _show(result: ExecutionResult, program: GivenProgram, arguments: argparse.Namespace, view: Screen) -> None:
     if arguments.json:
         view.out(result.to_json(indent=2))
         return
-    file = "<stdin>" if arguments.program == "-" else arguments.program
     if isinstance(result.value, str):
         view.out(result.value)
     elif result.value is not None:
         view.out(json_text(result.value, indent=2))
     if not arguments.quiet:
-        for line in note_lines(result, file, view):
+        for line in note_lines(result, program.file, view):
             view.err(line)
-    for line in error_lines(result, source, file, view):
+    for line in error_lines(result, program.source, program.file, view):
         view.err(line)
     if not (result.success or _wants_progress(arguments, view)):
         for line in call_lines(result, view):

@@ -23,9 +23,17 @@ def add_types(commands: Commands) -> None:
     )
     add_tools(parser, required=True)
     parser.add_argument("--language", choices=("typescript", "python"), default="typescript")
+    parser.add_argument(
+        "--budget", type=int, metavar="N", help="print what a model is told within N tokens: all, or less of each tool"
+    )
 
 
 def _types(arguments: argparse.Namespace) -> int:
     with screen() as view:
-        view.out(Corral(load_tools(arguments.tools)).declarations(arguments.language).rstrip("\n"))
+        corral = Corral(load_tools(arguments.tools))
+        if arguments.budget is None:
+            text = corral.declarations(arguments.language)
+        else:
+            text = corral.catalog(arguments.language, budget_tokens=arguments.budget).text
+        view.out(text.rstrip("\n"))
     return 0

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from corral.declarations.catalog import Catalog, CatalogLevel
+from corral.declarations.discovery import discovery_tools
 from corral.declarations.python import declare_python
 from corral.declarations.secrets import secret_parameters
 from corral.declarations.signatures import ToolShape
 from corral.declarations.typescript import declare_typescript
 
-__all__ = ["ToolShape", "declare_python", "declare_typescript", "secret_parameters"]
+__all__ = [
+    "Catalog",
+    "CatalogLevel",
+    "ToolShape",
+    "declare_python",
+    "declare_typescript",
+    "discovery_tools",
+    "secret_parameters",
+]

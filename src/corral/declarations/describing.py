@@ -51,6 +51,8 @@ def text_lines(text: str) -> list[str]:
 
 def printable(text: str) -> str:
     """The text on one line, with a space for whatever cannot be seen."""
+    if text.isprintable():
+        return text
     return "".join(character if character.isprintable() else " " for character in text)
 
 

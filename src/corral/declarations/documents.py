@@ -36,6 +36,7 @@ _SCHEMA_KEYWORDS = (
 )
 _LIST_KEYWORDS = ("allOf", "anyOf", "items", "oneOf", "prefixItems")
 _MAP_KEYWORDS = ("$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties")
+_KEYWORDS = frozenset((*_SCHEMA_KEYWORDS, *_LIST_KEYWORDS, *_MAP_KEYWORDS))
 
 
 def mapping(value: object) -> dict[str, object]:
@@ -58,15 +59,20 @@ def integer(value: object) -> int | None:
 def subschemas(schema: object) -> Iterator[tuple[Pointer, object]]:
     """The schemas directly within a schema, with where they are in it."""
     keywords = mapping(schema)
+    present = _KEYWORDS.intersection(keywords)
+    if not present:  # most schemas are leaves
+        return
     for keyword in _SCHEMA_KEYWORDS:
-        if isinstance(keywords.get(keyword), dict):
+        if keyword in present and isinstance(keywords[keyword], dict):
             yield (keyword,), keywords[keyword]
     for keyword in _LIST_KEYWORDS:
-        for position, member in enumerate(listing(keywords.get(keyword))):
-            yield (keyword, str(position)), member
+        if keyword in present:
+            for position, member in enumerate(listing(keywords[keyword])):
+                yield (keyword, str(position)), member
     for keyword in _MAP_KEYWORDS:
-        for name, member in mapping(keywords.get(keyword)).items():
-            yield (keyword, name), member
+        if keyword in present:
+            for name, member in mapping(keywords[keyword]).items():
+                yield (keyword, name), member
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,6 +111,11 @@ class PythonTypes:
             case Object():
                 return self._object(shape, hint, scope)
 
+    @property
+    def needs_declarations(self) -> bool:
+        """Whether types were mentioned that have to be declared."""
+        return bool(self._pending)
+
     def declarations(self) -> list[str]:
         """The lines that declare all that was mentioned, by name; first the imports."""
         declared: dict[str, list[str]] = {}

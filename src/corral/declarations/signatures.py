@@ -24,6 +24,7 @@ from corral.declarations.shapes import (
     Shape,
     Union,
 )
+from corral.declarations.traits import traits
 from corral.types import JsonSchema, ToolName
 
 __all__ = ["Signature", "ToolShape", "TypeNames", "name_definitions", "read_signatures"]
@@ -48,6 +49,12 @@ class Signature(NamedTuple):
     output: Shape
     doc: Doc
     """Of the tool; its tags are `returns` and `approval`."""
+    omissible: bool | None = None
+    """Whether a call may go without input; None: if its shape says so."""
+
+    @property
+    def needs_input(self) -> bool:
+        return not (traits(self.input).accepts_empty if self.omissible is None else self.omissible)
 
 
 def read_signatures(tools: Mapping[ToolName, ToolShape], language: Language) -> dict[ToolName, Signature]:

@@ -28,10 +28,11 @@ from corral.declarations.shapes import (
     Unknown,
 )
 
-__all__ = ["indented", "property_key", "type_expression"]
+__all__ = ["LINE_CHARACTERS", "indented", "property_key", "type_expression"]
 
 _BARE_KEY = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
-_LINE_CHARACTERS = 90
+LINE_CHARACTERS = 90
+"""How long a type may be that has members and stands on one line."""
 _PRIMITIVES = {"bytes": "Uint8Array", "integer": "number"}
 _OBJECT_MEMBERS = frozenset(
     ("constructor", "hasOwnProperty", "isPrototypeOf", "propertyIsEnumerable", "toLocaleString", "toString", "valueOf")
@@ -39,9 +40,18 @@ _OBJECT_MEMBERS = frozenset(
 """What TypeScript believes every object to have: an optional property of such a name must allow it."""
 
 
-def type_expression(shape: Shape, names: Mapping[Definition, str]) -> str:
-    """The type, on one line if it is short and has no comments. Each definition in it needs a name."""
-    return _Printer(names).show(shape)
+def type_expression(
+    shape: Shape,
+    names: Mapping[Definition, str],
+    *,
+    unknown: str = "unknown",
+    line_characters: float = LINE_CHARACTERS,
+) -> str:
+    """The type, on one line if it is short and has no comments. Each definition in it needs a name.
+
+    `unknown` is the type of what nothing is known of.
+    """
+    return _Printer(names, unknown, line_characters).show(shape)
 
 
 def indented(text: str) -> str:
@@ -55,13 +65,15 @@ def property_key(name: str) -> str:
 
 
 class _Printer:
-    def __init__(self, names: Mapping[Definition, str]) -> None:
+    def __init__(self, names: Mapping[Definition, str], unknown: str, line_characters: float) -> None:
         self._names = names
+        self._unknown = unknown
+        self._line_characters = line_characters
 
     def show(self, shape: Shape) -> str:
         match shape:
             case Unknown():
-                return "unknown"
+                return self._unknown
             case Never():
                 return "never"
             case Primitive(kind=kind):
@@ -101,11 +113,11 @@ class _Printer:
     def _object(self, shape: Object) -> str:
         members = [*map(self._property, shape.properties), *self._index_signatures(shape)]
         if not members:
-            return f"Record<string, {'never' if shape.additional == NEVER else 'unknown'}>"
+            return f"Record<string, {'never' if shape.additional == NEVER else self._unknown}>"
         if not shape.properties and not shape.patterns and isinstance(shape.additional, Primitive | Unknown):
             return f"Record<string, {self.show(shape.additional)}>"
         line = f"{{ {'; '.join(members)} }}"
-        if len(line) <= _LINE_CHARACTERS and "\n" not in line:
+        if len(line) <= self._line_characters and "\n" not in line:
             return line
         return "\n".join(("{", *(indented(f"{member};") for member in members), "}"))
 
@@ -135,7 +147,7 @@ class _Printer:
     def _index_type(self, values: Sequence[Shape], properties: Sequence[Property]) -> str:
         shape = union((*values, *(each.shape for each in properties)))
         if shape == UNKNOWN:
-            return "unknown"
+            return self._unknown
         absent = ["undefined"] if any(not each.required for each in properties) else []
         inherited = [name for each in properties for name in _inherited(each)]
         return " | ".join((self.show(shape), *absent, *inherited))

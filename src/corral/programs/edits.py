@@ -91,6 +91,12 @@ class Edits:
         self._line_end = line_end
         self._edits: list[_Edit] = []
 
+    def copy(self) -> Edits:
+        """The same edits, to which others may be added."""
+        copied = Edits(self.text, self._line_end)
+        copied._edits = list(self._edits)
+        return copied
+
     def replace(self, start: int, end: int, new: bytes) -> None:
         """Puts `new` in the place of a stretch. Neither may contain a line terminator."""
         self._edits.append(_Edit(start, _REPLACING, 0, len(self._edits), end, new))
@@ -150,7 +156,7 @@ class PositionMap:
 
     def locate(self, line: int, column: int) -> Position:
         """The place in the source; what lies in added text belongs to the source next to it."""
-        return self._source.position(self._source_offset(self._output.offset(line, column)))
+        return self._source.position(self.source_offset(self._output.offset(line, column)))
 
     def output_offset(self, offset: int) -> int | None:
         """Where a byte of the source lies in the output; None: something else stands there."""
@@ -168,7 +174,8 @@ class PositionMap:
     def _output(self) -> TextIndex:
         return TextIndex(self.output, self.line_end)
 
-    def _source_offset(self, offset: int) -> int:
+    def source_offset(self, offset: int) -> int:
+        """Where a byte of the output comes from."""
         index = bisect_right(self.pieces, offset, key=lambda piece: piece.output_start) - 1
         if index < 0:
             return max(offset - self.prefix_length, 0)

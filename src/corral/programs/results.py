@@ -28,7 +28,7 @@ from corral.programs.grammar import (
 from corral.programs.modules import Entry, Names
 from corral.types import Diagnostic
 
-__all__ = ["Ending", "give_result"]
+__all__ = ["Ending", "give_result", "named"]
 
 _FUNCTION_DECLARATIONS = frozenset({"function_declaration", "generator_function_declaration"})
 _VARIABLES = frozenset({"lexical_declaration", "variable_declaration"})
@@ -67,6 +67,13 @@ def give_result(root: Node, edits: Edits, names: Names, entry: Entry | None, ret
     ending = program.end(returns)
     ending.entered = program.entered
     return ending
+
+
+def named(root: Node, entered: Sequence[Node | str | None]) -> list[Node]:
+    """The functions among what is called with the tools; of names, what the top level declares under them."""
+    functions = dict(_named_functions([declaration_of(each) for each in statements(root)]))
+    found = (functions.get(each) if isinstance(each, str) else each for each in entered)
+    return [each for each in found if each is not None]
 
 
 class _Program:

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from tree_sitter import Node, Tree
 
@@ -27,11 +29,12 @@ from corral.programs.readable import well_formed
 from corral.programs.recover import Dialect, recover
 from corral.programs.redeclare import redeclare
 from corral.programs.references import find_references
-from corral.programs.results import give_result
+from corral.programs.results import give_result, named
 from corral.programs.strip import erase_types
 from corral.types import Diagnostic, Program
 
-__all__ = ["prepare_typescript"]
+__all__ = ["TypedProgram", "prepare_typescript", "typed_typescript"]
+
 
 _TYPESCRIPT = {"typescript", "ts", "mts", "cts", "tsx"}
 _JAVASCRIPT = {"javascript", "js", "mjs", "cjs", "jsx", "es6", "ecmascript"}
@@ -50,16 +53,9 @@ def prepare_typescript(source: str) -> Program:
 
     Raises ProgramRejected, with the place in the source, for what cannot be a program.
     """
-    text, diagnostics = _readable(source)
-    trees = _Trees()
-    recovered = recover(text, Dialect(labels=_LABELS, label="typescript", parses=trees.parses))
-    text = _with_common_line_ends(recovered.text, trees.parses)
-    program, root = text.encode(), trees.of(text).root_node
-    if root.has_error:
-        check_brackets(root, program)
-    edits, names = Edits(program), Names.avoiding(program)
-    _blank_foreign_spaces(root, edits)
-    _part_html_comments(root, edits)
+    recovered = _recovered(source)
+    root, edits = recovered.root, recovered.edits()
+    names = Names.avoiding(edits.text)
     found = erase_types(root, edits)
     redeclared = redeclare(root, recovered.blocks, edits)
     imports, entry = rewrite_modules(root, found, edits, names, redeclared)
@@ -78,10 +74,74 @@ def prepare_typescript(source: str) -> Program:
         code=code.decode(),
         form="module" if module else "script",
         locate=positions.locate,
-        diagnostics=(*diagnostics, *ending.diagnostics),
+        diagnostics=(*recovered.diagnostics, *ending.diagnostics),
         imports=imports,
         references=find_references(root, edits, ending.entered),
     )
+
+
+def typed_typescript(source: str) -> TypedProgram | None:
+    """What a type checker reads of a program: what was recovered, its types left in. None: it cannot be parsed.
+
+    Raises ProgramRejected as `prepare_typescript` does.
+    """
+    recovered = _recovered(source)
+    root, scratch = recovered.root, recovered.edits()
+    if root.has_error:
+        return None
+    found = erase_types(root, scratch)
+    types = scratch.replaced()
+    names = Names.avoiding(scratch.text)
+    _, entry = rewrite_modules(root, found, scratch, names, frozenset())
+    edits = recovered.edits()
+    redeclare(root, recovered.blocks, edits)
+    commonjs = rewrite_commonjs(root, edits) if entry is None else None
+    ending = give_result(root, scratch, names, entry or commonjs, found.returns)
+    return TypedProgram(root, edits, types, named(root, ending.entered), commonjs is not None, names.entry)
+
+
+class TypedProgram(NamedTuple):
+    """A program as a type checker is to read it."""
+
+    root: Node
+    edits: Edits
+    """What is to be edited of it at any rate."""
+    types: list[tuple[int, int]]
+    """Stretches that are gone when it runs: its own types."""
+    entered: list[Node]
+    """The functions of its own that are called with the tools."""
+    commonjs: bool
+    """Whether it exports as CommonJS does."""
+    unused: str
+    """A name that it does not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Recovered:
+    """A program found in an answer: `blocks` are the lines where its fences begin."""
+
+    root: Node
+    text: bytes
+    blocks: tuple[int, ...]
+    diagnostics: list[Diagnostic]
+
+    def edits(self) -> Edits:
+        """Edits of it, those already made that let parser and engine read the same."""
+        edits = Edits(self.text)
+        _blank_foreign_spaces(self.root, edits)
+        _part_html_comments(self.root, edits)
+        return edits
+
+
+def _recovered(source: str) -> _Recovered:
+    text, diagnostics = _readable(source)
+    trees = _Trees()
+    recovered = recover(text, Dialect(labels=_LABELS, label="typescript", parses=trees.parses))
+    text = _with_common_line_ends(recovered.text, trees.parses)
+    program, root = text.encode(), trees.of(text).root_node
+    if root.has_error:
+        check_brackets(root, program)
+    return _Recovered(root, program, recovered.blocks, diagnostics)
 
 
 def _readable(source: str) -> tuple[str, list[Diagnostic]]:

@@ -137,7 +137,7 @@ def installation(names: tuple[str, ...]) -> Installation:
     libraries = tuple(
         path for path in loaded if path.is_file() and not any(path.resolve().is_relative_to(each) for each in shown)
     )
-    engine = Engine(executable, f"{_HOME}/bin/{executable.name}", libraries, tuple(places), forks=True)
+    engine = Engine(executable, f"{_HOME}/bin/{executable.name}", libraries, tuple(places), role="server")
     return Installation(engine, packages)
 
 

@@ -51,7 +51,7 @@ class GuestProcess:
     """
 
     def __init__(self, child: Child) -> None:
-        self._input = child.stdin
+        self.input = child.stdin
         self.output = child.stdout
         self._errors = child.stderr
         self._lifeline = child.lifeline
@@ -72,9 +72,9 @@ class GuestProcess:
         self.run = 0
         self.nonce = secrets.token_bytes(NONCE_BYTES)
         """Of its execution, if it serves only one."""
-        for descriptor in (self._input, self.output, self._errors):
+        for descriptor in (self.input, self.output, self._errors):
             os.set_blocking(descriptor, False)
-        for descriptor in (self._input, self.output):
+        for descriptor in (self.input, self.output):
             with contextlib.suppress(OSError, AttributeError):
                 fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
@@ -140,7 +140,7 @@ class GuestProcess:
     def write_now(self, data: bytes | bytearray | memoryview) -> int:
         """Writes what the pipe takes at once, and returns how many bytes that was."""
         try:
-            return os.write(self._input, data)
+            return os.write(self.input, data)
         except BlockingIOError:
             return 0
         except BrokenPipeError:
@@ -153,7 +153,7 @@ class GuestProcess:
             return
         rest = memoryview(bytes(data))
         while written < len(rest):
-            await anyio.wait_writable(self._input)
+            await anyio.wait_writable(self.input)
             written += self.write_now(rest[written:])
 
     def limit_cpu(self, seconds: float) -> None:
@@ -237,7 +237,7 @@ class GuestProcess:
         Raises:
             OSError: it has ended, or it does not keep up.
         """
-        with socket.socket(fileno=os.dup(self._input)) as control:
+        with socket.socket(fileno=os.dup(self.input)) as control:
             socket.send_fds(control, [message], descriptors, socket.MSG_NOSIGNAL)
 
     async def wait(self, grace_seconds: float) -> int:
@@ -256,7 +256,7 @@ class GuestProcess:
             return
         self._closed = True
         self.kill()
-        for descriptor in (self._input, self.output, self._errors, self._process, self._guest, self._info):
+        for descriptor in (self.input, self.output, self._errors, self._process, self._guest, self._info):
             if descriptor is not None:
                 os.close(descriptor)
         self._process = self._guest = None

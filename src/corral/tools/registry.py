@@ -7,19 +7,28 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from corral.errors import ToolDefinitionError, ToolNotFound
 from corral.tools.names import RESERVED_ROOT_NAMES, distinct_identifiers, identifier, namespace_identifier
 from corral.tools.problems import quoted
-from corral.tools.search import SearchIndex
+from corral.tools.search import Entry, SearchIndex
 from corral.tools.tool import Tool, as_tool
 from corral.types import ToolName
 
-__all__ = ["ToolRegistry"]
+__all__ = ["ToolRegistry", "ToolsFound"]
 
 _LISTED_NAMES = 20
 """How many names an error lists when none is near the wanted one."""
+
+
+class ToolsFound(NamedTuple):
+    """A page of what a search found."""
+
+    tools: list[tuple[ToolName, Tool]]
+    """Best first."""
+    total: int
+    """How many tools there are on all pages."""
 
 
 class ToolRegistry:
@@ -92,10 +101,17 @@ class ToolRegistry:
             raise self._not_found(path)
         return tool
 
-    def search(self, query: str, *, limit: int = 10) -> list[tuple[ToolName, Tool]]:
-        """Tools whose names or descriptions have words of the query, best first; all of them for an empty query."""
+    def search(self, query: str, *, namespace: str | None = None, limit: int = 10, offset: int = 0) -> ToolsFound:
+        """Tools whose names, parameters or descriptions have words of the query, best first: first those whose name it
+        is. All tools in the order of iteration for a query without words; of one namespace only, if it is given.
+        """
         state = self._state
-        return [(ToolName.parse(path), state.by_path[path]) for path in state.search_index.search(query, limit)]
+        paths, total = state.search_index.search(query, namespace=namespace, limit=limit, offset=offset)
+        return ToolsFound([(ToolName.parse(path), state.by_path[path]) for path in paths], total)
+
+    def near(self, path: str) -> list[str]:
+        """Up to three guest names that may be meant by one that there is not."""
+        return self._state.search_index.near(path)
 
     def snapshot(self) -> Mapping[ToolName, Tool]:
         """The tools of this moment by guest name, in the order of iteration; it never changes."""
@@ -130,7 +146,8 @@ class ToolRegistry:
         near = state.search_index.near(path)
         if near:
             return ToolNotFound(f"no tool {quoted(path)}; did you mean {' or '.join(near)}?")
-        names = list(state.by_path)
+        namespace, dot, _ = path.partition(".")
+        names = [str(name) for name in state.by_name if dot and name.namespace == namespace] or list(state.by_path)
         if not names:
             return ToolNotFound(f"no tool {quoted(path)}; there are none")
         listed = ", ".join(names[:_LISTED_NAMES])
@@ -167,7 +184,7 @@ class _State:
 
     @cached_property
     def search_index(self) -> SearchIndex:
-        return SearchIndex((name, tool.description) for name, tool in self.by_name.items())
+        return SearchIndex(Entry(name, tool.description, tool.input_schema) for name, tool in self.by_name.items())
 
 
 def _order(name: ToolName) -> tuple[str, str]:

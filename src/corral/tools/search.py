@@ -1,98 +1,193 @@
-"""Finding tools by words, and the tools that a misspelt name may have meant."""
+"""Finding tools by words, and the tools that a misspelt name may have meant.
+
+Words are weighed by BM25: a rare word says more than a frequent one, a second occurrence less than the first, and a
+word among few more than one among many.
+"""
 
 from __future__ import annotations
 
 import difflib
 import heapq
-import re
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+import math
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from itertools import islice
+from typing import Any, NamedTuple, cast
 
-from corral.types import ToolName
+from corral.tools.words import SYNONYMS, UNIMPORTANT, stem, words
+from corral.types import JsonSchema, ToolName
 
-__all__ = ["SearchIndex"]
+__all__ = ["Entry", "SearchIndex"]
 
-_MAX_QUERY_CHARACTERS = 200
+_MAX_QUERY_CHARACTERS = 400
+_MAX_QUERY_WORDS = 24
+_MAX_DESCRIPTION_CHARACTERS = 2_000
+_MAX_PARAMETERS = 50
+_MAX_PARAMETER_CHARACTERS = 200
+
+_SATURATION, _LENGTH = 1.2, 0.5
+"""k1 and b of BM25."""
+_NAME, _NAMESPACE, _SUMMARY, _PARAMETER, _DETAIL, _PARAMETER_DETAIL = 3.0, 2.0, 1.5, 0.8, 0.4, 0.2
+"""What a word counts for, by where it stands; the summary is the first sentence of the description."""
+_SYNONYM, _BEGINNING = 0.4, 0.6
+"""What a word counts for that only means what a word of the query does, or begins with it, the less the longer."""
+_LEAST_BEGINNING = 3
+_MAX_BEGINNINGS = 10
+
 _NEAR_CANDIDATES = 25
 _MAX_NEAR = 3
 
-_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
 
+class Entry(NamedTuple):
+    """What is known of a tool."""
 
-def _words(text: str) -> list[str]:
-    """`listOpen_issues2` → list, open, issues, 2."""
-    return [word.lower() for word in _WORD.findall(text)]
-
-
-def _pairs(text: str) -> frozenset[str]:
-    text = text.lower()
-    return frozenset(text[start : start + 2] for start in range(len(text) - 1)) or frozenset(text)
-
-
-class _Entry(NamedTuple):
-    """A tool as the search sees it: words between spaces, with one before the first and after the last."""
-
-    path: str
-    name: str
-    namespace: str
+    name: ToolName
     description: str
-    pairs: frozenset[str]
+    input_schema: JsonSchema | None
 
 
 class SearchIndex:
-    """An index over names and descriptions; answers are in a stable order."""
+    """An index over names, descriptions and parameters; answers are in a stable order. Built when first needed."""
 
-    def __init__(self, tools: Iterable[tuple[ToolName, str]]) -> None:
-        self._entries = [
-            _Entry(
-                path=str(name),
-                name=f" {' '.join(_words(name.name))} ",
-                namespace=f" {' '.join(_words(name.namespace or ''))} ",
-                description=f" {' '.join(_words(description))} ",
-                pairs=_pairs(str(name)),
-            )
-            for name, description in tools
-        ]
+    def __init__(self, entries: Iterable[Entry]) -> None:
+        self._entries = list(entries)
+        self._paths = [str(entry.name) for entry in self._entries]
 
-    def search(self, query: str, limit: int) -> list[str]:
-        """Paths of the tools with most of the query's words, best first; of all tools for a query without words."""
-        words = list(dict.fromkeys(_words(query[:_MAX_QUERY_CHARACTERS])))
-        if limit <= 0:
-            return []
-        if not words:
-            return [entry.path for entry in self._entries[:limit]]
-        ranked = ((_rank(entry, words), entry) for entry in self._entries)
-        found = [(rank, entry) for rank, entry in ranked if rank[0]]
-        return [entry.path for _, entry in heapq.nlargest(limit, found, key=lambda each: each[0])]
+    def search(self, query: str, *, namespace: str | None, limit: int, offset: int) -> tuple[list[str], int]:
+        """Paths from `offset` on, at most `limit`, of the tools that have words of the query, best first, and how many
+        there are of those in all. Without words in the query these are all tools, in order.
+        """
+        limit, offset = max(limit, 0), max(offset, 0)
+        asked = words(query[:_MAX_QUERY_CHARACTERS])[:_MAX_QUERY_WORDS]
+        scores = self._postings.scores(asked) if asked else dict.fromkeys(range(len(self._entries)), 0.0)
+        if namespace is not None:
+            scores = {each: score for each, score in scores.items() if self._entries[each].name.namespace == namespace}
+        named = " ".join(asked)
+        tiers = dict.fromkeys(self._by_name.get(named, ()), 1) | dict.fromkeys(self._by_path.get(named, ()), 0)
+        best = heapq.nsmallest(offset + limit, scores, key=lambda each: (tiers.get(each, 2), -scores[each], each))
+        return [self._paths[each] for each in best[offset:]], len(scores)
 
     def near(self, path: str) -> list[str]:
         """Up to three paths that look like `path`, nearest first: the same name in a namespace, then similar ones."""
         path = path[:_MAX_QUERY_CHARACTERS]
         last = path.rpartition(".")[2]
-        same = [entry.path for entry in self._entries if entry.path.rpartition(".")[2] == last]
+        same = [each for each in self._paths if each.rpartition(".")[2] == last]
         pairs = _pairs(path)
         candidates = heapq.nlargest(
-            _NEAR_CANDIDATES, self._entries, key=lambda entry: len(pairs & entry.pairs) / len(pairs | entry.pairs)
+            _NEAR_CANDIDATES, self._pairs_of, key=lambda entry: len(pairs & entry[1]) / len(pairs | entry[1])
         )
-        similar = difflib.get_close_matches(path, [entry.path for entry in candidates], n=_MAX_NEAR)
+        similar = difflib.get_close_matches(path, [candidate for candidate, _ in candidates], n=_MAX_NEAR)
         return list(dict.fromkeys([*same, *similar]))[:_MAX_NEAR]
 
+    @cached_property
+    def _by_path(self) -> Mapping[str, list[int]]:
+        return _grouped(self._paths)
 
-def _rank(entry: _Entry, words: Sequence[str]) -> tuple[int, int]:
-    """How many of the words occur, and how prominently."""
-    weights = [_weight(entry, word) for word in words]
-    exact = 10 if entry.name.split() == list(words) else 0
-    return sum(1 for weight in weights if weight), sum(weights) + exact
+    @cached_property
+    def _by_name(self) -> Mapping[str, list[int]]:
+        return _grouped(entry.name.name for entry in self._entries)
+
+    @cached_property
+    def _pairs_of(self) -> list[tuple[str, frozenset[str]]]:
+        return [(path, _pairs(path)) for path in self._paths]
+
+    @cached_property
+    def _postings(self) -> _Postings:
+        return _Postings(_weighed(entry) for entry in self._entries)
 
 
-def _weight(entry: _Entry, word: str) -> int:
-    whole, start = f" {word} ", f" {word}"
-    if whole in entry.name:
-        return 6
-    if whole in entry.namespace:
-        return 4
-    if start in entry.name:
-        return 3
-    if whole in entry.description:
-        return 2
-    return 1 if start in entry.description else 0
+class _Postings:
+    """Which documents have which stems, and what each of these counts for there."""
+
+    def __init__(self, documents: Iterable[Mapping[str, float]]) -> None:
+        found = list(documents)
+        lengths = [sum(weights.values()) for weights in found]
+        mean = sum(lengths) / len(lengths) if lengths else 1.0
+        raw: defaultdict[str, list[tuple[int, float]]] = defaultdict(list)
+        for number, weights in enumerate(found):
+            flat = _SATURATION * (1 - _LENGTH + _LENGTH * lengths[number] / (mean or 1.0))
+            for word, weight in weights.items():
+                raw[word].append((number, weight * (_SATURATION + 1) / (weight + flat)))
+        self._scores: dict[str, dict[int, float]] = {}
+        for word, entries in raw.items():
+            rarity = math.log(1 + (len(found) - len(entries) + 0.5) / (len(entries) + 0.5))
+            self._scores[word] = {number: rarity * score for number, score in entries}
+        self._sorted = sorted(self._scores)
+
+    def scores(self, asked: list[str]) -> dict[int, float]:
+        """What each document scores that has any of the words. One that has more of them counts for more."""
+        important = [word for word in asked if word not in UNIMPORTANT] or asked
+        stems = list(dict.fromkeys(map(stem, important)))
+        total: dict[int, float] = {}
+        matched: dict[int, int] = {}
+        for each in stems:
+            for document, score in self._of(each).items():
+                total[document] = total.get(document, 0.0) + score
+                matched[document] = matched.get(document, 0) + 1
+        return {document: score * matched[document] / len(stems) for document, score in total.items()}
+
+    def _of(self, asked: str) -> dict[int, float]:
+        """What one word of the query gives, by itself or by the best of what may be meant by it."""
+        found = dict(self._scores.get(asked, {}))
+        for word, share in self._meant(asked):
+            for document, score in self._scores[word].items():
+                if score * share > found.get(document, 0.0):
+                    found[document] = score * share
+        return found
+
+    def _meant(self, asked: str) -> Iterator[tuple[str, float]]:
+        for word in SYNONYMS.get(asked, ()):
+            if word in self._scores:
+                yield word, _SYNONYM
+        if len(asked) >= _LEAST_BEGINNING:
+            start = bisect_left(self._sorted, asked)
+            for word in islice(self._sorted, start, start + _MAX_BEGINNINGS):
+                if not word.startswith(asked):
+                    break
+                yield word, _BEGINNING * len(asked) / len(word)
+
+
+def _weighed(entry: Entry) -> dict[str, float]:
+    """The stems of all that is known of a tool, and what they count for."""
+    description = entry.description[:_MAX_DESCRIPTION_CHARACTERS].strip()
+    summary, _, detail = description.partition("\n")
+    if ". " in summary:
+        summary, _, rest = summary.partition(". ")
+        detail = f"{rest}\n{detail}"
+    fields = [
+        (entry.name.name, _NAME),
+        (entry.name.namespace or "", _NAMESPACE),
+        (summary, _SUMMARY),
+        (detail, _DETAIL),
+    ]
+    for name, text in _parameters(entry.input_schema):
+        fields += [(name, _PARAMETER), (text[:_MAX_PARAMETER_CHARACTERS], _PARAMETER_DETAIL)]
+    weights: defaultdict[str, float] = defaultdict(float)
+    for text, weight in fields:
+        for word in words(text):
+            if word not in UNIMPORTANT:
+                weights[stem(word)] += weight
+    return weights
+
+
+def _parameters(schema: JsonSchema | None) -> Iterator[tuple[str, str]]:
+    """Names and descriptions of what the input consists of."""
+    properties: Any = (schema or {}).get("properties")
+    if isinstance(properties, dict):
+        for name, said in islice(cast("dict[str, Any]", properties).items(), _MAX_PARAMETERS):
+            description: Any = cast("dict[str, Any]", said).get("description") if isinstance(said, dict) else None
+            yield name, description if isinstance(description, str) else ""
+
+
+def _grouped(names: Iterable[str]) -> dict[str, list[int]]:
+    found: defaultdict[str, list[int]] = defaultdict(list)
+    for number, name in enumerate(names):
+        found[" ".join(words(name))].append(number)
+    return found
+
+
+def _pairs(text: str) -> frozenset[str]:
+    text = text.lower()
+    return frozenset(text[start : start + 2] for start in range(len(text) - 1)) or frozenset(text)

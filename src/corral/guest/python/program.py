@@ -1,6 +1,7 @@
 """One execution of a program: it reads START, runs the program, answers with EXIT."""
 
 from __future__ import annotations
+import __future__
 
 import ast
 import asyncio
@@ -56,6 +57,8 @@ print("replies:", len(replies))
         "tool_input_bytes": 10_000,
     },
 }
+_FLAGS = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | __future__.annotations.compiler_flag
+"""Annotations stay texts: models write down the types of declarations, which are not there at run time."""
 _DID_NOT_RUN = "it was not awaited, so it did not run"
 
 
@@ -184,7 +187,7 @@ class _Execution:
 
     def _outcome(self, loop: GuestLoop) -> _Outcome:
         try:
-            code = compile(self._start["code"], PROGRAM, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+            code = compile(self._start["code"], PROGRAM, "exec", _FLAGS, dont_inherit=True)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             return _error(syntax_error_parts(error, self._start["code"]))
         try:

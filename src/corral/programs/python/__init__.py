@@ -1,5 +1,5 @@
 """Python as models write it, made runnable."""
 
-from corral.programs.python.prepare import prepare_python
+from corral.programs.python.prepare import TypedPython, prepare_python, typed_python
 
-__all__ = ["prepare_python"]
+__all__ = ["TypedPython", "prepare_python", "typed_python"]

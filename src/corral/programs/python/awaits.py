@@ -17,7 +17,7 @@ from corral.programs.python.grammar import FUNCTIONS, text_of
 from corral.programs.python.names import Names, TooMuch, dotted_path
 from corral.programs.python.places import Places
 
-__all__ = ["await_coroutines", "check_calls", "run_where_it_stands"]
+__all__ = ["await_coroutines", "check_calls", "needs_value", "run_where_it_stands", "unwrap"]
 
 _RUNNERS = re.compile(rb"\b(?:run|run_until_complete)\b(?=\s*\()|\bclose\b(?=\s*\(\s*\))|\bapply\b(?=\s*\()")
 _RUN = frozenset({"asyncio.run", "anyio.run", "trio.run", "run"})
@@ -95,12 +95,12 @@ def await_coroutines(root: Node, functions: Functions, names: Names, edits: Edit
 def check_calls(calls: Iterable[tuple[Node, str]], names: Names, places: Places) -> None:
     """Raises ProgramRejected for the first call of a tool that is surely meant to be awaited and is not."""
     for call, path in calls:
-        value, owner = _unwrap(call)
+        value, owner = unwrap(call)
         if owner is None:
             continue
         if owner.type == "expression_statement" and owner.child_count == 1:
             raise _forgotten(path, call, places, "so it would not run")
-        if _needs_value(value, owner, names):
+        if needs_value(value, owner, names):
             raise _forgotten(path, call, places, "so it has no value yet", owner.type in ("attribute", "subscript"))
 
 
@@ -112,7 +112,7 @@ def _forgotten(path: str, call: Node, places: Places, why: str, continued: bool 
     return places.rejected(message, call.start_byte)
 
 
-def _needs_value(value: Node, owner: Node, names: Names) -> bool:
+def needs_value(value: Node, owner: Node, names: Names) -> bool:
     """Whether what is done with a value cannot be done with a call that was not awaited."""
     kind = owner.type
     if kind == "comparison_operator":
@@ -145,7 +145,8 @@ def _is_async_statement(node: Node) -> bool:
     return bool(node.children) and node.children[0].type == "async"
 
 
-def _unwrap(expression: Node) -> tuple[Node, Node | None]:
+def unwrap(expression: Node) -> tuple[Node, Node | None]:
+    """An expression with the parentheses around it, and what it is part of."""
     owner = expression.parent
     while owner is not None and owner.type == "parenthesized_expression":
         expression, owner = owner, owner.parent
@@ -183,7 +184,7 @@ def _in_function(node: Node) -> bool:
 
 def _is_thrown_away(call: Node) -> bool:
     """Whether nothing can come of a coroutine: it is a statement, printed, or a status to exit with."""
-    _, owner = _unwrap(call)
+    _, owner = unwrap(call)
     if owner is None:
         return False
     if owner.type == "expression_statement":

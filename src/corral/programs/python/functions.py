@@ -10,7 +10,16 @@ from corral.programs.grammar import ENTRY_NAMES
 from corral.programs.python.grammar import FUNCTIONS, is_async, statements, text_of, unwrapped
 from corral.programs.python.names import Names, TooMuch
 
-__all__ = ["ENTRY_NAMES", "TOOLS", "Function", "Functions", "arguments_for", "first_parameter", "is_generator"]
+__all__ = [
+    "ENTRY_NAMES",
+    "TOOLS",
+    "Function",
+    "Functions",
+    "arguments_for",
+    "first_parameter",
+    "is_generator",
+    "tools_parameter",
+]
 
 TOOLS = ("tools", "codemode")
 """The names under which a program finds the tools."""
@@ -117,6 +126,12 @@ def first_parameter(function: Node) -> str | None:
     if not arguments:
         return None
     return next((name for each in _parameters(function) if (name := _name_of(each)) is not None), None)
+
+
+def tools_parameter(function: Node) -> Node | None:
+    """The same, where it stands."""
+    name = first_parameter(function)
+    return next((each for each in _parameters(function) if name is not None and _name_of(each) == name), None)
 
 
 def is_generator(function: Node) -> bool:

@@ -5,11 +5,13 @@ What runs is a module with top-level `await`; its value is what the global `_cor
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tree_sitter import Node
 
 from corral.programs.edits import Edits
 from corral.programs.python.awaits import await_coroutines, check_calls, run_where_it_stands
-from corral.programs.python.functions import Functions
+from corral.programs.python.functions import Functions, tools_parameter
 from corral.programs.python.grammar import Parsing
 from corral.programs.python.imports import rewrite_imports
 from corral.programs.python.lines import Reader, is_indented
@@ -25,7 +27,7 @@ from corral.programs.readable import well_formed
 from corral.programs.recover import Dialect, Recovered, recover
 from corral.types import Diagnostic, Program
 
-__all__ = ["prepare_python"]
+__all__ = ["TypedPython", "prepare_python", "typed_python"]
 
 _LABELS = frozenset({"python", "py", "python3", "py3", "ipython", "ipython3", "pycon", "python-repl", "pyi"})
 _MAX_PARSED_BYTES = 500_000
@@ -39,10 +41,8 @@ def prepare_python(source: str) -> Program:
     """
     text, diagnostics = _readable(source)
     trees = _Trees()
-    recovered = recover(text, Dialect(labels=_LABELS, label="python", parses=trees.recovers, separator="", foreign="?"))
-    repair = _placed(recovered, trees, has_mark=source.startswith("\ufeff"))
+    repair, root = _repaired(source, trees, text)
     places = Places(repair.text, repair.locate)
-    root = trees.of(repair.text)
     if root is None:
         lines = trees.reader.read(repair.text)
         if lines.too_deep is not None:
@@ -56,6 +56,47 @@ def prepare_python(source: str) -> Program:
             references=UNKNOWN,
         )
     return _prepared(source, root, repair, places, diagnostics)
+
+
+@dataclass(frozen=True, slots=True)
+class TypedPython:
+    """A program as a type checker is to read it."""
+
+    root: Node
+    edits: Edits
+    """What is to be edited of it at any rate."""
+    parameters: list[Node]
+    """Where functions of its own take the tools."""
+    names: Names
+    places: Places
+
+
+def typed_python(source: str) -> TypedPython | None:
+    """What a type checker reads of a program: what was recovered, without what keeps its result. None: it does not
+    parse.
+
+    Raises ProgramRejected as `prepare_python` does.
+    """
+    repair, root = _repaired(source, _Trees(), _readable(source)[0])
+    if root is None:
+        return None
+    text, places = repair.text, Places(repair.text, repair.locate)
+    edits, names = Edits(text, LINE_END), Names(root, text)
+    functions, found = Functions(root, names), survey(root, places)
+    rewrite_imports(found.imports, edits)
+    run_where_it_stands(root, edits)
+    await_coroutines(root, functions, names, edits)
+    entered = give_result(root, edits.copy(), names, functions, places, found.returns).entered
+    return TypedPython(
+        root, edits, [each for function in entered if (each := tools_parameter(function))], names, places
+    )
+
+
+def _repaired(source: str, trees: _Trees, text: str) -> tuple[Repaired, Node | None]:
+    """The program in an answer, and its tree if it parses."""
+    recovered = recover(text, Dialect(labels=_LABELS, label="python", parses=trees.recovers, separator="", foreign="?"))
+    repair = _placed(recovered, trees, has_mark=source.startswith("\ufeff"))
+    return repair, trees.of(repair.text)
 
 
 def _prepared(source: str, root: Node, repair: Repaired, places: Places, diagnostics: list[Diagnostic]) -> Program:

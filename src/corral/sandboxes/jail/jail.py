@@ -40,7 +40,7 @@ _SERVER_FILES = 1024
 class Engine:
     """What runs in a jail: an executable, and what it reads of the system besides itself.
 
-    One that `forks` makes processes of its own, which it is trusted to shut in further; it gets a filter that lets it.
+    `role` says which system calls it needs: a "server" makes processes, which it is trusted to shut in further.
     """
 
     executable: Path
@@ -49,7 +49,7 @@ class Engine:
     libraries: tuple[Path, ...] = ()
     """Shared libraries that it loads as it runs, by the paths under which it looks for them."""
     places: tuple[Place, ...] = ()
-    forks: bool = False
+    role: seccomp.Role = "engine"
 
 
 class Jail:
@@ -83,8 +83,8 @@ class Jail:
         return f"Jail({self.tier!r}, user={self.user})"
 
     @property
-    def _role(self) -> seccomp.Role:
-        return "server" if self.engine.forks else "engine"
+    def _serves(self) -> bool:
+        return self.engine.role == "server"
 
     def path(self, name: str) -> str:
         """Where the guest sees a file of the directory."""
@@ -92,7 +92,7 @@ class Jail:
 
     def plan(self, arguments: Sequence[str], environment: Mapping[str, str], *, data_bytes: int) -> Plan:
         """How the launcher starts the engine with these arguments, exactly this environment and this RLIMIT_DATA."""
-        files = _SERVER_FILES if self.engine.forks else _GUEST_FILES
+        files = _SERVER_FILES if self._serves else _GUEST_FILES
         limits = (*_LIMITS, _stack_limit(), (resource.RLIMIT_NOFILE, files), (resource.RLIMIT_DATA, data_bytes))
         if self.tier == "namespaces":
             bwrap = bubblewrap()
@@ -113,8 +113,8 @@ class Jail:
                 environment={},  # bubblewrap's own, which it would show to the guest
                 limits=limits,
                 user=self.user,
-                filter=seccomp.filter_program(role=self._role),
-                serves=self.engine.forks,
+                filter=seccomp.filter_program(role=self.engine.role),
+                serves=self._serves,
             )
         return Plan(
             executable=self.engine.executable,
@@ -124,8 +124,8 @@ class Jail:
             user=self.user,
             confine=self.tier == "landlock",
             ruleset=self._ruleset,
-            filter=seccomp.filter_program(role=self._role) if self.tier == "landlock" else None,
-            serves=self.engine.forks,
+            filter=seccomp.filter_program(role=self.engine.role) if self.tier == "landlock" else None,
+            serves=self._serves,
         )
 
     def verify(self, pid: int) -> None:
@@ -172,7 +172,11 @@ def candidates(tier: Tier, engine: Engine, directory: Path) -> list[Jail]:
     if os.geteuid() != 0:
         return [Jail(tier, engine, directory)]
     unprivileged = Jail(tier, engine, directory, user=_NOBODY)
-    return [unprivileged, Jail(tier, engine, directory)] if tier == "namespaces" or engine.forks else [unprivileged]
+    return (
+        [unprivileged, Jail(tier, engine, directory)]
+        if tier == "namespaces" or engine.role == "server"
+        else [unprivileged]
+    )
 
 
 def missing(tier: Tier) -> str | None:

@@ -21,9 +21,9 @@ from typing import Literal, NamedTuple, TypeAlias
 
 __all__ = ["ALLOWED", "Role", "filter_program", "supported"]
 
-Role: TypeAlias = Literal["engine", "server", "program"]
+Role: TypeAlias = Literal["engine", "server", "program", "checker"]
 """An engine runs programs itself. A server only forks: for each program a process, which puts itself under the filter
-of a program, who may do what an engine may, but start nothing."""
+of a program, who may do what an engine may, but start nothing. A checker reads programs and runs none."""
 
 # Name: (x86-64, arm64); None where an architecture does not have it. Numbers from Linux's
 # arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h. In the order in which they are compared.
@@ -119,6 +119,11 @@ _CHECKS_OF_A_SERVER: dict[str, tuple[_Check, ...]] = _CHECKS | {
     "prlimit64": (_Check(0, (0,)),),  # its own limits, which can only fall
 }
 
+_CHECKS_OF_A_CHECKER: dict[str, tuple[_Check, ...]] = _CHECKS | {
+    # Threads as Go makes them too (runtime/os_linux.go): without any of the last three flags, or with CLONE_SETTLS.
+    "clone": (_Check(0, (0x003D_0F00, 0x007D_0F00, 0x0005_0F00, 0x000D_0F00), whole=True),),
+}
+
 _FIRST_NEW_CALL = 424
 """pidfd_send_signal, of Linux 5.1. From here on a call has the same number on every architecture."""
 _X32 = 0x4000_0000
@@ -175,6 +180,8 @@ def _of(role: Role) -> tuple[Mapping[str, tuple[int | None, int | None]], Mappin
             return _CALLS, _CHECKS
         case "server":
             return _CALLS | _CALLS_OF_A_SERVER, _CHECKS_OF_A_SERVER
+        case "checker":
+            return _CALLS, _CHECKS_OF_A_CHECKER
         case "program":
             return {name: numbers for name, numbers in _CALLS.items() if name not in _NOT_OF_A_PROGRAM}, _CHECKS
 

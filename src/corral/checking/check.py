@@ -1,0 +1,91 @@
+"""What the checks of all languages have in common: a program, the tools it is to fit, and a server to ask."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from tree_sitter import Node
+
+from corral.checking.findings import Finding
+from corral.checking.text import CheckedText
+from corral.checking.toolset import DeclaredTool, ToolSet
+from corral.checking.workspace import Document, Location, Remark
+from corral.types import Position
+
+__all__ = ["Check"]
+
+_MAX_QUESTIONS = 300
+"""What a server is asked about one program, besides its diagnostics. What is left then counts as the program's own."""
+
+
+class Check(ABC):
+    """One program. `findings` may be called once; before it, `text` is what the server would read first."""
+
+    def __init__(self, root: Node, tools: ToolSet) -> None:
+        self.root = root
+        self.tools = tools
+        self.text: CheckedText
+        self._document: Document | None = None
+        self._questions = 0
+
+    @property
+    def names_something(self) -> bool:
+        """Whether it has any name in it, without which nothing can be wrong with it."""
+        waiting = [self.root]
+        while waiting:
+            node = waiting.pop()
+            if "identifier" in node.type:
+                return True
+            waiting += node.named_children
+        return False
+
+    @abstractmethod
+    def is_settled(self, remarks: Sequence[Remark]) -> bool:
+        """Whether, with these remarks on `text`, there is nothing wrong with the program, and nothing more to ask."""
+
+    @abstractmethod
+    def locate(self, offset: int) -> Position:
+        """Where a byte of the program stands in the source as the model wrote it."""
+
+    @abstractmethod
+    def judged(self, document: Document) -> list[Finding]:
+        """What is wrong with the program.
+
+        Raises:
+            ServerLost: the server did not get to its end.
+        """
+
+    def findings(self, document: Document) -> list[Finding]:
+        """The same, with the document at hand for questions."""
+        self._document = document
+        return self.judged(document)
+
+    def definitions(self, node: Node | None) -> list[Location]:
+        """Where that is defined which a name stands for."""
+        return (
+            [] if (place := self._place(node)) is None or self._document is None else self._document.definitions(*place)
+        )
+
+    def types(self, node: Node | None) -> list[Location]:
+        """Where the types are defined of what a name stands for."""
+        return [] if (place := self._place(node)) is None or self._document is None else self._document.types(*place)
+
+    def tool_named(self, name: Node | None) -> DeclaredTool | None:
+        """The tool that a name stands for."""
+        declared = [each for each in self.definitions(name) if each.declared]
+        return self.tools.declared_at(declared[0]) if declared else None
+
+    def node_at(self, location: Location) -> Node | None:
+        """The node of the program at a location in it."""
+        return self.node_between(*self.text.offsets(location.span))
+
+    def node_between(self, start: int, end: int) -> Node | None:
+        """The smallest node that spans a stretch of the program."""
+        return self.root.named_descendant_for_byte_range(start, max(start, end - 1))
+
+    def _place(self, node: Node | None) -> tuple[int, int] | None:
+        if node is None or self._questions >= _MAX_QUESTIONS:
+            return None
+        self._questions += 1
+        return self.text.place(node.start_byte)

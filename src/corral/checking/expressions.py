@@ -1,0 +1,368 @@
+"""What the rules for TypeScript ask of a program's tree: what an expression stands for, and what is around it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tree_sitter import Node
+
+from corral.programs.edits import Edits
+from corral.programs.grammar import FUNCTIONS, text_of, unwrapped
+
+__all__ = [
+    "affected",
+    "anchor",
+    "annotate",
+    "binder",
+    "called_with",
+    "defines_async",
+    "first_parameter",
+    "hedged_name",
+    "is_awaited",
+    "is_shown",
+    "is_tried",
+    "is_typeof",
+    "name_of_promise",
+    "operands",
+    "path_in",
+    "receiver",
+    "value_at",
+]
+
+_COMPARISONS = frozenset({"+", "-", "*", "/", "%", "**", "<", ">", "<=", ">=", "==", "===", "!=", "!=="})
+_SHOWING = frozenset({"console", "JSON", "Math"})
+_CONVERTING = frozenset({"String", "Number", "Boolean", "parseInt", "parseFloat", "BigInt"})
+_CONTAINERS = frozenset(
+    {"pair", "object", "array", "spread_element", "parenthesized_expression", "as_expression", "satisfies_expression"}
+)
+_OUTCOMES = frozenset({"error", "errors", "isError", "ok", "success"})
+"""Members by which results that can fail say so."""
+_BINDERS = frozenset({"variable_declarator", "required_parameter", "optional_parameter"})
+_ASSIGNMENTS = frozenset({"assignment_expression", "augmented_assignment_expression"})
+
+
+def anchor(expression: Node) -> Node | None:
+    """The name by which a server is asked about an expression's value; None: it has none, or is the program's claim."""
+    while True:
+        match expression.type:
+            case "identifier" | "property_identifier" | "this" | "shorthand_property_identifier":
+                return expression
+            case "shorthand_property_identifier_pattern":
+                return expression
+            case "object_pattern" | "pair_pattern" | "object_assignment_pattern":
+                inner = expression.named_children[0] if expression.named_children else None
+                if expression.type == "pair_pattern":
+                    inner = expression.child_by_field_name("value")
+            case "member_expression":
+                inner = expression.child_by_field_name("property")
+            case "subscript_expression":
+                inner = expression.child_by_field_name("object")
+            case "call_expression":
+                inner = expression.child_by_field_name("function")
+            case "parenthesized_expression" | "non_null_expression" | "await_expression":
+                inner = expression.named_children[0] if expression.named_children else None
+            case "binary_expression" | "augmented_assignment_expression":
+                inner = expression.child_by_field_name("left")
+            case "assignment_expression":
+                inner = expression.child_by_field_name("right")
+            case "ternary_expression":
+                inner = expression.child_by_field_name("consequence")
+            case _:
+                return None
+        if inner is None:
+            return None
+        expression = inner
+
+
+def receiver(name: Node) -> Node | None:
+    """What a member is taken of, given its name: in an expression, or in a pattern."""
+    parent = name.parent
+    if parent is None:
+        return None
+    if parent.type in ("member_expression", "subscript_expression"):
+        return parent.child_by_field_name("object")
+    while parent is not None and parent.type in ("object_assignment_pattern", "pair_pattern"):
+        parent = parent.parent
+    if parent is None or parent.type != "object_pattern":
+        return None
+    bound = parent.parent
+    while bound is not None and bound.type in ("array_pattern", "assignment_pattern"):
+        bound = bound.parent
+    if bound is None:
+        return None
+    if bound.type == "pair_pattern":
+        return bound.child_by_field_name("key")
+    if bound.type == "variable_declarator":
+        return bound.child_by_field_name("value")
+    if bound.type in _ASSIGNMENTS | {"for_in_statement"}:
+        return bound.child_by_field_name("right")
+    return parent
+
+
+def called_with(bound: Node) -> Node | None:
+    """The call that a function is an argument of, given a name that the function's first parameter binds."""
+    node: Node | None = bound
+    while node is not None and node.type not in FUNCTIONS:
+        node = node.parent
+    arguments = None if node is None else node.parent
+    return None if arguments is None or arguments.type != "arguments" else arguments.parent
+
+
+def defines_async(name: Node) -> bool:
+    """Whether what declares a name makes it an async function, which is no generator."""
+    function = name.parent
+    if function is not None and function.type == "variable_declarator":
+        function = function.child_by_field_name("value")
+    if function is None or function.type not in ("function_declaration", "arrow_function", "function_expression"):
+        return False
+    return any(child.type == "async" for child in function.children)
+
+
+def value_at(node: Node) -> Node:
+    """The value that a complaint about a member of a literal is about; of any other node, that node."""
+    parent = node.parent
+    if parent is not None and parent.type == "pair" and parent.child_by_field_name("key") == node:
+        return parent.child_by_field_name("value") or node
+    return node
+
+
+def operands(node: Node) -> Iterator[Node]:
+    """The values that a complaint about an operation may be about, and the calls and names right below it."""
+    yield node
+    parent = node.parent
+    for name in ("left", "right", "argument", "object"):
+        if (operand := node.child_by_field_name(name)) is not None:
+            yield operand
+    if (
+        node.type in ("property_identifier", "call_expression", "spread_element", "unary_expression")
+        and parent is not None
+    ):
+        yield from (each for each in node.named_children if each.type in ("identifier", "call_expression"))
+    if parent is not None and parent.type in ("spread_element", "member_expression", "subscript_expression"):
+        yield parent.child_by_field_name("object") or parent.named_children[0]
+    if parent is not None and parent.type in ("binary_expression", "switch_statement", "variable_declarator"):
+        yield from parent.named_children
+    if parent is not None and parent.type == "switch_case" and parent.parent is not None:
+        switch = parent.parent.parent
+        yield from () if switch is None else switch.named_children[:1]
+
+
+def affected(node: Node) -> Node | None:
+    """The variable of the program that a complaint about its own values comes down to."""
+    target: Node = node
+    above: Node | None = node
+    while above is not None and above.type not in FUNCTIONS:
+        if above.type in _ASSIGNMENTS:
+            target = above.child_by_field_name("left") or above
+            break
+        if above.type == "variable_declarator":
+            target = above.child_by_field_name("name") or above
+            break
+        if above.type == "call_expression":
+            target = above.child_by_field_name("function") or above
+            break
+        above = above.parent
+    return _root(target)
+
+
+def _root(node: Node) -> Node | None:
+    while node.type != "identifier":
+        node = unwrapped(node)
+        inner = node.child_by_field_name("object") or node.child_by_field_name("function")
+        if node.type == "await_expression" and node.named_children:
+            inner = node.named_children[0]
+        if inner is None:
+            return node if node.type == "identifier" else None
+        node = inner
+    return node
+
+
+def binder(name: Node) -> Node | None:
+    """The pattern or name that can be annotated where a name is bound; None: a type has no place there."""
+    node, parent = name, name.parent
+    while parent is not None and parent.type.endswith("_pattern"):
+        node, parent = parent, parent.parent
+    if parent is None:
+        return None
+    if parent.type in _BINDERS and node in (parent.child_by_field_name("name"), parent.child_by_field_name("pattern")):
+        return node
+    return node if parent.type == "arrow_function" and parent.child_by_field_name("parameter") == node else None
+
+
+def annotate(edits: Edits, pattern: Node, type_: str) -> None:
+    """Gives a binding a type, in the place of its own."""
+    parent = pattern.parent
+    if parent is None:
+        return
+    if parent.type == "arrow_function":
+        edits.wrap(pattern.start_byte, pattern.end_byte, b"(", f": {type_})".encode())
+        return
+    given = parent.child_by_field_name("type")
+    if given is not None and b"\n" not in (given.text or b""):
+        edits.replace(given.start_byte, given.end_byte, f": {type_}".encode())
+    elif given is None:
+        is_definite = edits.text[pattern.end_byte : pattern.end_byte + 1] in (b"?", b"!")
+        edits.insert(pattern.end_byte + is_definite, f": {type_}".encode())
+
+
+def first_parameter(function: Node) -> Node | None:
+    """What the first argument of a function is bound to, unless it says of what type it is."""
+    single = function.child_by_field_name("parameter")
+    if single is not None:
+        return single
+    parameters = function.child_by_field_name("parameters")
+    for parameter in parameters.named_children if parameters is not None else ():
+        pattern = parameter.child_by_field_name("pattern")
+        if pattern is not None and pattern.type in ("identifier", "object_pattern"):
+            return None if parameter.child_by_field_name("type") else pattern
+    return None
+
+
+def path_in(member: Node, call: Node) -> list[str | None] | None:
+    """The way from a call's first argument to a literal that a member stands in: names, None for an array's element.
+
+    None: it is not written out there.
+    """
+    path: list[str | None] = []
+    node = member.parent if member.type != "object" else member
+    if node is not None and node.type == "pair":
+        node = node.parent
+    while node is not None and node.type in _CONTAINERS:
+        above = node.parent
+        if above is None:
+            return None
+        if above.type == "pair":
+            path.append(text_of(above.child_by_field_name("key") or above).strip("\"'"))
+            above = above.parent
+        elif above.type == "array":
+            path.append(None)
+        elif above.type == "spread_element":
+            return None
+        if above is not None and above.type == "arguments":
+            return path[::-1] if above.parent == call and above.named_children[0] == node else None
+        node = above
+    return None
+
+
+def hedged_name(node: Node) -> str | None:
+    """The name of a member that a program takes without counting on it, as in `page.items ?? page.data`."""
+    if node.type != "member_expression":
+        return None
+    name = text_of(node.child_by_field_name("property") or node)
+    parent = node.parent
+    if parent is None:
+        return None
+    if parent.type == "member_expression":
+        return name if any(child.type == "optional_chain" for child in parent.children) else None
+    if parent.type == "if_statement" or (parent.parent is not None and parent.parent.type == "if_statement"):
+        return name if name in _OUTCOMES else None
+    if parent.type != "binary_expression" or parent.children[1].type not in ("??", "||"):
+        return None
+    others = (each for each in parent.named_children if each != node)
+    return name if any(_takes_member(each) for each in others) else None
+
+
+def _takes_member(node: Node) -> bool:
+    node = unwrapped(node)
+    if node.type == "binary_expression" and node.children[1].type in ("??", "||"):
+        return any(map(_takes_member, node.named_children))
+    return node.type == "member_expression"
+
+
+def name_of_promise(declarator: Node) -> str | None:
+    """The name that a declaration gives to what a call gives, without awaiting it."""
+    if declarator.type != "variable_declarator":
+        return None
+    name, value = declarator.child_by_field_name("name"), declarator.child_by_field_name("value")
+    if name is None or value is None or name.type != "identifier" or unwrapped(value).type != "call_expression":
+        return None
+    return text_of(name)
+
+
+def is_typeof(node: Node) -> bool:
+    """Whether an expression asks of what type a name is, which also one may do that is bound to nothing."""
+    return node.type == "unary_expression" and node.children[0].type == "typeof" and bool(node.named_children)
+
+
+def is_tried(node: Node) -> bool:
+    """Whether an error there would be caught."""
+    below, above = node, node.parent
+    while above is not None:
+        if above.type == "try_statement" and above.child_by_field_name("body") == below:
+            return above.child_by_field_name("handler") is not None
+        below, above = above, above.parent
+    return False
+
+
+def is_awaited(node: Node) -> bool:
+    parent = node.parent
+    while parent is not None and parent.type in ("parenthesized_expression", "non_null_expression"):
+        parent = parent.parent
+    return parent is not None and parent.type == "await_expression"
+
+
+def is_shown(node: Node) -> bool:
+    """Whether a value is used where no promise is of any use, and where the compiler takes one all the same."""
+    parent = node.parent
+    while parent is not None and parent.type in ("parenthesized_expression", "non_null_expression"):
+        node, parent = parent, parent.parent
+    if parent is None:
+        return False
+    match parent.type:
+        case "template_substitution":
+            return True
+        case "binary_expression":
+            return parent.children[1].type in _COMPARISONS
+        case "unary_expression":
+            return parent.children[0].type in ("!", "-", "+")
+        case "if_statement" | "while_statement" | "ternary_expression":
+            return parent.child_by_field_name("condition") == node
+        case "arguments":
+            return _shows(parent.parent) or _takes_apart(parent.parent)
+        case "spread_element":
+            return parent.parent is not None and parent.parent.type == "object"
+        case "pair" | "array" | "object":
+            return _is_returned(parent)
+        case _:
+            return False
+
+
+def _shows(call: Node | None) -> bool:
+    called = None if call is None else call.child_by_field_name("function")
+    if called is None:
+        return False
+    if called.type == "member_expression":
+        return text_of(called.child_by_field_name("object") or called) in _SHOWING
+    return called.type == "identifier" and text_of(called) in _CONVERTING
+
+
+def _takes_apart(call: Node | None) -> bool:
+    """Whether a call is one that wants a value to look into."""
+    if call is None:
+        return False
+    made = call.child_by_field_name("constructor")
+    return text_of(made) in ("Date", "URL", "Map", "Set") if made is not None else _owner(call) in ("Object", "Array")
+
+
+def _owner(call: Node) -> str:
+    called = call.child_by_field_name("function")
+    owner = None if called is None else called.child_by_field_name("object")
+    return "" if owner is None else text_of(owner)
+
+
+def _is_returned(node: Node) -> bool:
+    """Whether a literal is in what the program itself gives back, or is shown."""
+    while node.type in _CONTAINERS:
+        parent = node.parent
+        if parent is None:
+            return False
+        if parent.type == "arguments":
+            return _shows(parent.parent)
+        node = parent
+    if node.type != "return_statement":
+        return False
+    while node.parent is not None:
+        node = node.parent
+        if node.type in FUNCTIONS:
+            return False
+    return True

@@ -1,0 +1,56 @@
+"""What a check finds, and how it is told to whoever wrote the program."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from corral.preview import preview_text
+
+__all__ = ["Finding", "Kind", "near"]
+
+Kind = Literal["argument", "member", "unawaited", "unbound", "tool"]
+
+_MAX_MESSAGE_CHARS = 1000
+_MAX_DECLARED_CHARS = 800
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """Something that is wrong with a program, at an offset of its text in bytes.
+
+    With a `kind` the program is rejected for it; without, it is a warning.
+    """
+
+    code: str
+    """The server's code, as `TS2322` or `ty:invalid-argument-type`."""
+    message: str
+    offset: int
+    kind: Kind | None = None
+    hint: str | None = None
+    """What to write instead, as a sentence."""
+    declared: str | None = None
+    """The declaration that it does not fit."""
+
+    def rejected(
+        self, kind: Kind, *, message: str | None = None, hint: str | None = None, declared: str | None = None
+    ) -> Finding:
+        """The same as a reason not to run the program."""
+        return replace(self, kind=kind, message=message or self.message, hint=hint, declared=declared)
+
+    def text(self) -> str:
+        """All that is to be said of it, but for its place."""
+        message = preview_text(self.message.strip(), _MAX_MESSAGE_CHARS)
+        hint = f" {self.hint}" if self.hint else ""
+        declared = f"\n  declared: {preview_text(self.declared, _MAX_DECLARED_CHARS)}" if self.declared else ""
+        return f"{message}{hint}{declared}"
+
+
+def near(name: str, known: Iterable[str]) -> str | None:
+    """A question after the name that may have been meant."""
+    candidates: Sequence[str] = [each for each in dict.fromkeys(known) if each != name]
+    lowered = {each.lower().replace("_", ""): each for each in reversed(candidates)}
+    found = difflib.get_close_matches(name.lower().replace("_", ""), list(lowered), n=1)
+    return f"Did you mean {lowered[found[0]]!r}?" if found else None

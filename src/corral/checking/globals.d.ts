@@ -1,0 +1,413 @@
+// What a program finds besides `lib.esnext`: the globals of `guest/typescript/globals.ts`, and no others. Inputs are
+// `any` wherever the runtime converts or ignores them: a check is to find mistakes, not what runs all the same. Types have
+// names with `$`, so that the declarations of tools may have a type `Event`.
+
+type $Handler = ((event: any) => any) | null;
+type $Listener = $Handler | { handleEvent(event: any): any };
+type $Made<T> = { prototype: T; new (...args: any[]): T };
+type $Clear = (timer?: any) => void;
+type $Timed = (handler: (...args: any[]) => any, milliseconds?: any, ...args: any[]) => any;
+
+// --- console, timers, small functions
+
+declare var console: Record<
+  | "log" | "debug" | "info" | "warn" | "error" | "trace" | "dir" | "dirxml" | "table" | "assert" | "count"
+  | "countReset" | "time" | "timeLog" | "timeEnd" | "group" | "groupCollapsed" | "groupEnd" | "clear",
+  (...values: any[]) => void
+>;
+declare var setTimeout: $Timed, setInterval: $Timed;
+declare function setImmediate(handler: (...args: any[]) => any, ...args: any[]): any;
+declare var clearTimeout: $Clear, clearInterval: $Clear, clearImmediate: $Clear;
+declare function queueMicrotask(task: () => any): void;
+declare function structuredClone<T = any>(value: T, options?: any): T;
+declare function atob(text: any): string;
+declare function btoa(text: any): string;
+/** Refuses: programs have no network. Call a tool. */
+declare function fetch(input?: any, init?: any): Promise<$Response>;
+declare var self: typeof globalThis, global: typeof globalThis;
+
+declare var performance: $EventTarget & {
+  readonly timeOrigin: number;
+  now(): number;
+  toJSON(): any;
+} & Record<"mark" | "measure", (name: any, ...more: any[]) => any> &
+  Record<"getEntries" | "getEntriesByName" | "getEntriesByType", (...args: any[]) => any[]> &
+  Record<"clearMarks" | "clearMeasures", (name?: any) => void>;
+
+// --- text and addresses
+
+interface $TextEncoder {
+  readonly encoding: string;
+  encode(text?: any): Uint8Array<ArrayBuffer>;
+  encodeInto(text: any, into: Uint8Array): { read: number; written: number };
+}
+declare var TextEncoder: $Made<$TextEncoder>;
+interface $TextDecoder {
+  readonly encoding: string;
+  readonly fatal: boolean;
+  readonly ignoreBOM: boolean;
+  decode(bytes?: any, options?: any): string;
+}
+declare var TextDecoder: $Made<$TextDecoder>;
+
+/** Names with texts, of which several may have the same name. */
+interface $Pairs<V = string> extends Iterable<[string, V]> {
+  append(name: any, value: any, filename?: any): void;
+  delete(name: any, value?: any): void;
+  get(name: any): V | null;
+  has(name: any, value?: any): boolean;
+  set(name: any, value: any, filename?: any): void;
+  forEach(visit: (value: V, name: string, pairs: this) => any, thisArg?: any): void;
+  entries(): IteratorObject<[string, V], undefined, unknown>;
+  keys(): IteratorObject<string, undefined, unknown>;
+  values(): IteratorObject<V, undefined, unknown>;
+  [Symbol.iterator](): IteratorObject<[string, V], undefined, unknown>;
+}
+interface $URLSearchParams extends $Pairs {
+  readonly size: number;
+  getAll(name: any): string[];
+  sort(): void;
+  toString(): string;
+}
+declare var URLSearchParams: $Made<$URLSearchParams>;
+interface $Headers extends $Pairs { getSetCookie(): string[] }
+declare var Headers: $Made<$Headers>;
+interface $FormData extends $Pairs<any> { getAll(name: any): any[] }
+declare var FormData: $Made<$FormData>;
+type $UrlPart = "protocol" | "username" | "password" | "hostname" | "port" | "pathname" | "search" | "hash";
+interface $URL extends Record<$UrlPart | "host" | "href", string> {
+  readonly origin: string;
+  readonly searchParams: $URLSearchParams;
+  toString(): string;
+  toJSON(): string;
+}
+declare var URL: $Made<$URL> & {
+  parse(url: any, base?: any): $URL | null;
+  canParse(url: any, base?: any): boolean;
+  createObjectURL(blob: any): string;
+  revokeObjectURL(url: any): void;
+};
+interface $URLPattern extends Readonly<Record<$UrlPart, string>> {
+  readonly hasRegExpGroups: boolean;
+  test(input?: any, base?: any): boolean;
+  exec(input?: any, base?: any): any;
+}
+declare var URLPattern: $Made<$URLPattern>;
+
+// --- events and cancellation
+
+type $Phases = Readonly<Record<"NONE" | "CAPTURING_PHASE" | "AT_TARGET" | "BUBBLING_PHASE", number>>;
+interface $Event
+  extends $Phases,
+    Readonly<Record<"target" | "srcElement" | "currentTarget", any>>,
+    Readonly<Record<"bubbles" | "cancelable" | "composed" | "defaultPrevented" | "isTrusted", boolean>>,
+    Record<"cancelBubble" | "returnValue", boolean>,
+    Record<"preventDefault" | "stopPropagation" | "stopImmediatePropagation", () => void> {
+  readonly type: string;
+  readonly eventPhase: number;
+  readonly timeStamp: number;
+  composedPath(): any[];
+}
+declare var Event: { prototype: $Event; new (type: any, init?: any): $Event } & $Phases;
+interface $CustomEvent<T = any> extends $Event { readonly detail: T }
+declare var CustomEvent: { prototype: $CustomEvent; new <T = any>(type: any, init?: any): $CustomEvent<T> };
+interface $MessageEvent<T = any> extends $Event {
+  readonly data: T;
+  readonly origin: string;
+  readonly lastEventId: string;
+  readonly source: any;
+  readonly ports: $MessagePort[];
+}
+declare var MessageEvent: $Made<$MessageEvent>;
+interface $EventTarget {
+  addEventListener(type: any, listener: $Listener, options?: any): void;
+  removeEventListener(type: any, listener: $Listener, options?: any): void;
+  dispatchEvent(event: $Event): boolean;
+}
+declare var EventTarget: $Made<$EventTarget>;
+interface $AbortSignal extends $EventTarget {
+  readonly aborted: boolean;
+  readonly reason: any;
+  onabort: $Handler;
+  throwIfAborted(): void;
+}
+declare var AbortSignal: {
+  prototype: $AbortSignal;
+  abort(reason?: any): $AbortSignal;
+  any(signals: Iterable<$AbortSignal>): $AbortSignal;
+  timeout(milliseconds: any): $AbortSignal;
+};
+interface $AbortController { readonly signal: $AbortSignal; abort(reason?: any): void }
+declare var AbortController: $Made<$AbortController>;
+interface $DOMException extends Error { readonly code: number }
+declare var DOMException: $Made<$DOMException> & { [code: Uppercase<string>]: number };
+interface $MessagePort
+  extends $EventTarget,
+    Record<"onmessage" | "onmessageerror", $Handler>,
+    Record<"start" | "close" | "ref" | "unref", () => void> {
+  postMessage(message?: any, transfer?: any): void;
+  hasRef(): boolean;
+}
+declare var MessagePort: { prototype: $MessagePort };
+interface $MessageChannel { readonly port1: $MessagePort; readonly port2: $MessagePort }
+declare var MessageChannel: $Made<$MessageChannel>;
+
+// --- bytes
+
+interface $Body {
+  readonly body: $ReadableStream<Uint8Array<ArrayBuffer>> | null;
+  readonly bodyUsed: boolean;
+  arrayBuffer(): Promise<ArrayBuffer>;
+  blob(): Promise<$Blob>;
+  bytes(): Promise<Uint8Array<ArrayBuffer>>;
+  formData(): Promise<$FormData>;
+  json(): Promise<any>;
+  text(): Promise<string>;
+  textStream(): $ReadableStream<string>;
+}
+interface $Request
+  extends $Body,
+    Readonly<Record<"method" | "url" | "redirect" | "cache" | "credentials" | "integrity" | "mode", string>>,
+    Readonly<Record<"referrer" | "referrerPolicy", string>> {
+  readonly headers: $Headers;
+  readonly signal: $AbortSignal;
+  readonly keepalive: boolean;
+  clone(): $Request;
+}
+declare var Request: $Made<$Request>;
+interface $Response extends $Body, Readonly<Record<"statusText" | "type" | "url", string>> {
+  readonly headers: $Headers;
+  readonly ok: boolean;
+  readonly redirected: boolean;
+  readonly status: number;
+  clone(): $Response;
+}
+declare var Response: $Made<$Response> & {
+  error(): $Response;
+  json(data: any, init?: any): $Response;
+  redirect(url: any, status?: any): $Response;
+};
+interface $Blob extends Pick<$Body, "arrayBuffer" | "bytes" | "text" | "textStream"> {
+  readonly size: number;
+  readonly type: string;
+  slice(start?: any, end?: any, type?: any): $Blob;
+  stream(): $ReadableStream<Uint8Array<ArrayBuffer>>;
+}
+declare var Blob: $Made<$Blob>;
+interface $File extends $Blob { readonly name: string; readonly lastModified: number }
+declare var File: $Made<$File>;
+interface $FileReader
+  extends $EventTarget,
+    Record<`on${"load" | "loadstart" | "loadend" | "progress" | "error" | "abort"}`, $Handler>,
+    Record<"abort" | `readAs${"ArrayBuffer" | "BinaryString" | "DataURL" | "Text"}`, (...args: any[]) => void>,
+    Readonly<Record<"readyState" | "result" | "error", any>> {}
+declare var FileReader: $Made<$FileReader> & Readonly<Record<"EMPTY" | "LOADING" | "DONE", number>>;
+interface $Buffer extends Uint8Array<ArrayBuffer> {
+  toString(encoding?: any, start?: any, end?: any): string;
+  slice(start?: any, end?: any): $Buffer;
+  subarray(start?: any, end?: any): $Buffer;
+  write(text: any, ...place: any[]): number;
+  /** `readUInt8` and its like. */
+  [member: string]: any;
+}
+type $BufferMaker = "from" | "of" | "alloc" | "allocUnsafe" | "allocUnsafeSlow" | "concat" | "copyBytesFrom";
+declare var Buffer: $Made<$Buffer> & Record<$BufferMaker, (...args: any[]) => $Buffer> & {
+  (value: any, ...more: any[]): $Buffer;
+  byteLength(value: any, encoding?: any): number;
+  compare(one: any, other: any): number;
+  isBuffer(value: any): value is $Buffer;
+  isEncoding(encoding: any): boolean;
+  poolSize: number;
+};
+interface $CryptoKey {
+  readonly type: string;
+  readonly extractable: boolean;
+  readonly algorithm: any;
+  readonly usages: string[];
+}
+declare var CryptoKey: { prototype: $CryptoKey };
+interface $SubtleCrypto
+  extends Record<
+    | "encrypt" | "decrypt" | "sign" | "verify" | "digest" | "generateKey" | "deriveKey" | "deriveBits" | "importKey"
+    | "exportKey" | "wrapKey" | "unwrapKey" | "encapsulateBits" | "decapsulateBits" | "encapsulateKey"
+    | "decapsulateKey" | "getPublicKey",
+    (...args: any[]) => Promise<any>
+  > {}
+declare var SubtleCrypto: { prototype: $SubtleCrypto; supports(...args: any[]): boolean };
+interface $Crypto { readonly subtle: $SubtleCrypto; getRandomValues<T>(array: T): T; randomUUID(): string }
+declare var Crypto: { prototype: $Crypto };
+declare var crypto: $Crypto;
+
+// --- streams
+
+interface $ReadableStreamDefaultReader<R = any> {
+  readonly closed: Promise<undefined>;
+  read(...into: any[]): Promise<{ done: boolean; value: R }>;
+  cancel(reason?: any): Promise<void>;
+  releaseLock(): void;
+}
+interface $ReadableStreamBYOBReader extends $ReadableStreamDefaultReader {}
+interface $ReadableStream<R = any> extends AsyncIterable<R> {
+  readonly locked: boolean;
+  cancel(reason?: any): Promise<void>;
+  getReader(options?: any): $ReadableStreamDefaultReader<R>;
+  pipeThrough<T = any>(pair: { readable: $ReadableStream<T>; writable: any }, options?: any): $ReadableStream<T>;
+  pipeTo(to: $WritableStream, options?: any): Promise<void>;
+  tee(): [$ReadableStream<R>, $ReadableStream<R>];
+  values(options?: any): AsyncIterableIterator<R>;
+}
+interface $WritableStreamDefaultWriter<W = any> extends Record<"abort" | "write", (value?: any) => Promise<void>> {
+  readonly closed: Promise<undefined>;
+  readonly ready: Promise<undefined>;
+  readonly desiredSize: number | null;
+  close(): Promise<void>;
+  releaseLock(): void;
+}
+interface $WritableStream<W = any> {
+  readonly locked: boolean;
+  abort(reason?: any): Promise<void>;
+  close(): Promise<void>;
+  getWriter(): $WritableStreamDefaultWriter<W>;
+}
+interface $TransformStream<I = any, O = any> {
+  readonly readable: $ReadableStream<O>;
+  readonly writable: $WritableStream<I>;
+}
+type $BytesStream = $TransformStream<any, Uint8Array<ArrayBuffer>>;
+interface $TextDecoderStream extends $TransformStream<any, string>, Omit<$TextDecoder, "decode"> {}
+interface $TextEncoderStream extends $BytesStream, Pick<$TextEncoder, "encoding"> {}
+interface $CompressionStream extends $BytesStream {}
+interface $DecompressionStream extends $BytesStream {}
+interface $QueuingStrategy { readonly highWaterMark: number; size(chunk?: any): number }
+declare var ReadableStream: { prototype: $ReadableStream } & {
+  new <R = any>(...args: any[]): $ReadableStream<R>;
+  from<R>(items: Iterable<R> | AsyncIterable<R>): $ReadableStream<R>;
+};
+declare var TransformStream: { prototype: $TransformStream } & {
+  new <I = any, O = any>(...args: any[]): $TransformStream<I, O>;
+};
+declare var WritableStream: { prototype: $WritableStream; new <W = any>(...args: any[]): $WritableStream<W> };
+declare var ReadableStreamDefaultReader: $Made<$ReadableStreamDefaultReader>;
+declare var ReadableStreamBYOBReader: $Made<$ReadableStreamBYOBReader>;
+declare var WritableStreamDefaultWriter: $Made<$WritableStreamDefaultWriter>;
+declare var TextDecoderStream: $Made<$TextDecoderStream>;
+declare var TextEncoderStream: $Made<$TextEncoderStream>;
+declare var CompressionStream: $Made<$CompressionStream>;
+declare var DecompressionStream: $Made<$DecompressionStream>;
+declare var ByteLengthQueuingStrategy: $Made<$QueuingStrategy>;
+declare var CountQueuingStrategy: $Made<$QueuingStrategy>;
+
+// --- where `lib.esnext` is stricter than the language
+
+declare function parseInt(text: any, radix?: any): number;
+declare function parseFloat(text: any): number;
+declare function isNaN(value: any): boolean;
+declare function isFinite(value: any): boolean;
+declare function encodeURI(text: any): string;
+declare function encodeURIComponent(text: any): string;
+declare function decodeURI(text: any): string;
+declare function decodeURIComponent(text: any): string;
+
+interface NumberConstructor { parseInt(text: any, radix?: any): number; parseFloat(text: any): number }
+interface Object { __proto__?: any }
+interface Number { toLocaleString(locales?: any, options?: any): string; toFixed(digits?: any): string }
+interface JSON {
+  parse(text: any, reviver?: any): any;
+  stringify(value: any, replacer?: any, space?: any): string;
+  rawJSON(text: any): any;
+  isRawJSON(value: any): boolean;
+}
+interface Math {
+  abs(value: any): number;
+  ceil(value: any): number;
+  floor(value: any): number;
+  round(value: any): number;
+  sign(value: any): number;
+  sqrt(value: any): number;
+  trunc(value: any): number;
+  max(...values: any[]): number;
+  min(...values: any[]): number;
+  pow(base: any, exponent: any): number;
+  /** The sum, rounded once. */
+  sumPrecise(values: Iterable<number>): number;
+}
+interface DateConstructor {
+  new (value: any): Date;
+  new (year: any, month: any, ...rest: any[]): Date;
+  parse(text: any): number;
+}
+interface Date {
+  toLocaleString(locales?: any, options?: any): string;
+  toLocaleDateString(locales?: any, options?: any): string;
+  toLocaleTimeString(locales?: any, options?: any): string;
+  getYear(): number;
+  setYear(year: any): number;
+  toGMTString(): string;
+}
+interface IteratorConstructor { concat<T>(...items: Iterable<T>[]): IteratorObject<T, undefined, unknown> }
+interface Error {
+  /** Those of tools have a `code`. */
+  [member: string]: any;
+}
+interface ErrorConstructor {
+  new (message?: any, options?: any): Error;
+  (message?: any, options?: any): Error;
+  captureStackTrace(target: any, above?: any): void;
+  stackTraceLimit: number;
+  prepareStackTrace?: any;
+}
+interface PromiseFulfilledResult<T> { reason?: any }
+interface PromiseRejectedResult { value?: any }
+interface PromiseConstructor {
+  new <T = any>(executor: (resolve: (value?: any) => void, reject: (reason?: any) => void) => any): Promise<T>;
+  withResolvers<T = any>(): PromiseWithResolvers<T>;
+}
+/** What an object literal without members is. */
+type $Empty = Record<string, never>;
+interface ObjectConstructor {
+  keys(object: any): string[];
+  values(object: $Empty): any[];
+  values<T>(object: { [key: string]: T } | ArrayLike<T>): T[];
+  values(object: any): any[];
+  entries(object: $Empty): [string, any][];
+  entries<T>(object: { [key: string]: T } | ArrayLike<T>): [string, T][];
+  entries(object: any): [string, any][];
+}
+interface String {
+  includes(text: any, from?: any): boolean;
+  startsWith(text: any, from?: any): boolean;
+  endsWith(text: any, to?: any): boolean;
+  indexOf(text: any, from?: any): number;
+  concat(...texts: any[]): string;
+  padStart(length: any, fill?: any): string;
+  padEnd(length: any, fill?: any): string;
+  repeat(count: any): string;
+  localeCompare(other: any, locales?: any, options?: any): number;
+}
+interface ReadonlyArray<T> {
+  includes(value: any, from?: any): boolean;
+  indexOf(value: any, from?: any): number;
+  join(separator?: any): string;
+}
+interface Array<T> {
+  includes(value: any, from?: any): boolean;
+  indexOf(value: any, from?: any): number;
+  join(separator?: any): string;
+  sort(compare?: (one: T, other: T) => any): this;
+  toSorted(compare?: (one: T, other: T) => any): T[];
+  filter(predicate: BooleanConstructor): NonNullable<T>[];
+  fill(value?: any, start?: any, end?: any): this;
+  reduce(step: (sum: any, value: T, index: number, array: T[]) => any, initial: $Empty | null | undefined): any;
+  reduce(step: (sum: any[], value: T, index: number, array: T[]) => any, initial: never[]): any[];
+}
+interface SetConstructor { new <T = any>(): Set<T> }
+interface Set<T> { has(value: any): boolean; delete(value: any): boolean }
+interface Map<K, V> { get(key: any): V | undefined; has(key: any): boolean; delete(key: any): boolean }
+declare namespace Intl {
+  interface NumberFormatConstructor {
+    new (locales?: any, options?: any): NumberFormat;
+  }
+  interface DateTimeFormatConstructor {
+    new (locales?: any, options?: any): DateTimeFormat;
+  }
+}

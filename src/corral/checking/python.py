@@ -1,0 +1,412 @@
+"""Python before it runs: which of a type checker's remarks mean that a program does not fit the declarations."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from tree_sitter import Node
+
+from corral.checking.check import Check
+from corral.checking.findings import Finding
+from corral.checking.python_texts import certainly_differs, mismatch, union_members
+from corral.checking.text import CheckedText
+from corral.checking.toolset import DeclaredTool, ToolSet
+from corral.checking.workspace import MODULE, Document, Remark
+from corral.guest.python.calls import failure_classes
+from corral.programs import TypedPython
+from corral.programs.python.awaits import needs_value, unwrap
+from corral.programs.python.grammar import text_of
+from corral.types import Position
+
+__all__ = ["PythonCheck"]
+
+_WARNED = frozenset({1, 2})
+_SYNTAX = "invalid-syntax"
+"""`await` and `return` outside of functions, which work here; what does not is found when the program is recovered."""
+_UNBOUND = frozenset({"unresolved-reference"})
+_KEY = frozenset({"invalid-typed-dict-key", "invalid-key"})
+_ATTRIBUTE = frozenset({"missing-attribute", "unresolved-attribute"})
+_COUNT = frozenset({"missing-argument", "unknown-argument", "too-many-positional-arguments"})
+_ARGUMENT = _COUNT | {"invalid-argument-type", "missing-typed-dict-key", "positional-only-parameter-as-kwarg"}
+_COROUTINE = re.compile(r"`Coroutine(?:Type)?\[")
+_OBJECT = re.compile(r"(?:Object of type|Class|Attribute on type) `(?P<type>.*?)` has no attribute")
+_TYPED_DICT = re.compile(r"for TypedDict `(?P<name>[^`]*)`")
+_ONE_OF = re.compile(r"subscripted object has type `(?P<types>[^`]*)`")
+_STRINGS = frozenset({"string", "string_content", "string_start", "string_end"})
+_PROBING = re.compile(rb"\b(?:KeyError|LookupError|AttributeError|TypeError)\b")
+_DECLARED_TYPE = re.compile(r"^(?:class (\w+)\(|(\w+) = TypedDict\()", re.MULTILINE)
+_DYNAMIC = re.compile(rb"\bglobals\(|\bexec\(|\bvars\(|\bimport \*|\bNameError\b|\b__builtins__\b")
+_HEADER = f"from {MODULE} import tools, codemode, {', '.join(failure_classes())}\n"
+_FOREIGN = frozenset({"not-subscriptable", "not-iterable", "missing-attribute", "unsupported-operator"})
+"""What no coroutine can be used for, whoever made it."""
+_SCALARS = frozenset(
+    {"string", "integer", "float", "true", "false", "none", "list", "tuple", "set", "list_comprehension"}
+)
+_LITERALS = frozenset({"pair", "dictionary", "list", "tuple", "parenthesized_expression", "expression_list"})
+_AWAIT_IT = "It is a coroutine: `await` it first."
+
+
+class PythonCheck(Check):
+    """A program, as ty sees it."""
+
+    def __init__(self, typed: TypedPython, tools: ToolSet) -> None:
+        super().__init__(typed.root, tools)
+        self._typed = typed
+        self._grown = frozenset(_written_keys(typed.root))
+        self._is_dynamic = _DYNAMIC.search(typed.edits.text) is not None
+        names = [first or second for first, second in _DECLARED_TYPE.findall(tools.declarations.text)]
+        self._objects = frozenset(names) - _own_classes(typed.root)
+        edits = typed.edits.copy()
+        for parameter in typed.parameters:
+            if parameter.type == "identifier":
+                edits.insert(parameter.end_byte, b": type[codemode]")
+        self.text = CheckedText(*edits.apply(_HEADER.encode()))
+
+    def locate(self, offset: int) -> Position:
+        return self._typed.places.at(offset)
+
+    def is_settled(self, remarks: Sequence[Remark]) -> bool:
+        return not any(map(_is_told, remarks)) and not any(True for _ in self._consumed())
+
+    def judged(self, document: Document) -> list[Finding]:
+        document.write(self.text.text)
+        judged = [each for remark in document.remarks() if (each := self._judged(remark))]
+        return [*judged, *self._forgotten()]
+
+    def _judged(self, remark: Remark) -> Finding | None:
+        """What a remark means. None: nothing."""
+        if not _is_told(remark):
+            return None
+        start, end = self.text.offsets(remark.span)
+        node = self.node_between(start, end)
+        warning = Finding(code=f"ty:{remark.code}", message=remark.message.partition("\n\n")[0], offset=start)
+        if node is None:
+            return warning
+        if remark.code in _UNBOUND:
+            return self._unbound(warning, node)
+        if _COROUTINE.search(warning.message):
+            if remark.code in _FOREIGN and " | " not in warning.message:
+                return self._unawaited(warning, node) or warning.rejected("unawaited", hint=_AWAIT_IT)
+            if remark.severity == 1 and (found := self._unawaited(warning, node)) is not None:
+                return found
+        if remark.code in _KEY:
+            return self._key(warning, node)
+        if remark.code == "not-subscriptable" or "`__getitem__`" in warning.message:
+            return self._subscript(warning, node)
+        if remark.code in _ATTRIBUTE:
+            return self._attribute(warning, node)
+        if remark.code in _ARGUMENT:
+            return self._argument(warning, node, remark.code)
+        return warning
+
+    def _unbound(self, warning: Finding, node: Node) -> Finding:
+        if node.type != "identifier" or self._is_dynamic or _is_annotation(node):
+            return warning
+        return warning.rejected("unbound", hint=self.tools.hint_for(text_of(node)))
+
+    def _key(self, warning: Finding, node: Node) -> Finding:
+        found = _TYPED_DICT.search(warning.message)
+        key = text_of(node).strip("\"'")
+        if found is None or node.type not in _STRINGS or key in self._grown or _is_probed(node):
+            return warning
+        types = union_members(of["types"]) if (of := _ONE_OF.search(warning.message)) else [found["name"]]
+        if not self._objects.issuperset(types) or any(self._declares(each, key) for each in types):
+            return warning
+        return warning.rejected("member", declared=self.tools.class_named(found["name"]))
+
+    def _subscript(self, warning: Finding, node: Node) -> Finding:
+        """A text as the key of what has none, as far as the declarations say what it is."""
+        taken = node if node.type == "subscript" else node.parent
+        keys = [] if taken is None else taken.children_by_field_name("subscript")
+        value = None if taken is None else taken.child_by_field_name("value")
+        if (
+            value is None
+            or [each.type for each in keys] != ["string"]
+            or _is_probed(node)
+            or "`None`" in warning.message
+        ):
+            return warning
+        name = _anchor(value)
+        is_one_type = name is None or len({each.span for each in self.types(name)}) <= 1
+        if not is_one_type or not self._is_declared(value):
+            return warning
+        message = f"{text_of(value)} has no keys, so not {text_of(keys[0])}: it is a list, a text or a number."
+        return warning.rejected("member", message=message)
+
+    def _declares(self, name: str, key: str) -> bool:
+        """Whether a declared type has a member of that name."""
+        declared = self.tools.class_named(name) or ""
+        return re.search(rf"^\s*{re.escape(key)}:|[\"']{re.escape(key)}[\"']:", declared, re.MULTILINE) is not None
+
+    def _attribute(self, warning: Finding, node: Node) -> Finding:
+        name = text_of(node.child_by_field_name("attribute") or node)
+        found = _OBJECT.search(warning.message)
+        if found is None:
+            return warning
+        owner = node if node.type == "attribute" else node.parent
+        value = None if owner is None else owner.child_by_field_name("object")
+        if value is not None and warning.message.startswith("Class") and self._is_namespace(value):
+            if _is_tried(node):
+                return warning
+            path = name if text_of(value) in ("tools", "codemode") else f"{text_of(value).rpartition('.')[2]}.{name}"
+            return warning.rejected("tool", message=self.tools.not_found(path))
+        members = union_members(found["type"])
+        is_list = members[0].startswith("tuple[")  # which a tuple is when it has come from the host
+        if len(members) == 1 and not is_list and value is not None and self._is_declared(value):
+            hint = f'Results are dicts: write `["{name}"]`.' if members[0] in self._objects else None
+            return warning.rejected("member", hint=hint, declared=self.tools.class_named(members[0]))
+        if len(members) != 1 or not any(re.search(rf"\b{each}\b", members[0]) for each in self._objects):
+            return warning
+        hint = f'Results are dicts: write `["{name}"]`.' if members[0] in self._objects else None
+        declared = self.tools.class_named(members[0])
+        return warning.rejected("member", hint=hint, declared=declared)
+
+    def _argument(self, warning: Finding, node: Node, code: str) -> Finding:
+        call = _call_around(node)
+        function = None if call is None else call.child_by_field_name("function")
+        arguments = None if call is None else call.child_by_field_name("arguments")
+        tool = None if function is None else self._tool_of(function)
+        if tool is None or arguments is None:
+            return warning
+        given = arguments.named_children
+        positional = [each for each in given if each.type not in ("keyword_argument", "dictionary_splat", "comment")]
+        spread = any(each.type in ("dictionary_splat", "list_splat") for each in given)
+        if len(given) == 1 and positional and positional[0].type in _SCALARS and "input: " not in tool.signature:
+            return warning.rejected("argument", declared=tool.signature)
+        as_one = code in _COUNT and ((positional and len(given) == 1) or (given and "input: " in tool.signature))
+        if as_one:
+            return warning  # the whole input as one value, or the members of such a value as keywords
+        if spread and (code != "unknown-argument" or node.type == "dictionary_splat"):
+            return warning
+        rejected = warning.rejected("argument", declared=tool.signature)
+        if code == "unknown-argument":
+            return rejected if self.tools.is_closed(tool.name, []) else warning
+        found = mismatch(warning.message)
+        if found is not None:
+            return rejected if certainly_differs(*found, self._objects) else warning
+        return rejected if code in _COUNT else warning
+
+    def _unawaited(self, warning: Finding, node: Node) -> Finding | None:
+        """A finding about a call of a tool in what a node spans that nothing awaits, if there is one."""
+        for each in (node, *_operands(node)):
+            if (name := self._promised(each)) is not None:
+                return warning.rejected("unawaited", hint=f"{name} gives a coroutine: write `await {name}(...)`.")
+        return None
+
+    def _promised(self, expression: Node) -> str | None:
+        """The tool, as the program calls it, whose coroutine an expression is: its call, or a name for that."""
+        call = self._initial(expression) if expression.type == "identifier" else expression
+        function = None if call is None or call.type != "call" else call.child_by_field_name("function")
+        return None if function is None or self._tool_of(function) is None else text_of(function)
+
+    def _forgotten(self) -> Iterator[Finding]:
+        for node in self._consumed():
+            if (name := self._promised(node)) is not None:
+                message = f"{name}(...) is used without `await`: this is a coroutine, and not yet its value."
+                finding = Finding(code="unawaited", message=message, offset=node.start_byte)
+                yield finding.rejected("unawaited", hint=f"Write `await {name}(...)`.")
+
+    def _consumed(self) -> Iterator[Node]:
+        """Calls, and names that may stand for one's coroutine, where only a value is of use."""
+        waiting, nodes, held = [self.root], list[Node](), set[str]()
+        while waiting:
+            node = waiting.pop()
+            waiting += reversed(node.named_children)
+            if node.type in ("identifier", "call"):
+                nodes.append(node)
+            elif node.type in ("assignment", "named_expression"):
+                held |= _held(node)
+        for node in nodes:
+            value, owner = unwrap(node)
+            if owner is None or (node.type == "identifier" and text_of(node) not in held):
+                continue
+            if _is_result(owner) or (node.type == "identifier" and needs_value(value, owner, self._typed.names)):
+                yield node
+
+    def _initial(self, name: Node) -> Node | None:
+        """What is assigned to a name where it is bound, if that is one place."""
+        own = [each for each in self.definitions(name) if each.own]
+        if len(own) != 1:
+            return None
+        node = self.node_at(own[0])
+        while node is not None and node.type not in ("assignment", "named_expression"):
+            node = node.parent if node.type in ("identifier", "expression_statement") else None
+        return None if node is None else node.child_by_field_name("right") or node.child_by_field_name("value")
+
+    def _iterated(self, name: Node) -> Node | None:
+        """What a loop goes through whose variable a name is."""
+        own = [each for each in self.definitions(name) if each.own]
+        bound = self.node_at(own[0]) if len(own) == 1 else None
+        loop = None if bound is None else bound.parent
+        if loop is None or loop.type not in ("for_statement", "for_in_clause"):
+            return None
+        return loop.child_by_field_name("right") if loop.child_by_field_name("left") == bound else None
+
+    def _is_declared(self, value: Node, hops: int = 8) -> bool:
+        """Whether a value is what a tool gives, or part of it."""
+        found: Node | None = value
+        for _ in range(hops):
+            match None if found is None else found.type:
+                case "identifier":
+                    found = None if found is None else self._initial(found) or self._iterated(found)
+                case "subscript":
+                    found = None if found is None else found.child_by_field_name("value")
+                case "await" | "parenthesized_expression":
+                    found = found.named_children[0] if found is not None and found.named_children else None
+                case "call":
+                    function = None if found is None else found.child_by_field_name("function")
+                    return function is not None and self._tool_of(function) is not None
+                case _:
+                    return False
+        return False
+
+    def _is_namespace(self, value: Node) -> bool:
+        """Whether an expression is the tools, or a namespace of theirs."""
+        name = _anchor(value)
+        return name is not None and any(each.declared for each in self.types(name))
+
+    def _tool_of(self, function: Node) -> DeclaredTool | None:
+        return self.tool_named(_anchor(function))
+
+
+def _anchor(expression: Node) -> Node | None:
+    """The name in an expression by which a server is asked about it."""
+    if expression.type == "attribute":
+        return expression.child_by_field_name("attribute")
+    return expression if expression.type == "identifier" else None
+
+
+def _operands(node: Node) -> list[Node]:
+    """The values that a remark on an operation may be about."""
+    fields = map(node.child_by_field_name, ("value", "object", "left", "right", "argument"))
+    waiting = [node, *(operand for operand in fields if operand is not None)]
+    if node.parent is not None and node.parent.type in ("attribute", "subscript", "keyword_argument"):
+        waiting += [node.parent, *node.parent.named_children]
+    below = [child for each in waiting for child in each.named_children if child.type in ("call", "identifier")]
+    return [*waiting, *below]
+
+
+def _call_around(node: Node) -> Node | None:
+    """The innermost call that something is, or is an argument of."""
+    below, above = node, node.parent
+    if node.type == "call":
+        return node
+    while above is not None and above.type not in ("lambda", "function_definition"):
+        if above.type == "call":
+            return above if below.type == "argument_list" or above.child_by_field_name("function") == below else None
+        below, above = above, above.parent
+    return None
+
+
+def _written_keys(root: Node) -> set[str]:
+    """The keys that a program sets somewhere."""
+    keys: set[str] = set()
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        waiting += node.named_children
+        if node.type == "subscript" and node.parent is not None and _is_target(node):
+            keys |= {text_of(each).strip("\"'") for each in node.children_by_field_name("subscript")}
+        elif node.type == "call":
+            function = node.child_by_field_name("function")
+            if function is not None and text_of(function).endswith((".update", ".setdefault", ".pop")):
+                arguments = node.child_by_field_name("arguments")
+                keys |= _named_in(arguments) if arguments is not None else set()
+    return keys
+
+
+def _is_target(node: Node) -> bool:
+    parent = node.parent
+    while parent is not None and parent.type in ("pattern_list", "tuple_pattern", "expression_list"):
+        node, parent = parent, parent.parent
+    if parent is None:
+        return False
+    if parent.type in ("assignment", "augmented_assignment", "for_statement"):
+        return parent.child_by_field_name("left") == node
+    return parent.type == "delete_statement"
+
+
+def _named_in(arguments: Node) -> set[str]:
+    """The texts and keywords among arguments, and the keys of dicts there."""
+    names: set[str] = set()
+    for each in arguments.named_children:
+        if each.type == "string":
+            names.add(text_of(each).strip("\"'"))
+        elif each.type == "keyword_argument":
+            names.add(text_of(each.child_by_field_name("name") or each))
+        elif each.type == "dictionary":
+            pairs = (pair.child_by_field_name("key") for pair in each.named_children)
+            names |= {text_of(key).strip("\"'") for key in pairs if key is not None}
+    return names
+
+
+def _own_classes(root: Node) -> frozenset[str]:
+    """The names that statements of the module bind to classes, or to anything."""
+    names: set[str] = set()
+    for statement in root.named_children:
+        name = statement.child_by_field_name("name")
+        inner = statement.named_children[0] if statement.named_children else None
+        if name is not None:
+            names.add(text_of(name))
+        elif inner is not None and inner.type == "assignment":
+            names.add(text_of(inner.child_by_field_name("left") or inner))
+    return frozenset(names)
+
+
+def _is_result(owner: Node) -> bool:
+    """Whether a literal, in which a value stands, is what the program ends with."""
+    node = owner
+    if node.type not in _LITERALS:
+        return False
+    while node.type in _LITERALS and node.parent is not None:
+        node = node.parent
+    statement = node if node.type == "expression_statement" else node.parent
+    if statement is None or statement.parent is None or statement.parent.type != "module":
+        return False
+    return statement.type == "return_statement" or statement == statement.parent.named_children[-1]
+
+
+def _held(assignment: Node) -> set[str]:
+    """The name that is given to what a call gives, without awaiting it."""
+    name = assignment.child_by_field_name("left") or assignment.child_by_field_name("name")
+    value = assignment.child_by_field_name("right") or assignment.child_by_field_name("value")
+    if name is None or value is None or name.type != "identifier" or value.type != "call":
+        return set()
+    return {text_of(name)}
+
+
+def _is_told(remark: Remark) -> bool:
+    """Whether a remark may mean something."""
+    return remark.severity in _WARNED and remark.code != _SYNTAX
+
+
+def _is_annotation(node: Node) -> bool:
+    above = node.parent
+    while above is not None and above.type not in ("block", "module"):
+        if above.type == "type":
+            return True
+        above = above.parent
+    return False
+
+
+def _is_tried(node: Node) -> bool:
+    """Whether an error there would be caught."""
+    return next(_tries_around(node), None) is not None
+
+
+def _is_probed(node: Node) -> bool:
+    """Whether the program expects that what it takes there may be missing."""
+    for each in _tries_around(node):
+        clauses = (child for child in each.named_children if child.type == "except_clause")
+        if any(_PROBING.search((clause.text or b"").partition(b":")[0]) for clause in clauses):
+            return True
+    return False
+
+
+def _tries_around(node: Node) -> Iterator[Node]:
+    below, above = node, node.parent
+    while above is not None:
+        if above.type == "try_statement" and above.child_by_field_name("body") == below:
+            yield above
+        below, above = above, above.parent

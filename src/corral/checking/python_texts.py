@@ -1,0 +1,115 @@
+"""Types as ty prints them in its messages: what values of one are surely none of another."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+__all__ = ["certainly_differs", "mismatch", "union_members"]
+
+_MISMATCH = re.compile(r"[Ee]xpected `(?P<target>.*?)`, found `(?P<source>.*?)`(?:\n|$)", re.DOTALL)
+_LITERAL = re.compile(r"Literal\[(.*)\]", re.DOTALL)
+_NAME = re.compile(r"[A-Za-z_][\w.]*")
+_NUMBERS = frozenset({"int", "float", "bool"})
+_KINDS: Mapping[str, str] = {
+    "str": "string",
+    "LiteralString": "string",
+    "int": "int",
+    "bool": "bool",
+    "float": "float",
+    "None": "none",
+    "bytes": "bytes",
+    "list": "array",
+    "tuple": "array",
+    "set": "array",
+    "frozenset": "array",
+    "Sequence": "array",
+    "dict": "object",
+    "defaultdict": "object",
+    "Counter": "object",
+    "OrderedDict": "object",
+    "Mapping": "object",
+    "CoroutineType": "coroutine",
+    "Coroutine": "coroutine",
+    "def": "function",
+    "type": "function",
+}
+_MAX_MEMBERS = 200
+
+
+def mismatch(message: str) -> tuple[str, str] | None:
+    """The types that do not fit each other, as a message names them: what is given, what is wanted."""
+    match = _MISMATCH.search(message)
+    return None if match is None else (match["source"], match["target"])
+
+
+def certainly_differs(source: str, target: str, objects: frozenset[str]) -> bool:
+    """Whether no value of a type, as the host would get it, is of another one. `objects`: declared TypedDicts."""
+    given, wanted = list(_kinds(source, objects)), list(_kinds(target, objects))
+    return bool(given) and not any(_may_be(one, other) for one in given for other in wanted)
+
+
+def union_members(type_: str) -> list[str]:
+    """The members of a union, those of a `Literal` each by itself."""
+    members: list[str] = []
+    for part in _split(type_, "|"):
+        literal = _LITERAL.fullmatch(part)
+        members += [f"Literal[{value}]" for value in _split(literal[1], ",")] if literal else [part]
+    return members[:_MAX_MEMBERS]
+
+
+def _split(text: str, separator: str) -> list[str]:
+    """The parts of a text between separators that stand in no bracket and no quotation."""
+    parts, depth, start, quote, at = list[str](), 0, 0, "", 0
+    while at < len(text):
+        char = text[at]
+        if quote:
+            at += char == "\\"
+            quote = "" if char == quote else quote
+        elif char in "\"'":
+            quote = char
+        elif char in "([{":
+            depth += 1
+        elif char in ")]}":
+            depth -= 1
+        elif char == separator and depth == 0:
+            parts.append(text[start:at].strip())
+            start = at + 1
+        at += 1
+    parts.append(text[start:].strip())
+    return [each for each in parts if each]
+
+
+def _kinds(type_: str, objects: frozenset[str]) -> Iterator[tuple[str, str | None]]:
+    """What the values of a type are, member by member: a kind, and the literal if it is one value only."""
+    for member in union_members(type_):
+        if literal := _LITERAL.fullmatch(member):
+            yield _literal(literal[1])
+            continue
+        match = _NAME.match(member)
+        name = match.group().rpartition(".")[2] if match else ""
+        if member.startswith(("(", "<class")):
+            yield "function", None
+        elif name in objects:
+            yield "object", None
+        elif " & " in member or "~" in member:
+            yield "any", None
+        else:  # an enum, a date, a class of the program's own
+            yield _KINDS.get(name, "any"), None
+
+
+def _literal(value: str) -> tuple[str, str | None]:
+    if value in ("True", "False"):
+        return "bool", value
+    if value[0] in "\"'":
+        return "string", value
+    return ("int", value) if value.lstrip("-").isdigit() else ("any", None)
+
+
+def _may_be(given: tuple[str, str | None], wanted: tuple[str, str | None]) -> bool:
+    kinds = {given[0], wanted[0]}
+    if "any" in kinds:
+        return True
+    if given[0] == wanted[0]:
+        return None in (given[1], wanted[1]) or given[1] == wanted[1]
+    return kinds <= _NUMBERS or kinds == {"bytes", "string"}

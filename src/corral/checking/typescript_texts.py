@@ -1,0 +1,191 @@
+"""Types as the compiler of TypeScript prints them in its messages: what values of one are surely none of another.
+
+A program's own types are erased when it runs, and the compiler often knows less of a value than its author does: a text
+that will only ever be one of three is a `string` to it. So a mismatch counts only where no value could make it right.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+__all__ = [
+    "certainly_differs",
+    "is_object",
+    "is_text_for_less",
+    "literal_target",
+    "mismatch",
+    "missing",
+    "named_types",
+    "union_members",
+]
+
+_MISMATCH = re.compile(
+    r"(?:Type|Argument of type) '(?P<source>.*?)' is not assignable to "
+    r"(?:type|parameter of type) '(?P<target>.*?)'\.(?: |$)"
+)
+_EXCESS = re.compile(r"'[^']*' does not exist in type '(?P<target>.*?)'\.(?: |$)")
+_NOTHING_IN_COMMON = re.compile(r"Type '(?P<source>.*)' has no properties in common with type '(?P<target>.*)'\.")
+_MISSING_ONE = re.compile(
+    r"Property '(?P<names>[^']*)' is (?:missing|optional) in type '(?P<source>.*)' "
+    r"but required in type '(?P<target>.*)'"
+)
+_MISSING_MORE = re.compile(
+    r"Type '(?P<source>.*)' is missing the following properties from type '(?P<target>.*?)': (?P<names>.*)$"
+)
+_NAMED_TYPE = re.compile(r"^type ([\w$]+) = (.*?);$", re.MULTILINE | re.DOTALL)
+_IDENTIFIER = re.compile(r"[A-Za-z_$][\w$]*")
+_BIGINT = re.compile(r"-?\d+n")
+_NUMBER = re.compile(r"-?[\d.]+(?:e[+-]?\d+)?")
+_OPENING, _CLOSING = "([{<", ")]}>"
+_MAX_MEMBERS = 200
+_MAX_HOPS = 20
+
+_CROSSES_AS: Mapping[str, frozenset[str]] = {
+    "Date": frozenset({"string"}),
+    "Set": frozenset({"array"}),
+    "Map": frozenset({"object", "array"}),
+    "Buffer": frozenset({"string", "bytes", "array"}),
+    "ArrayBuffer": frozenset({"string", "bytes"}),
+    "DataView": frozenset({"string", "bytes"}),
+    "Temporal": frozenset({"string"}),
+    "URL": frozenset({"string"}),
+    "Error": frozenset({"object"}),
+    "RegExp": frozenset(),
+    "Function": frozenset(),
+    "Promise": frozenset(),
+    "PromiseLike": frozenset(),
+}
+"""As what values of the language's classes reach the host: the value codec's table."""
+_ARRAY_LIKE = frozenset({"Array", "ReadonlyArray", "Iterable"})
+_ANYTHING = frozenset({"any", "unknown", "never", "object", "Object", "this", "{}"})
+
+
+def mismatch(message: str) -> tuple[str, str] | None:
+    """The types that do not fit each other, the innermost ones that a message names: what is given, what is wanted."""
+    found: tuple[str, str] | None = None
+    for line in message.splitlines():
+        if match := _first(line, _MISMATCH, _NOTHING_IN_COMMON, _MISSING_ONE, _MISSING_MORE):
+            members = [] if found is None else union_members(found[0])
+            if len(members) > 1 and match["source"] in members:
+                break  # one member of the union is told of, and the others fit perhaps
+            found = match["source"], match["target"]
+    return found
+
+
+def literal_target(message: str) -> str | None:
+    """What an object that is written out is to be, according to a message about one member too many."""
+    match = _EXCESS.search(message.replace("\n", " "))
+    return None if match is None else match["target"]
+
+
+def missing(message: str) -> list[str]:
+    """The properties whose absence a message complains of in its last line; [] if it is about something else."""
+    match = _first(message.splitlines()[-1] if message else "", _MISSING_ONE, _MISSING_MORE)
+    return [] if match is None else re.split(r", (?:and )?", match["names"].partition(", and ")[0])
+
+
+def _first(line: str, *patterns: re.Pattern[str]) -> re.Match[str] | None:
+    return next((match for pattern in patterns if (match := pattern.search(line))), None)
+
+
+def named_types(declarations: str) -> dict[str, str]:
+    """The types that declarations name, and what they are."""
+    return dict(_NAMED_TYPE.findall(declarations))
+
+
+def certainly_differs(source: str, target: str, named: Mapping[str, str]) -> bool:
+    """Whether no value of a type, as the host would get it, is of another one. `named`: declared types by name."""
+    given, wanted = list(_kinds(source, named)), list(_kinds(target, named))
+    return bool(given) and not any(_may_be(one, other) for one in given for other in wanted)
+
+
+def is_object(type_: str, named: Mapping[str, str]) -> bool:
+    """Whether values of a type have members by name."""
+    return any(kind == "object" for kind, _ in _kinds(type_, named))
+
+
+def is_text_for_less(source: str, target: str, named: Mapping[str, str]) -> bool:
+    """Whether a text is given where a number or a truth value is wanted, which a text may spell."""
+    given, wanted = ({kind for kind, _ in _kinds(each, named)} for each in (source, target))
+    return given == {"string"} and bool(wanted & {"number", "bigint", "boolean"})
+
+
+def union_members(type_: str) -> list[str]:
+    """The members of a union as it is printed; of any other type, that type."""
+    members, depth, start, quote, at = list[str](), 0, 0, "", 0
+    while at < len(type_) and len(members) < _MAX_MEMBERS:
+        char = type_[at]
+        if quote:
+            if char == "\\":
+                at += 1
+            elif char == quote:
+                quote = ""
+        elif char in "\"'`":
+            quote = char
+        elif char in _OPENING:
+            depth += 1
+        elif char in _CLOSING and not (char == ">" and type_[at - 1] == "="):
+            depth -= 1
+        elif char == "|" and depth == 0:
+            members.append(type_[start:at].strip())
+            start = at + 1
+        at += 1
+    members.append(type_[start:].strip())
+    return [each for each in members if each]
+
+
+def _kinds(type_: str, named: Mapping[str, str], hops: int = 0) -> Iterator[tuple[str, str | None]]:
+    """What the values of a type are, member by member: a kind, and the literal if it is one value only."""
+    for member in union_members(type_):
+        if member in named and hops < _MAX_HOPS:
+            yield from _kinds(named[member], named, hops + 1)
+        else:
+            yield from _kind(member)
+
+
+def _kind(member: str) -> Iterator[tuple[str, str | None]]:
+    name = match.group().lstrip("$") if (match := _IDENTIFIER.match(member)) else ""
+    if member in _ANYTHING or " & " in member:
+        yield "any", None
+    elif member[0] in "\"'":
+        yield "string", member
+    elif member in ("string", "number", "boolean", "bigint", "null", "symbol"):
+        yield member, None
+    elif member in ("undefined", "void"):
+        yield "undefined", None
+    elif member in ("true", "false"):
+        yield "boolean", member
+    elif member[0] == "`":
+        yield "string", None
+    elif _BIGINT.fullmatch(member):
+        yield "bigint", None
+    elif _NUMBER.fullmatch(member):
+        yield "number", member
+    elif ("=>" in member and member[0] in "(<") or name in ("new", "typeof"):
+        yield "function", None
+    elif member.endswith("]") or name == "readonly" or name in _ARRAY_LIKE:
+        yield "array", None
+    elif member[0] == "{" or name in ("Record", "Partial"):
+        yield "object", None
+    elif name == "Uint8Array" or (name.endswith("Array") and name[:3] in ("Int", "Uin", "Flo", "Big")):
+        yield from (("bytes", None), ("string", None), ("array", None))
+    elif name in _CROSSES_AS:
+        yield from ((kind, None) for kind in _CROSSES_AS[name] or {name})
+    else:  # a class, an enum or a type of the program's own
+        yield "any", None
+
+
+def _may_be(given: tuple[str, str | None], wanted: tuple[str, str | None]) -> bool:
+    """Whether some value is of both kinds, as far as it counts for the host."""
+    if "any" in (given[0], wanted[0]):
+        return True
+    if {given[0], wanted[0]} <= {"number", "bigint"}:
+        return given[0] != wanted[0] or _same_literal(given[1], wanted[1])
+    if given[0] != wanted[0]:
+        return False
+    return _same_literal(given[1], wanted[1])
+
+
+def _same_literal(one: str | None, other: str | None) -> bool:
+    return one is None or other is None or one == other

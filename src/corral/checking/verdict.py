@@ -1,0 +1,53 @@
+"""What comes of a check, as a program's result and its model are told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from corral.checking.findings import Finding
+from corral.errors import ProgramRejected
+from corral.types import Diagnostic, Position
+
+__all__ = ["Verdict", "verdict_on"]
+
+_MAX_DIAGNOSTICS = 50
+"""Of each kind."""
+_MAX_TOLD = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What came of a check. With a `rejection` the program must not run."""
+
+    diagnostics: tuple[Diagnostic, ...] = ()
+    rejection: ProgramRejected | None = None
+
+
+def verdict_on(findings: Iterable[Finding], locate: Callable[[int], Position]) -> Verdict:
+    """The verdict; `locate` gives the place of an offset in the source as the model wrote it."""
+    placed = [(locate(each.offset), each) for each in findings]
+    placed.sort(key=lambda pair: (pair[0].line, pair[0].column))
+    problems = [(place, each) for place, each in placed if each.kind is not None]
+    warnings = [(place, each) for place, each in placed if each.kind is None][:_MAX_DIAGNOSTICS]
+    diagnostics = tuple(
+        Diagnostic(
+            severity="error" if each.kind else "warning",
+            message=each.text(),
+            code=each.code,
+            line=place.line,
+            column=place.column,
+        )
+        for place, each in (*problems[:_MAX_DIAGNOSTICS], *warnings)
+    )
+    return Verdict(diagnostics, _rejection(problems) if problems else None)
+
+
+def _rejection(problems: list[tuple[Position, Finding]]) -> ProgramRejected:
+    lines = [f"line {place.line}, column {place.column}: {each.text()}" for place, each in problems[:_MAX_TOLD]]
+    if len(problems) > _MAX_TOLD:
+        lines.append(f"and {len(problems) - _MAX_TOLD} more")
+    count = "it does" if len(problems) == 1 else f"{len(problems)} places do"
+    first = problems[0][0]
+    text = f"{count} not fit the declarations.\n" + "\n".join(lines)
+    return ProgramRejected(text, line=first.line, column=first.column)

@@ -1,0 +1,63 @@
+"""The program that a command is given, in a file or on standard input, and what the options say about it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from corral import Language
+from corral.errors import ConfigError
+
+__all__ = ["GivenProgram", "add_program", "given_program"]
+
+
+class GivenProgram(NamedTuple):
+    source: str
+    language: Language
+    file: str
+    """As it is called where places in it are shown."""
+    env: dict[str, str] | None
+
+
+def add_program(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that `given_program` reads."""
+    parser.add_argument("program", help="file with the program, or - for standard input")
+    parser.add_argument("--language", choices=("typescript", "python"), help="default: by the file's name")
+    parser.add_argument(
+        "--env", action="append", type=_variable, metavar="NAME=VALUE", help="what process.env shows; may be repeated"
+    )
+
+
+def given_program(arguments: argparse.Namespace) -> GivenProgram:
+    """The program that the options name.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    program: str = arguments.program
+    return GivenProgram(
+        source=_read(program),
+        language=arguments.language or ("python" if program.endswith(".py") else "typescript"),
+        file="<stdin>" if program == "-" else program,
+        env=None if arguments.env is None else dict(arguments.env),
+    )
+
+
+def _variable(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name, value
+
+
+def _read(program: str) -> str:
+    try:
+        content = sys.stdin.buffer.read() if program == "-" else Path(program).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cannot read {program}: {error.strerror}") from error
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{program} is not UTF-8: byte {error.start + 1} is {content[error.start]:#04x}") from None

@@ -1,0 +1,240 @@
+"""`tools.search` and `tools.describe`: the tools by which a program looks through the others.
+
+They are always there, in no registry and in no list, and see the tools of this very moment.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, cast
+
+from corral.declarations.printers import comment_lines, declare, declare_short, one_line
+from corral.errors import ToolNotFound
+from corral.tools import Tool, ToolRegistry
+from corral.tools.documents import DocumentSchema
+from corral.tools.problems import quoted
+from corral.tools.schema import ANYTHING
+from corral.types import ExecutionContext, JsonSchema, Language, ToolName
+
+__all__ = ["discovery_tools"]
+
+_MOST_FOUND = 50
+_FOUND_BY_DEFAULT = 10
+_MOST_DESCRIBED = 20
+_MAX_SUMMARY_CHARACTERS = 120
+_MAX_DECLARATION_CHARACTERS = 40_000
+"""A longer declaration is made short."""
+_MOST_NAMESPACES = 20
+_MOST_REMEMBERED = 5_000
+
+_PREFIX = re.compile(r"(tools|codemode)\.")
+
+_QUESTION: JsonSchema = {
+    "type": "object",
+    "properties": {
+        "query": {"type": "string"},
+        "namespace": {"type": ["string", "null"], "default": None},
+        "limit": {"type": "integer", "minimum": 1, "maximum": _MOST_FOUND, "default": _FOUND_BY_DEFAULT},
+        "offset": {"type": "integer", "minimum": 0, "default": 0},
+    },
+    "additionalProperties": False,
+}
+_FOUND: JsonSchema = {
+    "$ref": "#/$defs/ToolsFound",
+    "$defs": {
+        "ToolsFound": {
+            "type": "object",
+            "properties": {
+                "items": {"type": "array", "items": {"$ref": "#/$defs/ToolFound"}},
+                "total": {"type": "integer"},
+                "remaining": {"type": "integer"},
+                "next_offset": {"type": ["integer", "null"]},
+                "hint": {"type": "string"},
+            },
+            "required": ["items", "total", "remaining", "next_offset"],
+        },
+        "ToolFound": {
+            "type": "object",
+            "properties": {
+                "name": {"type": "string"},
+                "description": {"type": "string"},
+                "signature": {"type": "string"},
+            },
+            "required": ["name", "description", "signature"],
+        },
+    },
+}
+_NAMES: JsonSchema = {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": _MOST_DESCRIBED}
+_NAMED: JsonSchema = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+_DESCRIBED: JsonSchema = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "declaration": {"type": "string"}},
+    "required": ["name", "declaration"],
+}
+
+
+class _Input:
+    """An object, whose first member may stand for it."""
+
+    def __init__(self, declared: JsonSchema, checked: JsonSchema, owner: str) -> None:
+        self.json_schema: JsonSchema | None = {"anyOf": [{"type": "string"}, declared]}
+        self._first = next(iter(declared["properties"]))
+        self._checked, self._owner = checked, owner
+
+    @cached_property
+    def _schema(self) -> DocumentSchema:
+        return DocumentSchema(self._checked, owner=self._owner)
+
+    def load(self, raw: object) -> object:
+        return self._schema.load(cast("object", raw) if isinstance(raw, dict) else {self._first: raw})
+
+
+class _Output:
+    def __init__(self, declared: JsonSchema) -> None:
+        self.json_schema: JsonSchema | None = declared
+
+    def dump(self, value: object) -> object:
+        return ANYTHING.dump(value)
+
+
+_SEARCH_INPUT = _Input(_QUESTION, _QUESTION, "tools.search")
+_SEARCH_OUTPUT = _Output(_FOUND)
+_DESCRIBE_INPUT = _Input(
+    _NAMED,
+    {**_NAMED, "properties": {"name": {"anyOf": [{"type": "string"}, _NAMES]}}, "additionalProperties": False},
+    "tools.describe",
+)
+_DESCRIBE_OUTPUT = _Output(_DESCRIBED)
+
+
+def discovery_tools(tools: ToolRegistry, language: Language) -> Mapping[ToolName, Tool]:
+    """The two for programs in a language, over tools that may change at any time."""
+    discovery = _Discovery(tools, language)
+    found = (
+        Tool(
+            name="search",
+            description="Finds tools by words, best first; without a query, lists them.",
+            read_only=True,
+            idempotent=True,
+            input=_SEARCH_INPUT,
+            output=_SEARCH_OUTPUT,
+            function=discovery.search,
+            bind=_bind,
+        ),
+        Tool(
+            name="describe",
+            description="Declares a tool of that name in full.",
+            read_only=True,
+            idempotent=True,
+            input=_DESCRIBE_INPUT,
+            output=_DESCRIBE_OUTPUT,
+            function=discovery.describe,
+            bind=_bind,
+        ),
+    )
+    discovery.own = MappingProxyType({ToolName(None, tool.name): tool for tool in found})
+    return discovery.own
+
+
+def _bind(value: Any, context: ExecutionContext) -> tuple[list[Any], dict[str, Any]]:  # noqa: ARG001
+    return [], value
+
+
+class _Discovery:
+    """Its functions are not async: they take milliseconds, and run in a worker thread."""
+
+    own: Mapping[ToolName, Tool]
+
+    def __init__(self, tools: ToolRegistry, language: Language) -> None:
+        self._tools = tools
+        self._language: Language = language
+        self._signatures: dict[ToolName, tuple[Tool, str]] = {}
+
+    def search(
+        self, query: str = "", namespace: str | None = None, limit: float = _FOUND_BY_DEFAULT, offset: float = 0
+    ) -> dict[str, object]:
+        begin = int(offset)  # 5.0 is an integer too
+        tools, total = self._tools.search(query, namespace=namespace, limit=int(limit), offset=begin)
+        end = min(begin + len(tools), total)
+        found: dict[str, object] = {
+            "items": [
+                {"name": str(name), "description": _summary(tool.description), "signature": self._signature(name, tool)}
+                for name, tool in tools
+            ],
+            "total": total,
+            "remaining": total - end if tools else 0,
+            "next_offset": end if tools and end < total else None,
+        }
+        return found if tools else {**found, "hint": self._hint(query, namespace, total)}
+
+    def describe(self, name: str | list[str]) -> dict[str, str] | list[dict[str, str]]:
+        return self._described(name) if isinstance(name, str) else [self._described(each) for each in name]
+
+    def _described(self, asked: str) -> dict[str, str]:
+        path = _PREFIX.sub("", asked, count=1) if _PREFIX.match(asked) else asked
+        name = ToolName.parse(path)
+        tool = self.own.get(name) or self._resolve(path)
+        text = declare({name: tool}, self._language)
+        if len(text) > _MAX_DECLARATION_CHARACTERS:
+            remark = f"Shortened: the whole declaration has {len(text)} characters."
+            text = comment_lines(remark, self._language) + declare_short({name: tool}, self._language)
+        return {"name": path, "declaration": text}
+
+    def _resolve(self, path: str) -> Tool:
+        if path in self._tools.namespaces():
+            raise ToolNotFound(f"{quoted(path)} is a namespace; {self._call(namespace=path)} lists its tools")
+        return self._tools.resolve(path)
+
+    def _signature(self, name: ToolName, tool: Tool) -> str:
+        """Reading a large schema takes some milliseconds, and what is found once is often found again."""
+        known = self._signatures.get(name)
+        if known is None or known[0] is not tool:
+            if len(self._signatures) >= _MOST_REMEMBERED:
+                self._signatures.clear()
+            known = self._signatures[name] = (tool, one_line(name, tool, self._language))
+        return known[1]
+
+    def _hint(self, query: str, namespace: str | None, total: int) -> str:
+        """How to go on where there is nothing to show."""
+        spaces = self._tools.namespaces()
+        if not len(self._tools):
+            return "there are no tools"
+        if total:
+            return f"there is nothing from this offset on; total is {total}"
+        if namespace is not None and namespace not in spaces:
+            return f"there is no namespace {quoted(namespace)}; {_listed(spaces)}"
+        if namespace is not None:
+            return f"nothing in {namespace} matches; leave the namespace or the query out"
+        near = self._tools.near(query)
+        similar = f"; names that look like it: {', '.join(near)}" if near else ""
+        browse = f"{self._call(namespace=spaces[0])} lists a namespace; " if spaces else ""
+        return (
+            f"no tool has these words{similar}; try others; {browse}{self._call()} lists all tools; {_listed(spaces)}"
+        )
+
+    def _call(self, namespace: str | None = None) -> str:
+        """How a program searches without words."""
+        if namespace is None:
+            return "tools.search()"
+        named = (
+            f"namespace={quoted(namespace)}" if self._language == "python" else f"{{ namespace: {quoted(namespace)} }}"
+        )
+        return f"tools.search({named})"
+
+
+def _listed(namespaces: tuple[str, ...]) -> str:
+    if not namespaces:
+        return "there are no namespaces"
+    more = len(namespaces) - _MOST_NAMESPACES
+    return f"namespaces: {', '.join(namespaces[:_MOST_NAMESPACES])}{f' and {more} more' if more > 0 else ''}"
+
+
+def _summary(description: str) -> str:
+    """The first line, cut between words."""
+    line = next((line.strip() for line in description.splitlines() if line.strip()), "")
+    if len(line) <= _MAX_SUMMARY_CHARACTERS:
+        return line
+    return f"{line[:_MAX_SUMMARY_CHARACTERS].rpartition(' ')[0] or line[:_MAX_SUMMARY_CHARACTERS]} …"

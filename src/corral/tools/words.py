@@ -1,0 +1,125 @@
+"""Texts and identifiers as the words that a search compares: split, in lower case, without endings."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from functools import lru_cache
+
+__all__ = ["SYNONYMS", "UNIMPORTANT", "stem", "words"]
+
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
+_ADDRESS = re.compile(r"https?://\S+")
+_VOWEL = re.compile(r"[aeiouy]")
+_KEPT_S = ("ss", "us", "is")
+_KEPT_DOUBLES = frozenset("lsz")
+
+
+def words(text: str) -> list[str]:
+    """`listOpen_issues2` → list, open, issues, 2. Addresses of pages say nothing, and accents do not count."""
+    if not text.isascii():
+        decomposed = unicodedata.normalize("NFKD", text)
+        text = "".join(character for character in decomposed if not unicodedata.combining(character))
+    return [word.lower() for word in _WORD.findall(_ADDRESS.sub(" ", text))]
+
+
+@lru_cache(maxsize=16_384)
+def stem(word: str) -> str:
+    """The word without a plural, `-ing`, `-ed` and a last `e`: issues → issu, queries → queri, stopped → stop."""
+    if len(word) > 3 and word.endswith("s") and not word.endswith(_KEPT_S):
+        word = word[:-1]
+    for ending in ("ing", "ed"):
+        shorter = word.removesuffix(ending)
+        if shorter != word and len(shorter) > 2 and _VOWEL.search(shorter) and not word.endswith("eed"):
+            doubled = shorter[-1] == shorter[-2] and shorter[-1] not in _KEPT_DOUBLES
+            word = shorter[:-1] if doubled else shorter
+            break
+    if len(word) > 3:
+        word = word.removesuffix("e")
+    return f"{word[:-1]}i" if len(word) > 2 and word[-1] == "y" and word[-2] not in "aeiou" else word
+
+
+UNIMPORTANT = frozenset(
+    """
+    a all an and any are as at be by can do does for from given has have how i if in into is it its me my of on one or
+    our please some specified that the their them this to want was what when where which who with you your
+    """.split()
+)
+"""What a query is not about."""
+
+_GROUPS = """
+    create add new insert make open file register compose
+    delete remove erase drop destroy discard trash bin
+    update edit modify change patch set save alter
+    get read fetch retrieve show view load access
+    list all enumerate browse
+    search find query lookup filter
+    send post deliver dispatch submit
+    publish post release
+    run execute launch trigger start invoke
+    stop cancel abort halt end terminate pause
+    upload import attach put
+    download export
+    copy duplicate clone fork
+    move transfer relocate
+    reply answer respond response
+    approve accept confirm
+    reject decline deny
+    archive hide
+    restore recover undelete
+    issue bug ticket defect report
+    task todo
+    email mail message
+    mailbox inbox
+    chat conversation thread
+    event meeting appointment
+    busy free availability
+    vacation holiday absence office
+    document doc file
+    folder directory
+    spreadsheet sheet table
+    cell value range
+    row record
+    picture image photo
+    video clip movie
+    audio sound speech voice
+    repository repo project
+    pr pull merge
+    branch ref
+    comment note remark
+    label tag
+    user person people member account
+    contact people person
+    group team
+    customer client
+    company organization
+    permission access role share
+    secret credential password key
+    server instance machine vm
+    database db
+    log history audit
+    price cost amount
+    invoice bill
+    payment charge
+    order purchase
+    refund reimbursement
+    language locale
+    place location address
+    weather forecast
+    website site page url
+    schedule cron
+    text sentence
+"""
+
+
+def _synonyms() -> dict[str, frozenset[str]]:
+    found: dict[str, set[str]] = {}
+    for line in filter(None, map(str.split, _GROUPS.splitlines())):
+        group = {stem(word) for word in line}
+        for each in group:
+            found.setdefault(each, set()).update(group - {each})
+    return {word: frozenset(others) for word, others in found.items()}
+
+
+SYNONYMS = _synonyms()
+"""Stems of other words that tools may have in place of one."""

@@ -1,0 +1,213 @@
+"""What a model is shown of tools within a budget, and what it is told later."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from tree_sitter import Language as Grammar
+from tree_sitter import Parser
+from tree_sitter_python import language as python_grammar
+from tree_sitter_typescript import language_typescript as typescript_grammar
+
+from corral import Catalog, Corral, Language, Tool, ToolRegistry, define_tool
+from corral.errors import ConfigError
+from tests.catalog.making import anything
+
+LANGUAGES: list[Language] = ["typescript", "python"]
+PARSERS: dict[Language, Parser] = {
+    "typescript": Parser(Grammar(typescript_grammar())),
+    "python": Parser(Grammar(python_grammar())),
+}
+
+both = pytest.mark.parametrize("language", LANGUAGES)
+
+
+def made(path: str, description: str = "Does what its name says, and says so at some length.", **options: Any) -> Tool:
+    namespace, _, name = path.rpartition(".")
+    schema = {
+        "type": "object",
+        "properties": {"name": {"type": "string", "description": "Which one."}, "count": {"type": "integer"}},
+        "required": ["name"],
+    }
+    return define_tool(
+        name=name,
+        namespace=namespace or None,
+        description=description,
+        input_schema=schema,
+        output_schema={"type": "array", "items": {"type": "string"}},
+        execute=anything,
+        **options,
+    )
+
+
+def many(count: int) -> ToolRegistry:
+    return ToolRegistry(*(made(f"space{number % 7}.thing_{number:04}") for number in range(count)))
+
+
+def tokens(text: str) -> int:
+    return math.ceil(len(text.encode()) / 4)
+
+
+def parses(text: str, language: Language) -> bool:
+    return not PARSERS[language].parse(text.encode()).root_node.has_error
+
+
+# --- the text
+
+
+@both
+def test_few_tools_are_declared_in_full_and_nothing_is_said_of_searching(language: Language) -> None:
+    corral = Corral([made("github.list"), made("github.create"), made("add")], check=False)
+    catalog = corral.catalog(language)
+    assert catalog.level == "full"
+    remark, _, declarations = catalog.text.partition("\n")
+    assert remark.endswith(" 3 tools. The list is complete.")
+    assert declarations == corral.declarations(language)
+    assert "search" not in catalog.text
+
+
+@both
+@pytest.mark.parametrize(("count", "level"), [(5, "full"), (120, "signatures"), (400, "names"), (2000, "namespaces")])
+def test_the_more_tools_the_less_is_shown_of_each_and_the_budget_holds(
+    language: Language, count: int, level: str
+) -> None:
+    catalog = Catalog(many(count), language)
+    assert catalog.level == level
+    assert tokens(catalog.text) <= 4000
+    assert parses(catalog.text, language)
+    advised = "tools.search(" in catalog.text and "tools.describe(" in catalog.text
+    declared = "search(" in catalog.text and "ToolsFound" in catalog.text
+    assert advised == declared == (level != "full")
+
+
+def test_signatures_are_one_line_for_each_tool() -> None:
+    shown = Catalog(many(120), "typescript").text.splitlines()
+    assert "    thing_0000(input: { name: string; count?: number }): Promise<string[]>;" in shown
+    shown = Catalog(many(120), "python").text.splitlines()
+    assert "        async def thing_0000(*, name: str, count: int = ...) -> list[str]: ..." in shown
+
+
+@both
+def test_names_stand_beside_their_namespaces(language: Language) -> None:
+    registry = many(400)
+    registry.register(made("alone"), made("alone_too"))
+    lines = Catalog(registry, language).text.splitlines()
+    comment = "#" if language == "python" else "//"
+    assert f"{comment} alone, alone_too" in lines
+    [line] = [line for line in lines if line.startswith(f"{comment} space3: ")]
+    assert line.count("thing_") == 57
+
+
+def test_very_many_tools_are_only_counted() -> None:
+    text = Catalog(many(2000)).text
+    assert "// 2000 tools, too many to name." in text
+    assert "// Namespaces: space0 (286), space1 (286), " in text
+
+
+def test_very_many_namespaces_are_cut() -> None:
+    registry = ToolRegistry(*(made(f"space{number}.thing") for number in range(500)))
+    catalog = Catalog(registry, budget_tokens=500)
+    assert tokens(catalog.text) <= 500
+    assert catalog.text.endswith(" more\n")
+
+
+def test_the_budget_is_counted_as_the_host_counts() -> None:
+    registry = many(120)
+    assert Catalog(registry).level == "signatures"
+    assert Catalog(registry, count_tokens=lambda text: len(text) // 100).level == "full"
+    assert Catalog(registry, count_tokens=len).level == "names"
+    assert Catalog(registry, budget_tokens=50_000).level == "full"
+
+
+def test_a_budget_in_which_nothing_can_be_told_is_refused() -> None:
+    with pytest.raises(ConfigError, match="at least 500"):
+        Corral(check=False).catalog(budget_tokens=499)
+    with pytest.raises(ConfigError, match="language"):
+        Corral(check=False).catalog("ruby")  # pyright: ignore[reportArgumentType]
+
+
+@both
+@pytest.mark.parametrize("count", [5, 120, 400, 2000])
+def test_the_same_tools_give_the_same_text(language: Language, count: int) -> None:
+    registry = many(count)
+    reverse = ToolRegistry(*reversed(list(registry.snapshot().values())))
+    assert Catalog(registry, language).text == Catalog(reverse, language).text
+
+
+@both
+def test_the_first_turn_does_not_grow_with_the_tools(language: Language) -> None:
+    few, more = (Catalog(many(count), language, budget_tokens=500) for count in (500, 3000))
+    assert few.level == more.level == "namespaces"
+    assert len(more.text) - len(few.text) < 20
+
+
+@both
+def test_no_tools_are_a_text_too(language: Language) -> None:
+    assert "0 tools. The list is complete." in Catalog(ToolRegistry(), language).text
+
+
+# --- news
+
+
+@both
+def test_the_text_stays_as_it_was_and_the_news_say_what_changed(language: Language) -> None:
+    registry = ToolRegistry(made("github.list"), made("github.create"), made("add"))
+    catalog = Catalog(registry, language)
+    before = catalog.text
+    assert catalog.news() == ""
+    registry.register(made("linear.list"), made("subtract"))
+    registry.remove("github.create")
+    news = catalog.news()
+    assert catalog.text == before
+    assert parses(news, language)
+    assert "New or changed: 2 tools. The list is complete." in news
+    assert "linear" in news
+    assert "subtract(" in news
+    assert "github.list" not in news
+    assert "Gone: github.create\n" in news
+    assert catalog.news() == ""
+
+
+def test_a_tool_that_comes_back_or_changes_is_news() -> None:
+    registry = ToolRegistry(made("a.one"), made("a.two"))
+    catalog = Catalog(registry)
+    registry.remove("a.one")
+    assert catalog.news() == "// Gone: a.one\n"
+    registry.register(made("a.one", "Does something else now."))
+    assert "Does something else now." in catalog.news()
+    registry.remove("a.one")
+    registry.register(made("a.one", "Does something else now."))
+    assert catalog.news() == ""
+    registry.remove("a.one")
+    registry.register(made("a.one", "Does yet another thing."))
+    assert "Does yet another thing." in catalog.news()
+
+
+def test_news_that_do_not_fit_are_shown_in_less_and_then_searching_is_advised() -> None:
+    registry = many(5)
+    catalog = Catalog(registry)
+    registry.register(*(made(f"new.tool_{number}") for number in range(100)))
+    news = catalog.news()
+    assert catalog.level == "signatures"
+    assert "tools.search(" in news
+    assert "tool_99(input: { name: string; count?: number }): Promise<string[]>;" in news
+    assert tokens(catalog.text + news) <= 4000
+    registry.register(made("late.tool"))
+    assert "search(input" not in catalog.news()
+
+
+@both
+def test_news_are_bounded_however_much_changes_and_however_often(language: Language) -> None:
+    registry = many(300)
+    catalog = Catalog(registry, language)
+    spent = tokens(catalog.text)
+    for turn in range(4):
+        registry.register(*(made(f"turn{turn}.tool_{number}") for number in range(400)))
+        for name in list(registry)[:20]:
+            registry.remove(name)
+        news = catalog.news()
+        assert parses(news, language)
+        assert tokens(news) <= max(4000 - spent, 500)
+        spent += tokens(news)

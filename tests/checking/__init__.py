@@ -1,0 +1,1 @@
+"""Programs that a check must let pass, and mistakes that it should find."""

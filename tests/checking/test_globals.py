@@ -1,0 +1,111 @@
+"""The declarations of a guest's globals are those that a guest has: no more, and no fewer."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import cast
+
+import deno
+import pytest
+
+import corral
+from corral import Corral
+
+pytestmark = pytest.mark.anyio
+
+DECLARATIONS = Path(corral.__file__).parent / "checking" / "globals.d.ts"
+OPTIONS = {"lib": ["esnext"], "types": [], "strict": True, "skipLibCheck": False}
+
+NOT_DECLARED_BY_US = {"tools", "codemode"}
+"""What programs have besides: the declarations of tools say it."""
+BEYOND_US = {"Atomics", "SharedArrayBuffer"}
+"""What guests lack and `lib.esnext` declares: nothing takes a declaration back."""
+ABSENT = [
+    *("Deno", "process", "require", "module", "exports", "__dirname", "window", "document", "navigator", "location"),
+    *("localStorage", "caches", "alert", "Worker", "WebSocket", "XMLHttpRequest", "WebAssembly", "importScripts"),
+]
+
+PROGRAM = f"""
+const names = Object.getOwnPropertyNames(globalThis).filter((name) => name === "undefined" || globalThis[name] !== undefined);
+return [names, [{", ".join(f"typeof {name}" for name in ABSENT)}]];
+"""
+
+
+def type_errors(program: str, folder: Path) -> list[str]:
+    """What a compiler that knows the language and our declarations says of a program: a line for each error."""
+    folder.joinpath("deno.json").write_text(json.dumps({"compilerOptions": OPTIONS}), encoding="utf-8")
+    folder.joinpath("globals.d.ts").write_bytes(DECLARATIONS.read_bytes())
+    reference = '/// <reference path="./globals.d.ts" />\nexport {};\n'
+    folder.joinpath("program.ts").write_text(reference + program, encoding="utf-8")
+    command = [deno.find_deno_bin(), "check", "--no-lock", "--no-npm", "--no-remote", "program.ts"]
+    environment = {"DENO_DIR": str(folder), "HOME": str(folder), "NO_COLOR": "1"}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    found: list[str] = re.findall(r"^TS\d+ \[ERROR\]: (.*)$", done.stderr, re.MULTILINE)
+    assert bool(found) == (done.returncode != 0), done.stderr
+    return found
+
+
+async def test_a_guest_has_each_declared_global_and_no_other(tmp_path: Path) -> None:
+    async with Corral(check=False) as corral:
+        result = await corral.execute(PROGRAM)
+    names, absent = cast("tuple[list[str], list[str]]", result.value)
+    guest = " | ".join(json.dumps(name) for name in names if name not in NOT_DECLARED_BY_US)
+    missing, extra, *unbound = type_errors(
+        f"type Guest = {guest};\n"
+        "export const missing: Exclude<Guest, keyof typeof globalThis> = 0;\n"
+        "export const extra: Exclude<keyof typeof globalThis, Guest> = 0;\n"
+        f"void [{', '.join(ABSENT)}];\n",
+        tmp_path,
+    )
+    assert missing == "Type '0' is not assignable to type 'never'."
+    assert set(re.findall(r'"(\w+)"', extra)) == BEYOND_US
+    assert [error.removeprefix("Cannot find name '").partition("'")[0] for error in unbound] == ABSENT
+    assert absent == ["undefined"] * len(ABSENT)
+
+
+def test_what_programs_do_with_globals_is_no_error(tmp_path: Path) -> None:
+    assert type_errors(USES, tmp_path) == []
+
+
+USES = """
+const timer = setTimeout((a: number, b: string) => a + b, "5", 1, "x");
+clearTimeout(timer);
+clearInterval(setInterval(() => {}, 1));
+console.log("%s", 1n, undefined, [], console);
+console.table([{ a: 1 }], ["a"]);
+[parseInt(3), parseFloat(5), isNaN("3"), isFinite(null), Number.parseInt(3), Number.parseFloat(2)];
+[encodeURIComponent({}), encodeURI(1), decodeURIComponent(1)];
+[JSON.parse(null), JSON.parse(5).a.b, JSON.stringify({}, null, 2).length];
+[Math.max(...["1", "2"]), Math.min(...new Set([1])), Math.round("2.5")];
+[new Date(undefined), new Date(null), new Date("2026", "1"), new Date(2026, 1, 1).toLocaleString("en", { hour: "2-digit" })];
+[new URL(new URL("https://a.example"), undefined).searchParams.get("a")?.length];
+for (const [name, value] of new URLSearchParams({ a: 1 })) name.concat(value);
+Object.fromEntries(new Headers([["a", "b"]]).entries());
+Object.fromEntries(new FormData());
+new TextDecoder().decode(new TextEncoder().encode("a").buffer).length;
+(await crypto.subtle.digest("SHA-256", new Uint8Array())).byteLength;
+[crypto.randomUUID().length, crypto.getRandomValues(new Uint8Array(4)).length];
+[Buffer.from("a").toString("base64"), Buffer.concat([Buffer.alloc(1)]).readUInt8(0), structuredClone({ a: 1 }).a];
+for await (const chunk of new Blob(["a"]).stream().pipeThrough(new CompressionStream("gzip"))) chunk.byteLength;
+for await (const item of ReadableStream.from(["a"])) item.length;
+new EventTarget().addEventListener("a", (event) => event.detail);
+new AbortController().signal.addEventListener("abort", () => {}, { once: true });
+(await new Response("{}").json()).anything;
+(await new Promise((resolve) => setTimeout(resolve, 5))).anything;
+(await new Promise<void>((resolve) => resolve()));
+new Error("a", { cause: 1 }).code?.length;
+[Object.entries({}).map(([, value]) => value.anything), Object.values({ a: 1 }).map((n) => n.toFixed())];
+[1, 2].reduce((sums, n) => { sums[n] = n; return sums; }, {})[1].anything;
+[1, 2].reduce((all, n) => { all.push(n); return all; }, []).length;
+["a", "b"].sort((a, b) => a > b);
+["a", undefined].filter(Boolean).map((text) => text.length);
+(["a", "b"] as const).includes("c".trim());
+new Map([["a", 1]]).get(undefined);
+new Set().add(1).has("a");
+(await Promise.allSettled([Promise.resolve(1)])).map((result) => result.reason ?? result.value);
+[performance.now().toFixed(), self === globalThis, global.Math.PI, Temporal.Now.instant().epochMilliseconds];
+new Intl.NumberFormat("en", { style: "currency".trim() }).format(1);
+"""

@@ -1,0 +1,43 @@
+"""Every program of the corpus in Python runs to its end: what a check must let pass is what works."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import anyio
+import pytest
+
+from corral import Corral, ExecutionResult
+from tests.checking.tools import TOOLS
+
+pytestmark = pytest.mark.anyio
+
+AT_ONCE = 8
+_MARKER = re.compile(r"^=== (\w+)\n", re.MULTILINE)
+
+
+def programs() -> dict[str, str]:
+    """Name to source: a file holds several programs, each behind a line `=== name`."""
+    found: dict[str, str] = {}
+    for file in sorted((Path(__file__).parent / "valid" / "python").glob("*.txt")):
+        _, *parts = _MARKER.split(file.read_text(encoding="utf-8"))
+        for name, source in zip(parts[::2], parts[1::2], strict=True):
+            assert f"{file.stem}/{name}" not in found, f"two programs are called {file.stem}/{name}"
+            found[f"{file.stem}/{name}"] = source
+    return found
+
+
+async def test_every_valid_program_succeeds() -> None:
+    results: dict[str, ExecutionResult] = {}
+    limiter = anyio.CapacityLimiter(AT_ONCE)
+
+    async def run(corral: Corral, name: str, source: str) -> None:
+        async with limiter:
+            results[name] = await corral.execute(source, language="python")
+
+    async with Corral(TOOLS, sandbox="cpython") as corral, anyio.create_task_group() as tasks:
+        for name, source in programs().items():
+            tasks.start_soon(run, corral, name, source)
+    assert len(results) >= 475
+    assert {name: result.error for name, result in results.items() if result.status != "succeeded"} == {}

@@ -1,0 +1,224 @@
+"""The tools that a model is given: what they say of themselves, and what it gets whatever it sends them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from corral import Corral, ExecutionContext, Language, ModelTool, ToolRegistry, tool
+from corral.errors import ConfigError, StartFailed
+from tests.model.conftest import TOOLS, many
+
+pytestmark = pytest.mark.anyio
+
+LANGUAGES: list[Language] = ["typescript", "python"]
+both = pytest.mark.parametrize("language", LANGUAGES)
+
+SMALL = 500
+"""Tokens."""
+
+
+def far_too_safe() -> Corral:
+    """One in which no program can start."""
+    return Corral(TOOLS, sandbox={"python": "monty"}, required_tier="namespaces", check=False)
+
+
+def by_name(tools: tuple[ModelTool, ...]) -> dict[str, ModelTool]:
+    return {each.name: each for each in tools}
+
+
+# --- what is said
+
+
+@both
+def test_the_fixed_text_is_small(language: Language) -> None:
+    corral = Corral(TOOLS)
+    declared = len(corral.catalog(language).text)
+    assert (len(corral.model_tool(language).description) - declared) / 4 <= 180
+    assert (len(corral.system_prompt(language=language)) - declared) / 4 <= 180
+
+
+@both
+def test_the_same_tools_give_the_same_text_to_the_byte(language: Language) -> None:
+    def told(corral: Corral) -> list[str]:
+        descriptions = [each.description for each in corral.model_tools(language)]
+        return [*descriptions, corral.system_prompt("Be brief.", language=language)]
+
+    one, other = Corral(TOOLS), Corral(TOOLS[::-1])
+    assert told(one) == told(one) == told(other)
+
+
+@both
+def test_what_the_prompt_says_the_tool_does_not_repeat(language: Language) -> None:
+    corral = Corral(TOOLS)
+    prompt = corral.system_prompt("Be brief.\n\n", language=language)
+    assert prompt.startswith("Be brief.\n\nYou call tools from programs in ")
+    assert corral.catalog(language).text.rstrip() in prompt
+    assert "\n" not in corral.model_tool(language, in_prompt=True).description
+    alone = corral.system_prompt(language=language)
+    assert prompt == f"Be brief.\n\n{alone}"
+    assert alone.split("\n\n", 1)[1] == corral.model_tool(language).description.split("\n\n", 1)[1]
+
+
+def test_a_catalog_that_is_given_is_what_is_told_though_tools_have_come_since() -> None:
+    registry = ToolRegistry(*TOOLS)
+    corral = Corral(registry)
+    catalog = corral.catalog()
+    registry.register(*many(1))
+    [kept] = corral.model_tools(catalog=catalog)
+    assert kept.description.endswith(catalog.text.rstrip())
+    assert "open_00" not in kept.description
+    assert "open_00" in corral.model_tool().description
+
+
+def test_a_tool_may_be_named_and_its_schema_is_its_own() -> None:
+    corral = Corral(TOOLS)
+    named = corral.model_tool(name="run-python")
+    assert named.name == "run-python"
+    named.input_schema["properties"].clear()
+    assert corral.model_tool().input_schema == {
+        "type": "object",
+        "properties": {"code": {"type": "string", "description": "The program."}},
+        "required": ["code"],
+        "additionalProperties": False,
+    }
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        named.name = "other"  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_a_language_without_programs_is_refused() -> None:
+    corral: Any = Corral(TOOLS)
+    for ask in (corral.model_tool, corral.model_tools, corral.system_prompt):
+        with pytest.raises(ConfigError, match="language='ruby' is none of typescript, python"):
+            ask(language="ruby")
+
+
+# --- running programs
+
+
+@pytest.mark.parametrize(
+    ("language", "code"),
+    [("typescript", "return [await tools.who(), 1 + 1]"), ("python", "[await tools.who(), 1 + 1]")],
+)
+async def test_it_runs_a_program_for_the_caller(corral: Corral, language: Language, code: str) -> None:
+    runs = corral.model_tool(language)
+    context = ExecutionContext(user_id="ann")
+    assert await runs({"code": code}, context) == 'Result: ["ann",2]'
+    result = await runs.run({"code": code}, context)
+    assert (result.value, result.language, [call.name for call in result.tool_calls]) == (["ann", 2], language, ["who"])
+    assert await runs({"code": code}) == 'Result: ["anonymous",2]'
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({}, "code: field required"),
+        ({"code": None}, "code: field required"),
+        ({"code": 7}, "code: expected string, got number 7"),
+        ({"code": ["return 1"]}, "code: expected string, got array"),
+        ({"code": "return 1", "lang": "ts"}, "lang: unexpected field"),
+        ({"cod": "return 1"}, "2 problems: cod: unexpected field; did you mean code?; code: field required"),
+        ("return 1", 'expected object, got string "return 1"'),
+        (None, "expected object, got null"),
+    ],
+)
+async def test_wrong_arguments_are_answered_with_what_is_wrong(arguments: Any, told: str) -> None:
+    runs = far_too_safe().model_tool("python")
+    assert await runs(arguments) == (
+        f'The call was rejected; nothing ran.\nInvalidArguments: tool "execute_code": {told}'
+    )
+    result = await runs.run(arguments)
+    assert (result.status, result.exit_code, result.error and result.error.code) == ("rejected", 1, "invalid_arguments")
+
+
+async def test_null_is_no_argument(corral: Corral) -> None:
+    assert await corral.model_tool()({"code": "return 1", "lang": None}) == "Result: 1"
+
+
+async def test_what_the_operator_must_mend_is_raised() -> None:
+    with pytest.raises(StartFailed):
+        await far_too_safe().model_tool("python")({"code": "1"})
+    corral = Corral(TOOLS, check=False)
+    runs = corral.model_tool()
+    await corral.aclose()
+    with pytest.raises(ConfigError, match="closed"):
+        await runs({"code": "return 1"})
+
+
+async def test_a_program_that_does_not_fit_the_declarations_is_told_each_problem_once() -> None:
+    async with Corral(TOOLS, check=True) as corral:
+        await corral.check("return 1")
+        text = await corral.model_tool()(
+            {"code": 'await tools.add({ a: "x", b: 1 });\nreturn await tools.look_up({});'}
+        )
+    assert text.startswith("The program was rejected at line 1, column 19; nothing ran.\nProgramRejected: ")
+    assert text.count("line 1, column 19") == 2
+    assert text.count("line 2, column") == 1
+    assert text.count("declared: tools.add(") == 1
+    assert "Notes" not in text
+
+
+# --- looking for tools
+
+
+@both
+def test_there_are_tools_to_search_with_unless_the_catalog_is_complete(language: Language) -> None:
+    assert list(by_name(Corral(TOOLS).model_tools(language))) == ["execute_code"]
+    corral = Corral(many())
+    catalog = corral.catalog(language, budget_tokens=SMALL)
+    assert catalog.level != "full"
+    names = list(by_name(corral.model_tools(language, catalog=catalog)))
+    assert names == ["execute_code", "search_tools", "describe_tools"]
+
+
+@both
+async def test_a_search_gives_what_a_program_gets_as_lines(language: Language) -> None:
+    async with Corral(many(), check=False) as corral:
+        tools = by_name(corral.model_tools(language, catalog=corral.catalog(language, budget_tokens=SMALL)))
+        program = 'return await tools.search("door 7")' if language == "typescript" else 'await tools.search("door 7")'
+        found = (await corral.execute(program, language=language)).raise_for_error().value
+        text = await tools["search_tools"]({"query": "door 7", "namespace": None})
+    comment = "//" if language == "typescript" else "#"
+    lines = [f"{each['signature']}  {comment} {each['description']}" for each in found["items"]]
+    assert lines[0].endswith(f"{comment} Opens door 7.")
+    assert text.splitlines()[: 1 + len(lines)] == ["Result:", *lines]
+
+
+async def test_a_search_goes_page_by_page_and_says_how() -> None:
+    corral = Corral(many(5))
+    search = by_name(corral.model_tools(catalog=Corral(many()).catalog(budget_tokens=SMALL)))["search_tools"]
+    assert (await search({"limit": 2, "offset": 1})).splitlines()[3:] == ["2 more, from offset 3 on"]
+    assert len((await search({"limit": 2, "offset": 3})).splitlines()) == 3
+    assert "no tool has these words" in await search({"query": "zzz"})
+    assert 'there is no namespace "windows"; namespaces: doors' in await search({"namespace": "windows"})
+    assert "limit: expected at most 50, got number 51" in await search({"limit": 51})
+
+
+@both
+async def test_describe_declares_a_tool_in_full_and_says_if_there_is_none(language: Language) -> None:
+    corral = Corral(many())
+    catalog = corral.catalog(language, budget_tokens=SMALL)
+    describe = by_name(corral.model_tools(language, catalog=catalog))["describe_tools"]
+    text = await describe({"name": "tools.doors.open_07"})
+    assert text.startswith("Result:\n")
+    assert "It stays open for an hour." in text
+    assert "path: str" in text
+    missing = await describe({"name": "doors.open_7"})
+    assert missing.startswith('The call was rejected; nothing ran.\nToolNotFound: no tool "doors.open_7"; did you mean')
+    assert 'tool "describe_tools": name: field required' in await describe({})
+
+
+async def test_tools_that_come_later_are_found() -> None:
+    registry = ToolRegistry(*many())
+    corral = Corral(registry)
+    search = by_name(corral.model_tools(catalog=corral.catalog(budget_tokens=SMALL)))["search_tools"]
+
+    @tool
+    async def ring_bell() -> None:
+        """Rings."""
+
+    assert "no tool has these words" in await search({"query": "bell"})
+    registry.register(ring_bell)
+    assert "tools.ring_bell(" in await search({"query": "bell"})
