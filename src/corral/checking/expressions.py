@@ -22,7 +22,6 @@ __all__ = [
     "is_shown",
     "is_tried",
     "is_typeof",
-    "name_of_promise",
     "operands",
     "path_in",
     "receiver",
@@ -267,16 +266,6 @@ def _takes_member(node: Node) -> bool:
     if node.type == "binary_expression" and node.children[1].type in ("??", "||"):
         return any(map(_takes_member, node.named_children))
     return node.type == "member_expression"
-
-
-def name_of_promise(declarator: Node) -> str | None:
-    """The name that a declaration gives to what a call gives, without awaiting it."""
-    if declarator.type != "variable_declarator":
-        return None
-    name, value = declarator.child_by_field_name("name"), declarator.child_by_field_name("value")
-    if name is None or value is None or name.type != "identifier" or unwrapped(value).type != "call_expression":
-        return None
-    return text_of(name)
 
 
 def is_typeof(node: Node) -> bool:

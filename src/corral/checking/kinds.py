@@ -22,8 +22,8 @@ __all__ = ["GLOBALS", "SERVERS", "ServerKind"]
 GLOBALS = Path(__file__).with_name("globals.d.ts")
 """Declares what a program in TypeScript finds besides the language."""
 _MAPS = Path(__file__).with_name("maps.txt")
-"""In a jail without /proc: where pthread_getattr_np(3) looks for the stack of the first thread, which Deno's parser asks
-for and does not do without. It says that there is one, and not where."""
+"""In a jail without /proc: where pthread_getattr_np(3) looks for the first thread's stack, which Deno's parser asks for and
+does not do without. It says that there is one, and not where."""
 _TYPESCRIPT_OPTIONS = {
     "strict": True,
     "noImplicitAny": True,  # without it an empty array is one of `never`

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 from tree_sitter import Node
 
@@ -16,7 +17,7 @@ from corral.checking.workspace import MODULE, Document, Remark
 from corral.guest.python.calls import failure_classes
 from corral.programs import TypedPython
 from corral.programs.python.awaits import needs_value, unwrap
-from corral.programs.python.grammar import text_of
+from corral.programs.python.grammar import finder, text_of
 from corral.types import Position
 
 __all__ = ["PythonCheck"]
@@ -44,6 +45,11 @@ _SCALARS = frozenset(
     {"string", "integer", "float", "true", "false", "none", "list", "tuple", "set", "list_comprehension"}
 )
 _LITERALS = frozenset({"pair", "dictionary", "list", "tuple", "parenthesized_expression", "expression_list"})
+_CALLS = finder(
+    "(call) @call (assignment left: (identifier) @held right: (call))"
+    "(named_expression name: (identifier) @held value: (call))"
+)
+_NAMES = finder("(identifier) @name")
 _AWAIT_IT = "It is a coroutine: `await` it first."
 
 
@@ -53,15 +59,27 @@ class PythonCheck(Check):
     def __init__(self, typed: TypedPython, tools: ToolSet) -> None:
         super().__init__(typed.root, tools)
         self._typed = typed
-        self._grown = frozenset(_written_keys(typed.root))
-        self._is_dynamic = _DYNAMIC.search(typed.edits.text) is not None
-        names = [first or second for first, second in _DECLARED_TYPE.findall(tools.declarations.text)]
-        self._objects = frozenset(names) - _own_classes(typed.root)
         edits = typed.edits.copy()
         for parameter in typed.parameters:
             if parameter.type == "identifier":
                 edits.insert(parameter.end_byte, b": type[codemode]")
         self.text = CheckedText(*edits.apply(_HEADER.encode()))
+
+    @cached_property
+    def _grown(self) -> set[str]:
+        """Keys that the program sets somewhere."""
+        return _written_keys(self.root)
+
+    @cached_property
+    def _is_dynamic(self) -> bool:
+        """Whether names may be bound in ways that cannot be seen."""
+        return _DYNAMIC.search(self._typed.edits.text) is not None
+
+    @cached_property
+    def _objects(self) -> frozenset[str]:
+        """The declared types that have keys, but for those whose names the program uses for something else."""
+        names = [first or second for first, second in _DECLARED_TYPE.findall(self.tools.declarations.text)]
+        return frozenset(names) - _own_classes(self.root)
 
     def locate(self, offset: int) -> Position:
         return self._typed.places.at(offset)
@@ -209,20 +227,18 @@ class PythonCheck(Check):
 
     def _consumed(self) -> Iterator[Node]:
         """Calls, and names that may stand for one's coroutine, where only a value is of use."""
-        waiting, nodes, held = [self.root], list[Node](), set[str]()
-        while waiting:
-            node = waiting.pop()
-            waiting += reversed(node.named_children)
-            if node.type in ("identifier", "call"):
-                nodes.append(node)
-            elif node.type in ("assignment", "named_expression"):
-                held |= _held(node)
-        for node in nodes:
-            value, owner = unwrap(node)
-            if owner is None or (node.type == "identifier" and text_of(node) not in held):
+        found = _CALLS(self.root)
+        for call in found.get("call", ()):
+            _, owner = unwrap(call)
+            if owner is not None and _is_result(owner):
+                yield call
+        held = {name.text for name in found.get("held", ())}
+        for name in _NAMES(self.root).get("name", ()) if held else ():
+            value, owner = unwrap(name)
+            if name.text not in held or owner is None:
                 continue
-            if _is_result(owner) or (node.type == "identifier" and needs_value(value, owner, self._typed.names)):
-                yield node
+            if _is_result(owner) or needs_value(value, owner, self._typed.names):
+                yield name
 
     def _initial(self, name: Node) -> Node | None:
         """What is assigned to a name where it is bound, if that is one place."""
@@ -365,15 +381,6 @@ def _is_result(owner: Node) -> bool:
     if statement is None or statement.parent is None or statement.parent.type != "module":
         return False
     return statement.type == "return_statement" or statement == statement.parent.named_children[-1]
-
-
-def _held(assignment: Node) -> set[str]:
-    """The name that is given to what a call gives, without awaiting it."""
-    name = assignment.child_by_field_name("left") or assignment.child_by_field_name("name")
-    value = assignment.child_by_field_name("right") or assignment.child_by_field_name("value")
-    if name is None or value is None or name.type != "identifier" or value.type != "call":
-        return set()
-    return {text_of(name)}
 
 
 def _is_told(remark: Remark) -> bool:

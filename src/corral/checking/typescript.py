@@ -28,7 +28,6 @@ from corral.checking.expressions import (
     is_shown,
     is_tried,
     is_typeof,
-    name_of_promise,
     operands,
     path_in,
     receiver,
@@ -52,7 +51,7 @@ from corral.checking.typescript_texts import (
 from corral.checking.workspace import Document, Remark
 from corral.programs import TypedProgram
 from corral.programs.edits import TextIndex
-from corral.programs.grammar import FUNCTIONS, text_of, unwrapped, walk
+from corral.programs.grammar import FUNCTIONS, finder, text_of, unwrapped, walk
 from corral.types import Position
 
 __all__ = ["TypeScriptCheck"]
@@ -82,6 +81,8 @@ _ENVIRONMENTS = frozenset({"require", "module", "process", "window", "document",
 """What programs look for to find out where they run."""
 _PLATFORM = frozenset(re.findall(r"declare var ([A-Z]\w*)", GLOBALS.read_text(encoding="utf-8")))
 """Classes that a program finds, by whose names declarations may call other types."""
+_CALLS = finder("(call_expression) @call (variable_declarator name: (identifier) @held value: (call_expression))")
+_NAMES = finder("(identifier) @name")
 _AWAIT_IT = "It is a promise: `await` it first."
 _TAKEN_OF = re.compile(r"does not exist on type '(.*?)'\.(?: |$)", re.MULTILINE | re.DOTALL)
 _KEY = re.compile(r"^\s*(?:readonly )?([\w$]+|\"[^\"]*\")\??:|[{;] (?:readonly )?([\w$]+|\"[^\"]*\")\??:", re.MULTILINE)
@@ -304,11 +305,12 @@ class TypeScriptCheck(Check):
 
     def _shown(self) -> Iterator[Node]:
         """Calls, and constants that may hold one's promise, where only a value is of use."""
-        held = {name for node in walk(self.root) if (name := name_of_promise(node))}
-        for node in walk(self.root):
-            is_candidate = node.type == "call_expression" or (node.type == "identifier" and text_of(node) in held)
-            if is_candidate and is_shown(node) and not is_awaited(node):
-                yield node
+        found = _CALLS(self.root)
+        candidates = found.get("call", [])
+        held = {name.text for name in found.get("held", ())}
+        if held:
+            candidates = [*candidates, *(name for name in _NAMES(self.root).get("name", ()) if name.text in held)]
+        return (node for node in candidates if is_shown(node) and not is_awaited(node))
 
     # --- where things come from
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import tree_sitter_typescript
-from tree_sitter import Language, Node, Parser, Tree
+from tree_sitter import Language, Node, Parser, Query, QueryCursor, Tree
 
 __all__ = [
     "ENTRY_NAMES",
@@ -16,6 +16,7 @@ __all__ = [
     "child_of_type",
     "declaration_of",
     "destructures",
+    "finder",
     "kind_id",
     "parse",
     "statements",
@@ -61,6 +62,12 @@ def kind_id(kind: str) -> int:
     if not number:
         raise LookupError(f"the grammar has no {kind}")
     return number
+
+
+def finder(pattern: str) -> Callable[[Node], dict[str, list[Node]]]:
+    """What gives the nodes of a tree that a query matches, by its names for them. It walks faster than Python does."""
+    query = Query(_LANGUAGE, pattern)
+    return lambda root: QueryCursor(query).captures(root)
 
 
 def text_of(node: Node) -> str:

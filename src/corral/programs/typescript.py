@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from tree_sitter import Node, Tree
@@ -30,7 +31,7 @@ from corral.programs.recover import Dialect, recover
 from corral.programs.redeclare import redeclare
 from corral.programs.references import find_references
 from corral.programs.results import give_result, named
-from corral.programs.strip import erase_types
+from corral.programs.strip import Findings, erase_types
 from corral.types import Diagnostic, Program
 
 __all__ = ["TypedProgram", "prepare_typescript", "typed_typescript"]
@@ -46,6 +47,7 @@ _HTML_COMMENT = re.compile(rb"<(?=!--)|--(?=>)")
 """What may open a comment for the engine. A space where the match ends makes it two operators."""
 _MAX_PARSED_BYTES = 500_000
 """How much text is parsed in search of a program. What is over it counts as not parsing."""
+_REMEMBERED_CHARS = 8_000
 
 
 def prepare_typescript(source: str) -> Program:
@@ -54,9 +56,9 @@ def prepare_typescript(source: str) -> Program:
     Raises ProgramRejected, with the place in the source, for what cannot be a program.
     """
     recovered = _recovered(source)
-    root, edits = recovered.root, recovered.edits()
+    root, found = recovered.root, recovered.erased.findings
+    edits = recovered.erased.edits.copy()
     names = Names.avoiding(edits.text)
-    found = erase_types(root, edits)
     redeclared = redeclare(root, recovered.blocks, edits)
     imports, entry = rewrite_modules(root, found, edits, names, redeclared)
     commonjs = rewrite_commonjs(root, edits) if entry is None else None
@@ -86,10 +88,10 @@ def typed_typescript(source: str) -> TypedProgram | None:
     Raises ProgramRejected as `prepare_typescript` does.
     """
     recovered = _recovered(source)
-    root, scratch = recovered.root, recovered.edits()
+    root, found = recovered.root, recovered.erased.findings
     if root.has_error:
         return None
-    found = erase_types(root, scratch)
+    scratch = recovered.erased.edits.copy()
     types = scratch.replaced()
     names = Names.avoiding(scratch.text)
     _, entry = rewrite_modules(root, found, scratch, names, frozenset())
@@ -116,7 +118,14 @@ class TypedProgram(NamedTuple):
     """A name that it does not have."""
 
 
-@dataclass(frozen=True, slots=True)
+class _Erased(NamedTuple):
+    """The edits that erase a program's types, and what was met on the way."""
+
+    edits: Edits
+    findings: Findings
+
+
+@dataclass(frozen=True)
 class _Recovered:
     """A program found in an answer: `blocks` are the lines where its fences begin."""
 
@@ -132,8 +141,19 @@ class _Recovered:
         _part_html_comments(self.root, edits)
         return edits
 
+    @cached_property
+    def erased(self) -> _Erased:
+        """Raises ProgramRejected for what is nested too deeply."""
+        edits = self.edits()
+        return _Erased(edits, erase_types(self.root, edits))
+
 
 def _recovered(source: str) -> _Recovered:
+    """Preparing a program and checking it begin with the same."""
+    return _recently(source) if len(source) <= _REMEMBERED_CHARS else _recover(source)
+
+
+def _recover(source: str) -> _Recovered:
     text, diagnostics = _readable(source)
     trees = _Trees()
     recovered = recover(text, Dialect(labels=_LABELS, label="typescript", parses=trees.parses))
@@ -142,6 +162,9 @@ def _recovered(source: str) -> _Recovered:
     if root.has_error:
         check_brackets(root, program)
     return _Recovered(root, program, recovered.blocks, diagnostics)
+
+
+_recently = lru_cache(maxsize=8)(_recover)
 
 
 def _readable(source: str) -> tuple[str, list[Diagnostic]]:

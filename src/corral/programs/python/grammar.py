@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import tree_sitter_python
-from tree_sitter import Language, Node, Parser, Point, Tree
+from tree_sitter import Language, Node, Parser, Point, Query, QueryCursor, Tree
 
 from corral.errors import ProgramRejected
 
-__all__ = ["FUNCTIONS", "STRINGS", "Parsing", "blocks_of", "is_async", "kind_id", "statements", "text_of", "unwrapped"]
+__all__ = [
+    "FUNCTIONS",
+    "STRINGS",
+    "Parsing",
+    "blocks_of",
+    "finder",
+    "is_async",
+    "kind_id",
+    "statements",
+    "text_of",
+    "unwrapped",
+]
 
 _LANGUAGE = Language(tree_sitter_python.language())
 
@@ -50,6 +61,12 @@ class Parsing:
             raise ProgramRejected("The source takes too long to parse. Write a smaller program.") from None
         finally:
             self._seconds_left -= time.thread_time() - started
+
+
+def finder(pattern: str) -> Callable[[Node], dict[str, list[Node]]]:
+    """What gives the nodes of a tree that a query matches, by its names for them. It walks faster than Python does."""
+    query = Query(_LANGUAGE, pattern)
+    return lambda root: QueryCursor(query).captures(root)
 
 
 def kind_id(kind: str) -> int:

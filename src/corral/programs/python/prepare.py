@@ -6,6 +6,8 @@ What runs is a module with top-level `await`; its value is what the global `_cor
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 from tree_sitter import Node
 
@@ -13,7 +15,7 @@ from corral.programs.edits import Edits
 from corral.programs.python.awaits import await_coroutines, check_calls, run_where_it_stands
 from corral.programs.python.functions import Functions, tools_parameter
 from corral.programs.python.grammar import Parsing
-from corral.programs.python.imports import rewrite_imports
+from corral.programs.python.imports import Imports, rewrite_imports
 from corral.programs.python.lines import Reader, is_indented
 from corral.programs.python.names import Names
 from corral.programs.python.places import Places
@@ -21,7 +23,7 @@ from corral.programs.python.references import UNKNOWN, tool_uses
 from corral.programs.python.repairs import LINE_END, Repaired, compose, repaired
 from corral.programs.python.results import give_result
 from corral.programs.python.sequential import sequential_awaits
-from corral.programs.python.survey import survey
+from corral.programs.python.survey import Survey, survey
 from corral.programs.python.wrapping import wrap_in_function
 from corral.programs.readable import well_formed
 from corral.programs.recover import Dialect, Recovered, recover
@@ -32,6 +34,7 @@ __all__ = ["TypedPython", "prepare_python", "typed_python"]
 _LABELS = frozenset({"python", "py", "python3", "py3", "ipython", "ipython3", "pycon", "python-repl", "pyi"})
 _MAX_PARSED_BYTES = 500_000
 """How much text is parsed in search of a program. What is over it counts as not parsing."""
+_REMEMBERED_CHARS = 8_000
 
 
 def prepare_python(source: str) -> Program:
@@ -39,23 +42,20 @@ def prepare_python(source: str) -> Program:
 
     Raises ProgramRejected, with the place in the source, for what cannot be a program.
     """
-    text, diagnostics = _readable(source)
-    trees = _Trees()
-    repair, root = _repaired(source, trees, text)
-    places = Places(repair.text, repair.locate)
-    if root is None:
-        lines = trees.reader.read(repair.text)
-        if lines.too_deep is not None:
-            raise places.rejected("The program is nested too deeply at {place}.", lines.too_deep)
-        return Program(
-            language="python",
-            source=source,
-            code=repair.text.decode(),
-            locate=repair.locate,
-            diagnostics=(*diagnostics, *repair.diagnostics),
-            references=UNKNOWN,
-        )
-    return _prepared(source, root, repair, places, diagnostics)
+    recovered = _recovered(source)
+    repair = recovered.repair
+    if recovered.root is not None:
+        return _prepared(source, recovered.root, _Surveyed.of(recovered, recovered.root), recovered)
+    if recovered.too_deep is not None:
+        raise recovered.places.rejected("The program is nested too deeply at {place}.", recovered.too_deep)
+    return Program(
+        language="python",
+        source=source,
+        code=repair.text.decode(),
+        locate=repair.locate,
+        diagnostics=(*recovered.diagnostics, *repair.diagnostics),
+        references=UNKNOWN,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,41 +72,75 @@ class TypedPython:
 
 
 def typed_python(source: str) -> TypedPython | None:
-    """What a type checker reads of a program: what was recovered, without what keeps its result. None: it does not
-    parse.
+    """What a type checker reads of a program: what was recovered, without what keeps its result.
 
-    Raises ProgramRejected as `prepare_python` does.
+    None: it does not parse. Raises ProgramRejected as `prepare_python` does.
     """
-    repair, root = _repaired(source, _Trees(), _readable(source)[0])
+    recovered = _recovered(source)
+    root = recovered.root
     if root is None:
         return None
-    text, places = repair.text, Places(repair.text, repair.locate)
-    edits, names = Edits(text, LINE_END), Names(root, text)
-    functions, found = Functions(root, names), survey(root, places)
-    rewrite_imports(found.imports, edits)
-    run_where_it_stands(root, edits)
-    await_coroutines(root, functions, names, edits)
-    entered = give_result(root, edits.copy(), names, functions, places, found.returns).entered
-    return TypedPython(
-        root, edits, [each for function in entered if (each := tools_parameter(function))], names, places
-    )
+    surveyed, places = _Surveyed.of(recovered, root), recovered.places
+    returns = surveyed.found.returns
+    ending = give_result(root, surveyed.edits.copy(), surveyed.names, surveyed.functions, places, returns)
+    parameters = [each for function in ending.entered if (each := tools_parameter(function))]
+    return TypedPython(root, surveyed.edits, parameters, surveyed.names, places)
 
 
-def _repaired(source: str, trees: _Trees, text: str) -> tuple[Repaired, Node | None]:
-    """The program in an answer, and its tree if it parses."""
+@dataclass(frozen=True, slots=True)
+class _Recovered:
+    """A program found in an answer, and its tree if it parses."""
+
+    repair: Repaired
+    root: Node | None
+    too_deep: int | None
+    """Where it is nested too deeply, if it is."""
+    places: Places
+    diagnostics: list[Diagnostic]
+
+
+def _recover(source: str) -> _Recovered:
+    text, diagnostics = _readable(source)
+    trees = _Trees()
     recovered = recover(text, Dialect(labels=_LABELS, label="python", parses=trees.recovers, separator="", foreign="?"))
     repair = _placed(recovered, trees, has_mark=source.startswith("\ufeff"))
-    return repair, trees.of(repair.text)
+    root = trees.of(repair.text)
+    too_deep = trees.reader.read(repair.text).too_deep if root is None else None
+    return _Recovered(repair, root, too_deep, Places(repair.text, repair.locate), diagnostics)
 
 
-def _prepared(source: str, root: Node, repair: Repaired, places: Places, diagnostics: list[Diagnostic]) -> Program:
-    text = repair.text
-    found = survey(root, places)
-    edits, names = Edits(text, LINE_END), Names(root, text)
-    functions = Functions(root, names)
-    imports = rewrite_imports(found.imports, edits)
-    run_where_it_stands(root, edits)
-    await_coroutines(root, functions, names, edits)
+_recently = lru_cache(maxsize=8)(_recover)
+
+
+def _recovered(source: str) -> _Recovered:
+    """Preparing a program and checking it begin with the same."""
+    return _recently(source) if len(source) <= _REMEMBERED_CHARS else _recover(source)
+
+
+class _Surveyed(NamedTuple):
+    """What is known of a program that parses, and the edits that make it run where it stands."""
+
+    found: Survey
+    edits: Edits
+    names: Names
+    functions: Functions
+    imports: Imports
+
+    @classmethod
+    def of(cls, recovered: _Recovered, root: Node) -> _Surveyed:
+        text = recovered.repair.text
+        found = survey(root, recovered.places)
+        edits, names = Edits(text, LINE_END), Names(root, text)
+        functions = Functions(root, names)
+        imports = rewrite_imports(found.imports, edits)
+        run_where_it_stands(root, edits)
+        await_coroutines(root, functions, names, edits)
+        return cls(found, edits, names, functions, imports)
+
+
+def _prepared(source: str, root: Node, surveyed: _Surveyed, recovered: _Recovered) -> Program:
+    found, edits, names, functions, imports = surveyed
+    repair, places, text = recovered.repair, recovered.places, recovered.repair.text
     ending = give_result(root, edits, names, functions, places, found.returns)
     uses = tool_uses(root, text, names, imports, ending.entered, places)
     check_calls(uses.calls, names, places)
@@ -121,7 +155,7 @@ def _prepared(source: str, root: Node, repair: Repaired, places: Places, diagnos
         source=source,
         code=edited.decode(),
         locate=compose(repair.locate, positions.locate),
-        diagnostics=(*diagnostics, *repair.diagnostics, *ending.diagnostics),
+        diagnostics=(*recovered.diagnostics, *repair.diagnostics, *ending.diagnostics),
         imports=imports.modules,
         references=uses.references,
         sequential_awaits=tuple(at for each in sequential if (at := positions.output_offset(each)) is not None),
