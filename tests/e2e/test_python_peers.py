@@ -28,6 +28,12 @@ AREAS = (
 
 # By the beginning of a case's input: the test of its behaviour, in a file beside this one or under tests/.
 TESTED = {
+    "Program calls add(x='a'": "../checking/test_gate.py::test_a_rejected_program_calls_nothing_and_prints_nothing",
+    "Host disables checking": "../checking/test_gate.py::test_a_corral_and_a_run_may_go_without_a_check",
+    "Catalog of 500 tools": "../catalog/test_catalog.py::test_the_first_turn_does_not_grow_with_the_tools",
+    "search with a query that matches": "../catalog/test_discovery.py::test_where_nothing_matches_a_hint_says_how_to_go_on",
+    "limit=-1 or limit=0": "../catalog/test_discovery.py::test_a_wrong_question_is_answered_with_what_is_wrong",
+    "A new tool is revealed": "../catalog/test_catalog.py::test_the_text_stays_as_it_was_and_the_news_say_what_changed",
     "Program whose last line is a bare": "test_python_programs.py::test_the_value_is_what_the_model_meant",
     "Program prints 'hi' and also": "test_python_console.py::test_value_and_console_reach_the_model_apart",
     "print() inside a program run": "test_python_console.py::test_nothing_that_is_printed_reaches_the_hosts_own_output",
@@ -62,13 +68,7 @@ TESTED = {
 }
 NOT_DUE = {
     "Selector: only tools tagged": "which tools are inside is the list that a Corral is given; the rest is the agent's own",
-    "Catalog of 500 tools": "discovery: `tools.search` and `tools.describe` are to come",
-    "search with a query that matches": "discovery",
-    "limit=-1 or limit=0": "discovery",
-    "A new tool is revealed": "discovery: what was sent to a model is the agent's own",
-    "Program calls add(x='a'": "typecheck: programs are not checked before they run",
-    "Second program of a session": "typecheck",
-    "Host disables checking": "typecheck",
+    "Second program of a session": "state: an execution starts afresh",
     "Tool failure result from MCP": "mcp: a tool from there will raise ToolError as others do",
     "Run 1 sets x=40": "state: an execution starts afresh",
     "Run that timed out had already": "state",

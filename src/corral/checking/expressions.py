@@ -245,12 +245,16 @@ def path_in(member: Node, call: Node) -> list[str | None] | None:
 
 def hedged_name(node: Node) -> str | None:
     """The name of a member that a program takes without counting on it, as in `page.items ?? page.data`."""
+    if node.type == "call_expression":
+        return _asked_for(node)
     if node.type != "member_expression":
         return None
     name = text_of(node.child_by_field_name("property") or node)
     parent = node.parent
     if parent is None:
         return None
+    if _is_guarded(node):
+        return name
     if parent.type == "member_expression":
         return name if any(child.type == "optional_chain" for child in parent.children) else None
     if parent.type == "if_statement" or (parent.parent is not None and parent.parent.type == "if_statement"):
@@ -259,6 +263,38 @@ def hedged_name(node: Node) -> str | None:
         return None
     others = (each for each in parent.named_children if each != node)
     return name if any(_takes_member(each) for each in others) else None
+
+
+def _asked_for(call: Node) -> str | None:
+    """The name in `Object.hasOwn(value, "name")` and `value.hasOwnProperty("name")`."""
+    called, arguments = call.child_by_field_name("function"), call.child_by_field_name("arguments")
+    if called is None or arguments is None or not text_of(called).endswith((".hasOwn", ".hasOwnProperty")):
+        return None
+    last = arguments.named_children[-1] if arguments.named_children else None
+    return text_of(last)[1:-1] if last is not None and last.type == "string" else None
+
+
+def _is_guarded(member: Node) -> bool:
+    """Whether a member is taken where the same member of the same value has been asked for, or asks for it there."""
+    below, above = member, member.parent
+    while above is not None and above.type not in FUNCTIONS:
+        condition = above.child_by_field_name("condition")
+        if above.type == "binary_expression" and above.children[1].type == "&&":
+            condition = above.child_by_field_name("left")
+        if (
+            condition is not None
+            and below != condition
+            and any(text_of(e) == text_of(member) for e in _within(condition))
+        ):
+            return True
+        below, above = above, above.parent
+    return False
+
+
+def _within(node: Node) -> Iterator[Node]:
+    yield node
+    for each in node.named_children:
+        yield from _within(each)
 
 
 def _takes_member(node: Node) -> bool:

@@ -43,6 +43,7 @@ class Finding:
     def text(self) -> str:
         """All that is to be said of it, but for its place."""
         message = preview_text(self.message.strip(), _MAX_MESSAGE_CHARS)
+        message += "" if message.endswith((".", "?", "!")) else "."
         hint = f" {self.hint}" if self.hint else ""
         declared = f"\n  declared: {preview_text(self.declared, _MAX_DECLARED_CHARS)}" if self.declared else ""
         return f"{message}{hint}{declared}"

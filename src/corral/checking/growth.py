@@ -20,22 +20,30 @@ class Growth(NamedTuple):
 
     names: frozenset[str]
     computed: bool
+    open: tuple[Node, ...] = ()
+    """What members are added to whose names are not written out."""
 
     @classmethod
     def of(cls, root: Node) -> Growth:
         names: set[str] = set()
         computed = False
+        opened: list[Node] = []
         for node in walk(root):
             if node.type in _MEMBERS and is_written(node):
                 name = member_name(node)
                 computed = computed or name is None
+                if name is None and (owner := object_of(node)) is not None:
+                    opened.append(owner)
                 names |= {name} if name else set()
             elif node.type == "call_expression" and _grows(node):
                 computed = True
                 arguments = node.child_by_field_name("arguments")
-                for literal in arguments.named_children if arguments else ():
+                given = arguments.named_children if arguments else []
+                if any(each.type != "object" for each in given[1:]):
+                    opened.append(given[0])
+                for literal in given:
                     names |= _keys(literal)
-        return cls(frozenset(names), computed)
+        return cls(frozenset(names), computed, tuple(opened))
 
 
 def member_name(node: Node) -> str | None:

@@ -22,8 +22,8 @@ __all__ = ["GLOBALS", "SERVERS", "ServerKind"]
 GLOBALS = Path(__file__).with_name("globals.d.ts")
 """Declares what a program in TypeScript finds besides the language."""
 _MAPS = Path(__file__).with_name("maps.txt")
-"""In a jail without /proc: where pthread_getattr_np(3) looks for the first thread's stack, which Deno's parser asks for and
-does not do without. It says that there is one, and not where."""
+"""In a jail without /proc: where pthread_getattr_np(3) looks for the first thread's stack, which Deno's parser asks for
+and does not do without. It says that there is one, and not where."""
 _TYPESCRIPT_OPTIONS = {
     "strict": True,
     "noImplicitAny": True,  # without it an empty array is one of `never`
@@ -48,6 +48,8 @@ class ServerKind:
     environment: Mapping[str, str]
     data_bytes: int
     """RLIMIT_DATA: what it takes to stand still, and room for the hardest of programs."""
+    resident_bytes: int
+    """One that has grown beyond is replaced."""
     program: str
     declarations: str
     language_id: str
@@ -119,6 +121,7 @@ SERVERS: tuple[ServerKind, ...] = (
         arguments=("--lsp", "--stdio"),
         environment={"GOGC": "50", "GOMAXPROCS": "2"},
         data_bytes=768 * _MB,
+        resident_bytes=200 * _MB,
         program="{slot}/program.ts",
         declarations="{slot}/tools.d.ts",
         language_id="typescript",
@@ -153,6 +156,7 @@ SERVERS: tuple[ServerKind, ...] = (
             "HOME": "/nonexistent",
         },
         data_bytes=1600 * _MB,
+        resident_bytes=700 * _MB,
         program="program.ts",
         declarations="tools.d.ts",
         language_id="typescript",
@@ -173,6 +177,7 @@ SERVERS: tuple[ServerKind, ...] = (
         arguments=("server",),
         environment={"HOME": "/nonexistent"},
         data_bytes=768 * _MB,
+        resident_bytes=200 * _MB,
         program="program_{slot}.py",
         declarations="corral_tools_{slot}.pyi",
         language_id="python",

@@ -23,6 +23,8 @@ PENDING = object()
 _MAX_MESSAGE_BYTES = 16 << 20
 _MAX_HEADER_BYTES = 1000
 _MAX_SECTIONS = 100
+_MAX_MESSAGES = 2000
+"""In answer to one request; tsgo logs about five."""
 _HEADER_END = b"\r\n\r\n"
 _CONTENT_LENGTH = b"content-length:"
 
@@ -43,6 +45,8 @@ class LspClient:
         self._length: int | None = None
         """Of the body of the message that is being received, in bytes."""
         self._number = 0
+        self._heard = 0
+        """Messages since the last request."""
         self._born = False
 
     @property
@@ -69,13 +73,20 @@ class LspClient:
             ServerLost: the server does not listen.
         """
         self._number += 1
+        self._heard = 0
         self._send({"id": self._number, "method": method, "params": params}, deadline)
         return self._number
 
     def poll(self, number: int, deadline: float) -> Any:
-        """The result of a request as far as it has come; PENDING if it has not. Raises ServerLost as `request` does."""
+        """The result of a request; PENDING if it has not come. Raises ServerLost as `request` does.
+
+        It blocks only to answer a server that does not read, until the deadline.
+        """
         while True:
             message = self._message()
+            self._heard += message is not None
+            if self._heard > _MAX_MESSAGES:
+                raise ServerLost("it does not stop talking")
             if message is None:
                 if not self._read():
                     return PENDING

@@ -10,7 +10,7 @@ from tree_sitter import Node
 
 from corral.checking.check import Check
 from corral.checking.findings import Finding
-from corral.checking.python_texts import certainly_differs, mismatch, union_members
+from corral.checking.python_texts import certainly_differs, is_text_for_number, mismatch, union_members
 from corral.checking.text import CheckedText
 from corral.checking.toolset import DeclaredTool, ToolSet
 from corral.checking.workspace import MODULE, Document, Remark
@@ -29,13 +29,17 @@ _UNBOUND = frozenset({"unresolved-reference"})
 _KEY = frozenset({"invalid-typed-dict-key", "invalid-key"})
 _ATTRIBUTE = frozenset({"missing-attribute", "unresolved-attribute"})
 _COUNT = frozenset({"missing-argument", "unknown-argument", "too-many-positional-arguments"})
-_ARGUMENT = _COUNT | {"invalid-argument-type", "missing-typed-dict-key", "positional-only-parameter-as-kwarg"}
+_OF_LITERAL = frozenset({"missing-typed-dict-key", "unknown-typed-dict-constructor-key"})
+_ARGUMENT = _COUNT | _OF_LITERAL | {"invalid-argument-type", "positional-only-parameter-as-kwarg"}
 _COROUTINE = re.compile(r"`Coroutine(?:Type)?\[")
 _OBJECT = re.compile(r"(?:Object of type|Class|Attribute on type) `(?P<type>.*?)` has no attribute")
 _TYPED_DICT = re.compile(r"for TypedDict `(?P<name>[^`]*)`")
+_NOT_AWAITABLE = re.compile(r"^`(\w+)` is not awaitable")
 _ONE_OF = re.compile(r"subscripted object has type `(?P<types>[^`]*)`")
+_KEY_VALUE = re.compile(r"with declared type `(?P<target>[^`]*)` on TypedDict .*value of type `(?P<source>[^`]*)`")
 _STRINGS = frozenset({"string", "string_content", "string_start", "string_end"})
 _PROBING = re.compile(rb"\b(?:KeyError|LookupError|AttributeError|TypeError)\b")
+_ANY_ERROR = re.compile(rb"except(?: (?:Exception|BaseException)\b.*)?$")
 _DECLARED_TYPE = re.compile(r"^(?:class (\w+)\(|(\w+) = TypedDict\()", re.MULTILINE)
 _DYNAMIC = re.compile(rb"\bglobals\(|\bexec\(|\bvars\(|\bimport \*|\bNameError\b|\b__builtins__\b")
 _HEADER = f"from {MODULE} import tools, codemode, {', '.join(failure_classes())}\n"
@@ -44,7 +48,12 @@ _FOREIGN = frozenset({"not-subscriptable", "not-iterable", "missing-attribute", 
 _SCALARS = frozenset(
     {"string", "integer", "float", "true", "false", "none", "list", "tuple", "set", "list_comprehension"}
 )
-_LITERALS = frozenset({"pair", "dictionary", "list", "tuple", "parenthesized_expression", "expression_list"})
+_LITERALS = frozenset(
+    {
+        *("pair", "dictionary", "list", "tuple", "parenthesized_expression", "expression_list"),
+        *("list_comprehension", "dictionary_comprehension"),
+    }
+)
 _CALLS = finder(
     "(call) @call (assignment left: (identifier) @held right: (call))"
     "(named_expression name: (identifier) @held value: (call))"
@@ -69,6 +78,11 @@ class PythonCheck(Check):
     def _grown(self) -> set[str]:
         """Keys that the program sets somewhere."""
         return _written_keys(self.root)
+
+    @cached_property
+    def _open_growth(self) -> list[Node]:
+        """What the program adds members to whose names are not written out."""
+        return list(_openly_written(self.root))
 
     @cached_property
     def _is_dynamic(self) -> bool:
@@ -110,6 +124,11 @@ class PythonCheck(Check):
                 return found
         if remark.code in _KEY:
             return self._key(warning, node)
+        if remark.code == "invalid-await" and (named := _NOT_AWAITABLE.search(warning.message)) is not None:
+            is_namespace = named[1] in {tool.namespace for tool in self.tools.tools}
+            return (
+                warning.rejected("tool", hint=f"tools.{named[1]} has tools; it is none.") if is_namespace else warning
+            )
         if remark.code == "not-subscriptable" or "`__getitem__`" in warning.message:
             return self._subscript(warning, node)
         if remark.code in _ATTRIBUTE:
@@ -121,7 +140,9 @@ class PythonCheck(Check):
     def _unbound(self, warning: Finding, node: Node) -> Finding:
         if node.type != "identifier" or self._is_dynamic or _is_annotation(node):
             return warning
-        return warning.rejected("unbound", hint=self.tools.hint_for(text_of(node)))
+        is_called = node.parent is not None and node.parent.type == "call"
+        hint = None if "Did you mean" in warning.message else self.tools.hint_for(text_of(node), is_called=is_called)
+        return warning.rejected("unbound", hint=hint)
 
     def _key(self, warning: Finding, node: Node) -> Finding:
         found = _TYPED_DICT.search(warning.message)
@@ -129,13 +150,18 @@ class PythonCheck(Check):
         if found is None or node.type not in _STRINGS or key in self._grown or _is_probed(node):
             return warning
         types = union_members(of["types"]) if (of := _ONE_OF.search(warning.message)) else [found["name"]]
+        types = [each for each in types if each != "None"]
+        if any(self._is_of_declared(each) for each in self._open_growth):
+            return warning
         if not self._objects.issuperset(types) or any(self._declares(each, key) for each in types):
             return warning
         return warning.rejected("member", declared=self.tools.class_named(found["name"]))
 
     def _subscript(self, warning: Finding, node: Node) -> Finding:
         """A text as the key of what has none, as far as the declarations say what it is."""
-        taken = node if node.type == "subscript" else node.parent
+        around = [each for each in (node, node.parent) if each is not None and each.type == "subscript"]
+        texts = [each for each in around if each.children_by_field_name("subscript")[0].type == "string"]
+        taken = texts[0] if texts else node.parent
         keys = [] if taken is None else taken.children_by_field_name("subscript")
         value = None if taken is None else taken.child_by_field_name("value")
         if (
@@ -147,10 +173,21 @@ class PythonCheck(Check):
             return warning
         name = _anchor(value)
         is_one_type = name is None or len({each.span for each in self.types(name)}) <= 1
-        if not is_one_type or not self._is_declared(value):
+        if not is_one_type or not self._is_declared(value) or self._may_be_object(name):
             return warning
         message = f"{text_of(value)} has no keys, so not {text_of(keys[0])}: it is a list, a text or a number."
         return warning.rejected("member", message=message)
+
+    def _is_of_declared(self, value: Node) -> bool:
+        """Whether a value may be part of a result."""
+        name = _anchor(value)
+        return name is None or any(each.declared for each in self.types(name))
+
+    def _may_be_object(self, name: Node | None) -> bool:
+        """Whether a name stands for an object in some case, or goes through a value that may be one."""
+        if name is None:
+            return False
+        return self._iterated(name) is not None and any(each.declared for each in self.types(name))
 
     def _declares(self, name: str, key: str) -> bool:
         """Whether a declared type has a member of that name."""
@@ -170,6 +207,8 @@ class PythonCheck(Check):
             path = name if text_of(value) in ("tools", "codemode") else f"{text_of(value).rpartition('.')[2]}.{name}"
             return warning.rejected("tool", message=self.tools.not_found(path))
         members = union_members(found["type"])
+        if any(" & ~" in each for each in members):
+            return warning  # what is left of a dict that is none does not exist
         is_list = members[0].startswith("tuple[")  # which a tuple is when it has come from the host
         if len(members) == 1 and not is_list and value is not None and self._is_declared(value):
             hint = f'Results are dicts: write `["{name}"]`.' if members[0] in self._objects else None
@@ -182,6 +221,8 @@ class PythonCheck(Check):
 
     def _argument(self, warning: Finding, node: Node, code: str) -> Finding:
         call = _call_around(node)
+        if (literal := _literal_in(node)) is not None and (code in _OF_LITERAL or _KEY_VALUE.search(warning.message)):
+            return self._literal(warning, literal, code)
         function = None if call is None else call.child_by_field_name("function")
         arguments = None if call is None else call.child_by_field_name("arguments")
         tool = None if function is None else self._tool_of(function)
@@ -201,9 +242,36 @@ class PythonCheck(Check):
         if code == "unknown-argument":
             return rejected if self.tools.is_closed(tool.name, []) else warning
         found = mismatch(warning.message)
-        if found is not None:
-            return rejected if certainly_differs(*found, self._objects) else warning
-        return rejected if code in _COUNT else warning
+        if found is None:
+            return rejected if code in _COUNT else warning
+        given_value = node.child_by_field_name("value") or node
+        if (
+            given_value.type == "float"
+            and "int" in union_members(found[1])
+            and not float(text_of(given_value)).is_integer()
+        ):
+            return rejected
+        if given_value.type == "list" and _holds_other_texts(given_value, found[1]):
+            return rejected
+        if is_text_for_number(*found) and not self._is_spelt(given_value) and not self._is_declared(given_value):
+            return warning  # it may spell one
+        return rejected if certainly_differs(*found, self._objects) else warning
+
+    def _literal(self, warning: Finding, literal: Node, code: str) -> Finding:
+        """A remark on a dict: it counts for one that is written out in a call of a tool."""
+        place = _path_to(literal)
+        function = None if place is None else place[0].child_by_field_name("function")
+        tool = None if function is None else self._tool_of(function)
+        if place is None or tool is None:
+            return warning
+        rejected = warning.rejected("argument", declared=tool.signature)
+        if code == "missing-typed-dict-key":
+            return rejected if all(each.type in ("pair", "comment") for each in literal.named_children) else warning
+        if code == "unknown-typed-dict-constructor-key":
+            return rejected if self.tools.is_closed(tool.name, place[1]) else warning
+        found = _KEY_VALUE.search(warning.message)
+        differs = found is not None and certainly_differs(found["source"], found["target"], self._objects)
+        return rejected if differs else warning
 
     def _unawaited(self, warning: Finding, node: Node) -> Finding | None:
         """A finding about a call of a tool in what a node spans that nothing awaits, if there is one."""
@@ -258,6 +326,19 @@ class PythonCheck(Check):
         if loop is None or loop.type not in ("for_statement", "for_in_clause"):
             return None
         return loop.child_by_field_name("right") if loop.child_by_field_name("left") == bound else None
+
+    def _is_spelt(self, value: Node) -> bool:
+        """Whether a text is written out: where it is used, where its name is bound, or in a list gone through."""
+        if value.type != "identifier":
+            return value.type == "string"
+        bound = self._initial(value)
+        if bound is not None:
+            return bound.type == "string"
+        gone_through = self._iterated(value)
+        if gone_through is not None and gone_through.type == "identifier":
+            gone_through = self._initial(gone_through)
+        texts = gone_through is not None and gone_through.type in ("list", "tuple") and gone_through.named_children
+        return bool(texts) and all(each.type == "string" for each in texts)
 
     def _is_declared(self, value: Node, hops: int = 8) -> bool:
         """Whether a value is what a tool gives, or part of it."""
@@ -315,6 +396,53 @@ def _call_around(node: Node) -> Node | None:
     return None
 
 
+def _literal_in(node: Node) -> Node | None:
+    """The dictionary that is written out where a remark about one of its members, or all of it, stands."""
+    if node.type == "dictionary":
+        return node
+    above = node.parent
+    while above is not None and above.type in ("string", "pair", "dictionary"):
+        if above.type == "dictionary":
+            return above
+        above = above.parent
+    return None
+
+
+def _path_to(literal: Node) -> tuple[Node, list[str | None]] | None:
+    """The call in whose arguments a literal is written out, and the way to it."""
+    way: list[str | None] = []
+    node, above = literal, literal.parent
+    while above is not None:
+        if above.type == "pair":
+            if above.child_by_field_name("value") != node:
+                return None
+            way.append(text_of(above.child_by_field_name("key") or above).strip("\"'"))
+            above = above.parent
+        elif above.type == "list":
+            way.append(None)
+        elif above.type == "list_comprehension":
+            if above.child_by_field_name("body") != node:
+                return None
+            way.append(None)
+        elif above.type == "keyword_argument":
+            way.append(text_of(above.child_by_field_name("name") or above))
+        elif above.type == "argument_list":
+            return None if above.parent is None else (above.parent, way[::-1])
+        elif above.type != "parenthesized_expression":
+            return None
+        if above is None:
+            return None
+        node, above = above, above.parent
+    return None
+
+
+def _holds_other_texts(given: Node, wanted: str) -> bool:
+    """Whether a list has a text written out in it that is none of those which a list of literals may hold."""
+    allowed = re.findall(r"list\[Literal\[(.*?)\]\]", wanted)
+    texts = [text_of(each).strip("\"'") for each in given.named_children if each.type == "string"]
+    return bool(allowed) and any(f'"{each}"' not in allowed[0] for each in texts)
+
+
 def _written_keys(root: Node) -> set[str]:
     """The keys that a program sets somewhere."""
     keys: set[str] = set()
@@ -330,6 +458,30 @@ def _written_keys(root: Node) -> set[str]:
                 arguments = node.child_by_field_name("arguments")
                 keys |= _named_in(arguments) if arguments is not None else set()
     return keys
+
+
+def _openly_written(root: Node) -> Iterator[Node]:
+    """What keys are added to that are not written out."""
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        waiting += node.named_children
+        if node.type == "subscript" and node.parent is not None and _is_target(node):
+            keys = node.children_by_field_name("subscript")
+            value = node.child_by_field_name("value")
+            if value is not None and any(each.type not in ("string", "integer", "slice") for each in keys):
+                yield value
+        elif node.type == "call":
+            function, arguments = node.child_by_field_name("function"), node.child_by_field_name("arguments")
+            if function is not None and function.type == "attribute" and text_of(function).endswith(".update"):
+                owner = function.child_by_field_name("object")
+                given = [] if arguments is None else arguments.named_children
+                if owner is not None and any(each.type not in ("dictionary", "keyword_argument") for each in given):
+                    yield owner
+        elif node.type == "augmented_assignment":
+            left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
+            if left is not None and right is not None and "|" in text_of(node.child_by_field_name("operator") or node):
+                yield left
 
 
 def _is_target(node: Node) -> bool:
@@ -373,6 +525,8 @@ def _own_classes(root: Node) -> frozenset[str]:
 def _is_result(owner: Node) -> bool:
     """Whether a literal, in which a value stands, is what the program ends with."""
     node = owner
+    if node.type == "assignment" and node.parent is not None:
+        return node.parent.type == "expression_statement" and node.parent == _last_statement(node.parent)
     if node.type not in _LITERALS:
         return False
     while node.type in _LITERALS and node.parent is not None:
@@ -380,7 +534,15 @@ def _is_result(owner: Node) -> bool:
     statement = node if node.type == "expression_statement" else node.parent
     if statement is None or statement.parent is None or statement.parent.type != "module":
         return False
-    return statement.type == "return_statement" or statement == statement.parent.named_children[-1]
+    return statement.type == "return_statement" or statement == _last_statement(statement)
+
+
+def _last_statement(statement: Node) -> Node | None:
+    """The last statement of the module, if this is one of its own."""
+    module = statement.parent
+    if module is None or module.type != "module":
+        return None
+    return [each for each in module.named_children if each.type != "comment"][-1]
 
 
 def _is_told(remark: Remark) -> bool:
@@ -406,8 +568,16 @@ def _is_probed(node: Node) -> bool:
     """Whether the program expects that what it takes there may be missing."""
     for each in _tries_around(node):
         clauses = (child for child in each.named_children if child.type == "except_clause")
-        if any(_PROBING.search((clause.text or b"").partition(b":")[0]) for clause in clauses):
+        body = each.child_by_field_name("body")
+        is_small = body is not None and len(body.named_children) == 1
+        heads = [(clause.text or b"").partition(b":")[0].strip() for clause in clauses]
+        if any(_PROBING.search(head) or (is_small and _ANY_ERROR.match(head)) for head in heads):
             return True
+    above = node.parent
+    while above is not None:
+        if above.type == "with_statement" and _PROBING.search((above.text or b"").partition(b":")[0]):
+            return True
+        above = above.parent
     return False
 
 

@@ -10,6 +10,8 @@ __all__ = ["certainly_differs", "mismatch", "union_members"]
 _MISMATCH = re.compile(r"[Ee]xpected `(?P<target>.*?)`, found `(?P<source>.*?)`(?:\n|$)", re.DOTALL)
 _LITERAL = re.compile(r"Literal\[(.*)\]", re.DOTALL)
 _NAME = re.compile(r"[A-Za-z_][\w.]*")
+_ELEMENT = re.compile(r"(?:list|set|frozenset|Sequence)\[(?P<element>.*)\]", re.DOTALL)
+_DECLARED = re.compile(r"[A-Z]\w*(?:Output|Item)?")
 _NUMBERS = frozenset({"int", "float", "bool"})
 _KINDS: Mapping[str, str] = {
     "str": "string",
@@ -46,7 +48,15 @@ def mismatch(message: str) -> tuple[str, str] | None:
 def certainly_differs(source: str, target: str, objects: frozenset[str]) -> bool:
     """Whether no value of a type, as the host would get it, is of another one. `objects`: declared TypedDicts."""
     given, wanted = list(_kinds(source, objects)), list(_kinds(target, objects))
+    if all(literal is not None and kind == "string" for kind, literal in given):
+        return not all(any(_may_be(one, other) for other in wanted) for one in given)
     return bool(given) and not any(_may_be(one, other) for one in given for other in wanted)
+
+
+def is_text_for_number(source: str, target: str) -> bool:
+    """Whether a text is given where a number is wanted, which a text may spell."""
+    given, wanted = ({kind for kind, _ in _kinds(each, frozenset())} for each in (source, target))
+    return given == {"string"} and bool(wanted & _NUMBERS)
 
 
 def union_members(type_: str) -> list[str]:
@@ -94,8 +104,9 @@ def _kinds(type_: str, objects: frozenset[str]) -> Iterator[tuple[str, str | Non
             yield "object", None
         elif " & " in member or "~" in member:
             yield "any", None
-        else:  # an enum, a date, a class of the program's own
-            yield _KINDS.get(name, "any"), None
+        else:  # otherwise an enum, a date, a class of the program's own
+            element = _ELEMENT.fullmatch(member)
+            yield _KINDS.get(name, "any"), element["element"] if element else None
 
 
 def _literal(value: str) -> tuple[str, str | None]:
@@ -106,10 +117,21 @@ def _literal(value: str) -> tuple[str, str | None]:
     return ("int", value) if value.lstrip("-").isdigit() else ("any", None)
 
 
+def _elements_differ(given: str, wanted: str) -> bool:
+    """Whether lists of the one cannot be lists of the other. What an object is called does not count, nor a text."""
+    kinds = ({kind for kind, _ in _kinds(each, frozenset())} for each in (given, wanted))
+    one, other = kinds
+    plain = {"int", "float", "bool", "array"}
+    objects = _DECLARED.fullmatch(given) is not None and other <= {"int", "float", "bool", "string"}
+    return objects or (one <= plain and other <= plain | {"string"} and ("array" in one) != ("array" in other))
+
+
 def _may_be(given: tuple[str, str | None], wanted: tuple[str, str | None]) -> bool:
     kinds = {given[0], wanted[0]}
     if "any" in kinds:
         return True
+    if given[0] == wanted[0] == "array":
+        return given[1] is None or wanted[1] is None or not _elements_differ(given[1], wanted[1])
     if given[0] == wanted[0]:
         return None in (given[1], wanted[1]) or given[1] == wanted[1]
     return kinds <= _NUMBERS or kinds == {"bytes", "string"}

@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator
 from corral.checking.kinds import ServerKind
 from corral.checking.lsp import ServerLost
 from corral.checking.workspace import Document, Workspace
+from corral.errors import StartFailed
 from corral.sandboxes.jail import Engine
 
 __all__ = ["LanguageServer"]
@@ -39,6 +40,8 @@ class LanguageServer:
         self._turn = threading.Lock()
         self._state = threading.Lock()
         self._workspace: Workspace | None = None
+        self._opening: Workspace | None = None
+        """The last one that was started."""
         self._lost: Workspace | None = None
         """One that has died and is not cleared away yet."""
         self._finalizer: weakref.finalize[..., LanguageServer] | None = None
@@ -105,8 +108,11 @@ class LanguageServer:
                 self._lose(workspace, declarations)
                 raise
             self._checks += 1
-            if self._checks >= _STABLE_CHECKS:
+            if self._checks % _STABLE_CHECKS == 0:
                 self._failures = 0
+                if workspace.resident_bytes() > self.kind.resident_bytes:
+                    self._lose(workspace, declarations)
+                    self._failures = 0
         finally:
             self._turn.release()
 
@@ -115,6 +121,8 @@ class LanguageServer:
         self._closing.set()
         if self._owner not in (0, os.getpid()):
             return  # it belongs to the process that this one was forked from
+        if self._opening is not None:
+            self._opening.kill()
         workspace = self._workspace
         if workspace is not None:
             workspace.kill()
@@ -128,7 +136,7 @@ class LanguageServer:
             if self._lost is not None:
                 self._lost.close()
                 self._lost = None
-            pause_seconds = _PAUSES_SECONDS[min(self._failures, len(_PAUSES_SECONDS) - 1)]
+            pause_seconds = _PAUSES_SECONDS[min(max(self._failures - 1, 0), len(_PAUSES_SECONDS) - 1)]
             if not self._closing.wait(pause_seconds):
                 self._keep(self._warm(declare()))
         except Exception as error:
@@ -142,8 +150,11 @@ class LanguageServer:
             self._settled.set()
 
     def _warm(self, declarations: str) -> Workspace:
-        workspace = Workspace(self.kind, self._engine)
+        workspace = self._opening = Workspace(self.kind)
         try:
+            if self._closing.is_set():
+                raise StartFailed("it is not needed any more")
+            workspace.open(self._engine)
             document = workspace.document(declarations, time.monotonic() + _WARMING_SECONDS)
             document.write("")
             document.remarks()

@@ -115,14 +115,17 @@ class ToolSet:
             return str(error)
         return f"no tool {path!r}"
 
-    def hint_for(self, name: str) -> str | None:
+    def hint_for(self, name: str, *, is_called: bool) -> str | None:
         """What may have been meant by a name that is bound to nothing."""
         if name in _HINTS:
             return _HINTS[name]
-        paths = [str(tool) for tool in self.tools if name in (tool.name, tool.namespace)]
-        if paths:
-            path = name if name in {tool.namespace for tool in self.tools} else paths[0]
-            return f"Did you mean `tools.{path}`?"
+        if name in {tool.namespace for tool in self.tools}:
+            return f"Did you mean `tools.{name}`?"
+        if not is_called:
+            return None
+        same = next((tool for tool in self.tools if tool.name == name), None)
+        if same is not None:
+            return f"Did you mean `tools.{same}`?"
         return near(name, [tool.name for tool in list(self.tools)[:_MAX_CLOSE]])
 
     @cached_property

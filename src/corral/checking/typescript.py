@@ -137,6 +137,11 @@ class TypeScriptCheck(Check):
         return Growth.of(self.root)
 
     @cached_property
+    def _is_grown_openly(self) -> bool:
+        """Whether members are added to a result whose names are not written out."""
+        return any(any(each.declared for each in self.types(anchor(owner))) for owner in self._growth.open)
+
+    @cached_property
     def _probed(self) -> set[str]:
         """Names that the program asks the type of before it uses them."""
         return {text_of(node.named_children[0]) for node in walk(self.root) if is_typeof(node)}
@@ -197,6 +202,8 @@ class TypeScriptCheck(Check):
             return self._member(warning, node)
         if code in _ARGUMENT and (call := self._tool_call(node, code)) is not None:
             return self._argument(warning, node, call, code)
+        if "is not assignable to type 'Promise<" in remark.message:
+            return _Relax(affected(node), warning)
         if code in _VALUE | _ARGUMENT and _OF_PROMISE.search(remark.message):
             if (found := self._unawaited(warning, node)) is not None:
                 return found
@@ -211,7 +218,9 @@ class TypeScriptCheck(Check):
             return warning
         if name in self._probed or name in self._growth.names or (name in _ENVIRONMENTS and is_tried(node)):
             return warning
-        return warning.rejected("unbound", hint=self.tools.hint_for(name))
+        is_called = node.parent is not None and node.parent.type == "call_expression"
+        hint = None if "Did you mean" in warning.message else self.tools.hint_for(name, is_called=is_called)
+        return warning.rejected("unbound", hint=hint)
 
     def _member(self, warning: Finding, node: Node) -> Finding | _Relax:
         name, owner = text_of(node).strip("\"'`"), receiver(node)
@@ -224,6 +233,8 @@ class TypeScriptCheck(Check):
             return own
         if taken.startswith("Promise<"):
             return self._unawaited(warning, owner) or warning.rejected("unawaited", hint=_AWAIT_IT)
+        if self._is_grown_openly:
+            return own
         if name in self._growth.names or taken in ("never", "any", "{}", "unknown") or name in self._hedged:
             return own
         if taken in _PLATFORM and self._is_annotated(owner):
@@ -253,14 +264,16 @@ class TypeScriptCheck(Check):
             path = f"{chain.rpartition('.')[2]}.{path}"
         return warning.rejected("tool", message=self.tools.not_found(path))
 
-    def _argument(self, warning: Finding, node: Node, call: Node, code: int) -> Finding | _Relax:
+    def _argument(self, warning: Finding, node: Node, call: Node, code: int) -> Finding | _Relax | None:
         tool = self._tool_of(self._called(call))
-        signature = None if tool is None else tool.signature
+        found = mismatch(warning.message)
+        signature = None if tool is None else self._with_types(tool.signature, found)
         value = value_at(node)
         own = _Relax(root_of(value), warning)
-        found = mismatch(warning.message)
         if code in _COUNT:
             return warning.rejected("argument", declared=signature)
+        if found is not None and found[1].startswith("Promise<"):
+            return own
         if found is not None and any(each.startswith("Promise<") for each in union_members(found[0])):
             return self._unawaited(warning, value) or own
         differs = found is not None and certainly_differs(*found, self._named)
@@ -274,6 +287,8 @@ class TypeScriptCheck(Check):
             if self._growth.names & set(names) or (self._growth.computed and not literal):
                 return own
             return warning.rejected("argument", declared=signature)
+        if code in _EXCESS and _is_undefined(node):
+            return None
         if code in _EXCESS or (found is not None and found[1] == "never"):
             wanted = literal_target(warning.message)
             if wanted is not None and certainly_differs("{ member: any }", wanted, self._named):
@@ -285,6 +300,11 @@ class TypeScriptCheck(Check):
         if found is None or not differs or (is_text_for_less(*found, self._named) and not self._is_known(value)):
             return own
         return warning.rejected("argument", declared=signature)
+
+    def _with_types(self, signature: str, found: tuple[str, str] | None) -> str:
+        """A signature, and what the types are called otherwise that a message names as wanted."""
+        wanted = [] if found is None else [each for each in union_members(found[1]) if each in self._named]
+        return "; ".join([signature, *(f"type {name} = {self._named[name]}" for name in wanted)])
 
     def _unawaited(self, warning: Finding, node: Node) -> Finding | None:
         """A finding about a call of a tool in what a node spans that nothing awaits, if there is one."""
@@ -407,13 +427,20 @@ class TypeScriptCheck(Check):
         return any(start <= offset < end for start, end in self._typed.types)
 
 
+def _is_undefined(key: Node) -> bool:
+    """Whether a member is given as undefined, which does not leave the program."""
+    pair = key.parent
+    value = None if pair is None or pair.type != "pair" else pair.child_by_field_name("value")
+    return value is not None and text_of(value) == "undefined"
+
+
 def _is_told(remark: Remark) -> bool:
     """Whether a remark may mean something."""
     return remark.severity in _WARNED and _number(remark) not in _SILENT
 
 
 def _number(remark: Remark) -> int:
-    return int(remark.code) if remark.code.isdigit() else 0
+    return int(remark.code) if remark.code.isdecimal() and len(remark.code) < 10 else 0
 
 
 def _taken_of(message: str) -> str | None:

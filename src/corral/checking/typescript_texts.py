@@ -33,7 +33,7 @@ _MISSING_ONE = re.compile(
 _MISSING_MORE = re.compile(
     r"Type '(?P<source>.*)' is missing the following properties from type '(?P<target>.*?)': (?P<names>.*)$"
 )
-_NAMED_TYPE = re.compile(r"^type ([\w$]+) = (.*?);$", re.MULTILINE | re.DOTALL)
+_NAMED_TYPE = re.compile(r"^type ([\w$]+) = (.*?);$(?=\n(?:type |declare |/\*\*)|\Z|\n\Z)", re.MULTILINE | re.DOTALL)
 _IDENTIFIER = re.compile(r"[A-Za-z_$][\w$]*")
 _BIGINT = re.compile(r"-?\d+n")
 _NUMBER = re.compile(r"-?[\d.]+(?:e[+-]?\d+)?")
@@ -67,6 +67,8 @@ def mismatch(message: str) -> tuple[str, str] | None:
     for line in message.splitlines():
         if match := _first(line, _MISMATCH, _NOTHING_IN_COMMON, _MISSING_ONE, _MISSING_MORE):
             members = [] if found is None else union_members(found[0])
+            if members and all(each[0] in "\"'" for each in members):
+                break
             if len(members) > 1 and match["source"] in members:
                 break  # one member of the union is told of, and the others fit perhaps
             found = match["source"], match["target"]
@@ -97,6 +99,8 @@ def named_types(declarations: str) -> dict[str, str]:
 def certainly_differs(source: str, target: str, named: Mapping[str, str]) -> bool:
     """Whether no value of a type, as the host would get it, is of another one. `named`: declared types by name."""
     given, wanted = list(_kinds(source, named)), list(_kinds(target, named))
+    if all(literal is not None and kind == "string" for kind, literal in given):
+        return not all(any(_may_be(one, other) for other in wanted) for one in given)
     return bool(given) and not any(_may_be(one, other) for one in given for other in wanted)
 
 

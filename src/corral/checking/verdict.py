@@ -14,6 +14,7 @@ __all__ = ["Verdict", "verdict_on"]
 _MAX_DIAGNOSTICS = 50
 """Of each kind."""
 _MAX_TOLD = 10
+_ONCE = frozenset({"unawaited", "unbound"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ def verdict_on(findings: Iterable[Finding], locate: Callable[[int], Position]) -
     """The verdict; `locate` gives the place of an offset in the source as the model wrote it."""
     placed = [(locate(each.offset), each) for each in findings]
     placed.sort(key=lambda pair: (pair[0].line, pair[0].column))
-    problems = [(place, each) for place, each in placed if each.kind is not None]
+    problems = _once((place, each) for place, each in placed if each.kind is not None)
     warnings = [(place, each) for place, each in placed if each.kind is None][:_MAX_DIAGNOSTICS]
     diagnostics = tuple(
         Diagnostic(
@@ -41,6 +42,15 @@ def verdict_on(findings: Iterable[Finding], locate: Callable[[int], Position]) -
         for place, each in (*problems[:_MAX_DIAGNOSTICS], *warnings)
     )
     return Verdict(diagnostics, _rejection(problems) if problems else None)
+
+
+def _once(problems: Iterable[tuple[Position, Finding]]) -> list[tuple[Position, Finding]]:
+    """Problems, but for those that say of a name, or of a call that nothing awaits, what has been said of it before."""
+    found: dict[object, tuple[Position, Finding]] = {}
+    for place, each in problems:
+        key = (each.kind, each.hint or each.message) if each.kind in _ONCE else (each.code, each.message, each.offset)
+        found.setdefault(key, (place, each))
+    return list(found.values())
 
 
 def _rejection(problems: list[tuple[Position, Finding]]) -> ProgramRejected:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import tempfile
 import time
 from collections import OrderedDict
@@ -27,6 +28,9 @@ MODULE = "corral_tools_0"
 _START_SECONDS = 60.0
 """Deno's server takes two to four seconds, and more on a busy machine. Nobody waits for it."""
 _MAX_ITEMS = 1000
+_MAX_PLACE = 1 << 31
+_MALFORMED = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
+"""What it raises to read an answer that is none."""
 _CAPABILITIES: dict[str, Any] = {
     "workspace": {"configuration": True},
     "textDocument": {"diagnostic": {}, "definition": {}, "typeDefinition": {}},
@@ -61,29 +65,39 @@ class Location(NamedTuple):
 
 
 class Workspace:
-    """A server that runs in a jail, and its directory. One thread at a time; every method may raise ServerLost.
+    """A server that runs in a jail, and its directory. One thread at a time; every method may raise ServerLost."""
 
-    Raises:
-        StartFailed: it does not start in any jail, nor without.
-    """
-
-    def __init__(self, kind: ServerKind, engine: Engine) -> None:
+    def __init__(self, kind: ServerKind) -> None:
         self.kind = kind
         self._slots: OrderedDict[str, int] = OrderedDict()
         """Declarations by where they are, least recently used first."""
         self._versions = itertools.count(1)
         self._written: set[str] = set()
-        with contextlib.ExitStack() as stack:
-            self._directory = stack.enter_context(_directory(kind))
-            self._spawner = Spawner()
-            stack.callback(self._spawner.close)
-            self._process, self._client, self._root = self._begin(engine)
-            stack.callback(self._process.close)
-            self._resources = stack.pop_all()
+        self._resources = contextlib.ExitStack()
+        self._spawner = Spawner()
+        self._process: GuestProcess | None = None
+        self._killed = False
+
+    def open(self, engine: Engine) -> None:
+        """Starts the server.
+
+        Raises:
+            StartFailed: it does not start in any jail, nor without, or is killed meanwhile.
+        """
+        self._directory = self._resources.enter_context(_directory(self.kind))
+        self._resources.callback(self._spawner.close)
+        self._client, self._root = self._begin(engine)
 
     @property
     def pid(self) -> int:
-        return self._process.pid
+        return 0 if self._process is None else self._process.pid
+
+    def resident_bytes(self) -> int:
+        """What it has in memory: the second field of /proc/PID/statm, in pages (proc_pid_statm(5)). 0: it has ended."""
+        try:
+            return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+        except (OSError, IndexError):
+            return 0
 
     def document(self, declarations: str, deadline: float) -> Document:
         """The place for a program that is to fit these declarations, in which the last such program still stands."""
@@ -124,13 +138,17 @@ class Workspace:
 
     def kill(self) -> None:
         """Ends the process. Any thread may do so; whoever waits for an answer is told."""
-        self._process.kill()
+        self._killed = True
+        if self._process is not None:
+            self._process.kill()
 
     def close(self) -> None:
         """Ends the process and removes the directory. Idempotent."""
+        if self._process is not None:
+            self._process.close()
         self._resources.close()
 
-    def _begin(self, engine: Engine) -> tuple[GuestProcess, LspClient, str]:
+    def _begin(self, engine: Engine) -> tuple[LspClient, str]:
         reasons: list[str] = []
         for tier in reversed(TIERS):
             try:
@@ -139,16 +157,18 @@ class Workspace:
                 reasons.append(f"{tier}: {error}")
                 continue
             for jail in jails:
+                if self._killed:
+                    raise StartFailed("it is not needed any more")
                 try:
                     return self._initialized(jail)
                 except (StartFailed, ServerLost) as error:
                     reasons.append(f"{tier}: {error}")
         raise StartFailed("; ".join(reasons))
 
-    def _initialized(self, jail: Jail) -> tuple[GuestProcess, LspClient, str]:
+    def _initialized(self, jail: Jail) -> tuple[LspClient, str]:
         kind, deadline = self.kind, time.monotonic() + _START_SECONDS
         plan = jail.plan(kind.arguments, kind.environment, data_bytes=kind.data_bytes)
-        process = GuestProcess.spawn(self._spawner, plan)
+        process = self._process = GuestProcess.spawn(self._spawner, plan)
         try:
             client = LspClient(process, kind.settings)
             root = Path(jail.path("")).as_uri()
@@ -158,14 +178,15 @@ class Workspace:
                 "rootUri": root,
                 "workspaceFolders": [folder],
                 "capabilities": _CAPABILITIES,
+                "initializationOptions": dict(kind.options),
             }
-            client.request("initialize", params | {"initializationOptions": dict(kind.options)}, deadline=deadline)
+            client.request("initialize", params, deadline=deadline)
             jail.verify(process.pid)
             client.notify("initialized", {})
         except BaseException:
             process.close()
             raise
-        return process, client, root
+        return client, root
 
 
 class Document:
@@ -197,7 +218,7 @@ class Document:
         """Waits for what `begin` has asked for."""
         client = self._workspace.client
         with anyio.move_on_after(self._deadline - time.monotonic()):
-            while (report := client.poll(self._begun, self._deadline)) is PENDING:
+            while (report := client.poll(self._begun, 0)) is PENDING:
                 await anyio.wait_readable(client.descriptor)
             return _remarks(report)
         raise ServerLost("it did not answer in time")
@@ -215,7 +236,7 @@ class Document:
         try:
             items = [] if found is None else [found] if "range" in found or "targetRange" in found else found
             return [self._location(each, whole=whole) for each in items[:_MAX_ITEMS]]
-        except (LookupError, TypeError, ValueError) as error:
+        except _MALFORMED as error:
             raise ServerLost("it gives no locations") from error
 
     def _location(self, found: Mapping[str, Any], *, whole: bool) -> Location:
@@ -247,7 +268,7 @@ def _directory(kind: ServerKind) -> Generator[Path]:
 def _remarks(report: Any) -> list[Remark]:
     try:
         return [_remark(each) for each in report["items"][:_MAX_ITEMS]]
-    except (LookupError, TypeError, ValueError) as error:
+    except _MALFORMED as error:
         raise ServerLost("it gives no diagnostics") from error
 
 
@@ -257,4 +278,7 @@ def _remark(item: Mapping[str, Any]) -> Remark:
 
 def _span(found: Mapping[str, Mapping[str, int]]) -> Span:
     start, end = found["start"], found["end"]
-    return Span(int(start["line"]), int(start["character"]), int(end["line"]), int(end["character"]))
+    span = Span(int(start["line"]), int(start["character"]), int(end["line"]), int(end["character"]))
+    if not all(0 <= each < _MAX_PLACE for each in span):
+        raise ValueError(f"a range that is none: {span}")
+    return span

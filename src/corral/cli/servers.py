@@ -83,7 +83,8 @@ def _try(language: Language) -> FoundServer:
     )
     started = time.perf_counter()
     try:
-        with closing(Workspace(kind, engine)) as workspace:
+        with closing(Workspace(kind)) as workspace:
+            workspace.open(engine)
             document = workspace.document("", time.monotonic() + _READY_SECONDS)
             document.write("")
             document.remarks()

@@ -1,0 +1,140 @@
+"""What the check makes of the corpora: it lets every program pass that runs well, and finds most mistakes."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from corral import Corral, Language, Limits, Tool, ToolRegistry
+from corral.checking import Checker, Verdict
+from corral.errors import ProgramRejected
+from corral.programs import prepare_python
+from tests.checking.test_valid_run_python import programs as valid_python_programs
+from tests.checking.tools import TOOLS
+from tests.checking.typescript import mistakes, valid_programs
+from tests.conftest import TOOLS as FEW_TOOLS
+from tests.conftest import cases
+
+LANGUAGES: tuple[Language, ...] = ("typescript", "python")
+TESTS = Path(__file__).parents[1]
+EXAMPLE = TESTS.parent / "examples" / "flights"
+SECONDS = 60
+LEAST: dict[Language, float] = {"typescript": 0.95, "python": 0.95}
+"""The part of the mistakes that is found."""
+PLACED = 0.95
+"""The part of those for which an error is where the mistake is."""
+PRINTS_A_PROMISE = "console.log(tools.echo({}), tools, Promise.resolve(1))"
+"""Runs, and is rejected all the same: what it prints of the call is nothing that a model could want."""
+BEYOND_DECLARATIONS = {"wrong_operation", "awaited_twice", "text_as_date"}
+"""Kinds of mistakes that concern neither declarations nor names nor calls that nothing awaits."""
+
+
+@pytest.fixture(scope="module")
+def checker() -> Iterator[Checker]:
+    """Has a server for each language."""
+    checker = Checker()
+    for language in LANGUAGES:
+        checker.start(language, ToolRegistry())
+        assert checker.wait(language, SECONDS)
+    yield checker
+    checker.close()
+
+
+def verdicts(
+    checker: Checker, language: Language, programs: dict[str, str], tools: ToolRegistry
+) -> dict[str, Verdict | None]:
+    return {name: checker.check(source, language, tools, env=False, must=True) for name, source in programs.items()}
+
+
+def rejected(found: dict[str, Verdict | None]) -> dict[str, str]:
+    return {name: str(each.rejection) for name, each in found.items() if each is not None and each.rejection}
+
+
+def unchecked(found: dict[str, Verdict | None]) -> list[str]:
+    return [name for name, each in found.items() if each is None]
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_no_valid_program_is_rejected_and_each_is_checked(checker: Checker, language: Language) -> None:
+    programs = valid_programs() if language == "typescript" else valid_python_programs()
+    found = verdicts(checker, language, programs, ToolRegistry(*TOOLS))
+    assert len(found) > 400
+    assert unchecked(found) == []
+    assert rejected(found) == {}
+
+
+def recorded_mistakes(language: Language) -> list[dict[str, Any]]:
+    """Programs with a mistake each that the check is to find."""
+    if language == "typescript":
+        return [{**each} for each in mistakes()]
+    found: list[dict[str, Any]] = json.loads((TESTS / "checking/mistakes/python.json").read_text(encoding="utf-8"))
+    return [each for each in found if each["kind"] not in BEYOND_DECLARATIONS]
+
+
+def rejection_lines(checker: Checker, language: Language, source: str, tools: ToolRegistry) -> list[int | None]:
+    """The lines of all for which a program is rejected."""
+    if language == "python":
+        try:
+            prepare_python(source)
+        except ProgramRejected as error:
+            return [error.line]
+    verdict = checker.check(source, language, tools, env=False, must=True)
+    assert verdict is not None, source
+    return [each.line for each in verdict.diagnostics if each.severity == "error"]
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_nearly_every_mistake_is_found_and_its_place_is_named(checker: Checker, language: Language) -> None:
+    tools = ToolRegistry(*TOOLS)
+    recorded = {each["id"]: each for each in recorded_mistakes(language)}
+    lines = {id: rejection_lines(checker, language, each["program"], tools) for id, each in recorded.items()}
+    missed = [id for id, found in lines.items() if not found]
+    misplaced = [id for id, found in lines.items() if found and recorded[id]["line"] not in found]
+    assert len(recorded) > 200
+    assert len(missed) <= (1 - LEAST[language]) * len(recorded), f"missed {len(missed)} of {len(recorded)}: {missed}"
+    assert len(misplaced) <= (1 - PLACED) * (len(recorded) - len(missed)), f"found elsewhere: {misplaced}"
+
+
+@pytest.fixture(scope="module")
+def flight_tools() -> Iterator[tuple[Tool, ...]]:
+    """The example's, whose modules import each other by bare names."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", [str(EXAMPLE), *sys.path])
+        before = set(sys.modules)
+        yield importlib.import_module("tools").TOOLS
+    for name in {"tools", "database", "report"} - before:
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_programs_of_the_example_pass(checker: Checker, flight_tools: tuple[Tool, ...], language: Language) -> None:
+    files = sorted(EXAMPLE.glob(f"programs/{language}/*"))
+    programs = {file.name: file.read_text(encoding="utf-8") for file in files}
+    found = verdicts(checker, language, programs, ToolRegistry(*flight_tools))
+    assert len(found) == 3
+    assert unchecked(found) == []
+    assert rejected(found) == {}
+
+
+@pytest.fixture(scope="module")
+async def corral() -> AsyncIterator[Corral]:
+    async with Corral(FEW_TOOLS, limits=Limits(wall_seconds=20), check=False) as corral:
+        yield corral
+
+
+@pytest.mark.anyio
+async def test_of_programs_that_other_tests_run_only_those_are_rejected_that_fail(
+    checker: Checker, corral: Corral
+) -> None:
+    texts: list[str] = json.loads((TESTS / "guest/programs.json").read_text(encoding="utf-8"))
+    texts += [case["input"]["code"] for case in cases("js-peers.json", "normalise", "language")]
+    found = verdicts(checker, "typescript", {text: text for text in texts}, ToolRegistry(*FEW_TOOLS))
+    results = {text: await corral.execute(text) for text in rejected(found)}
+    assert len(found) > 100
+    assert {text for text, result in results.items() if result.success} == {PRINTS_A_PROMISE}

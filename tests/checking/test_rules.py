@@ -1,0 +1,359 @@
+"""What the rules read off the texts of compilers: types as they are printed, and schemas that are closed or not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from corral.checking import python_texts as python
+from corral.checking import typescript_texts as typescript
+from corral.checking.openness import is_closed
+
+# --- TypeScript
+
+
+@pytest.mark.parametrize(
+    ("message", "found"),
+    [
+        ("Type 'string' is not assignable to type 'number'.", ("string", "number")),
+        (
+            'Argument of type \'"done"\' is not assignable to parameter of type \'"open" | "closed"\'.',
+            ('"done"', '"open" | "closed"'),
+        ),
+        (
+            """Type '{ a: string; }' is not assignable to type '{ a: number; }'.
+  Types of property 'a' are incompatible.
+    Type 'string' is not assignable to type 'number'.""",
+            ("string", "number"),
+        ),
+        (
+            "Type 'string | null' is not assignable to type 'string'.\n  Type 'null' is not assignable to type 'string'.",
+            ("string | null", "string"),
+        ),
+        ("Type '\"it's\"' is not assignable to type '\"a'b\" | \"c\"'.", ('"it\'s"', '"a\'b" | "c"')),
+        (
+            "Type '\"a\"' has no properties in common with type 'SearchOptions'.",
+            ('"a"', "SearchOptions"),
+        ),
+        (
+            "Property 'city' is missing in type '{ a: number; }' but required in type '{ city: string; }'.",
+            ("{ a: number; }", "{ city: string; }"),
+        ),
+        (
+            "Type '{}' is missing the following properties from type 'Contact': id, name, and 3 more.",
+            ("{}", "Contact"),
+        ),
+        ("Cannot find name 'nope'.", None),
+        ("", None),
+    ],
+)
+def test_a_mismatch_of_typescript_is_the_innermost_one(message: str, found: tuple[str, str] | None) -> None:
+    assert typescript.mismatch(message) == found
+
+
+@pytest.mark.parametrize(
+    ("type_", "members"),
+    [
+        ("string", ["string"]),
+        ("string | null | undefined", ["string", "null", "undefined"]),
+        ('"a | b" | "c\\" | d" | `e|${string}`', ['"a | b"', '"c\\" | d"', "`e|${string}`"]),
+        ("{ a: string | null; } | (string | number)[]", ["{ a: string | null; }", "(string | number)[]"]),
+        ("Map<string, A | B> | Set<C>", ["Map<string, A | B>", "Set<C>"]),
+        ("((a: number) => string | null) | 5", ["((a: number) => string | null)", "5"]),
+        ("(a: A<1 | 2>) => void", ["(a: A<1 | 2>) => void"]),
+        ("", []),
+    ],
+)
+def test_the_members_of_a_union_are_told_apart(type_: str, members: list[str]) -> None:
+    assert typescript.union_members(type_) == members
+
+
+NAMED = {"Status": '"open" | "closed"', "Contact": "{ id: string; name?: string }", "Id": "number", "Self": "Self"}
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ("string", "number"),
+        ("number", "boolean | null"),
+        ("null", "string"),
+        ("undefined", "string"),
+        ("void", "string"),
+        ('"done"', '"open" | "closed"'),
+        ('"done"', "Status"),
+        ("5", "6 | 7"),
+        ("5n", '"5"'),
+        ("true", "false"),
+        ("string[]", "string"),
+        ("string", "string[]"),
+        ("readonly string[]", "Contact"),
+        ("[string, number]", "string"),
+        ("{ a: number; }", "string"),
+        ("Contact", "Id"),
+        ("Record<string, number>", "number[]"),
+        ("Set<string>", "string | null"),
+        ("Map<string, number>", "string"),
+        ("Date", "number"),
+        ("URL", "Contact"),
+        ("RegExp", "number | string[] | Contact"),
+        ("() => string", "string"),
+        ("new () => Date", "string"),
+        ("typeof Date", "string"),
+        ("symbol", "string"),
+        ("Promise<string>", "string"),
+        ("`a${number}`", "number"),
+        ("string | number", "boolean | Contact"),
+        ("Error", "string"),
+    ],
+)
+def test_typescript_types_of_which_no_value_is_of_both(given: str, wanted: str) -> None:
+    assert typescript.certainly_differs(given, wanted, NAMED)
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ("string", '"open" | "closed"'),
+        ("string", "Status"),
+        ("string | null", "string"),
+        ("string | undefined", "number | string"),
+        ("number", "5"),
+        ("10n", "number"),
+        ("number", "bigint"),
+        ("boolean", "true"),
+        ("Date", "string"),
+        ("Set<string>", "string[]"),
+        ("Map<string, number>", "{ [key: string]: number; }"),
+        ("Map<string, number>", "[string, number][]"),
+        ("Iterable<string>", "string[]"),
+        ("Uint8Array", "string"),
+        ("Uint8Array<ArrayBuffer>", "number[]"),
+        ("Buffer", "string"),
+        ("ArrayBuffer", "string"),
+        ("URL", "string"),
+        ("Temporal.Instant", "string"),
+        ("Error", "Contact"),
+        ("any", "number"),
+        ("unknown", "number"),
+        ("never", "number"),
+        ("object", "string"),
+        ("{}", "string"),
+        ("string & { brand: 1 }", "number"),
+        ("OfTheProgramsOwn", "number"),
+        ("Color", "string"),
+        ("{ a: 1; }", "Contact"),
+        ("Partial<Contact>", "Contact"),
+        ("Self", "Self"),
+        ("string[]", "number[]"),
+        ("`a${number}`", "string"),
+    ],
+)
+def test_typescript_types_of_which_some_value_may_be_of_both(given: str, wanted: str) -> None:
+    assert not typescript.certainly_differs(given, wanted, NAMED)
+
+
+@pytest.mark.parametrize(
+    ("message", "names"),
+    [
+        ("Property 'a' is missing in type '{}' but required in type '{ a: 1; }'.", ["a"]),
+        ("Type '{}' is missing the following properties from type 'X': a, b", ["a", "b"]),
+        ("Type '{}' is missing the following properties from type 'X': a, b, c, d, and 2 more.", ["a", "b", "c", "d"]),
+        ("Type 'string' is not assignable to type 'X'.\n  Property 'id' is missing in type 'S' but required in type 'X'.", ["id"]),
+        ("Type 'string' is not assignable to type 'number'.", []),
+        ("", []),
+    ],
+)  # fmt: skip
+def test_what_is_missing_is_named(message: str, names: list[str]) -> None:
+    assert typescript.missing(message) == names
+
+
+@pytest.mark.parametrize(
+    ("message", "target"),
+    [
+        ("Object literal may only specify known properties, and 'a' does not exist in type '{ b: 1; }'.", "{ b: 1; }"),
+        (
+            "Object literal may only specify known properties, but 'nmae' does not exist in type 'Contact'. Did you mean to write 'name'?",
+            "Contact",
+        ),
+        ("Type 'string' is not assignable to type 'number'.", None),
+    ],
+)
+def test_what_an_object_with_one_member_too_many_is_to_be(message: str, target: str | None) -> None:
+    assert typescript.literal_target(message) == target
+
+
+def test_declared_types_are_known_by_their_names() -> None:
+    declared = 'type A = { a: string; b?: B } | null;\ntype B = "x" | "y";\ndeclare const tools: { a(): Promise<A> };\n'
+    assert typescript.named_types(declared) == {"A": "{ a: string; b?: B } | null", "B": '"x" | "y"'}
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted", "less"),
+    [
+        ("string", "number", True),
+        ('"5"', "Id | null", True),
+        ("string", "boolean", True),
+        ("string", "bigint", True),
+        ("string", "string[]", False),
+        ("string | null", "number", False),
+        ("number", "boolean", False),
+    ],
+)
+def test_a_text_may_spell_a_number(given: str, wanted: str, less: bool) -> None:
+    assert typescript.is_text_for_less(given, wanted, NAMED) is less
+
+
+@pytest.mark.parametrize(
+    ("type_", "is_object"), [("Contact", True), ("string | { a: 1 }", True), ("Id", False), ("string[]", False)]
+)
+def test_an_object_has_members_by_name(type_: str, is_object: bool) -> None:
+    assert typescript.is_object(type_, NAMED) is is_object
+
+
+# --- Python
+
+
+@pytest.mark.parametrize(
+    ("message", "found"),
+    [
+        ("Argument to function `add` is incorrect: Expected `int`, found `str`", ("str", "int")),
+        (
+            'Argument to function `f` is incorrect: Expected `Literal["a", "b"] | None`, found `Literal["c"]`\ninfo: more',
+            ('Literal["c"]', 'Literal["a", "b"] | None'),
+        ),
+        ("Object of type `int` is not assignable: expected `str`, found `int`", ("int", "str")),
+        ("Name `nope` used when not defined", None),
+        ("", None),
+    ],
+)
+def test_a_mismatch_of_python_is_read_off_its_message(message: str, found: tuple[str, str] | None) -> None:
+    assert python.mismatch(message) == found
+
+
+@pytest.mark.parametrize(
+    ("type_", "members"),
+    [
+        ("str | None", ["str", "None"]),
+        ('Literal["a", "b, c"] | int', ['Literal["a"]', 'Literal["b, c"]', "int"]),
+        ('Literal["a | b", "it\'s"]', ['Literal["a | b"]', 'Literal["it\'s"]']),
+        ("Literal['x\\'y', 1, True]", ["Literal['x\\'y']", "Literal[1]", "Literal[True]"]),
+        ("dict[str, int | None] | list[A | B]", ["dict[str, int | None]", "list[A | B]"]),
+        ("(a: int) -> (str | None)", ["(a: int) -> (str | None)"]),
+        ("", []),
+    ],
+)
+def test_the_members_of_a_union_of_python_are_told_apart(type_: str, members: list[str]) -> None:
+    assert python.union_members(type_) == members
+
+
+OBJECTS = frozenset({"Contact"})
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ("str", "int"),
+        ("int", "str | None"),
+        ("None", "str"),
+        ('Literal["done"]', 'Literal["open", "closed"]'),
+        ("Literal[5]", "Literal[6, 7]"),
+        ("Literal[True]", 'Literal["yes"]'),
+        ("list[str]", "str"),
+        ("str", "list[str]"),
+        ("tuple[str, int]", "dict[str, int]"),
+        ("set[str]", "str"),
+        ("dict[str, int]", "list[int]"),
+        ("Contact", "str"),
+        ("list[str]", "Contact"),
+        ("bytes", "int"),
+        ("defaultdict[str, int]", "str"),
+        ("CoroutineType[Any, Any, str]", "str"),
+        ("def f(x: int) -> str", "str"),
+        ("(x) -> int", "str"),
+        ("<class 'int'>", "int"),
+        ("str | bytes", "int | Contact"),
+        ("collections.Counter[str]", "str"),
+    ],
+)
+def test_python_types_of_which_no_value_is_of_both(given: str, wanted: str) -> None:
+    assert python.certainly_differs(given, wanted, OBJECTS)
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ("str", 'Literal["open", "closed"]'),
+        ("str | None", "str"),
+        ("int", "float"),
+        ("float", "int"),
+        ("bool", "int"),
+        ("Literal[1]", "float"),
+        ("bytes", "str"),
+        ("str", "bytes"),
+        ("tuple[int, ...]", "list[int]"),
+        ("set[int]", "list[int]"),
+        ("dict[str, int]", "Contact"),
+        ("Contact", "dict[str, Any]"),
+        ("datetime", "str"),
+        ("date", "str"),
+        ("Decimal", "float"),
+        ("OfTheProgramsOwn", "int"),
+        ("Any", "int"),
+        ("Unknown", "int"),
+        ("str & ~AlwaysFalsy", "int"),
+        ("list[str]", "list[int]"),
+        ("Literal[b'x']", "str"),
+    ],
+)
+def test_python_types_of_which_some_value_may_be_of_both(given: str, wanted: str) -> None:
+    assert not python.certainly_differs(given, wanted, OBJECTS)
+
+
+# --- schemas
+
+CLOSED = {"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": False}
+OPEN = {"type": "object", "properties": {"a": {"type": "string"}}}
+TREE: dict[str, Any] = {
+    "$defs": {"node": CLOSED | {"properties": {"children": {"items": {"$ref": "#/$defs/node"}}}}, "a/b": OPEN},
+    "$ref": "#/$defs/node",
+}
+
+
+@pytest.mark.parametrize(
+    ("schema", "path"),
+    [
+        (CLOSED, []),
+        ({"type": "object", "unevaluatedProperties": False}, []),
+        ({"properties": {"filter": CLOSED}}, ["filter"]),
+        ({"properties": {"filter": {"anyOf": [CLOSED, {"type": "null"}]}}}, ["filter"]),
+        ({"properties": {"rows": {"type": "array", "items": CLOSED}}}, ["rows", None]),
+        ({"additionalProperties": CLOSED}, ["anything"]),
+        (TREE, []),
+        (TREE, ["children", None, "children", None]),
+    ],
+)
+def test_an_object_that_takes_only_what_it_lists_is_closed(schema: dict[str, Any], path: list[str | None]) -> None:
+    assert is_closed(schema, path)
+
+
+@pytest.mark.parametrize(
+    ("schema", "path"),
+    [
+        (OPEN, []),
+        (CLOSED | {"additionalProperties": {"type": "string"}}, []),
+        (CLOSED, ["a"]),
+        (CLOSED, ["absent"]),
+        ({}, []),
+        ({"type": "string"}, []),
+        ({"oneOf": [CLOSED, OPEN]}, []),
+        ({"properties": {"rows": {"items": OPEN}}}, ["rows", None]),
+        ({"$defs": {"a/b": OPEN}, "$ref": "#/$defs/a~1b"}, []),
+        ({"$ref": "#"}, []),
+        ({"$ref": "#/nowhere/at/all"}, []),
+        ({"$ref": "https://example.com/schema"}, []),
+        ({"properties": 5, "anyOf": 7, "$ref": 9}, ["a"]),
+    ],
+)
+def test_an_object_that_may_take_more_or_is_not_known_is_open(schema: dict[str, Any], path: list[str | None]) -> None:
+    assert not is_closed(schema, path)
