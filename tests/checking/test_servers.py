@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import signal
@@ -37,6 +38,7 @@ SECONDS = 60
 NOBODY = "65534"
 REGISTRY = ToolRegistry(*TOOLS)
 WRONG = {"typescript": "return nowhere", "python": "nowhere"}
+NUMBERS = itertools.count()
 RIGHT = {"typescript": "return await tools.add({ a: 1, b: 2 })", "python": "await tools.add(a=1, b=2)"}
 MB = 1 << 20
 
@@ -268,15 +270,20 @@ def server_for(corral: Corral, language: Language) -> LanguageServer:
     return server_of(corral._checker, language)  # pyright: ignore[reportPrivateUsage]
 
 
+def right(language: Language) -> str:
+    """A program of which no verdict is known."""
+    return f"{RIGHT[language]}{' #' if language == 'python' else ' //'} {next(NUMBERS)}"
+
+
 async def assert_unchecked(corral: Corral, language: Language) -> None:
     with anyio.fail_after(20):
-        result = await corral.execute(RIGHT[language], language=language)
+        result = await corral.execute(right(language), language=language)
     assert (result.value, result.checked, result.diagnostics) == (3, False, ())
 
 
 async def assert_replaced(corral: Corral, language: Language, pid: int) -> None:
     assert (await corral.check(WRONG[language], language)).checked
-    result = await corral.execute(RIGHT[language], language=language)
+    result = await corral.execute(right(language), language=language)
     assert (result.value, result.checked) == (3, True)
     assert server_for(corral, language).pid not in (None, pid)
     assert_ending([pid])
