@@ -24,6 +24,8 @@ __all__ = ["ENVIRONMENT_NAME", "LEAKED", "WRITABLE", "Canaries", "Listeners", "S
 WRITABLE = ("/srv", "/tmp", "/run", "/var/tmp", "/dev/shm")
 """The places of the harness that anybody may write to, if nothing keeps them."""
 ENVIRONMENT_NAME = "CORRAL_CANARY"
+_ENDS_SECONDS = 0.5
+"""For a process that was killed to be gone."""
 LEAKED = "LEAKED"
 """What an attack of ours prints if it got anywhere."""
 _WORD = "CANARY"
@@ -189,6 +191,9 @@ class Canaries:
         if self._scene.descriptor_size() != size_before:
             found.append("it, or an attack that ran with it, wrote to a descriptor of the host")
         found += [f"it changed {path.name}" for path in self._files if self._changed(path)]
+        if "signalled" in said:  # then it is about to end
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_ENDS_SECONDS)
         if self._process.poll() is not None:
             found.append(f"it ended a process of the host: {self._process.returncode}")
         elif _state(self._process.pid) == "T":

@@ -8,11 +8,11 @@ const attempts = {
   "inject a condition": () => tools.get_invoice({ number: "' OR organization = 'globex' --" }),
   "inject a setting": () =>
     tools.get_invoice({ number: "'; SELECT set_config('app.organization', 'globex', false); --" }),
-  "name the organization": () => tools.get_invoice({ number, organization: "globex" }),
-  "pass a context": () => tools.list_invoices({ context: { organization_id: "globex" } }),
+  "name the organization": () => tools.get_invoice({ number, organization: "globex" } as any),
+  "pass a context": () => tools.list_invoices({ context: { organization_id: "globex" } } as any),
   "change globals": () => {
-    globalThis.context = { organization_id: "globex" };
-    Object.prototype.organization_id = "globex";
+    (globalThis as any).context = { organization_id: "globex" };
+    (Object.prototype as any).organization_id = "globex";
     return tools.get_invoice({ number });
   },
 };
