@@ -10,6 +10,21 @@ from tree_sitter import Node
 
 from corral.checking.check import Check
 from corral.checking.findings import Finding
+from corral.checking.python_expressions import (
+    anchor,
+    call_around,
+    holds_other_texts,
+    is_annotation,
+    is_probed,
+    is_result,
+    is_tried,
+    literal_in,
+    openly_written,
+    operands,
+    own_classes,
+    path_to,
+    written_keys,
+)
 from corral.checking.python_texts import certainly_differs, is_text_for_number, mismatch, union_members
 from corral.checking.text import CheckedText
 from corral.checking.toolset import DeclaredTool, ToolSet
@@ -38,8 +53,6 @@ _NOT_AWAITABLE = re.compile(r"^`(\w+)` is not awaitable")
 _ONE_OF = re.compile(r"subscripted object has type `(?P<types>[^`]*)`")
 _KEY_VALUE = re.compile(r"with declared type `(?P<target>[^`]*)` on TypedDict .*value of type `(?P<source>[^`]*)`")
 _STRINGS = frozenset({"string", "string_content", "string_start", "string_end"})
-_PROBING = re.compile(rb"\b(?:KeyError|LookupError|AttributeError|TypeError)\b")
-_ANY_ERROR = re.compile(rb"except(?: (?:Exception|BaseException)\b.*)?$")
 _DECLARED_TYPE = re.compile(r"^(?:class (\w+)\(|(\w+) = TypedDict\()", re.MULTILINE)
 _DYNAMIC = re.compile(rb"\bglobals\(|\bexec\(|\bvars\(|\bimport \*|\bNameError\b|\b__builtins__\b")
 _HEADER = f"from {MODULE} import tools, codemode, {', '.join(failure_classes())}\n"
@@ -47,12 +60,6 @@ _FOREIGN = frozenset({"not-subscriptable", "not-iterable", "missing-attribute", 
 """What no coroutine can be used for, whoever made it."""
 _SCALARS = frozenset(
     {"string", "integer", "float", "true", "false", "none", "list", "tuple", "set", "list_comprehension"}
-)
-_LITERALS = frozenset(
-    {
-        *("pair", "dictionary", "list", "tuple", "parenthesized_expression", "expression_list"),
-        *("list_comprehension", "dictionary_comprehension"),
-    }
 )
 _CALLS = finder(
     "(call) @call (assignment left: (identifier) @held right: (call))"
@@ -77,12 +84,12 @@ class PythonCheck(Check):
     @cached_property
     def _grown(self) -> set[str]:
         """Keys that the program sets somewhere."""
-        return _written_keys(self.root)
+        return written_keys(self.root)
 
     @cached_property
     def _open_growth(self) -> list[Node]:
         """What the program adds members to whose names are not written out."""
-        return list(_openly_written(self.root))
+        return list(openly_written(self.root))
 
     @cached_property
     def _is_dynamic(self) -> bool:
@@ -93,7 +100,7 @@ class PythonCheck(Check):
     def _objects(self) -> frozenset[str]:
         """The declared types that have keys, but for those whose names the program uses for something else."""
         names = [first or second for first, second in _DECLARED_TYPE.findall(self.tools.declarations.text)]
-        return frozenset(names) - _own_classes(self.root)
+        return frozenset(names) - own_classes(self.root)
 
     def locate(self, offset: int) -> Position:
         return self._typed.places.at(offset)
@@ -138,7 +145,7 @@ class PythonCheck(Check):
         return warning
 
     def _unbound(self, warning: Finding, node: Node) -> Finding:
-        if node.type != "identifier" or self._is_dynamic or _is_annotation(node):
+        if node.type != "identifier" or self._is_dynamic or is_annotation(node):
             return warning
         is_called = node.parent is not None and node.parent.type == "call"
         hint = None if "Did you mean" in warning.message else self.tools.hint_for(text_of(node), is_called=is_called)
@@ -147,7 +154,7 @@ class PythonCheck(Check):
     def _key(self, warning: Finding, node: Node) -> Finding:
         found = _TYPED_DICT.search(warning.message)
         key = text_of(node).strip("\"'")
-        if found is None or node.type not in _STRINGS or key in self._grown or _is_probed(node):
+        if found is None or node.type not in _STRINGS or key in self._grown or is_probed(node):
             return warning
         types = union_members(of["types"]) if (of := _ONE_OF.search(warning.message)) else [found["name"]]
         types = [each for each in types if each != "None"]
@@ -167,11 +174,11 @@ class PythonCheck(Check):
         if (
             value is None
             or [each.type for each in keys] != ["string"]
-            or _is_probed(node)
+            or is_probed(node)
             or "`None`" in warning.message
         ):
             return warning
-        name = _anchor(value)
+        name = anchor(value)
         is_one_type = name is None or len({each.span for each in self.types(name)}) <= 1
         if not is_one_type or not self._is_declared(value) or self._may_be_object(name):
             return warning
@@ -180,7 +187,7 @@ class PythonCheck(Check):
 
     def _is_of_declared(self, value: Node) -> bool:
         """Whether a value may be part of a result."""
-        name = _anchor(value)
+        name = anchor(value)
         return name is None or any(each.declared for each in self.types(name))
 
     def _may_be_object(self, name: Node | None) -> bool:
@@ -202,7 +209,7 @@ class PythonCheck(Check):
         owner = node if node.type == "attribute" else node.parent
         value = None if owner is None else owner.child_by_field_name("object")
         if value is not None and warning.message.startswith("Class") and self._is_namespace(value):
-            if _is_tried(node):
+            if is_tried(node):
                 return warning
             path = name if text_of(value) in ("tools", "codemode") else f"{text_of(value).rpartition('.')[2]}.{name}"
             return warning.rejected("tool", message=self.tools.not_found(path))
@@ -220,8 +227,8 @@ class PythonCheck(Check):
         return warning.rejected("member", hint=hint, declared=declared)
 
     def _argument(self, warning: Finding, node: Node, code: str) -> Finding:
-        call = _call_around(node)
-        if (literal := _literal_in(node)) is not None and (code in _OF_LITERAL or _KEY_VALUE.search(warning.message)):
+        call = call_around(node)
+        if (literal := literal_in(node)) is not None and (code in _OF_LITERAL or _KEY_VALUE.search(warning.message)):
             return self._literal(warning, literal, code)
         function = None if call is None else call.child_by_field_name("function")
         arguments = None if call is None else call.child_by_field_name("arguments")
@@ -251,7 +258,7 @@ class PythonCheck(Check):
             and not float(text_of(given_value)).is_integer()
         ):
             return rejected
-        if given_value.type == "list" and _holds_other_texts(given_value, found[1]):
+        if given_value.type == "list" and holds_other_texts(given_value, found[1]):
             return rejected
         if is_text_for_number(*found) and not self._is_spelt(given_value) and not self._is_declared(given_value):
             return warning  # it may spell one
@@ -259,7 +266,7 @@ class PythonCheck(Check):
 
     def _literal(self, warning: Finding, literal: Node, code: str) -> Finding:
         """A remark on a dict: it counts for one that is written out in a call of a tool."""
-        place = _path_to(literal)
+        place = path_to(literal)
         function = None if place is None else place[0].child_by_field_name("function")
         tool = None if function is None else self._tool_of(function)
         if place is None or tool is None:
@@ -275,7 +282,7 @@ class PythonCheck(Check):
 
     def _unawaited(self, warning: Finding, node: Node) -> Finding | None:
         """A finding about a call of a tool in what a node spans that nothing awaits, if there is one."""
-        for each in (node, *_operands(node)):
+        for each in (node, *operands(node)):
             if (name := self._promised(each)) is not None:
                 return warning.rejected("unawaited", hint=f"{name} gives a coroutine: write `await {name}(...)`.")
         return None
@@ -298,14 +305,14 @@ class PythonCheck(Check):
         found = _CALLS(self.root)
         for call in found.get("call", ()):
             _, owner = unwrap(call)
-            if owner is not None and _is_result(owner):
+            if owner is not None and is_result(owner):
                 yield call
         held = {name.text for name in found.get("held", ())}
         for name in _NAMES(self.root).get("name", ()) if held else ():
             value, owner = unwrap(name)
             if name.text not in held or owner is None:
                 continue
-            if _is_result(owner) or needs_value(value, owner, self._typed.names):
+            if is_result(owner) or needs_value(value, owner, self._typed.names):
                 yield name
 
     def _initial(self, name: Node) -> Node | None:
@@ -360,230 +367,13 @@ class PythonCheck(Check):
 
     def _is_namespace(self, value: Node) -> bool:
         """Whether an expression is the tools, or a namespace of theirs."""
-        name = _anchor(value)
+        name = anchor(value)
         return name is not None and any(each.declared for each in self.types(name))
 
     def _tool_of(self, function: Node) -> DeclaredTool | None:
-        return self.tool_named(_anchor(function))
-
-
-def _anchor(expression: Node) -> Node | None:
-    """The name in an expression by which a server is asked about it."""
-    if expression.type == "attribute":
-        return expression.child_by_field_name("attribute")
-    return expression if expression.type == "identifier" else None
-
-
-def _operands(node: Node) -> list[Node]:
-    """The values that a remark on an operation may be about."""
-    fields = map(node.child_by_field_name, ("value", "object", "left", "right", "argument"))
-    waiting = [node, *(operand for operand in fields if operand is not None)]
-    if node.parent is not None and node.parent.type in ("attribute", "subscript", "keyword_argument"):
-        waiting += [node.parent, *node.parent.named_children]
-    below = [child for each in waiting for child in each.named_children if child.type in ("call", "identifier")]
-    return [*waiting, *below]
-
-
-def _call_around(node: Node) -> Node | None:
-    """The innermost call that something is, or is an argument of."""
-    below, above = node, node.parent
-    if node.type == "call":
-        return node
-    while above is not None and above.type not in ("lambda", "function_definition"):
-        if above.type == "call":
-            return above if below.type == "argument_list" or above.child_by_field_name("function") == below else None
-        below, above = above, above.parent
-    return None
-
-
-def _literal_in(node: Node) -> Node | None:
-    """The dictionary that is written out where a remark about one of its members, or all of it, stands."""
-    if node.type == "dictionary":
-        return node
-    above = node.parent
-    while above is not None and above.type in ("string", "pair", "dictionary"):
-        if above.type == "dictionary":
-            return above
-        above = above.parent
-    return None
-
-
-def _path_to(literal: Node) -> tuple[Node, list[str | None]] | None:
-    """The call in whose arguments a literal is written out, and the way to it."""
-    way: list[str | None] = []
-    node, above = literal, literal.parent
-    while above is not None:
-        if above.type == "pair":
-            if above.child_by_field_name("value") != node:
-                return None
-            way.append(text_of(above.child_by_field_name("key") or above).strip("\"'"))
-            above = above.parent
-        elif above.type == "list":
-            way.append(None)
-        elif above.type == "list_comprehension":
-            if above.child_by_field_name("body") != node:
-                return None
-            way.append(None)
-        elif above.type == "keyword_argument":
-            way.append(text_of(above.child_by_field_name("name") or above))
-        elif above.type == "argument_list":
-            return None if above.parent is None else (above.parent, way[::-1])
-        elif above.type != "parenthesized_expression":
-            return None
-        if above is None:
-            return None
-        node, above = above, above.parent
-    return None
-
-
-def _holds_other_texts(given: Node, wanted: str) -> bool:
-    """Whether a list has a text written out in it that is none of those which a list of literals may hold."""
-    allowed = re.findall(r"list\[Literal\[(.*?)\]\]", wanted)
-    texts = [text_of(each).strip("\"'") for each in given.named_children if each.type == "string"]
-    return bool(allowed) and any(f'"{each}"' not in allowed[0] for each in texts)
-
-
-def _written_keys(root: Node) -> set[str]:
-    """The keys that a program sets somewhere."""
-    keys: set[str] = set()
-    waiting = [root]
-    while waiting:
-        node = waiting.pop()
-        waiting += node.named_children
-        if node.type == "subscript" and node.parent is not None and _is_target(node):
-            keys |= {text_of(each).strip("\"'") for each in node.children_by_field_name("subscript")}
-        elif node.type == "call":
-            function = node.child_by_field_name("function")
-            if function is not None and text_of(function).endswith((".update", ".setdefault", ".pop")):
-                arguments = node.child_by_field_name("arguments")
-                keys |= _named_in(arguments) if arguments is not None else set()
-    return keys
-
-
-def _openly_written(root: Node) -> Iterator[Node]:
-    """What keys are added to that are not written out."""
-    waiting = [root]
-    while waiting:
-        node = waiting.pop()
-        waiting += node.named_children
-        if node.type == "subscript" and node.parent is not None and _is_target(node):
-            keys = node.children_by_field_name("subscript")
-            value = node.child_by_field_name("value")
-            if value is not None and any(each.type not in ("string", "integer", "slice") for each in keys):
-                yield value
-        elif node.type == "call":
-            function, arguments = node.child_by_field_name("function"), node.child_by_field_name("arguments")
-            if function is not None and function.type == "attribute" and text_of(function).endswith(".update"):
-                owner = function.child_by_field_name("object")
-                given = [] if arguments is None else arguments.named_children
-                if owner is not None and any(each.type not in ("dictionary", "keyword_argument") for each in given):
-                    yield owner
-        elif node.type == "augmented_assignment":
-            left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
-            if left is not None and right is not None and "|" in text_of(node.child_by_field_name("operator") or node):
-                yield left
-
-
-def _is_target(node: Node) -> bool:
-    parent = node.parent
-    while parent is not None and parent.type in ("pattern_list", "tuple_pattern", "expression_list"):
-        node, parent = parent, parent.parent
-    if parent is None:
-        return False
-    if parent.type in ("assignment", "augmented_assignment", "for_statement"):
-        return parent.child_by_field_name("left") == node
-    return parent.type == "delete_statement"
-
-
-def _named_in(arguments: Node) -> set[str]:
-    """The texts and keywords among arguments, and the keys of dicts there."""
-    names: set[str] = set()
-    for each in arguments.named_children:
-        if each.type == "string":
-            names.add(text_of(each).strip("\"'"))
-        elif each.type == "keyword_argument":
-            names.add(text_of(each.child_by_field_name("name") or each))
-        elif each.type == "dictionary":
-            pairs = (pair.child_by_field_name("key") for pair in each.named_children)
-            names |= {text_of(key).strip("\"'") for key in pairs if key is not None}
-    return names
-
-
-def _own_classes(root: Node) -> frozenset[str]:
-    """The names that statements of the module bind to classes, or to anything."""
-    names: set[str] = set()
-    for statement in root.named_children:
-        name = statement.child_by_field_name("name")
-        inner = statement.named_children[0] if statement.named_children else None
-        if name is not None:
-            names.add(text_of(name))
-        elif inner is not None and inner.type == "assignment":
-            names.add(text_of(inner.child_by_field_name("left") or inner))
-    return frozenset(names)
-
-
-def _is_result(owner: Node) -> bool:
-    """Whether a literal, in which a value stands, is what the program ends with."""
-    node = owner
-    if node.type == "assignment" and node.parent is not None:
-        return node.parent.type == "expression_statement" and node.parent == _last_statement(node.parent)
-    if node.type not in _LITERALS:
-        return False
-    while node.type in _LITERALS and node.parent is not None:
-        node = node.parent
-    statement = node if node.type == "expression_statement" else node.parent
-    if statement is None or statement.parent is None or statement.parent.type != "module":
-        return False
-    return statement.type == "return_statement" or statement == _last_statement(statement)
-
-
-def _last_statement(statement: Node) -> Node | None:
-    """The last statement of the module, if this is one of its own."""
-    module = statement.parent
-    if module is None or module.type != "module":
-        return None
-    return [each for each in module.named_children if each.type != "comment"][-1]
+        return self.tool_named(anchor(function))
 
 
 def _is_told(remark: Remark) -> bool:
     """Whether a remark may mean something."""
     return remark.severity in _WARNED and remark.code != _SYNTAX
-
-
-def _is_annotation(node: Node) -> bool:
-    above = node.parent
-    while above is not None and above.type not in ("block", "module"):
-        if above.type == "type":
-            return True
-        above = above.parent
-    return False
-
-
-def _is_tried(node: Node) -> bool:
-    """Whether an error there would be caught."""
-    return next(_tries_around(node), None) is not None
-
-
-def _is_probed(node: Node) -> bool:
-    """Whether the program expects that what it takes there may be missing."""
-    for each in _tries_around(node):
-        clauses = (child for child in each.named_children if child.type == "except_clause")
-        body = each.child_by_field_name("body")
-        is_small = body is not None and len(body.named_children) == 1
-        heads = [(clause.text or b"").partition(b":")[0].strip() for clause in clauses]
-        if any(_PROBING.search(head) or (is_small and _ANY_ERROR.match(head)) for head in heads):
-            return True
-    above = node.parent
-    while above is not None:
-        if above.type == "with_statement" and _PROBING.search((above.text or b"").partition(b":")[0]):
-            return True
-        above = above.parent
-    return False
-
-
-def _tries_around(node: Node) -> Iterator[Node]:
-    below, above = node, node.parent
-    while above is not None:
-        if above.type == "try_statement" and above.child_by_field_name("body") == below:
-            yield above
-        below, above = above, above.parent
