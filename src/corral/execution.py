@@ -202,10 +202,8 @@ class Execution:
 
     async def _run_checked(self, program: Program, checker: Checker) -> Exit:
         """Runs the program while it is checked; a rejection ends it, before its first call."""
-        must = self._must_be_checked
-        gate = self._gate = Gate(
-            checker, self._source, self._language, self._tools, env=self._env is not None, must=must
-        )
+        env, must = self._env is not None, self._must_be_checked
+        gate = self._gate = Gate(checker, self._source, self._language, self._tools, env=env, must=must)
         if gate.is_decided:
             return await self._run(program) if gate.rejection is None else _rejected(gate.rejection)
         exit: Exit | None = None
@@ -226,7 +224,7 @@ class Execution:
             return _rejected(gate.rejection)
         if failure is not None:
             raise failure
-        if exit is None or (gate.verdict is None and self._must_be_checked):
+        if exit is None or not gate.is_open:
             raise StartFailed(f"the program could not be checked, as it must be: {_CHECK_HELP}")
         return exit
 
@@ -236,7 +234,7 @@ class Execution:
         if gate.is_open:
             for entry in self._logs:
                 self._emit(ConsoleOutput(entry=entry))
-        if not gate.is_open or (gate.verdict is None and self._must_be_checked):
+        else:
             running.cancel()
 
     async def _run(self, program: Program) -> Exit:

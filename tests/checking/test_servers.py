@@ -16,7 +16,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from corral import Corral, Language, Limits, ToolRegistry
+from corral import Corral, Event, Language, Limits, ToolRegistry
 from corral.checking import Checker
 from corral.checking import checker as checkers
 from corral.checking import server as servers
@@ -24,6 +24,7 @@ from corral.checking import workspace as workspaces
 from corral.checking.kinds import SERVERS, ServerKind
 from corral.checking.server import LanguageServer
 from corral.checking.workspace import Remark
+from corral.errors import StartFailed
 from corral.sandboxes.jail import Engine, missing
 from tests.checking.test_valid_run_python import programs as valid_python_programs
 from tests.checking.tools import TOOLS
@@ -309,6 +310,23 @@ async def test_a_server_that_hangs_is_replaced(corral: Corral, language: Languag
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(checkers, "_CHECK_SECONDS", 0.5)
         await assert_unchecked(corral, language)
+    await assert_replaced(corral, language, pid)
+
+
+@pytest.mark.anyio
+@BOTH
+async def test_a_program_that_must_be_checked_makes_no_call_if_its_server_hangs(
+    corral: Corral, language: Language
+) -> None:
+    assert (await corral.check(WRONG[language], language)).checked
+    pid = pid_of(corral._checker, language)  # pyright: ignore[reportPrivateUsage]
+    os.kill(pid, signal.SIGSTOP)
+    events: list[Event] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkers, "_CHECK_SECONDS", 0.5)
+        with pytest.raises(StartFailed, match="could not be checked"):
+            await corral.execute(right(language), language=language, check="required", on_event=events.append)
+    assert [event.type for event in events] == ["started", "finished"]
     await assert_replaced(corral, language, pid)
 
 

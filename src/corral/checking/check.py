@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tree_sitter import Node
 
@@ -25,7 +25,6 @@ class Check(ABC):
     def __init__(self, root: Node, tools: ToolSet) -> None:
         self.root = root
         self.tools = tools
-        self.text: CheckedText
         self._document: Document | None = None
         self._questions = 0
 
@@ -61,15 +60,19 @@ class Check(ABC):
         self._document = document
         return self.judged(document)
 
+    def put(self, text: CheckedText) -> None:
+        """Makes this what the server reads; what it has said of places in another text is forgotten."""
+        self.text = text
+        self._definitions: dict[int, list[Location]] = {}
+        self._types: dict[int, list[Location]] = {}
+
     def definitions(self, node: Node | None) -> list[Location]:
         """Where that is defined which a name stands for."""
-        return (
-            [] if (place := self._place(node)) is None or self._document is None else self._document.definitions(*place)
-        )
+        return self._answer(node, self._definitions, Document.definitions)
 
     def types(self, node: Node | None) -> list[Location]:
         """Where the types are defined of what a name stands for."""
-        return [] if (place := self._place(node)) is None or self._document is None else self._document.types(*place)
+        return self._answer(node, self._types, Document.types)
 
     def tool_named(self, name: Node | None) -> DeclaredTool | None:
         """The tool that a name stands for."""
@@ -84,8 +87,18 @@ class Check(ABC):
         """The smallest node that spans a stretch of the program."""
         return self.root.named_descendant_for_byte_range(start, max(start, end - 1))
 
-    def _place(self, node: Node | None) -> tuple[int, int] | None:
-        if node is None or self._questions >= _MAX_QUESTIONS:
-            return None
-        self._questions += 1
-        return self.text.place(node.start_byte)
+    def _answer(
+        self,
+        node: Node | None,
+        known: dict[int, list[Location]],
+        ask: Callable[[Document, int, int], list[Location]],
+    ) -> list[Location]:
+        """What the server says of a name, which it is asked once."""
+        if node is None or self._document is None:
+            return []
+        found = known.get(node.start_byte)
+        if found is None and self._questions < _MAX_QUESTIONS:
+            self._questions += 1
+            place = self.text.place(node.start_byte)
+            found = known[node.start_byte] = [] if place is None else ask(self._document, *place)
+        return found or []

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from tree_sitter import Node
 
+from corral.checking.growth import root_of
 from corral.programs.edits import Edits
 from corral.programs.grammar import FUNCTIONS, text_of, unwrapped
 
@@ -161,19 +162,7 @@ def affected(node: Node) -> Node | None:
             target = above.child_by_field_name("function") or above
             break
         above = above.parent
-    return _root(target)
-
-
-def _root(node: Node) -> Node | None:
-    while node.type != "identifier":
-        node = unwrapped(node)
-        inner = node.child_by_field_name("object") or node.child_by_field_name("function")
-        if node.type == "await_expression" and node.named_children:
-            inner = node.named_children[0]
-        if inner is None:
-            return node if node.type == "identifier" else None
-        node = inner
-    return node
+    return root_of(target)
 
 
 def binder(name: Node) -> Node | None:

@@ -23,6 +23,7 @@ class Gate:
         self, checker: Checker, source: str, language: Language, tools: ToolRegistry, *, env: bool, must: bool
     ) -> None:
         self._check = partial(checker.check, source, language, tools, env, must)
+        self._must = must
         begun = checker.begin(source, language, tools, env)
         self.verdict = begun if isinstance(begun, Verdict) else None
         self._begun = begun if isinstance(begun, Begun) else None
@@ -36,8 +37,8 @@ class Gate:
 
     @property
     def is_open(self) -> bool:
-        """Whether the program may go on."""
-        return self._decided.is_set() and self.rejection is None
+        """Whether the program may go on: it has been checked, or could not be and need not be."""
+        return self._decided.is_set() and (not self._must if self.verdict is None else self.verdict.rejection is None)
 
     @property
     def rejection(self) -> ProgramRejected | None:
@@ -65,12 +66,12 @@ class Gate:
         await self._decided.wait()
 
     def guard(self, handler: Handler) -> Handler:
-        """Lets calls through once it is open; of a program that is rejected, none."""
+        """Lets calls through once it is open; if it stays shut, none."""
 
         async def gated(call: Call) -> Reply:
             if not self.is_open:
                 await self._decided.wait()
-                if self.rejection is not None:
+                if not self.is_open:
                     await anyio.sleep_forever()  # until the program is ended
             return await handler(call)
 

@@ -79,7 +79,7 @@ class PythonCheck(Check):
         for parameter in typed.parameters:
             if parameter.type == "identifier":
                 edits.insert(parameter.end_byte, b": type[codemode]")
-        self.text = CheckedText(*edits.apply(_HEADER.encode()))
+        self.put(CheckedText(*edits.apply(_HEADER.encode())))
 
     @cached_property
     def _grown(self) -> set[str]:

@@ -6,6 +6,7 @@ import re
 import threading
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 from tree_sitter import Node
 
@@ -47,12 +48,11 @@ _FAILURES = "".join(
 """What calls fail with, and programs may catch."""
 
 
-class DeclaredTool:
+class DeclaredTool(NamedTuple):
     """A tool as it is declared."""
 
-    def __init__(self, name: ToolName, signature: str) -> None:
-        self.name = name
-        self.signature = signature
+    name: ToolName
+    signature: str
 
 
 class ToolSet:

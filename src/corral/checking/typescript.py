@@ -104,7 +104,7 @@ class TypeScriptCheck(Check):
         self._typed = typed
         self._env = env
         self._relaxed: dict[int, Node] = {}
-        self.text = self._composed()
+        self.put(self._composed())
 
     def locate(self, offset: int) -> Position:
         return self._positions.position(offset)
@@ -125,7 +125,7 @@ class TypeScriptCheck(Check):
                     self._relax(each.variable)
             if len(self._relaxed) == known:
                 break
-            self.text = self._composed()
+            self.put(self._composed())
         return [*findings, *self._forgotten()]
 
     @cached_property
