@@ -196,6 +196,20 @@ async def test_a_process_takes_no_more_after_so_many_executions(
     assert_ending(set(used) - {used[-1]})
 
 
+async def test_a_process_that_is_full_of_what_a_program_dropped_takes_no_more(
+    corral: Corral, sandbox: DenoSandbox
+) -> None:
+    for length in (10, 1_000_000):  # up to 48 MB
+        large = await corral.execute(
+            f"return Array.from({{ length: {length} }}, (_, i) => ({{ i }})).length", context=ANN
+        )
+        assert large.value == length
+        used = pids(sandbox)
+        assert (await corral.execute("return 1", context=ANN)).value == 1
+        assert (pids(sandbox) == used) == (length == 10)
+    assert_ending(used)
+
+
 async def test_only_so_many_idle_processes_are_kept(
     corral: Corral, sandbox: DenoSandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:

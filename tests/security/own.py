@@ -124,7 +124,7 @@ OWN: dict[str, str] = {
         for (const act of [() => Deno.kill(${HOSTPID}, "SIGKILL"), () => process.kill(${HOSTPID}, 0), () => process.kill(1, 0), () => process.kill(2, 0)])
           try { act(); if (!/\\(1, 0|\\(2, 0/.test(String(act))) leaked(String(act)) } catch (error) { console.log(String(error)) }""",
     "signal-by-syscall": """
-        for (const signal of [0, 19, 15, 9]) if (sys("kill", ${HOSTPID}, signal) === 0n || sys("tkill", ${HOSTPID}, signal) === 0n) leaked("signal " + signal)""",
+        for (const signal of [0, 19, 15, 9]) if (sys("kill", ${HOSTPID}, signal) === 0n || sys("tkill", ${HOSTPID}, signal) === 0n) leaked("signalled with " + signal)""",
     "signal-by-descriptor": """
         const fd = sys("pidfd_open", ${HOSTPID}, 0);
         if (fd >= 0n && sys("pidfd_send_signal", fd, 9, 0, 0) === 0n) leaked("signalled");

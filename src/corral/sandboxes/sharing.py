@@ -25,6 +25,9 @@ __all__ = ["Share", "SharedGuest"]
 _EXECUTIONS = 1000
 """After so many a guest takes no more: its memory is never quite as it was."""
 _AGE_SECONDS = 600.0
+_GROWTH_BYTES = 56 << 20
+"""By so much more than at first a guest may hold when an execution starts: the room that its engine has for what it has
+dropped and not collected yet. With more, a program would not find all of the memory that it may use."""
 _AT_ONCE = 64
 """Executions that share a guest at the same time; further ones start another."""
 _STOP_SECONDS = 0.25
@@ -59,6 +62,7 @@ class SharedGuest:
         self._header: bytes = b""
         self._left = 0
         self._current: Share | None = None
+        self._held_at_first = self._held()
 
     @property
     def retired(self) -> bool:
@@ -73,7 +77,8 @@ class SharedGuest:
         token = current_token()
         if self._retired or len(self.shares) >= _AT_ONCE or (self.shares and self._token != token):
             return None
-        if self._executions >= _EXECUTIONS or time.monotonic() - self._born > _AGE_SECONDS or not self.process.alive:
+        worn = self._executions >= _EXECUTIONS or time.monotonic() - self._born > _AGE_SECONDS
+        if worn or not self.process.alive or self._held() > self._held_at_first + _GROWTH_BYTES:
             self.retire()
             return None
         if not self.shares:
@@ -83,6 +88,13 @@ class SharedGuest:
         share = Share(self, self._executions)
         self.shares[share.nonce] = share
         return share
+
+    def _held(self) -> int:
+        """Its memory in bytes; 0 if that cannot be seen."""
+        try:
+            return self.process.data_bytes()
+        except OSError:
+            return 0
 
     def retire(self) -> None:
         """Nothing new starts in it, and it ends with what still runs."""
