@@ -70,7 +70,9 @@ ALLOWED: dict[str, set[str]] = {
         "corral",
         "execution",
     },
-    "cli": {"__init__", "errors", "types", "catalog", "checking", "sandboxes", "audit"},
+    "sources": {"errors", "types", "catalog", "tools", "egress"},
+    "integrations": {"__init__", "errors", "types", "tools", "model"},
+    "cli": {"__init__", "errors", "types", "catalog", "checking", "sandboxes", "audit", "sources"},
 }
 
 

@@ -289,7 +289,7 @@ class Corral:
             ConfigError: no programs are in this language.
         """
         _require_language(language)
-        return system_prompt(base, language, catalog or self.catalog(language))
+        return system_prompt(base, language, {"": catalog or self.catalog(language)})
 
     def _warn_once(self) -> None:
         """Tells the host, in one warning of each kind, what of its tools will make models guess or see secrets."""

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, TypedDict, cast
 
 from corral.declarations import Catalog
 from corral.errors import ToolError
-from corral.results import ExecutionResult
+from corral.results import Event, ExecutionResult
 from corral.tools import Tool, define_tool
 from corral.types import ExecutionContext, ExecutionError, JsonSchema, Language
 
@@ -17,6 +17,9 @@ __all__ = ["ModelOptions", "ModelTool", "model_tools", "system_prompt"]
 
 Execute: TypeAlias = Callable[..., Awaitable[ExecutionResult]]
 """`Corral.execute`."""
+OnEvent: TypeAlias = Callable[[Event], object]
+Answer: TypeAlias = Callable[[Any, ExecutionContext, OnEvent | None], Awaitable[ExecutionResult]]
+"""From validated arguments to what came of them."""
 
 _NAMES: Mapping[Language, str] = {"typescript": "TypeScript", "python": "Python"}
 _RULES: Mapping[Language, str] = {
@@ -73,30 +76,44 @@ class ModelTool:
     input_schema: JsonSchema
     language: Language
     """Of the programs that it runs, or finds tools for."""
-    tool: Tool[..., Awaitable[ExecutionResult]] = field(repr=False)
-    """What reads the arguments, and runs."""
+    answer: Answer = field(repr=False)
+    read: Callable[[object], Any] = field(repr=False)
+    """Validates arguments. Raises ToolError."""
 
-    async def __call__(self, arguments: Mapping[str, object], context: ExecutionContext | None = None) -> str:
+    async def __call__(
+        self,
+        arguments: Mapping[str, object],
+        context: ExecutionContext | None = None,
+        *,
+        on_event: OnEvent | None = None,
+    ) -> str:
         """The text for the model, also where something is wrong with the arguments or the program.
 
         Raises:
             As `run`.
         """
-        return (await self.run(arguments, context)).model_text()
+        return (await self.run(arguments, context, on_event=on_event)).model_text()
 
-    async def run(self, arguments: Mapping[str, object], context: ExecutionContext | None = None) -> ExecutionResult:
+    async def run(
+        self,
+        arguments: Mapping[str, object],
+        context: ExecutionContext | None = None,
+        *,
+        on_event: OnEvent | None = None,
+    ) -> ExecutionResult:
         """The result itself. Wrong arguments are a result with the status `rejected`; null is no argument.
+
+        `on_event` hears of the program as it runs, as with `Corral.execute`.
 
         Raises:
             StartFailed: the sandbox did not start.
             ConfigError: the Corral is closed, or runs no programs in this language.
         """
         try:
-            parsed = self.tool.parse_input(_without_nulls(arguments))
-            result: Any = await self.tool.execute(parsed, context or ExecutionContext())
+            read = self.read(_without_nulls(arguments))
+            return await self.answer(read, context or ExecutionContext(), on_event)
         except ToolError as error:
             return _refused(error, self.language)
-        return result
 
 
 class ModelOptions(TypedDict, total=False):
@@ -104,8 +121,12 @@ class ModelOptions(TypedDict, total=False):
 
     name: str
     """Of the tool that runs programs: `execute_code`, if it is not given."""
+    label: str
+    """Ends the names of all of them, `execute_code_sales`, where a model has the tools of several Corrals."""
     catalog: Catalog | None
     """What declares the host's tools, instead of a new one."""
+    search: bool
+    """Whether there are `search_tools` and `describe_tools` too: if the catalog does not declare every tool in full."""
     in_prompt: bool
     """Whether the prompt is that of `system_prompt`, so that the description needs only one sentence."""
 
@@ -113,56 +134,72 @@ class ModelOptions(TypedDict, total=False):
 def model_tools(
     execute: Execute, language: Language, catalog: Catalog, discovery: Mapping[str, Tool], options: ModelOptions
 ) -> tuple[ModelTool, ...]:
-    """The tool that runs programs; and two to search with, unless the catalog declares every tool in full."""
+    """The tool that runs programs; and, as `options` say, two to search with."""
 
-    async def run(input: dict[str, str], context: ExecutionContext) -> ExecutionResult:
-        return await execute(input["code"], language=language, context=context)
+    async def run(input: dict[str, str], context: ExecutionContext, on_event: OnEvent | None) -> ExecutionResult:
+        return await execute(input["code"], language=language, context=context, on_event=on_event)
 
     in_prompt = options.get("in_prompt", False)
+    label = options.get("label", "")
+    end = f"_{label}" if label else ""
     how = ", as the system prompt says." if in_prompt else f".\n\n{_told(language, catalog)}"
     description = f"Runs a program in {_NAMES[language]} that calls tools{how}"
-    runs = _model_tool(options.get("name", "execute_code"), description, _CODE, run, language)
-    return (runs,) if catalog.level == "full" else (runs, *_search_tools(discovery, language))
+    runs = _model_tool(options.get("name", "execute_code") + end, description, _CODE, run, language)
+    searches = options.get("search", catalog.level != "full")
+    return (runs, *_search_tools(discovery, language, end)) if searches else (runs,)
 
 
-def _search_tools(discovery: Mapping[str, Tool], language: Language) -> tuple[ModelTool, ModelTool]:
+def _search_tools(discovery: Mapping[str, Tool], language: Language, end: str = "") -> tuple[ModelTool, ModelTool]:
     """`tools.search` and `tools.describe` as tools of the model's own."""
 
     async def ask(which: str, input: object, context: ExecutionContext) -> Any:
         tool = discovery[which]
         return tool.dump_output(await tool.execute(tool.parse_input(input), context))
 
-    async def search(input: object, context: ExecutionContext) -> ExecutionResult:
+    async def search(input: object, context: ExecutionContext, _: OnEvent | None) -> ExecutionResult:
         return _answered(_found_text(await ask("search", input, context), language), language)
 
-    async def describe(input: object, context: ExecutionContext) -> ExecutionResult:
+    async def describe(input: object, context: ExecutionContext, _: OnEvent | None) -> ExecutionResult:
         return _answered((await ask("describe", input, context))["declaration"], language)
 
     return (
-        _model_tool("search_tools", "Finds tools that programs can call, best first.", _SEARCH, search, language),
-        _model_tool("describe_tools", "Declares in full a tool that programs can call.", _DESCRIBE, describe, language),
+        _model_tool(f"search_tools{end}", "Finds tools that programs can call, best first.", _SEARCH, search, language),
+        _model_tool(
+            f"describe_tools{end}", "Declares in full a tool that programs can call.", _DESCRIBE, describe, language
+        ),
     )
 
 
-def system_prompt(base: str, language: Language, catalog: Catalog) -> str:
-    """`base`, and all that a model is to be told of programs and tools."""
-    told = f"You call tools from programs in {_NAMES[language]}.\n\n{_told(language, catalog)}"
-    return f"{base.rstrip()}\n\n{told}" if base else told
+def system_prompt(base: str, language: Language, catalogs: Mapping[str, Catalog]) -> str:
+    """`base`, and all that a model is to be told of programs and tools: what there is for each tool that runs programs,
+    by its name."""
+    rules = f"You call tools from programs in {_NAMES[language]}.\n\n{_RULES[language]}{_FAILURE}"
+    shown = [
+        f"Programs that `{name}` runs have these tools, and no others:\n{catalog.text.rstrip()}"
+        if len(catalogs) > 1
+        else catalog.text.rstrip()
+        for name, catalog in catalogs.items()
+    ]
+    return "\n\n".join(part for part in (base.rstrip(), rules.rstrip(), *shown) if part)
 
 
 def _told(language: Language, catalog: Catalog) -> str:
     return f"{_RULES[language]}{_FAILURE}\n{catalog.text.rstrip()}"
 
 
-def _model_tool(
-    name: str,
-    description: str,
-    schema: JsonSchema,
-    function: Callable[[Any, ExecutionContext], Awaitable[ExecutionResult]],
-    language: Language,
-) -> ModelTool:
-    tool = define_tool(name=name, description=description, input_schema=schema, execute=function)
-    return ModelTool(name=name, description=description, input_schema=deepcopy(schema), language=language, tool=tool)
+def _model_tool(name: str, description: str, schema: JsonSchema, answer: Answer, language: Language) -> ModelTool:
+    def called(input: object) -> None:
+        """Only what it takes is read of it."""
+
+    tool = define_tool(name=name, input_schema=schema, execute=called)
+    return ModelTool(
+        name=name,
+        description=description,
+        input_schema=deepcopy(schema),
+        language=language,
+        answer=answer,
+        read=lambda arguments: tool.parse_input(arguments).value,
+    )
 
 
 def _without_nulls(arguments: object) -> object:

@@ -3,6 +3,17 @@
 from __future__ import annotations
 
 from corral.tools.registry import ToolRegistry
+from corral.tools.source import Offer, ToolSource
 from corral.tools.tool import Approval, ParsedInput, Tool, as_tool, define_tool, tool
 
-__all__ = ["Approval", "ParsedInput", "Tool", "ToolRegistry", "as_tool", "define_tool", "tool"]
+__all__ = [
+    "Approval",
+    "Offer",
+    "ParsedInput",
+    "Tool",
+    "ToolRegistry",
+    "ToolSource",
+    "as_tool",
+    "define_tool",
+    "tool",
+]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from types import MappingProxyType
@@ -40,7 +40,7 @@ class ToolRegistry:
 
     def __init__(self, *tools: Tool | Callable[..., Any]) -> None:
         self._lock = threading.RLock()
-        self._state = _State({})
+        self._state = _State({}, {})
         self.register(*tools)
 
     # --- changing it
@@ -54,12 +54,36 @@ class ToolRegistry:
         added = [as_tool(each) for each in tools]
         if namespace is not None:
             added = [replace(each, namespace=namespace) for each in added]
+        self._change((), added)
+
+    def exchange(
+        self, gone: Iterable[Tool], added: Iterable[Tool], *, namespace: str | None = None, problem: str | None = None
+    ) -> None:
+        """Takes tools away and adds others, all or none, in one step. Those of `gone` that are not there do not matter.
+
+        `problem` says to programs that look for a tool in `namespace` why it may be missing; None: there is no problem.
+
+        Raises:
+            ToolDefinitionError: as `register`.
+        """
+        problems = {} if namespace is None else {namespace_identifier(namespace): problem}
+        self._change(tuple(gone), tuple(added), problems)
+
+    def _change(
+        self, gone: Iterable[Tool], added: Iterable[Tool], problems: Mapping[str, str | None] = MappingProxyType({})
+    ) -> None:
         with self._lock:
             spaces = {name: dict(members) for name, members in self._state.spaces.items()}
+            for each in gone:
+                members = spaces.get(each.namespace, {})
+                if members.get(each.name) is each:
+                    del members[each.name]
+            spaces = {name: members for name, members in spaces.items() if members}
             for each in added:
                 _require_free(each, spaces)
                 spaces.setdefault(each.namespace, {})[each.name] = each
-            self._state = _State(spaces)
+            stated = {**self._state.problems, **problems}
+            self._state = _State(spaces, {name: why for name, why in stated.items() if why is not None})
 
     def remove(self, name: ToolName | str) -> None:
         """Takes a tool away, found as by `get`; calls that come later fail.
@@ -71,11 +95,7 @@ class ToolRegistry:
             tool = self.get(name)
             if tool is None:
                 raise self._not_found(str(name))
-            spaces = {space: dict(members) for space, members in self._state.spaces.items()}
-            del spaces[tool.namespace][tool.name]
-            if not spaces[tool.namespace]:
-                del spaces[tool.namespace]
-            self._state = _State(spaces)
+            self._change((tool,), ())
 
     def copy(self) -> ToolRegistry:
         """A registry of the same tools that changes independently."""
@@ -121,6 +141,11 @@ class ToolRegistry:
         """All guest names."""
         return tuple(self._state.by_name)
 
+    @property
+    def problems(self) -> Mapping[str, str]:
+        """Why tools may be missing, by the namespace that they would be in, as programs write it."""
+        return self._state.problems
+
     def namespaces(self) -> tuple[str, ...]:
         """All namespaces as programs write them, alphabetically."""
         return tuple(sorted({name.namespace for name in self._state.by_name if name.namespace is not None}))
@@ -143,10 +168,12 @@ class ToolRegistry:
 
     def _not_found(self, path: str) -> ToolNotFound:
         state = self._state
+        namespace, dot, _ = path.partition(".")
+        if namespace in state.problems:
+            return ToolNotFound(f"no tool {quoted(path)}: {state.problems[namespace]}")
         near = state.search_index.near(path)
         if near:
             return ToolNotFound(f"no tool {quoted(path)}; did you mean {' or '.join(near)}?")
-        namespace, dot, _ = path.partition(".")
         names = [str(name) for name in state.by_name if dot and name.namespace == namespace] or list(state.by_path)
         if not names:
             return ToolNotFound(f"no tool {quoted(path)}; there are none")
@@ -158,8 +185,10 @@ class ToolRegistry:
 class _State:
     """What a registry holds between two changes. Never modified; indexes are built when first needed."""
 
-    def __init__(self, spaces: Mapping[str | None, Mapping[str, Tool]]) -> None:
+    def __init__(self, spaces: Mapping[str | None, Mapping[str, Tool]], problems: Mapping[str, str]) -> None:
         self.spaces = spaces
+        self.problems = problems
+        """Why tools may be missing, by the namespace that they would be in."""
 
     @cached_property
     def by_name(self) -> Mapping[ToolName, Tool]:

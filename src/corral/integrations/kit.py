@@ -1,0 +1,68 @@
+"""What every agent framework is given of a Corral: a prompt, and tools. The frameworks' modules make it theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias, TypeVar
+
+from corral import Catalog, Corral, Event, ExecutionContext, Language, ModelTool
+from corral.errors import ConfigError
+from corral.model import system_prompt
+
+__all__ = ["Context", "Corrals", "Kit", "OnEvent", "context_for", "kit", "require_distinct"]
+
+T = TypeVar("T")
+
+Corrals: TypeAlias = Corral | Mapping[str, Corral]
+"""One, or several by a name that ends the names of their tools: {"sales": ...} gives `execute_code_sales`."""
+
+Context: TypeAlias = ExecutionContext | Callable[[T], ExecutionContext] | None
+"""On whose behalf programs run: always the same, or found out from what the framework says of a call."""
+OnEvent: TypeAlias = Callable[[Event], object]
+"""Hears of each program as it runs; see `Corral.execute`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kit:
+    """What a model is told, and the tools that it is given."""
+
+    prompt: str
+    """The instructions that were given, and then how to write programs, and what tools they have."""
+    tools: tuple[ModelTool, ...]
+    catalogs: Mapping[str, Catalog]
+    """What the prompt shows of each Corral's tools, by the name of the tool that runs programs."""
+
+
+def kit(
+    corrals: Corrals, *, instructions: str = "", language: Language = "typescript", budget_tokens: int = 4_000
+) -> Kit:
+    """Prompt and tools of these Corrals; the budget is for each of their catalogs.
+
+    Raises:
+        ConfigError: there is none, or no programs are in this language.
+    """
+    named = {"": corrals} if isinstance(corrals, Corral) else dict(corrals)
+    if not named:
+        raise ConfigError("code mode needs a Corral; there is none in {}")
+    tools: list[ModelTool] = []
+    catalogs: dict[str, Catalog] = {}
+    for label, corral in named.items():
+        catalog = corral.catalog(language, budget_tokens=budget_tokens)
+        made = corral.model_tools(language, catalog=catalog, in_prompt=True, label=label)
+        catalogs[made[0].name] = catalog
+        tools += made
+    return Kit(prompt=system_prompt(instructions, language, catalogs), tools=tuple(tools), catalogs=catalogs)
+
+
+def require_distinct(added: Kit, own: Iterable[str]) -> None:
+    """Raises ConfigError if a tool of the caller's own has the name of one that the kit adds."""
+    if taken := sorted({tool.name for tool in added.tools} & {*own}):
+        raise ConfigError(
+            f"there is a tool {taken[0]!r} already; name the Corral, {{'name': corral}}, to tell them apart"
+        )
+
+
+def context_for(given: Context[T], call: T) -> ExecutionContext:
+    """On whose behalf a call of a model's tool runs."""
+    return given(call) if callable(given) else given or ExecutionContext()

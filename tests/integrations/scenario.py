@@ -1,0 +1,91 @@
+"""What a scripted model does in every framework: a program with a mistake, the same mended, then an answer.
+
+The mended program calls three tools that wait for each other, so it gets nowhere unless they run at the same time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+
+from corral import Corral, ExecutionContext, tool
+
+__all__ = ["ANSWER", "QUESTION", "RIGHT", "WRONG", "Scenario"]
+
+QUESTION = "What is it like in Oslo?"
+WRONG = """\
+const weather = await tools.get_weather({ town: "Oslo" });
+return weather.degrees;
+"""
+RIGHT = """\
+const [weather, people, zone] = await Promise.all([
+  tools.get_weather({ city: "Oslo" }),
+  tools.get_population({ city: "Oslo" }),
+  tools.get_timezone({ city: "Oslo" }),
+]);
+return `${weather.degrees} °C, ${people} people, ${zone}`;
+"""
+_RESULT = "-2.5 °C, 709000 people, Europe/Oslo"
+ANSWER = f"Oslo: {_RESULT}."
+
+
+class Scenario:
+    """The tools of one test, and what became of them."""
+
+    def __init__(self) -> None:
+        self.contexts: list[ExecutionContext] = []
+        """Of every call of `get_weather`."""
+        self._waiting = 0
+        self._all_there = anyio.Event()
+
+    @property
+    def tools(self) -> list[Any]:
+        @tool
+        async def get_weather(city: str, *, context: ExecutionContext) -> dict[str, float]:
+            """The weather in a city."""
+            self.contexts.append(context)
+            await self._meet()
+            return {"degrees": -2.5}
+
+        @tool
+        async def get_population(city: str) -> int:
+            """How many people live in a city."""
+            await self._meet()
+            return 709_000
+
+        @tool
+        async def get_timezone(city: str) -> str:
+            """The time zone of a city, as IANA names it."""
+            await self._meet()
+            return "Europe/Oslo"
+
+        return [get_weather, get_population, get_timezone]
+
+    async def _meet(self) -> None:
+        self._waiting += 1
+        if self._waiting == 3:
+            self._all_there.set()
+        with anyio.fail_after(20):
+            await self._all_there.wait()
+
+    @asynccontextmanager
+    async def corral(self) -> AsyncGenerator[Corral]:
+        """No program of it runs unchecked."""
+        async with Corral(self.tools, check="required") as corral:
+            yield corral
+
+    def after_wrong(self, text: str) -> None:
+        """Judges what the model reads of its first program."""
+        assert "rejected" in text
+        assert "nothing ran" in text
+        assert "town" in text
+        assert "line 1" in text
+        assert self.contexts == []
+
+    def after_right(self, text: str) -> None:
+        """Judges what the model reads of its second program."""
+        assert _RESULT in text
+        assert len(self.contexts) == 1
