@@ -15,7 +15,7 @@ PUBLIC = """
     AccessDenied ApprovalRequest Approve AuditEvent AuditLog BridgeError Catalog CheckResult ConfigError ConsoleOutput Corral CorralError
     Diagnostic Event ExecutionContext ExecutionError ExecutionFinished ExecutionResult ExecutionStarted Language
     Limits LogEntry ModelTool OutsideExecution ProgramCapabilities ProgramError RateLimits Run SandboxError Tool
-    ToolCallFinished ToolCallRecord ToolCallStarted ToolError ToolName ToolRegistry Unawaited define_tool tool
+    ToolCallFinished ToolCallRecord ToolCallStarted ToolError ToolName ToolRegistry ToolSource Unawaited define_tool tool tools_from
 """.split()
 
 

@@ -41,7 +41,8 @@ if TYPE_CHECKING:
         ToolCallRecord,
         ToolCallStarted,
     )
-    from corral.tools import Tool, ToolRegistry, define_tool, tool
+    from corral.sources.conversion import tools_from
+    from corral.tools import Tool, ToolRegistry, ToolSource, define_tool, tool
     from corral.types import (
         Diagnostic,
         ExecutionContext,
@@ -90,9 +91,11 @@ __all__ = [
     "ToolError",
     "ToolName",
     "ToolRegistry",
+    "ToolSource",
     "Unawaited",
     "define_tool",
     "tool",
+    "tools_from",
 ]
 
 _HOMES = {
@@ -104,7 +107,8 @@ _HOMES = {
     "corral.errors": "AccessDenied BridgeError ConfigError CorralError ProgramError SandboxError ToolError",
     "corral.execution": "Run",
     "corral.model": "ModelTool",
-    "corral.tools": "Tool ToolRegistry define_tool tool",
+    "corral.sources.conversion": "tools_from",
+    "corral.tools": "Tool ToolRegistry ToolSource define_tool tool",
     "corral.results": "ConsoleOutput Event ExecutionFinished ExecutionResult ExecutionStarted ProgramCapabilities "
     "ToolCallFinished ToolCallRecord ToolCallStarted",
     "corral.types": "Diagnostic ExecutionContext ExecutionError Language Limits LogEntry ToolName Unawaited",

@@ -9,7 +9,7 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from functools import partial
 from threading import Lock
 from types import TracebackType
-from typing import Any, Literal, Self, TypeAlias, TypedDict, TypeVar, Unpack
+from typing import Literal, Self, TypeAlias, TypedDict, TypeVar, Unpack
 
 import anyio
 import anyio.to_thread
@@ -33,34 +33,26 @@ from corral.bridges import (
 )
 from corral.catalog import load_by_name
 from corral.checking import Checker, CheckResult, Verdict
+from corral.connections import Tools, connections_of, registry_of
 from corral.declarations import Catalog, declare_python, declare_typescript, discovery_tools, secret_parameters
-from corral.errors import ConfigError, LimitNotEnforceable, ProgramRejected, UnknownProvider
+from corral.errors import ConfigError, LimitNotEnforceable, ProgramRejected
 from corral.execution import Execution, Run, prepare
 from corral.model import ModelOptions, ModelTool, model_tools, system_prompt
+from corral.providers import Providers, Sandboxes, require_language
 from corral.results import Event, ExecutionResult
-from corral.sandboxes import SandboxProvider
 from corral.sandboxes.loops import in_thread
 from corral.tools import Tool, ToolRegistry
 from corral.types import TIERS, Diagnostic, ExecutionContext, Language, Limits, SandboxConfig, Tier
 
-__all__ = ["Corral", "Sandboxes", "ToolSource"]
+__all__ = ["Corral", "Sandboxes", "Tools"]
 
 logger = logging.getLogger("corral")
 
 T = TypeVar("T")
 
-ToolSource: TypeAlias = ToolRegistry | Iterable[Tool | Callable[..., Any]]
-"""Tools: a registry, which stays live, or tools and functions."""
-
-Sandboxes: TypeAlias = str | SandboxProvider | Mapping[Language, str | SandboxProvider]
-"""A provider or its name, one of those per language, or "auto"."""
-
 Check: TypeAlias = bool | Literal["required"]
 """Whether programs are type-checked before they run: as soon as a language server is ready; not; or none unchecked."""
 
-_DEFAULT_PROVIDERS: Mapping[Language, str] = {"typescript": "deno", "python": "python"}
-_WARM_BY_DEFAULT: frozenset[Language] = frozenset({"typescript"})
-"""Those for which sandboxes are ready as soon as a Corral is open; for another language from its first program on."""
 _SERVER_SECONDS = 30.0
 """How long a check that is asked for by itself waits for a language server; Deno's takes two to four."""
 _CORE_LIMITS = frozenset({"wall_seconds", "source_bytes"})
@@ -75,7 +67,7 @@ class RunOptions(TypedDict, total=False):
     limits: Limits | None
     env: Mapping[str, str] | None
     check: Check | None
-    tools: ToolSource | None
+    tools: Tools | None
     on_event: Callable[[Event], object] | None
 
 
@@ -91,7 +83,7 @@ class Corral:
 
     def __init__(
         self,
-        tools: ToolSource = (),
+        tools: Tools = (),
         *,
         sandbox: Sandboxes = "auto",
         bridge: str | BridgeProtocol = "pipe",
@@ -108,14 +100,12 @@ class Corral:
     ) -> None:
         if required_tier not in TIERS:
             raise ConfigError(f"required_tier={required_tier!r} is none of {', '.join(TIERS)}")
-        self.tools = _registry(tools)
+        self.tools, self._connections = connections_of(tools)
         self.limits = limits or Limits()
         self.required_tier: Tier = required_tier
         self.check_by_default: Check = check
         self._checker = Checker()
-        if isinstance(sandbox, str) and sandbox != "auto":
-            sandbox = load_by_name("corral.sandboxes", sandbox)
-        self._sandbox = sandbox
+        self._providers = Providers(sandbox)
         self._bridge = bridge if isinstance(bridge, BridgeProtocol) else load_by_name("corral.bridges", bridge)
         self._rates = rates or RateLimits()
         self._audit = None if audit is None else as_audit_log(audit)
@@ -133,7 +123,6 @@ class Corral:
             )
         )
         self._discoveries: dict[Language, Mapping[str, Tool]] = {}
-        self._providers: dict[Language, SandboxProvider] = {}
         self._live: set[Execution] = set()
         self._warm: set[Language] = set()
         self._warming = anyio.Lock()
@@ -193,7 +182,7 @@ class Corral:
     # --- checking programs
 
     async def check(
-        self, source: str, language: Language = "typescript", *, tools: ToolSource | None = None, env: bool = False
+        self, source: str, language: Language = "typescript", *, tools: Tools | None = None, env: bool = False
     ) -> CheckResult:
         """Says what is wrong with a program, without running it; waits until a language server is ready.
 
@@ -204,8 +193,8 @@ class Corral:
         """
         if self._closed:
             raise ConfigError("this Corral is closed")
-        _require_language(language)
-        registry = self.tools if tools is None else _registry(tools)
+        require_language(language)
+        registry = self.tools if tools is None else registry_of(tools)
         try:
             program = await prepare(source, language, self.limits)
         except ProgramRejected as error:
@@ -226,7 +215,7 @@ class Corral:
         return CheckResult(language=language, checked=verdict is not None, diagnostics=(*found, *program.diagnostics))
 
     def check_sync(
-        self, source: str, language: Language = "typescript", *, tools: ToolSource | None = None, env: bool = False
+        self, source: str, language: Language = "typescript", *, tools: Tools | None = None, env: bool = False
     ) -> CheckResult:
         """`check` for callers without an event loop, as `execute_sync` is.
 
@@ -239,7 +228,7 @@ class Corral:
 
     def declarations(self, language: Language = "typescript") -> str:
         """The tools' declarations in the program's language: the same text for the same tools, in a stable order."""
-        _require_language(language)
+        require_language(language)
         self._warn_once()
         declare = declare_python if language == "python" else declare_typescript
         return declare(self.tools.snapshot())
@@ -256,7 +245,7 @@ class Corral:
         Raises:
             ConfigError: no programs are in this language, or the budget is too small.
         """
-        _require_language(language)
+        require_language(language)
         self._warn_once()
         return Catalog(self.tools, language, budget_tokens=budget_tokens, count_tokens=count_tokens)
 
@@ -274,7 +263,7 @@ class Corral:
         Raises:
             ConfigError: as `model_tool`.
         """
-        _require_language(language)
+        require_language(language)
         catalog = options.get("catalog") or self.catalog(language)
         return model_tools(self.execute, language, catalog, self._discovery(self.tools, language), options)
 
@@ -288,7 +277,7 @@ class Corral:
         Raises:
             ConfigError: no programs are in this language.
         """
-        _require_language(language)
+        require_language(language)
         return system_prompt(base, language, {"": catalog or self.catalog(language)})
 
     def _warn_once(self) -> None:
@@ -321,7 +310,7 @@ class Corral:
         context: ExecutionContext,
         *,
         limits: Limits | None = None,
-        tools: ToolSource | None = None,
+        tools: Tools | None = None,
         lives_seconds: float | None = None,
         language: Language = "typescript",
     ) -> OutsideExecution:
@@ -335,8 +324,9 @@ class Corral:
         """
         if self._closed:
             raise ConfigError("this Corral is closed")
-        _require_language(language)
-        registry = self.tools if tools is None else _registry(tools)
+        require_language(language)
+        self._require_connections()
+        registry = self.tools if tools is None else registry_of(tools)
         grant = Grant(
             context=context,
             scopes=self._implied.held_with(context.scopes),
@@ -395,8 +385,9 @@ class Corral:
             await self._grants.close_all()
             for execution in live:
                 await execution.ended.wait()
+            await self._connections.aclose()
             await in_thread(self._checker.close)
-            for provider in set(self._providers.values()):
+            for provider in self._providers.made:
                 await provider.aclose()  # a provider that others use too keeps their sandboxes
             await self._rates.store.aclose()
             if self._audit is not None:
@@ -407,9 +398,14 @@ class Corral:
         self._warm.clear()
         if self._closed:
             self._checker = Checker()
+        await self._connections.open()
         self._open = True
-        for language in self._languages():
-            await self._warm_up(language)
+        try:
+            for language in self._providers.certain():
+                await self._warm_up(language)
+        except BaseException:
+            await self._connections.aclose()
+            raise
         self._closed = False
 
     async def _warm_up(self, language: Language) -> None:
@@ -424,20 +420,23 @@ class Corral:
             self._checker.start(language, self.tools)
         async with self._warming:
             if language not in self._warm:
-                await self._provider(language).warm(
+                await self._providers.get(language).warm(
                     SandboxConfig(language=language, memory_mb=self.limits.memory_mb, required_tier=self.required_tier)
                 )
                 self._warm.add(language)
 
-    def _languages(self) -> Iterable[Language]:
-        """Those that are sure to be used."""
-        match self._sandbox:
-            case SandboxProvider() as provider:
-                return sorted(provider.capabilities.languages)
-            case Mapping():
-                return sorted(self._sandbox)
-            case _:
-                return _WARM_BY_DEFAULT
+    @asynccontextmanager
+    async def connected(self) -> AsyncGenerator[Self]:
+        """Within the block, what its tools come from is open, and nothing else of it: enough to declare all tools.
+
+        Raises:
+            CorralError: a source of tools that is required cannot be opened.
+        """
+        await self._connections.open()
+        try:
+            yield self
+        finally:
+            await self._connections.aclose()
 
     async def __aenter__(self) -> Self:
         await self._get_ready()
@@ -490,14 +489,15 @@ class Corral:
         limits: Limits | None = None,
         env: Mapping[str, str] | None = None,
         check: Check | None = None,
-        tools: ToolSource | None = None,
+        tools: Tools | None = None,
         on_event: Callable[[Event], object] | None = None,
     ) -> Execution:
         if self._closed:
             raise ConfigError("this Corral is closed")
+        self._require_connections()
         limits = limits or self.limits
         context = context or ExecutionContext()
-        provider = self._provider(language)
+        provider = self._providers.get(language)
         if self._bridge.name not in provider.capabilities.bridges:
             raise ConfigError(f"sandbox {provider.name!r} cannot reach tools by bridge {self._bridge.name!r}")
         held = provider.capabilities.enforces | _CORE_LIMITS
@@ -506,7 +506,7 @@ class Corral:
             raise LimitNotEnforceable(
                 f"sandbox {provider.name!r} cannot hold {', '.join(loose)} on this system; so far it can on Linux only"
             )
-        registry = self.tools if tools is None else _registry(tools)
+        registry = self.tools if tools is None else registry_of(tools)
         check = self.check_by_default if check is None else check
         if check and self._open:
             self._checker.start(language, self.tools)
@@ -531,6 +531,10 @@ class Corral:
             on_event=on_event,
         )
 
+    def _require_connections(self) -> None:
+        if self._connections.missing:
+            raise ConfigError("this Corral connects to what tools come from: open it, with `async with` or `with`")
+
     def _discovery(self, tools: ToolRegistry, language: Language) -> Mapping[str, Tool]:
         """`tools.search` and `tools.describe` by name; those over its own tools are kept, with what they remember."""
         found = self._discoveries.get(language) if tools is self.tools else None
@@ -547,41 +551,6 @@ class Corral:
             yield
         finally:
             self._live.discard(execution)
-
-    def _provider(self, language: Language) -> SandboxProvider:
-        if language not in self._providers:
-            provider = self._choose(language)
-            if language not in provider.capabilities.languages:
-                raise UnknownProvider(f"sandbox {provider.name!r} does not run {language}")
-            self._providers[language] = provider
-        return self._providers[language]
-
-    def _choose(self, language: Language) -> SandboxProvider:
-        sandbox = self._sandbox
-        if isinstance(sandbox, SandboxProvider):
-            return sandbox
-        if isinstance(sandbox, type):
-            raise ConfigError(f"sandbox={sandbox.__name__} is a class; pass an object: {sandbox.__name__}()")
-        if isinstance(sandbox, str):
-            name = _DEFAULT_PROVIDERS.get(language)
-            if name is None:
-                known = ", ".join(_DEFAULT_PROVIDERS)
-                raise UnknownProvider(f"no sandbox runs {language!r}; there are sandboxes for {known}")
-            provider: SandboxProvider = load_by_name("corral.sandboxes", name)
-            return provider
-        if language not in sandbox:
-            raise UnknownProvider(f"this Corral has no sandbox for {language!r}")
-        chosen = sandbox[language]
-        return load_by_name("corral.sandboxes", chosen) if isinstance(chosen, str) else chosen
-
-
-def _registry(tools: ToolSource) -> ToolRegistry:
-    return tools if isinstance(tools, ToolRegistry) else ToolRegistry(*tools)
-
-
-def _require_language(language: Language) -> None:
-    if language not in _DEFAULT_PROVIDERS:
-        raise ConfigError(f"language={language!r} is none of {', '.join(_DEFAULT_PROVIDERS)}")
 
 
 def _refuse_running_loop() -> None:

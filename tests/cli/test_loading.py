@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from corral import Corral
 from corral.cli.loading import load_tools
 from corral.errors import ConfigError
 from tests.cli.terminal import Project
@@ -80,17 +81,17 @@ def names(project: Project, *places: str) -> subprocess.CompletedProcess[str]:
 )
 @pytest.mark.usefixtures("here")
 def test_tools_are_found_where_they_can_be_kept(place: str, found: str) -> None:
-    assert sorted(map(str, load_tools([place]))) == found.split(",")
+    assert sorted(map(str, Corral(load_tools([place])).tools)) == found.split(",")
 
 
 def test_without_a_name_a_list_called_tools_comes_before_single_tools(here: Project) -> None:
     here.write("places.py", f"{PLACES}\ndel registry\ntools = [plain]\n")
-    assert [str(name) for name in load_tools(["places"])] == ["plain"]
+    assert [str(name) for name in Corral(load_tools(["places"])).tools] == ["plain"]
 
 
 def test_without_a_name_single_tools_are_found(here: Project) -> None:
     here.write("places.py", f"{PLACES}\ndel registry\nsame = one\n")
-    assert [str(name) for name in load_tools(["places"])] == ["one"]
+    assert [str(name) for name in Corral(load_tools(["places"])).tools] == ["one"]
 
 
 def test_several_places_add_up(project: Project) -> None:
@@ -138,7 +139,7 @@ def test_what_is_wrong_with_tools_is_all_that_is_printed(project: Project) -> No
 @pytest.mark.usefixtures("here")
 def test_two_tools_of_one_name_are_refused() -> None:
     with pytest.raises(ConfigError, match="there is already a tool 'one'"):
-        load_tools(["places:one", "places:make"])
+        Corral(load_tools(["places:one", "places:make"]))
 
 
 @pytest.mark.parametrize("place", ["broken", "broken.py", "places:fail"])

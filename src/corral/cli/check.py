@@ -54,10 +54,11 @@ def _check(arguments: argparse.Namespace) -> int:
 
 
 async def _result(corral: Corral, program: GivenProgram) -> CheckResult:
-    try:
-        return await corral.check(program.source, program.language, env=program.env is not None)
-    finally:
-        await corral.aclose()
+    async with corral.connected():
+        try:
+            return await corral.check(program.source, program.language, env=program.env is not None)
+        finally:
+            await corral.aclose()
 
 
 def _json(result: CheckResult) -> str:

@@ -14,20 +14,20 @@ from types import ModuleType
 from typing import Any, TypeAlias, cast
 
 import corral
-from corral import Tool, ToolRegistry
+from corral import Tool, ToolRegistry, ToolSource
 from corral.errors import ConfigError
 
 __all__ = ["load_tools"]
 
-Tools: TypeAlias = list[Tool | Callable[..., Any]]
+Tools: TypeAlias = list[Tool | ToolSource | Callable[..., Any]]
 
 _USUAL_NAMES = ("tools", "registry")
 _NOT_THE_HOSTS = (str(Path(corral.__file__).parent), str(Path(importlib.__file__).parent), "<frozen importlib")
 """Where frames of a traceback come from that say nothing about the host's own code."""
 
 
-def load_tools(places: Iterable[str]) -> ToolRegistry:
-    """All tools of all `places`. The current directory can be imported from.
+def load_tools(places: Iterable[str]) -> Tools:
+    """All tools of all `places`, and what tools come from. The current directory can be imported from.
 
     Raises:
         ConfigError: a place does not exist, cannot be imported, or holds no tools.
@@ -35,7 +35,7 @@ def load_tools(places: Iterable[str]) -> ToolRegistry:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
-    return ToolRegistry(*(found for place in places for found in _load(place)))
+    return [found for place in places for found in _load(place)]
 
 
 def _load(place: str) -> Tools:
@@ -117,7 +117,9 @@ def _tools_of(module: ModuleType, name: str) -> Tools:
         value: object = getattr(module, usual, None)
         if not isinstance(value, Tool) and (named := _as_tools(value)):
             return named
-    tools = dict.fromkeys(cast("Tool", value) for value in vars(module).values() if isinstance(value, Tool))
+    tools: dict[Any, None] = {
+        value: None for value in cast("Iterable[Any]", vars(module).values()) if isinstance(value, Tool | ToolSource)
+    }
     if not tools:
         raise ConfigError(f"{name} holds no tools: decorate functions with @tool, or name what holds them, {name}:NAME")
     return list(tools)
@@ -127,10 +129,11 @@ def _as_tools(value: object) -> Tools | None:
     match value:
         case ToolRegistry():
             return list(value.snapshot().values())
-        case Tool():
+        case Tool() | ToolSource():
             return [value]
         case list() | tuple():
             members = cast("list[object]", value)
-            return [each for each in members if callable(each)] if all(map(callable, members)) else None
+            tools = [each for each in members if isinstance(each, ToolSource) or callable(each)]
+            return tools if len(tools) == len(members) else None
         case _:
             return None

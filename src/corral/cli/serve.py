@@ -176,6 +176,13 @@ async def _until_stopped(
     corral: Corral, server: Any, listener: socket.socket, url: str, arguments: argparse.Namespace, view: Screen
 ) -> None:
     server.capture_signals = nullcontext  # signals are handled here
+    async with corral.connected():
+        await _serving(corral, server, listener, url, arguments, view)
+
+
+async def _serving(
+    corral: Corral, server: Any, listener: socket.socket, url: str, arguments: argparse.Namespace, view: Screen
+) -> None:
     try:
         with corral.grant(caller(arguments)) as execution:
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 
-from corral import Corral
+from corral import Corral, Language
 from corral.cli.loading import load_tools
 from corral.cli.options import Commands, add_command, add_tools
 from corral.cli.screen import screen
@@ -30,10 +31,13 @@ def add_types(commands: Commands) -> None:
 
 def _types(arguments: argparse.Namespace) -> int:
     with screen() as view:
-        corral = Corral(load_tools(arguments.tools))
-        if arguments.budget is None:
-            text = corral.declarations(arguments.language)
-        else:
-            text = corral.catalog(arguments.language, budget_tokens=arguments.budget).text
+        text = asyncio.run(_text(Corral(load_tools(arguments.tools)), arguments.language, arguments.budget))
         view.out(text.rstrip("\n"))
     return 0
+
+
+async def _text(corral: Corral, language: Language, budget: int | None) -> str:
+    async with corral.connected():
+        if budget is None:
+            return corral.declarations(language)
+        return corral.catalog(language, budget_tokens=budget).text

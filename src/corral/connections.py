@@ -1,0 +1,126 @@
+"""What a Corral's tools come from: opened side by side, and offered to its registry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias
+
+import anyio
+
+from corral.errors import ConfigError
+from corral.held import Held
+from corral.tools import Tool, ToolRegistry, ToolSource
+
+__all__ = ["Connections", "Tools", "connections_of", "registry_of"]
+
+Tools: TypeAlias = ToolRegistry | Iterable[Tool | ToolSource | Callable[..., Any]]
+"""Tools: a registry, which stays live, or tools, functions, and what tools come from."""
+
+
+class Connections:
+    """The sources of one registry. What they offer stays registered, and is replaced by what they offer next.
+
+    Raises:
+        ConfigError: two of them share a namespace.
+        ToolDefinitionError: their tools cannot be together.
+    """
+
+    def __init__(self, registry: ToolRegistry, sources: Iterable[ToolSource]) -> None:
+        given = list(sources)
+        names = [each.namespace for each in given if each.namespace is not None]
+        if doubled := sorted({name for name in names if names.count(name) > 1}):
+            raise ConfigError(f"two sources of tools share the namespace {doubled[0]!r}; give one of them another")
+        self._offers = [_Offers(registry, source) for source in given]
+        self._held: list[Held] = []
+
+    @property
+    def missing(self) -> bool:
+        """Whether there are sources that are not open."""
+        return bool(self._offers) and not self._held
+
+    async def open(self) -> None:
+        """Opens all of them, or none.
+
+        Raises:
+            CorralError: that of the first that raises.
+        """
+        held = [Held(each.source.open(each)) for each in self._offers]
+        failures: list[Exception] = []
+
+        async def open_one(one: Held) -> None:
+            try:
+                await one.open()
+            except Exception as error:
+                failures.append(error)
+                tasks.cancel_scope.cancel()
+
+        self._held = held
+        try:
+            async with anyio.create_task_group() as tasks:
+                for each in held:
+                    tasks.start_soon(open_one, each)
+            if failures:
+                raise failures[0]
+        except BaseException:
+            await self.aclose()
+            raise
+
+    async def aclose(self) -> None:
+        """Closes those that are open."""
+        held, self._held = self._held, []
+        with anyio.CancelScope(shield=True):
+            async with anyio.create_task_group() as tasks:
+                for each in held:
+                    tasks.start_soon(each.aclose)
+
+
+class _Offers:
+    """What one source offers, in place of what it offered before; it is the source's `Offer`."""
+
+    def __init__(self, registry: ToolRegistry, source: ToolSource) -> None:
+        self.source = source
+        self._registry = registry
+        self._offered: Sequence[Tool] = ()
+        self(source.tools)
+
+    def __call__(self, tools: Iterable[Tool], *, problem: str | None = None) -> None:
+        offered = tuple(tools)
+        self._registry.exchange(self._offered, offered, namespace=self.source.namespace, problem=problem)
+        self._offered = offered
+
+
+def connections_of(tools: Tools) -> tuple[ToolRegistry, Connections]:
+    """The registry of these tools, and the connections that they come with."""
+    if isinstance(tools, ToolRegistry):
+        return tools, Connections(tools, ())
+    own, sources = _apart(tools)
+    registry = ToolRegistry(*own)
+    return registry, Connections(registry, sources)
+
+
+def registry_of(tools: Tools) -> ToolRegistry:
+    """The registry of these tools, for one execution.
+
+    Raises:
+        ConfigError: some of them come with a connection.
+    """
+    if isinstance(tools, ToolRegistry):
+        return tools
+    own, sources = _apart(tools)
+    if sources:
+        name = type(sources[0]).__name__
+        raise ConfigError(f"{name} has to be open for long: pass it to Corral(tools=...), not to one execution")
+    return ToolRegistry(*own)
+
+
+def _apart(
+    tools: Iterable[Tool | ToolSource | Callable[..., Any]],
+) -> tuple[list[Tool | Callable[..., Any]], list[ToolSource]]:
+    own: list[Tool | Callable[..., Any]] = []
+    sources: list[ToolSource] = []
+    for each in tools:
+        if isinstance(each, ToolSource):
+            sources.append(each)
+        else:
+            own.append(each)
+    return own, sources

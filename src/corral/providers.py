@@ -1,0 +1,82 @@
+"""Which sandbox runs the programs of which language."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+from corral.catalog import load_by_name
+from corral.errors import ConfigError, UnknownProvider
+from corral.sandboxes import SandboxProvider
+from corral.types import Language
+
+__all__ = ["Providers", "Sandboxes", "require_language"]
+
+Sandboxes: TypeAlias = str | SandboxProvider | Mapping[Language, str | SandboxProvider]
+"""A provider or its name, one of those per language, or "auto"."""
+
+_DEFAULTS: Mapping[Language, str] = {"typescript": "deno", "python": "python"}
+_WARM_BY_DEFAULT: frozenset[Language] = frozenset({"typescript"})
+"""Those for which sandboxes are ready as soon as a Corral is open; for another language from its first program on."""
+
+
+class Providers:
+    """Those of one Corral, made as they are needed."""
+
+    def __init__(self, sandbox: Sandboxes) -> None:
+        if isinstance(sandbox, str) and sandbox != "auto":
+            sandbox = load_by_name("corral.sandboxes", sandbox)
+        self._sandbox = sandbox
+        self._made: dict[Language, SandboxProvider] = {}
+
+    def get(self, language: Language) -> SandboxProvider:
+        """That for programs in this language.
+
+        Raises:
+            UnknownProvider: there is none.
+            ConfigError: what was given is no provider.
+        """
+        if language not in self._made:
+            provider = self._choose(language)
+            if language not in provider.capabilities.languages:
+                raise UnknownProvider(f"sandbox {provider.name!r} does not run {language}")
+            self._made[language] = provider
+        return self._made[language]
+
+    @property
+    def made(self) -> set[SandboxProvider]:
+        return set(self._made.values())
+
+    def certain(self) -> Iterable[Language]:
+        """Languages that are sure to be used."""
+        match self._sandbox:
+            case SandboxProvider() as provider:
+                return sorted(provider.capabilities.languages)
+            case Mapping():
+                return sorted(self._sandbox)
+            case _:
+                return _WARM_BY_DEFAULT
+
+    def _choose(self, language: Language) -> SandboxProvider:
+        sandbox = self._sandbox
+        if isinstance(sandbox, SandboxProvider):
+            return sandbox
+        if isinstance(sandbox, type):
+            raise ConfigError(f"sandbox={sandbox.__name__} is a class; pass an object: {sandbox.__name__}()")
+        if isinstance(sandbox, str):
+            name = _DEFAULTS.get(language)
+            if name is None:
+                known = ", ".join(_DEFAULTS)
+                raise UnknownProvider(f"no sandbox runs {language!r}; there are sandboxes for {known}")
+            provider: SandboxProvider = load_by_name("corral.sandboxes", name)
+            return provider
+        if language not in sandbox:
+            raise UnknownProvider(f"this Corral has no sandbox for {language!r}")
+        chosen = sandbox[language]
+        return load_by_name("corral.sandboxes", chosen) if isinstance(chosen, str) else chosen
+
+
+def require_language(language: Language) -> None:
+    """Raises ConfigError if no programs are in this language."""
+    if language not in _DEFAULTS:
+        raise ConfigError(f"language={language!r} is none of {', '.join(_DEFAULTS)}")

@@ -1,0 +1,71 @@
+"""`tools_from`: what other libraries call a tool, a toolset or a server becomes tools of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any, TypeAlias, cast
+
+from corral.errors import ToolDefinitionError
+from corral.tools import Tool, ToolRegistry, ToolSource, as_tool
+
+__all__ = ["tools_from"]
+
+Converted: TypeAlias = list[Tool | ToolSource]
+
+_KNOWN_BY: Mapping[str, str] = {
+    "pydantic_ai": "corral.integrations.pydantic_ai",
+    "langchain_core": "corral.integrations.langchain",
+    "agents": "corral.integrations.openai_agents",
+    "mcp": "corral.sources.mcp",
+}
+"""Which module of ours converts what a package defines; each has `tools_of(thing, namespace)`."""
+_SERVERS = "corral.sources.mcp"
+_KINDS = (
+    "a function, a tool or toolset of pydantic-ai, LangChain or openai-agents, an MCP server, or the path of a JSON file "
+    "or a dict with mcpServers"
+)
+
+
+def tools_from(*things: object, namespace: str | None = None) -> Converted:
+    """Tools, and sources of tools, of whatever other libraries have; `Corral(tools=tools_from(...))`.
+
+    Takes functions, tools and toolsets of pydantic-ai, LangChain and openai-agents, MCP servers in the same process or
+    to be started, configurations with `mcpServers` as a mapping or a path, our own tools, and lists of all these.
+    `namespace` is where they are to be, unless a configuration names its servers.
+
+    Raises:
+        ToolDefinitionError: a thing is none of these, or cannot be a tool.
+        ConfigError: a configuration is wrong.
+        MissingExtra: what converts them is not installed.
+    """
+    return [tool for thing in things for tool in _converted(thing, namespace)]
+
+
+def _converted(thing: object, namespace: str | None) -> Converted:
+    match thing:
+        case Tool():
+            tool = cast("Tool", thing)
+            return [tool if namespace is None else replace(tool, namespace=namespace)]
+        case ToolSource():
+            return [thing]
+        case ToolRegistry():
+            return tools_from(*thing.snapshot().values(), namespace=namespace)
+        case list() | tuple():
+            return tools_from(*cast("Iterable[object]", thing), namespace=namespace)
+        case Mapping() | Path() | str():
+            return list(import_module(_SERVERS).mcp_servers(thing))
+        case _:
+            return _foreign(thing, namespace)
+
+
+def _foreign(thing: object, namespace: str | None) -> Converted:
+    for kind in type(thing).__mro__:
+        if module := _KNOWN_BY.get(kind.__module__.partition(".")[0]):
+            return list(import_module(module).tools_of(thing, namespace))
+    if not callable(thing) or isinstance(thing, type):
+        raise ToolDefinitionError(f"no tool can be made of {type(thing).__name__}; what can: {_KINDS}")
+    tool = as_tool(cast("Callable[..., Any]", thing))
+    return [tool if namespace is None else replace(tool, namespace=namespace)]

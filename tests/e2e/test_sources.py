@@ -1,0 +1,190 @@
+"""What tools come from: opened with a Corral, closed with it, and nobody else's trouble when it fails."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+import pytest
+
+from corral import Corral, Tool, ToolRegistry, ToolSource, define_tool, tool, tools_from
+from corral.errors import ConfigError, StartFailed, ToolDefinitionError
+from corral.tools import Offer
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def numbered(name: str, number: int) -> Tool:
+    async def execute(_: object) -> int:
+        return number
+
+    return define_tool(name=name, description="Gives a number.", execute=execute)
+
+
+@dataclass(eq=False)
+class Numbers(ToolSource):
+    """A source of tools that give a number; `then` is what happens as it is opened."""
+
+    namespace: str | None = "numbers"
+    then: Callable[[], Any] = lambda: None
+    opened: list[str] = field(default_factory=list[str])
+    offer: Offer | None = None
+
+    @property
+    def tools(self) -> list[Tool]:
+        return self.made("early")
+
+    def made(self, *names: str) -> list[Tool]:
+        space = self.namespace
+        made = ToolRegistry()
+        made.register(*(numbered(name, len(name)) for name in names), namespace=space)
+        return list(made.snapshot().values())
+
+    @asynccontextmanager
+    async def open(self, offer: Offer) -> AsyncGenerator[None]:
+        self.offer = offer
+        async with anyio.create_task_group():  # which only the task that entered it may leave
+            await anyio.lowlevel.checkpoint()
+            self.then()
+            self.opened.append("opened")
+            offer(self.made("one", "three"))
+            try:
+                yield
+            finally:
+                self.opened.append("closed")
+
+
+async def test_its_tools_are_there_while_the_corral_is_open() -> None:
+    source = Numbers()
+    corral = Corral([source, numbered("own", 7)])
+    assert list(map(str, corral.tools)) == ["own", "numbers.early"]
+    async with corral:
+        assert list(map(str, corral.tools)) == ["own", "numbers.one", "numbers.three"]
+        result = await corral.execute("return await tools.numbers.three() + await tools.own()")
+    assert result.value == 12
+    assert source.opened == ["opened", "closed"]
+
+
+async def test_what_it_offers_later_replaces_what_it_offered_before() -> None:
+    source = Numbers()
+    async with Corral([source]) as corral:
+        assert source.offer is not None
+        source.offer(source.made("three", "seven"))
+        assert list(map(str, corral.tools)) == ["numbers.seven", "numbers.three"]
+        with pytest.raises(ToolDefinitionError, match="already a tool 'one'"):
+            source.offer([*source.made("one"), *source.made("one")])
+        assert list(map(str, corral.tools)) == ["numbers.seven", "numbers.three"], "all or none"
+
+
+async def test_a_program_learns_why_tools_are_missing() -> None:
+    source = Numbers()
+    async with Corral([source, numbered("own", 7)]) as corral:
+        assert source.offer is not None
+        source.offer((), problem="the numbers have gone home")
+        result = await corral.execute("try { return await tools.numbers.one() } catch (error) { return error.message }")
+        assert result.value == 'no tool "numbers.one": the numbers have gone home'
+        assert (await corral.execute("return await tools.own()")).value == 7
+        source.offer(source.made("one"))
+        assert (await corral.execute("return await tools.numbers.one()")).value == 3
+
+
+async def test_any_task_may_close_it() -> None:
+    source = Numbers()
+    corral = await Corral([source]).__aenter__()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(corral.aclose)
+    assert source.opened == ["opened", "closed"]
+
+
+async def test_one_that_must_open_and_cannot_closes_the_others() -> None:
+    def fail() -> None:
+        raise StartFailed("no numbers today")
+
+    there = Numbers(namespace="there")
+    with pytest.raises(StartFailed, match="no numbers today"):
+        async with Corral([there, Numbers(then=fail)]):
+            pytest.fail("it is not open")
+    assert there.opened in ([], ["opened", "closed"])
+
+
+async def test_one_that_ends_by_itself_is_reported_to_the_host_and_harms_nobody(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Breaking(Numbers):
+        @asynccontextmanager
+        async def open(self, offer: Offer) -> AsyncGenerator[None]:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self.break_down)
+                yield
+
+        async def break_down(self) -> None:
+            raise ValueError("the numbers are broken")
+
+    async with Corral([Breaking(), numbered("own", 7)]) as corral:
+        assert (await corral.execute("return await tools.own()")).value == 7
+    assert any("what tools come from" in record.message for record in caplog.records)
+    assert all(record.levelno < logging.ERROR for record in caplog.records)
+
+
+async def test_opening_that_is_cancelled_closes_what_is_open() -> None:
+    class Slow(Numbers):
+        @asynccontextmanager
+        async def open(self, offer: Offer) -> AsyncGenerator[None]:
+            scope.cancel()
+            await anyio.sleep_forever()
+            yield
+
+    there = Numbers(namespace="there")
+    with anyio.CancelScope() as scope:
+        async with Corral([there, Slow()]):
+            pytest.fail("it is not open")
+    assert there.opened in ([], ["opened", "closed"])
+
+
+async def test_without_being_open_nothing_runs() -> None:
+    corral = Corral([Numbers()])
+    with pytest.raises(ConfigError, match="open it, with `async with` or `with`"):
+        await corral.execute("return 1")
+    async with corral.connected():
+        assert "three" in corral.declarations()
+
+
+async def test_one_execution_cannot_bring_its_own() -> None:
+    async with Corral() as corral:
+        with pytest.raises(ConfigError, match=r"Numbers has to be open for long"):
+            await corral.execute("return 1", tools=[Numbers()])
+
+
+async def test_two_need_two_namespaces() -> None:
+    with pytest.raises(ConfigError, match="share the namespace 'numbers'"):
+        Corral([Numbers(), Numbers()])
+
+
+async def test_tools_are_made_of_what_there_is() -> None:
+    @tool
+    async def own() -> int:
+        return 1
+
+    async def plain() -> int:
+        return 2
+
+    source = Numbers()
+    registry = ToolRegistry(numbered("third", 3))
+    made = tools_from(own, plain, [source, registry], namespace="all")
+    assert [each.label if isinstance(each, Tool) else each for each in made] == [
+        "all.own",
+        "all.plain",
+        source,
+        "all.third",
+    ]
+    with pytest.raises(ToolDefinitionError, match="no tool can be made of int"):
+        tools_from(7)
