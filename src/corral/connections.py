@@ -38,6 +38,11 @@ class Connections:
         """Whether there are sources that are not open."""
         return bool(self._offers) and not self._held
 
+    @property
+    def unknown(self) -> bool:
+        """Whether there are sources that are not open, and of whose tools nothing is known until they are."""
+        return not self._held and any(not each.offered for each in self._offers)
+
     async def open(self) -> None:
         """Opens all of them, or none.
 
@@ -80,13 +85,13 @@ class _Offers:
     def __init__(self, registry: ToolRegistry, source: ToolSource) -> None:
         self.source = source
         self._registry = registry
-        self._offered: Sequence[Tool] = ()
+        self.offered: Sequence[Tool] = ()
         self(source.tools)
 
     def __call__(self, tools: Iterable[Tool], *, problem: str | None = None) -> None:
         offered = tuple(tools)
-        self._registry.exchange(self._offered, offered, namespace=self.source.namespace, problem=problem)
-        self._offered = offered
+        self._registry.exchange(self.offered, offered, namespace=self.source.namespace, problem=problem)
+        self.offered = offered
 
 
 def connections_of(tools: Tools) -> tuple[ToolRegistry, Connections]:

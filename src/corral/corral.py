@@ -227,9 +227,12 @@ class Corral:
     # --- what models are told
 
     def declarations(self, language: Language = "typescript") -> str:
-        """The tools' declarations in the program's language: the same text for the same tools, in a stable order."""
-        require_language(language)
-        self._warn_once()
+        """The tools' declarations in the program's language: the same text for the same tools, in a stable order.
+
+        Raises:
+            ConfigError: no programs are in this language, or tools come from what is not open.
+        """
+        self._require_declarable(language)
         declare = declare_python if language == "python" else declare_typescript
         return declare(self.tools.snapshot())
 
@@ -245,8 +248,7 @@ class Corral:
         Raises:
             ConfigError: no programs are in this language, or the budget is too small.
         """
-        require_language(language)
-        self._warn_once()
+        self._require_declarable(language)
         return Catalog(self.tools, language, budget_tokens=budget_tokens, count_tokens=count_tokens)
 
     def model_tool(self, language: Language = "typescript", **options: Unpack[ModelOptions]) -> ModelTool:
@@ -279,6 +281,14 @@ class Corral:
         """
         require_language(language)
         return system_prompt(base, language, {"": catalog or self.catalog(language)})
+
+    def _require_declarable(self, language: Language) -> None:
+        require_language(language)
+        if self._connections.unknown:
+            raise ConfigError(
+                "what tools come from is not open: declare them within `async with corral`, or `corral.connected()`"
+            )
+        self._warn_once()
 
     def _warn_once(self) -> None:
         """Tells the host, in one warning of each kind, what of its tools will make models guess or see secrets."""

@@ -154,8 +154,22 @@ async def test_without_being_open_nothing_runs() -> None:
     corral = Corral([Numbers()])
     with pytest.raises(ConfigError, match="open it, with `async with` or `with`"):
         await corral.execute("return 1")
+    assert "early" in corral.declarations()
     async with corral.connected():
         assert "three" in corral.declarations()
+
+
+async def test_tools_of_which_nothing_is_known_are_not_declared() -> None:
+    class Unknown(Numbers):
+        @property
+        def tools(self) -> list[Tool]:
+            return []
+
+    corral = Corral([Unknown(), numbered("own", 7)])
+    with pytest.raises(ConfigError, match="what tools come from is not open"):
+        corral.system_prompt()
+    async with corral.connected():
+        assert "three" in corral.system_prompt()
 
 
 async def test_one_execution_cannot_bring_its_own() -> None:
