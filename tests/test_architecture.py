@@ -76,9 +76,9 @@ ALLOWED: dict[str, set[str]] = {
     "held": set(),
     "providers": {"errors", "types", "catalog", "sandboxes"},
     "connections": {"errors", "held", "tools"},
-    "sources": {"errors", "types", "catalog", "tools", "egress"},
-    "integrations": {"__init__", "errors", "types", "tools", "model"},
-    "cli": {"__init__", "errors", "types", "catalog", "checking", "sandboxes", "audit", "sources"},
+    "sources": {"errors", "types", "secrecy", "catalog", "tools", "egress"},
+    "integrations": {"__init__", "errors", "types", "preview", "tools", "sources", "model"},
+    "cli": {"__init__", "errors", "types", "catalog", "checking", "sandboxes", "audit", "sources", "integrations"},
 }
 
 

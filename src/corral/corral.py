@@ -382,6 +382,11 @@ class Corral:
 
     # --- its life
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it was opened and is not closed; programs run without that too, only later."""
+        return self._open
+
     async def aclose(self) -> None:
         """Cancels what still runs, waits until it has ended and frees what sandboxes keep. Idempotent."""
         if self._grants.is_calling():

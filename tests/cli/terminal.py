@@ -21,6 +21,8 @@ from typing import Self
 
 import deno
 
+from tests.cli.warm import run_warm
+
 __all__ = ["Project", "Terminal"]
 
 CORRAL = str(Path(sys.executable).with_name("corral"))
@@ -47,8 +49,10 @@ class Project:
         return name
 
     def corral(self, *arguments: str, input: str = "", **env: str) -> subprocess.CompletedProcess[str]:
-        """Runs `corral` with pipes."""
-        return self._command([CORRAL, *arguments], input, env)
+        """Runs `corral`, not on a terminal. With `env` it is started anew, as some of it is read by Python itself."""
+        if env:
+            return self._command([CORRAL, *arguments], input, env)
+        return run_warm([*arguments], input=input, cwd=self.directory, env=_environment({}), timeout=_PATIENCE_SECONDS)
 
     def corral_without_ty(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Runs `corral` in an environment that has Deno, but no `ty`, and finds nothing on PATH."""

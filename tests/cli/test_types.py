@@ -33,7 +33,7 @@ def test_a_budget_for_nothing_is_wrong_usage(project: Project) -> None:
 
 def test_declarations_need_tools(project: Project) -> None:
     done = project.corral("types")
-    assert "the following arguments are required: --tools" in done.stderr
+    assert "there are no tools: --tools PLACE or --mcp-config FILE says where they are" in done.stderr
     assert done.returncode == 2
 
 

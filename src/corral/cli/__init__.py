@@ -13,6 +13,7 @@ from corral import CorralError
 from corral.cli.audit import add_audit
 from corral.cli.check import add_check
 from corral.cli.doctor import add_doctor
+from corral.cli.mcp import add_mcp
 from corral.cli.run import add_run
 from corral.cli.serve import add_serve
 from corral.cli.types import add_types
@@ -32,6 +33,7 @@ examples:
   corral check program.ts --tools app.tools            whether it fits the tools, without running it
   corral types --tools app.tools                       what a model is told about the tools
   corral serve --tools app.tools                       calls over HTTP, for programs that run elsewhere
+  corral mcp --mcp-config servers.json                 MCP servers, as one that runs programs against their tools
   corral audit audit.jsonl --outcome denied            who was denied what
   corral doctor                                        which isolation is in force on this machine
 """
@@ -86,6 +88,7 @@ def _parser() -> argparse.ArgumentParser:
     add_check(commands)
     add_types(commands)
     add_serve(commands)
+    add_mcp(commands)
     add_audit(commands)
     add_doctor(commands)
     return parser

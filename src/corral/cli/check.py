@@ -36,14 +36,14 @@ def add_check(commands: Commands) -> None:
         epilog=_EPILOG,
     )
     add_program(parser)
-    add_tools(parser, required=False)
+    add_tools(parser)
     parser.add_argument("--json", action="store_true", help="print what was found as JSON, and nothing else")
 
 
 def _check(arguments: argparse.Namespace) -> int:
     program = given_program(arguments)
     with screen() as view:
-        result = asyncio.run(_result(Corral(load_tools(arguments.tools)), program))
+        result = asyncio.run(_result(Corral(load_tools(arguments.tools, arguments.mcp_configs)), program))
         if arguments.json:
             view.out(_json(result))
         else:

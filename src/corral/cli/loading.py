@@ -7,14 +7,14 @@ import importlib.util
 import inspect
 import sys
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias, cast
 
 import corral
-from corral import Tool, ToolRegistry, ToolSource
+from corral import Tool, ToolRegistry, ToolSource, tools_from
 from corral.errors import ConfigError
 
 __all__ = ["load_tools"]
@@ -26,16 +26,20 @@ _NOT_THE_HOSTS = (str(Path(corral.__file__).parent), str(Path(importlib.__file__
 """Where frames of a traceback come from that say nothing about the host's own code."""
 
 
-def load_tools(places: Iterable[str]) -> Tools:
-    """All tools of all `places`, and what tools come from. The current directory can be imported from.
+def load_tools(places: Sequence[str], mcp_configs: Sequence[Path] = (), *, required: bool = False) -> Tools:
+    """All tools of all `places`, and the servers of all configurations. The current directory can be imported from.
 
     Raises:
-        ConfigError: a place does not exist, cannot be imported, or holds no tools.
+        ConfigError: a place does not exist, cannot be imported, or holds no tools; a configuration is wrong; there is
+            neither, and that is `required`.
+        MissingExtra: there are MCP servers, and `corral[mcp]` is not installed.
     """
+    if required and not (places or mcp_configs):
+        raise ConfigError("there are no tools: --tools PLACE or --mcp-config FILE says where they are")
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
-    return [found for place in places for found in _load(place)]
+    return [*(found for place in places for found in _load(place)), *tools_from(*mcp_configs)]
 
 
 def _load(place: str) -> Tools:

@@ -8,6 +8,7 @@ import os
 import signal
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Any, TypeAlias
 
@@ -40,15 +41,23 @@ def add_command(
     return parser
 
 
-def add_tools(parser: argparse.ArgumentParser, *, required: bool) -> None:
-    """Adds `--tools`, for `load_tools`."""
+def add_tools(parser: argparse.ArgumentParser) -> None:
+    """Adds what `load_tools` reads."""
     parser.add_argument(
         "--tools",
         action="append",
-        default=None if required else [],
-        required=required,
+        default=[],
         metavar="PLACE",
         help="module, module:name or file.py[:name]; may be repeated",
+    )
+    parser.add_argument(
+        "--mcp-config",
+        dest="mcp_configs",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="JSON with mcpServers, whose tools are tools too; may be repeated",
     )
 
 

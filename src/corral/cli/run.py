@@ -43,7 +43,7 @@ def add_run(commands: Commands) -> None:
         epilog=_EPILOG,
     )
     add_program(parser)
-    add_tools(parser, required=False)
+    add_tools(parser)
     parser.add_argument("--no-check", action="store_true", help="run the program whether or not it fits the tools")
     output = parser.add_argument_group("output")
     output.add_argument("--json", action="store_true", help="print the whole result as JSON, and nothing else")
@@ -87,7 +87,7 @@ def _run(arguments: argparse.Namespace) -> int:
     program = given_program(arguments)
     with screen() as view, keyboard() as terminal:
         corral = Corral(
-            load_tools(arguments.tools),
+            load_tools(arguments.tools, arguments.mcp_configs),
             sandbox=_sandbox(arguments, program.language),
             limits=Limits(**given(arguments, *Limits.model_fields)),
             required_tier=arguments.required_tier,

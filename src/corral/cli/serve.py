@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import ipaddress
 import os
 import shlex
 import socket
-from collections.abc import Generator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -17,6 +15,7 @@ from typing import Any
 
 from corral import Corral, Limits, OutsideExecution
 from corral.catalog import load_by_name
+from corral.cli.listening import is_loopback, listening, url_of
 from corral.cli.loading import load_tools
 from corral.cli.options import Commands, add_caller, add_command, add_tools, caller, interruptible
 from corral.cli.screen import Screen, screen
@@ -55,7 +54,7 @@ def add_serve(commands: Commands) -> None:
         description="Serves tools over HTTP, for programs that run elsewhere.",
         epilog=_EPILOG,
     )
-    add_tools(parser, required=True)
+    add_tools(parser)
     address = parser.add_argument_group("address")
     address.add_argument("--host", default="127.0.0.1", help="default: 127.0.0.1")
     address.add_argument("--port", type=int, default=8787, metavar="N", help="0 takes a free one; default: 8787")
@@ -95,13 +94,13 @@ def _serve(arguments: argparse.Namespace) -> int:
     uvicorn = _uvicorn()
     with screen() as view:
         corral = Corral(
-            load_tools(arguments.tools),
+            load_tools(arguments.tools, arguments.mcp_configs, required=True),
             limits=Limits(**{name: getattr(arguments, name) for name in _LIMITS}),
             audit=arguments.audit,
             approve=(lambda _: True) if arguments.approve == "all" else None,
         )
-        with _listening(arguments.host, arguments.port) as listener:
-            url = _url(arguments.host, listener.getsockname()[1], arguments.allowed_hosts)
+        with listening(arguments.host, arguments.port) as listener:
+            url = url_of(arguments.host, listener.getsockname()[1], arguments.allowed_hosts)
             bridge = load_by_name(
                 "corral.bridges",
                 "http",
@@ -118,7 +117,7 @@ def _serve(arguments: argparse.Namespace) -> int:
                 server_header=False,
                 timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
             )
-            if not (_is_loopback(arguments.host) or arguments.allowed_hosts):
+            if not (is_loopback(arguments.host) or arguments.allowed_hosts):
                 view.err(f"warning: requests have to name {url} or this machine; others need --allow-host NAME")
             asyncio.run(_until_stopped(corral, uvicorn.Server(config), listener, url, arguments, view))
     return 0
@@ -129,47 +128,6 @@ def _uvicorn() -> ModuleType:
         return import_module("uvicorn")
     except ModuleNotFoundError as error:
         raise MissingExtra(f"corral serve needs the module {error.name}: pip install 'corral[http]'") from error
-
-
-@contextmanager
-def _listening(host: str, port: int) -> Generator[socket.socket]:
-    """A socket that takes connections. Its protocol is named, without which asyncio would not set TCP_NODELAY."""
-    if not 0 <= port < 65_536:
-        raise ConfigError(f"--port {port} is not between 0 and 65535")
-    try:
-        [(family, kind, protocol, _, address), *_] = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP, flags=socket.AI_PASSIVE
-        )
-        listener = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise _cannot_listen(host, port, error) from error
-    with listener:
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(address)
-            listener.listen()
-        except OSError as error:
-            raise _cannot_listen(host, port, error) from error
-        yield listener
-
-
-def _cannot_listen(host: str, port: int, error: OSError) -> ConfigError:
-    reason = error.strerror or error
-    return ConfigError(f"cannot listen at port {port} of {host}: {reason}; --port and --host name another place")
-
-
-def _url(host: str, port: int, allowed_hosts: list[str]) -> str:
-    """Where programs reach it. A host that stands for all addresses is none to connect to."""
-    if host in ("0.0.0.0", "::", ""):  # noqa: S104
-        host = next((name for name in allowed_hosts if name != "*"), "::1" if host == "::" else "127.0.0.1")
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 async def _until_stopped(

@@ -22,7 +22,7 @@ def add_types(commands: Commands) -> None:
         help="print the declarations of tools",
         description="Prints the declarations of tools, as a model is shown them.",
     )
-    add_tools(parser, required=True)
+    add_tools(parser)
     parser.add_argument("--language", choices=("typescript", "python"), default="typescript")
     parser.add_argument(
         "--budget", type=int, metavar="N", help="print what a model is told within N tokens: all, or less of each tool"
@@ -31,7 +31,13 @@ def add_types(commands: Commands) -> None:
 
 def _types(arguments: argparse.Namespace) -> int:
     with screen() as view:
-        text = asyncio.run(_text(Corral(load_tools(arguments.tools)), arguments.language, arguments.budget))
+        text = asyncio.run(
+            _text(
+                Corral(load_tools(arguments.tools, arguments.mcp_configs, required=True)),
+                arguments.language,
+                arguments.budget,
+            )
+        )
         view.out(text.rstrip("\n"))
     return 0
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
+
+from pydantic_core import from_json
 
 from corral import Catalog, Corral, Event, ExecutionContext, Language, ModelTool
 from corral.errors import ConfigError
 from corral.model import system_prompt
 
-__all__ = ["Context", "Corrals", "Kit", "OnEvent", "context_for", "kit", "require_distinct"]
+__all__ = ["Context", "Corrals", "Kit", "OnEvent", "context_for", "kit", "read_arguments", "require_distinct"]
 
 T = TypeVar("T")
 
@@ -32,6 +34,8 @@ class Kit:
     tools: tuple[ModelTool, ...]
     catalogs: Mapping[str, Catalog]
     """What the prompt shows of each Corral's tools, by the name of the tool that runs programs."""
+    corrals: Mapping[str, Corral]
+    """Whose programs they are, by the same names."""
 
 
 def kit(
@@ -47,12 +51,15 @@ def kit(
         raise ConfigError("code mode needs a Corral; there is none in {}")
     tools: list[ModelTool] = []
     catalogs: dict[str, Catalog] = {}
+    running: dict[str, Corral] = {}
     for label, corral in named.items():
         catalog = corral.catalog(language, budget_tokens=budget_tokens)
         made = corral.model_tools(language, catalog=catalog, in_prompt=True, label=label)
         catalogs[made[0].name] = catalog
+        running[made[0].name] = corral
         tools += made
-    return Kit(prompt=system_prompt(instructions, language, catalogs), tools=tuple(tools), catalogs=catalogs)
+    prompt = system_prompt(instructions, language, catalogs)
+    return Kit(prompt=prompt, tools=tuple(tools), catalogs=catalogs, corrals=running)
 
 
 def require_distinct(added: Kit, own: Iterable[str]) -> None:
@@ -66,3 +73,12 @@ def require_distinct(added: Kit, own: Iterable[str]) -> None:
 def context_for(given: Context[T], call: T) -> ExecutionContext:
     """On whose behalf a call of a model's tool runs."""
     return given(call) if callable(given) else given or ExecutionContext()
+
+
+def read_arguments(text: str) -> Any:
+    """Arguments as a model wrote them. What is not JSON stays text, which a tool refuses as it refuses any that are
+    wrong."""
+    try:
+        return from_json(text)
+    except ValueError:
+        return text

@@ -24,8 +24,8 @@ _KNOWN_BY: Mapping[str, str] = {
 """Which module of ours converts what a package defines; each has `tools_of(thing, namespace)`."""
 _SERVERS = "corral.sources.mcp"
 _KINDS = (
-    "a function, a tool or toolset of pydantic-ai, LangChain or openai-agents, an MCP server, or the path of a JSON file "
-    "or a dict with mcpServers"
+    "a function, a tool or toolset of pydantic-ai, LangChain or openai-agents, an MCP server, or mcpServers as a dict "
+    "or the path of a JSON file"
 )
 
 

@@ -1,0 +1,57 @@
+"""What commands that serve over HTTP share: a socket that listens, and where it is."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from corral.errors import ConfigError
+
+__all__ = ["is_loopback", "listening", "url_of"]
+
+
+@contextmanager
+def listening(host: str, port: int) -> Generator[socket.socket]:
+    """A socket that takes connections. Its protocol is named, without which asyncio would not set TCP_NODELAY.
+
+    Raises:
+        ConfigError: nobody can listen there.
+    """
+    if not 0 <= port < 65_536:
+        raise ConfigError(f"--port {port} is not between 0 and 65535")
+    try:
+        [(family, kind, protocol, _, address), *_] = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP, flags=socket.AI_PASSIVE
+        )
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise _cannot_listen(host, port, error) from error
+    with listener:
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen()
+        except OSError as error:
+            raise _cannot_listen(host, port, error) from error
+        yield listener
+
+
+def url_of(host: str, port: int, allowed_hosts: list[str]) -> str:
+    """Where it is reached. A host that stands for all addresses is none to connect to."""
+    if host in ("0.0.0.0", "::", ""):  # noqa: S104
+        host = next((name for name in allowed_hosts if name != "*"), "::1" if host == "::" else "127.0.0.1")
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _cannot_listen(host: str, port: int, error: OSError) -> ConfigError:
+    reason = error.strerror or error
+    return ConfigError(f"cannot listen at port {port} of {host}: {reason}; --port and --host name another place")

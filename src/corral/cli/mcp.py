@@ -1,0 +1,271 @@
+"""`corral mcp`: tools, and those of MCP servers, as one MCP server."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import io
+import os
+import socket
+import sys
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout
+from importlib import import_module
+from itertools import groupby
+from pathlib import Path
+from typing import Any, TextIO, get_args
+
+import anyio
+import anyio.to_thread
+from pydantic_core import to_json
+
+from corral import Approve, Corral, ExecutionContext
+from corral.cli.listening import is_loopback, listening, url_of
+from corral.cli.loading import load_tools
+from corral.cli.options import Commands, add_caller, add_command, add_tools, caller, interruptible
+from corral.cli.screen import Screen, screen
+from corral.types import Language
+
+__all__ = ["add_mcp"]
+
+_PATH = "/mcp"
+_LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+_SHUTDOWN_SECONDS = 1
+"""How long requests may take to end once the server is told to."""
+_EPILOG = """\
+A client of MCP starts it with a configuration such as
+
+  {"mcpServers": {"corral": {"command": "corral", "args": ["mcp", "--mcp-config", "servers.json"]}}}
+
+and finds three tools: execute_code, search_tools and describe_tools. Programs call all tools of the servers that
+servers.json names in the same way, and those of --tools. What is printed goes to standard error; standard output has
+nothing but the protocol.
+
+--http serves at http://HOST:PORT/mcp, to everybody who can connect: there are no passwords.
+
+exit codes: 0 it was ended, 2 wrong usage or set-up
+"""
+
+
+def add_mcp(commands: Commands) -> None:
+    """Adds the command to `corral`."""
+    parser = add_command(
+        commands,
+        "mcp",
+        _mcp,
+        help="serve tools to a client of MCP",
+        description="Serves tools, and those of MCP servers, as one MCP server whose clients write programs.",
+        epilog=_EPILOG,
+    )
+    add_tools(parser)
+    parser.add_argument("--language", choices=get_args(Language), default="typescript", help="default: typescript")
+    parser.add_argument(
+        "--budget", type=int, default=4_000, metavar="TOKENS", help="for declarations of tools; default: 4000"
+    )
+    parser.add_argument("--list", action="store_true", help="print how many tokens the lists of tools take, and end")
+    http = parser.add_argument_group("over HTTP, instead of standard input and output")
+    http.add_argument("--http", action="store_true", help="serve at a URL")
+    http.add_argument("--host", default="127.0.0.1", help="default: 127.0.0.1")
+    http.add_argument("--port", type=int, default=8788, metavar="N", help="0 takes a free one; default: 8788")
+    http.add_argument(
+        "--allow-host",
+        dest="allowed_hosts",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a name by which requests may reach it, besides this machine's; may be repeated",
+    )
+    http.add_argument(
+        "--allow-origin",
+        dest="allowed_origins",
+        action="append",
+        default=[],
+        metavar="URL",
+        help="a site whose pages may send requests, such as https://app.example; may be repeated",
+    )
+    context = add_caller(parser)
+    context.add_argument(
+        "--approve",
+        choices=("ask", "all", "none"),
+        default="ask",
+        help="calls that need an approval; ask, the default, asks by elicitation",
+    )
+
+
+def _mcp(arguments: argparse.Namespace) -> int:
+    served = import_module("corral.integrations.mcp")
+    with ExitStack() as stack:
+        wire = stack.enter_context(_wire()) if not (arguments.http or arguments.list) else None
+        view = stack.enter_context(screen())
+        corral = Corral(
+            load_tools(arguments.tools, arguments.mcp_configs, required=True),
+            audit=arguments.audit,
+            approve=_approve(arguments.approve, served),
+        )
+        server = served.mcp_server(
+            corral, language=arguments.language, budget_tokens=arguments.budget, context=_context(arguments, served)
+        )
+        if arguments.list:
+            asyncio.run(_list(corral, server, view))
+        elif wire is not None:
+            asyncio.run(_serve_wire(corral, server, wire, view))
+        else:
+            listener = stack.enter_context(listening(arguments.host, arguments.port))
+            asyncio.run(_serve_http(corral, server, listener, arguments, view))
+    return 0
+
+
+def _approve(how: str, served: Any) -> Approve | None:
+    if how == "all":
+        return lambda _: True
+    return served.ask_client if how == "ask" else None
+
+
+def _context(arguments: argparse.Namespace, served: Any) -> Any:
+    """Everybody is the caller that the options name; each MCP session is one of theirs, unless they name one too."""
+    named = caller(arguments)
+
+    def context(request: Any) -> ExecutionContext:
+        session = served.session_of(request)
+        if session is None or arguments.session_id is not None:
+            return named
+        return named.model_copy(update={"session_id": session})
+
+    return context
+
+
+async def _say(corral: Corral, server: Any, view: Screen, where: str) -> None:
+    """What is served, and how much of a model's context that takes and saves."""
+    own, each = await _own(server), [declared for _, declared in _each(corral)]
+    view.err(f"{len(each)} tools {where}: as {len(own)} tools of {_tokens(own):,} tokens, instead of {_tokens(each):,}")
+
+
+# --- over standard input and output
+
+
+@contextmanager
+def _wire() -> Generator[tuple[TextIO, TextIO]]:
+    """Standard input and output for the protocol alone. Within the block others read nothing, and print to stderr.
+
+    The input is not closed: a thread may be reading it, as nothing can interrupt that.
+    """
+    sys.stdout.flush()
+    received = io.TextIOWrapper(os.fdopen(os.dup(0), "rb", closefd=False), encoding="utf-8", errors="replace")
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as sent, redirect_stdout(sys.stderr):
+        with Path(os.devnull).open("rb") as nothing:
+            os.dup2(nothing.fileno(), 0)
+        os.dup2(2, 1)
+        try:
+            yield received, sent
+        finally:
+            os.dup2(received.fileno(), 0)
+            os.dup2(sent.fileno(), 1)
+
+
+class _Input(anyio.AsyncFile[str]):
+    """Lines of a file that one need not wait for: what ends the server does not end the reading."""
+
+    async def readline(self) -> str:
+        return await anyio.to_thread.run_sync(self.wrapped.readline, abandon_on_cancel=True)
+
+
+async def _serve_wire(corral: Corral, server: Any, wire: tuple[TextIO, TextIO], view: Screen) -> None:
+    stdio_server = import_module("mcp.server.stdio").stdio_server
+    received, sent = wire
+    with anyio.CancelScope() as scope, interruptible(scope.cancel):
+        async with corral:
+            await _say(corral, server, view, "for a client at standard input")
+            async with stdio_server(_Input(received), anyio.wrap_file(sent)) as (read, write):
+                await server.run(read, write, server.create_initialization_options())
+
+
+# --- over HTTP
+
+
+async def _serve_http(
+    corral: Corral, server: Any, listener: socket.socket, arguments: argparse.Namespace, view: Screen
+) -> None:
+    uvicorn = import_module("uvicorn")
+    url = url_of(arguments.host, listener.getsockname()[1], arguments.allowed_hosts)
+    app = server.streamable_http_app(
+        streamable_http_path=_PATH,
+        transport_security=_security(url, arguments.allowed_hosts, arguments.allowed_origins),
+    )
+    config = uvicorn.Config(
+        app,
+        lifespan="on",
+        ws="none",
+        log_config=None,
+        log_level="critical",
+        server_header=False,
+        timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
+    )
+    serving = uvicorn.Server(config)
+    serving.capture_signals = nullcontext  # signals are handled here
+
+    def stop() -> None:
+        serving.should_exit = True
+
+    if not is_loopback(arguments.host):
+        view.err("warning: everybody who can connect may run programs: there are no passwords")
+    async with corral:
+        with interruptible(stop):
+            await _say(corral, server, view, f"at {url}{_PATH}")
+            await serving.serve([listener])
+
+
+def _security(url: str, hosts: list[str], origins: list[str]) -> Any:
+    """Which names requests may use, so that no page of another site has a browser send them (DNS rebinding)."""
+    settings = import_module("mcp.server.transport_security").TransportSecuritySettings
+    if "*" in hosts:
+        return settings(enable_dns_rebinding_protection=False)
+    own = url.removeprefix("http://").rpartition(":")[0]
+    names = dict.fromkeys((*_LOOPBACK, own, *hosts))
+    return settings(
+        allowed_hosts=[*names, *(f"{name}:*" for name in names)],
+        allowed_origins=[*(f"http://{name}:*" for name in _LOOPBACK), *origins],
+    )
+
+
+# --- how long the lists are
+
+
+async def _list(corral: Corral, server: Any, view: Screen) -> None:
+    async with corral.connected():
+        every = _each(corral)
+        view.out(_row("this server", await _own(server)))
+        view.out(_row("if each tool were listed", [declared for _, declared in every]))
+        for place, group in groupby(every, key=lambda each: each[0]):
+            view.out(_row(f"  {place}", [declared for _, declared in group]))
+
+
+async def _own(server: Any) -> list[Any]:
+    """The list of tools as a client gets it."""
+    async with import_module("mcp").Client(server) as client:
+        return [each.model_dump(by_alias=True, exclude_none=True) for each in (await client.list_tools()).tools]
+
+
+def _each(corral: Corral) -> list[tuple[str, dict[str, Any]]]:
+    """All tools as a list of an MCP server would have them, and where they are."""
+    return [
+        (
+            name.namespace or "--tools",
+            {
+                "name": tool.name,
+                "description": tool.description,
+                "inputSchema": tool.input_schema,
+                **({} if tool.output_schema is None else {"outputSchema": tool.output_schema}),
+            },
+        )
+        for name, tool in corral.tools.snapshot().items()
+    ]
+
+
+def _row(what: str, tools: Iterable[Any]) -> str:
+    listed = list(tools)
+    return f"{what:<26}{len(listed):>6} tools {_tokens(listed):>9,} tokens"
+
+
+def _tokens(tools: Sequence[Any]) -> int:
+    """Roughly, by four bytes each, as catalogs count them."""
+    return -(-len(to_json(tools)) // 4)

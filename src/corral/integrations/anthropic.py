@@ -1,0 +1,73 @@
+"""Corral for the tool runner of Anthropic's SDK. Needs the extra `anthropic`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias, TypedDict, cast
+
+from corral import ExecutionContext, Language, ModelTool
+from corral.errors import MissingExtra
+from corral.integrations.kit import Corrals, OnEvent, kit, require_distinct
+
+try:
+    from anthropic.lib.tools import BetaAsyncFunctionTool, ToolError, beta_async_tool
+    from anthropic.types.beta import BetaCacheControlEphemeralParam, BetaTextBlockParam
+except ModuleNotFoundError as error:
+    raise MissingExtra(
+        f"corral.integrations.anthropic needs the module {error.name}: pip install 'corral[anthropic]'"
+    ) from error
+
+__all__ = ["RunnerParts", "code_mode"]
+
+Context: TypeAlias = ExecutionContext | Callable[[], ExecutionContext] | None
+"""On whose behalf programs run. A tool of this SDK learns nothing of the request that it is called for."""
+
+
+class RunnerParts(TypedDict):
+    """What `client.beta.messages.tool_runner` takes."""
+
+    system: str | list[BetaTextBlockParam]
+    tools: list[Any]
+
+
+def code_mode(
+    corrals: Corrals,
+    *,
+    system: str = "",
+    tools: Iterable[Any] = (),
+    context: Context = None,
+    language: Language = "typescript",
+    budget_tokens: int = 4_000,
+    cache_control: BetaCacheControlEphemeralParam | None = None,
+    on_event: OnEvent | None = None,
+) -> RunnerParts:
+    """System prompt and tools for `AsyncAnthropic().beta.messages.tool_runner`, together with the caller's own.
+
+    With `cache_control`, {"type": "ephemeral"}, the provider keeps what it made of the tools and of the system prompt.
+
+    Raises:
+        ConfigError: a tool has a name that another has; or as `corral.integrations.kit.kit`.
+    """
+    own = list(tools)
+    added = kit(corrals, instructions=system, language=language, budget_tokens=budget_tokens)
+    require_distinct(added, map(_name_of, own))
+    runnable = [_runnable(tool, context, on_event) for tool in added.tools]
+    if cache_control is None:
+        return RunnerParts(system=added.prompt, tools=[*runnable, *own])
+    block = BetaTextBlockParam(type="text", text=added.prompt, cache_control=cache_control)
+    return RunnerParts(system=[block], tools=[*runnable, *own])
+
+
+def _runnable(tool: ModelTool, context: Context, on_event: OnEvent | None) -> BetaAsyncFunctionTool[Any]:
+    async def run(**arguments: Any) -> str:
+        result = await tool.run(arguments, context() if callable(context) else context, on_event=on_event)
+        if not result.success:
+            raise ToolError(result.model_text())
+        return result.model_text()
+
+    schema = cast("Any", tool.input_schema)
+    return beta_async_tool(run, name=tool.name, description=tool.description, input_schema=schema)
+
+
+def _name_of(tool: Any) -> str:
+    return str(cast("Mapping[str, object]", tool).get("name") if isinstance(tool, Mapping) else tool.name)

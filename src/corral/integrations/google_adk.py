@@ -1,0 +1,95 @@
+"""Corral for agents of Google's Agent Development Kit. Needs the extra `google-adk`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+from typing import Any, TypedDict
+
+from corral import ExecutionContext, Language, ModelTool
+from corral.errors import MissingExtra
+from corral.integrations.kit import Context, Corrals, OnEvent, context_for, kit, require_distinct
+
+try:
+    from google.adk.agents.readonly_context import ReadonlyContext
+    from google.adk.tools.base_tool import BaseTool
+    from google.adk.tools.tool_context import ToolContext
+    from google.adk.utils.instructions_utils import InstructionProvider, inject_session_state
+    from google.genai.types import FunctionDeclaration
+except ModuleNotFoundError as error:
+    raise MissingExtra(
+        f"corral.integrations.google_adk needs the module {error.name}: pip install 'corral[google-adk]'"
+    ) from error
+
+__all__ = ["AgentParts", "code_mode"]
+
+
+class AgentParts(TypedDict):
+    """What `LlmAgent` takes."""
+
+    instruction: InstructionProvider
+    tools: list[Any]
+
+
+def code_mode(
+    corrals: Corrals,
+    *,
+    instruction: str | InstructionProvider = "",
+    tools: Iterable[Any] = (),
+    context: Context[ToolContext] = None,
+    language: Language = "typescript",
+    budget_tokens: int = 4_000,
+    on_event: OnEvent | None = None,
+) -> AgentParts:
+    """Instruction and tools for `LlmAgent`, together with the caller's own.
+
+    Without a `context`, which may be a function of the `ToolContext`, programs run for the user and the session of the
+    call.
+
+    Raises:
+        ConfigError: a tool has a name that another has; or as `corral.integrations.kit.kit`.
+    """
+    own = list(tools)
+    added = kit(corrals, language=language, budget_tokens=budget_tokens)
+    require_distinct(added, map(_name_of, own))
+    made = [_CodeTool(tool, context or _of_session, on_event) for tool in added.tools]
+    return AgentParts(instruction=_with_prompt(instruction, added.prompt), tools=[*made, *own])
+
+
+class _CodeTool(BaseTool):
+    """A `ModelTool` as the framework has tools. Its answer has the member `result`, or `error`."""
+
+    def __init__(self, tool: ModelTool, context: Context[ToolContext], on_event: OnEvent | None) -> None:
+        super().__init__(name=tool.name, description=tool.description)
+        self._tool = tool
+        self._context = context
+        self._on_event = on_event
+
+    def _get_declaration(self) -> FunctionDeclaration:
+        return FunctionDeclaration(
+            name=self.name, description=self.description, parameters_json_schema=self._tool.input_schema
+        )
+
+    async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> dict[str, str]:
+        result = await self._tool.run(args, context_for(self._context, tool_context), on_event=self._on_event)
+        return {"result" if result.success else "error": result.model_text()}
+
+
+def _of_session(call: ToolContext) -> ExecutionContext:
+    return ExecutionContext(user_id=call.user_id, session_id=call.session.id)
+
+
+def _with_prompt(own: str | InstructionProvider, prompt: str) -> InstructionProvider:
+    """An instruction that is a text would be taken for a template, and each brace of a declaration for a variable."""
+
+    async def instruction(context: ReadonlyContext) -> str:
+        said = own(context) if callable(own) else inject_session_state(own, context)
+        text = await said if inspect.isawaitable(said) else said
+        return f"{text}\n\n{prompt}" if text else prompt
+
+    return instruction
+
+
+def _name_of(tool: Any) -> str:
+    """Of a tool or a function; a toolset has no name, and nobody knows those of its tools yet."""
+    return str(getattr(tool, "name", None) or getattr(tool, "__name__", ""))

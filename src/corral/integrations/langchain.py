@@ -1,0 +1,94 @@
+"""Code mode for agents of LangChain: `create_agent(model, **code_mode(corral))`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Never, TypeAlias, TypedDict, cast
+
+from corral import ExecutionContext, Language, ModelTool
+from corral.errors import ConfigError, MissingExtra
+from corral.integrations.kit import Context, Corrals, OnEvent, context_for, kit, require_distinct
+from corral.integrations.langchain_tools import RUNTIME, runtime_of, tools_of
+
+try:
+    from langchain_core.tools import BaseTool, StructuredTool, ToolException
+    from langgraph.prebuilt import ToolRuntime
+except ModuleNotFoundError as error:
+    raise MissingExtra(
+        f"corral.integrations.langchain needs the module {error.name}: pip install 'corral[langchain]'"
+    ) from error
+
+__all__ = ["RUNTIME", "AgentParts", "code_mode", "runtime_of", "tools_of"]
+
+AgentTool: TypeAlias = BaseTool | Callable[..., Any] | dict[str, Any]
+
+
+class AgentParts(TypedDict):
+    """What `create_agent` takes besides a model."""
+
+    system_prompt: str
+    tools: list[AgentTool]
+
+
+def code_mode(
+    corrals: Corrals,
+    *,
+    system_prompt: str = "",
+    tools: Iterable[AgentTool] = (),
+    language: Language = "typescript",
+    context: Context[ToolRuntime[Any, Any]] = None,
+    budget_tokens: int = 4_000,
+    on_event: OnEvent | None = None,
+) -> AgentParts:
+    """The given prompt and tools, with the tool that runs programs and how to write them.
+
+    The prompt shows the tools that there are now: open a Corral first whose tools come with a connection.
+    `context` says on whose behalf programs run; without it the agent's runtime context does, if that is an
+    `ExecutionContext`. Tools find the `ToolRuntime` by `runtime_of(context)`. What is not a success becomes a message
+    with the status `error`.
+
+    Raises:
+        ConfigError: there is no Corral, no programs are in this language, or a tool of yours has a name of theirs.
+    """
+    added = kit(corrals, instructions=system_prompt, language=language, budget_tokens=budget_tokens)
+    own = list(tools)
+    require_distinct(added, map(_name, own))
+    made = [_structured(tool, context, on_event) for tool in added.tools]
+    return AgentParts(system_prompt=added.prompt, tools=[*own, *made])
+
+
+def _structured(tool: ModelTool, context: Context[ToolRuntime[Any, Any]], on_event: OnEvent | None) -> StructuredTool:
+    async def run(runtime: ToolRuntime[Any, Any], **arguments: object) -> str:
+        result = await tool.run(arguments, _context_of(runtime, context), on_event=on_event)
+        if not result.success:
+            raise ToolException(result.model_text())
+        return result.model_text()
+
+    def refuse(runtime: ToolRuntime[Any, Any], **arguments: object) -> Never:  # noqa: ARG001
+        raise ConfigError(f"{tool.name} is asynchronous: await agent.ainvoke(...) instead of agent.invoke(...)")
+
+    return StructuredTool(
+        name=tool.name,
+        description=tool.description,
+        args_schema=tool.input_schema,
+        coroutine=run,
+        func=refuse,
+        handle_tool_error=True,
+    )
+
+
+def _context_of(runtime: ToolRuntime[Any, Any], given: Context[ToolRuntime[Any, Any]]) -> ExecutionContext:
+    if given is not None:
+        context = context_for(given, runtime)
+    else:
+        context = runtime.context if isinstance(runtime.context, ExecutionContext) else ExecutionContext()
+    return context.model_copy(update={"metadata": {**context.metadata, RUNTIME: runtime}})
+
+
+def _name(tool: AgentTool) -> str:
+    if isinstance(tool, BaseTool):
+        return tool.name
+    if isinstance(tool, dict):
+        described = cast("dict[str, Any]", tool)
+        return str(described.get("name") or described.get("function", {}).get("name"))
+    return getattr(tool, "__name__", type(tool).__name__)

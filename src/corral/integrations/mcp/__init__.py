@@ -1,0 +1,14 @@
+"""A Corral as one MCP server, whatever it calls. Needs the extra `mcp`."""
+
+from __future__ import annotations
+
+from corral.errors import MissingExtra
+
+try:
+    from corral.integrations.mcp.asking import ask_client
+    from corral.integrations.mcp.server import McpRequest, mcp_server
+    from corral.integrations.mcp.sessions import session_of
+except ModuleNotFoundError as error:
+    raise MissingExtra(f"corral.integrations.mcp needs the module {error.name}: pip install 'corral[mcp]'") from error
+
+__all__ = ["McpRequest", "ask_client", "mcp_server", "session_of"]

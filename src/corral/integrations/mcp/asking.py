@@ -1,0 +1,105 @@
+"""Approvals from the person behind the MCP client whose program makes the call: each question is an elicitation."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from mcp import MCPError
+from mcp.server.session import ServerSession
+from mcp_types import ClientCapabilities, ElicitRequest, ElicitRequestFormParams, ElicitResult, RequestId
+from pydantic import ValidationError
+
+from corral import ApprovalRequest, ExecutionContext
+from corral.errors import ApprovalDenied
+from corral.preview import json_text
+
+__all__ = ["Client", "ClientInTouch", "approves", "ask_client", "asked_by", "can_elicit", "question"]
+
+_CLIENT = "corral.integrations.mcp.client"
+"""Where the metadata of a program's context has its client."""
+_SHOWN_CHARS = 4_000
+"""What nobody saw, nobody approved: of a longer input it is said how much is missing."""
+_FORM: Mapping[str, Any] = MappingProxyType(
+    {
+        "type": "object",
+        "properties": {"approve": {"type": "boolean", "title": "Approve this call"}},
+        "required": ["approve"],
+    }
+)
+
+
+class Client(ABC):
+    """Who sent a program."""
+
+    @abstractmethod
+    async def approves(self, request: ApprovalRequest) -> bool:
+        """Whether it lets this call run.
+
+        Raises:
+            ApprovalDenied: it cannot be asked.
+        """
+
+
+class ClientInTouch(Client):
+    """One that takes requests while it waits for its answer: those of the handshake era of the protocol."""
+
+    def __init__(self, session: ServerSession, request_id: RequestId | None) -> None:
+        self._session = session
+        self._request_id = request_id
+
+    async def approves(self, request: ApprovalRequest) -> bool:
+        asked = question(request).params
+        assert isinstance(asked, ElicitRequestFormParams)
+        try:
+            answer = await self._session.elicit_form(asked.message, asked.requested_schema, self._request_id)
+        except (MCPError, ValidationError) as error:
+            raise ApprovalDenied("the MCP client did not answer the question") from error
+        return approves(answer)
+
+
+async def ask_client(request: ApprovalRequest) -> bool:
+    """What `Corral(approve=...)` takes: asks the MCP client whose program makes the call.
+
+    Raises:
+        ApprovalDenied: it has no elicitation, or the program did not come from a client of `mcp_server`.
+    """
+    client = request.context.metadata.get(_CLIENT)
+    if not isinstance(client, Client):
+        raise ApprovalDenied("there is no MCP client that can ask somebody: it needs elicitation")
+    return await client.approves(request)
+
+
+def asked_by(context: ExecutionContext, client: Client | None) -> ExecutionContext:
+    """The context in which `ask_client` asks this client, or nobody."""
+    return context.model_copy(update={"metadata": {**context.metadata, _CLIENT: client}})
+
+
+def can_elicit(capabilities: ClientCapabilities | None) -> bool:
+    """Whether a client shows forms. One that names no kind of elicitation does (MCP 2025-11-25)."""
+    if capabilities is None or (elicitation := capabilities.elicitation) is None:
+        return False
+    return elicitation.form is not None or elicitation.url is None
+
+
+def question(request: ApprovalRequest) -> ElicitRequest:
+    """The form that asks about a call: what is called, and with what."""
+    called = json_text(request.arguments)
+    if len(called) > _SHOWN_CHARS:
+        called = f"{called[:_SHOWN_CHARS]} … and {len(called) - _SHOWN_CHARS} characters that are not shown"
+    message = f"A program wants to call {request.tool}, which needs your approval, with:\n\n{_visible(called)}"
+    return ElicitRequest(params=ElicitRequestFormParams(message=message, requested_schema=dict(_FORM)))
+
+
+def approves(answer: object) -> bool:
+    """Whether an answer to such a form is a clear yes."""
+    if not isinstance(answer, ElicitResult) or answer.action != "accept":
+        return False
+    return answer.content is not None and answer.content.get("approve") is True
+
+
+def _visible(text: str) -> str:
+    """Escapes for all that would hide or reorder what the question shows."""
+    return "".join(each if each.isprintable() else f"\\u{{{ord(each):x}}}" for each in text)

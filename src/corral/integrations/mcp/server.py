@@ -1,0 +1,228 @@
+"""The MCP server: its tools, and how they are called."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from importlib.metadata import version
+from typing import Any, TypeAlias
+
+import anyio
+import anyio.to_thread
+from mcp import MCPError
+from mcp.server import Server, ServerRequestContext
+from mcp_types import (
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    CallToolRequestParams,
+    CallToolResult,
+    EmptyResult,
+    InputRequiredResult,
+    ListToolsResult,
+    PaginatedRequestParams,
+    SetLevelRequestParams,
+    ToolAnnotations,
+)
+from mcp_types import Tool as McpTool
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from corral import Corral, ExecutionContext, ExecutionResult, Language, ModelTool, Tool
+from corral.errors import AccessDenied, Cancelled, CorralError, RateLimited, SandboxError
+from corral.integrations.kit import Context, context_for
+from corral.integrations.mcp.asking import ClientInTouch, asked_by, can_elicit
+from corral.integrations.mcp.notices import Notices
+from corral.integrations.mcp.programs import Program, Programs
+from corral.integrations.mcp.results import OUTPUT_SCHEMA, failed, program_result, text_result
+from corral.integrations.mcp.sessions import session_of
+from corral.preview import preview_text
+from corral.types import JsonSchema, ToolName
+
+__all__ = ["McpRequest", "mcp_server"]
+
+logger = logging.getLogger("corral")
+
+McpRequest: TypeAlias = ServerRequestContext[Programs, Any]
+"""A call of a tool as the SDK has it: `request` is Starlette's request, where it came over HTTP."""
+
+_INSTRUCTIONS = (
+    "Do a task with one program. `execute_code` runs it; its description says how to write it, and what it can call. "
+    "`search_tools` and `describe_tools` find what is not declared there."
+)
+_LOOKING = ToolAnnotations(read_only_hint=True, open_world_hint=False)
+_NAME_CHARS = 200
+
+
+def mcp_server(
+    corral: Corral,
+    *,
+    name: str = "corral",
+    language: Language = "typescript",
+    context: Context[McpRequest] = None,
+    budget_tokens: int = 4_000,
+    programs_at_once: int = 64,
+) -> Server[Programs]:
+    """A Corral as an MCP server, for the SDK's `run` and `streamable_http_app`. Its owner opens the Corral before that.
+
+    `context` says on whose behalf programs run, from the request if it is a function; without it everybody is the same
+    anonymous user. The budget is for the declarations of tools in a description. Further programs than
+    `programs_at_once` are refused.
+
+    Serving it raises ConfigError if no programs are in this language, or if the budget is too small.
+    """
+    served = _Served(corral, language, context, budget_tokens, programs_at_once)
+    server = Server(
+        name,
+        version=version("corral"),
+        instructions=_INSTRUCTIONS,
+        lifespan=served.programs,
+        get_tool_input_schema=served.input_schema,
+        on_list_tools=served.list_tools,
+        on_call_tool=served.call_tool,
+    )
+    # Not as `on_set_logging_level`: clients of the handshake era use it, and the SDK warns of it.
+    server.add_request_handler("logging/setLevel", SetLevelRequestParams, served.set_level)
+    return server
+
+
+class _Served:
+    """The tools of one server."""
+
+    def __init__(
+        self, corral: Corral, language: Language, context: Context[McpRequest], budget_tokens: int, at_once: int
+    ) -> None:
+        self._corral = corral
+        self._language: Language = language
+        self._context = context
+        self._budget_tokens = budget_tokens
+        self._at_once = at_once
+        self._running = 0
+        self._anonymous = ExecutionContext()
+        self._snapshot: Mapping[ToolName, Tool] | None = None
+        self._made: Sequence[ModelTool] = ()
+
+    @asynccontextmanager
+    async def programs(self, _: Server[Programs]) -> AsyncGenerator[Programs]:
+        """Within the block the server runs. What is wrong with its options is raised here, not to its first client."""
+        await self.tools()
+        async with anyio.create_task_group() as tasks:
+            try:
+                yield Programs(tasks)
+            finally:
+                tasks.cancel_scope.cancel()
+
+    async def tools(self) -> Sequence[ModelTool]:
+        """Those that run programs, search and describe, as they are described now."""
+        snapshot = self._corral.tools.snapshot()
+        if snapshot is not self._snapshot:
+            own = anyio.CapacityLimiter(1)  # threads that tools keep busy must not keep it waiting
+            self._made = await anyio.to_thread.run_sync(self._make, limiter=own)
+            self._snapshot = snapshot
+        return self._made
+
+    def _make(self) -> Sequence[ModelTool]:
+        """Takes tenths of a second for hundreds of tools."""
+        catalog = self._corral.catalog(self._language, budget_tokens=self._budget_tokens)
+        return self._corral.model_tools(self._language, catalog=catalog, search=True)
+
+    def input_schema(self, name: str) -> Mapping[str, Any] | None:
+        return next((tool.input_schema for tool in self._made if tool.name == name), None)
+
+    async def list_tools(self, _: McpRequest, __: PaginatedRequestParams | None) -> ListToolsResult:
+        runs, *others = await self.tools()
+        return ListToolsResult(
+            tools=[_declared(runs, self._effects(), OUTPUT_SCHEMA), *(_declared(each, _LOOKING) for each in others)]
+        )
+
+    async def call_tool(
+        self, request: McpRequest, params: CallToolRequestParams
+    ) -> CallToolResult | InputRequiredResult:
+        tool = next((each for each in self._made if each.name == params.name), None)
+        if tool is None:
+            names = ", ".join(each.name for each in self._made)
+            raise MCPError(INVALID_PARAMS, f"there is no tool {preview_text(params.name, _NAME_CHARS)!r}, but {names}")
+        context = self._caller(request)
+        if tool is not self._made[0]:
+            return text_result(await tool.run(params.arguments or {}, context))
+        ended = await self._answer(tool, request, params, context)
+        return ended if isinstance(ended, InputRequiredResult) else program_result(ended)
+
+    async def set_level(self, request: McpRequest, params: SetLevelRequestParams) -> EmptyResult:
+        request.lifespan_context.levels.choose(request, params.level)
+        return EmptyResult()
+
+    async def _answer(
+        self, tool: ModelTool, request: McpRequest, params: CallToolRequestParams, context: ExecutionContext
+    ) -> ExecutionResult | InputRequiredResult:
+        """What came of a program, or what has to be asked first."""
+        programs = request.lifespan_context
+        arguments = params.arguments or {}
+        level = programs.levels.of(request)
+        if params.request_state is not None:
+            program = programs.meet(params.request_state, context, arguments)
+            if program is None:
+                return self._gone()
+        elif self._running >= self._at_once:
+            return failed(RateLimited(f"{self._at_once} programs run already; try again later"), self._language)
+        elif not (request.protocol_version in MODERN_PROTOCOL_VERSIONS and _asks(request)):
+            client = ClientInTouch(request.session, request.request_id) if _asks(request) else None
+            notices = Notices()
+            async with notices.sent(request, level):
+                return await self._execute(tool, arguments, asked_by(context, client), notices)
+        else:
+            program = Program(programs, context, arguments)
+            run = partial(self._execute, tool, arguments, asked_by(context, program), program.notices)
+            programs.start(program, run)
+        async with program.notices.sent(request, level):
+            return await program.attend(params.input_responses) or self._gone()
+
+    def _gone(self) -> ExecutionResult:
+        return failed(Cancelled("no program waits for this answer any more"), self._language)
+
+    async def _execute(
+        self, tool: ModelTool, arguments: Mapping[str, Any], context: ExecutionContext, notices: Notices
+    ) -> ExecutionResult:
+        """Never raises: a program may run in a task that serves others too."""
+        self._running += 1
+        try:
+            return await tool.run(arguments, context, on_event=notices.see)
+        except CorralError as error:
+            return failed(error, self._language)
+        except Exception:
+            logger.exception("a program could not be run")
+            return failed(SandboxError("the program could not be run"), self._language)
+        finally:
+            self._running -= 1
+
+    def _caller(self, request: McpRequest) -> ExecutionContext:
+        if self._context is not None:
+            try:
+                return context_for(self._context, request)
+            except AccessDenied as denied:
+                raise MCPError(INVALID_REQUEST, str(denied)) from denied
+        session = session_of(request)
+        return self._anonymous if session is None else self._anonymous.model_copy(update={"session_id": session})
+
+    def _effects(self) -> ToolAnnotations:
+        """What a program may do: whatever its tools may."""
+        if all(tool.read_only for tool in self._corral.tools.snapshot().values()):
+            return ToolAnnotations(read_only_hint=True, open_world_hint=True)
+        return ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=True)
+
+
+def _asks(request: McpRequest) -> bool:
+    """Whether the client of a request can be asked about a call, in the way of its era."""
+    session = request.session
+    in_touch = session.can_send_request or request.protocol_version in MODERN_PROTOCOL_VERSIONS
+    return in_touch and can_elicit(session.client_capabilities)
+
+
+def _declared(tool: ModelTool, annotations: ToolAnnotations, output_schema: JsonSchema | None = None) -> McpTool:
+    return McpTool(
+        name=tool.name,
+        description=tool.description,
+        input_schema=tool.input_schema,
+        output_schema=output_schema,
+        annotations=annotations,
+    )

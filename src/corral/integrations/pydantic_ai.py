@@ -1,0 +1,308 @@
+"""Code mode for agents of pydantic-ai: `Agent(model, capabilities=[CodeMode(corral)])`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from contextlib import AsyncExitStack, suppress
+from copy import copy
+from dataclasses import dataclass
+from typing import Any, Self
+
+import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream
+from typing_extensions import override
+
+from corral import (
+    ConsoleOutput,
+    Corral,
+    Event,
+    ExecutionContext,
+    ExecutionResult,
+    Language,
+    Limits,
+    ModelTool,
+    ToolCallFinished,
+    ToolCallStarted,
+)
+from corral.errors import ConfigError, MissingExtra, ToolError
+from corral.integrations.kit import Context, Corrals, Kit, OnEvent, context_for, kit, require_distinct
+from corral.integrations.pydantic_ai_tools import RUN_CONTEXT, ToolsetSource, run_context, tools_of
+
+try:
+    from pydantic_ai import CapabilityEvent, InstructionPart, ModelRetry, RunContext, RunUsage, UserError
+    from pydantic_ai.capabilities import AbstractCapability
+    from pydantic_ai.tools import ToolDefinition
+    from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool
+    from pydantic_core import SchemaValidator, core_schema
+except ModuleNotFoundError as error:
+    raise MissingExtra(
+        f"corral.integrations.pydantic_ai needs the module {error.name}: pip install 'corral[pydantic-ai]'"
+    ) from error
+
+__all__ = [
+    "RUN_CONTEXT",
+    "CodeMode",
+    "ProgramCallEvent",
+    "ProgramOutputEvent",
+    "ProgramResultEvent",
+    "ToolsetSource",
+    "run_context",
+    "tools_of",
+]
+
+_ARGUMENTS = SchemaValidator(core_schema.dict_schema(core_schema.str_schema()))
+"""Corral validates them itself, and says what is wrong in the words that it has for programs."""
+
+
+@dataclass(kw_only=True)
+class ProgramCallEvent(CapabilityEvent, namespace="corral", name="call"):
+    """A program calls a tool. Events of one program share their `tool_call_id`."""
+
+    tool: str
+    sequence: int
+    """Number of the call within its program, from 1."""
+    input: Any = None
+
+
+@dataclass(kw_only=True)
+class ProgramResultEvent(CapabilityEvent, namespace="corral", name="result"):
+    """A call of a program was answered."""
+
+    tool: str
+    sequence: int
+    output: Any = None
+    error: str | None = None
+
+
+@dataclass(kw_only=True)
+class ProgramOutputEvent(CapabilityEvent, namespace="corral", name="output"):
+    """A program printed."""
+
+    level: str
+    text: str
+
+
+class CodeMode(AbstractCapability[Any]):
+    """Gives an agent the tool that runs programs, and the instructions for it, beside what it has of its own.
+
+    `context` says on whose behalf programs run; without it `deps` do, if they are an `ExecutionContext`. Tools find the
+    `RunContext` by `run_context(context)`. `retries` is how many programs in a row may be refused before they run.
+    A Corral that is not open is open while the agent, or one of its runs, is.
+
+    Raises:
+        ConfigError: there is no Corral; when a run begins: a tool of the agent's own has the name of one of these.
+    """
+
+    def __init__(
+        self,
+        corrals: Corrals,
+        *,
+        language: Language = "typescript",
+        context: Context[RunContext[Any]] = None,
+        retries: int = 5,
+        budget_tokens: int = 4_000,
+        on_event: OnEvent | None = None,
+    ) -> None:
+        if not isinstance(corrals, Corral) and not corrals:
+            raise ConfigError("code mode needs a Corral; there is none in {}")
+        self.corrals = corrals
+        self.language: Language = language
+        self.context: Context[RunContext[Any]] = context
+        self.retries = retries
+        self.budget_tokens = budget_tokens
+        self.heard = on_event
+        self._toolset = _CodeToolset(self)
+
+    @override
+    def get_toolset(self) -> AbstractToolset[Any]:
+        return self._toolset
+
+    @classmethod
+    @override
+    def get_serialization_name(cls) -> str | None:
+        return None  # a Corral cannot be written down
+
+    def context_of(self, run: RunContext[Any]) -> ExecutionContext:
+        """On whose behalf a program of this run runs, with the run itself in its metadata."""
+        if self.context is not None:
+            context = context_for(self.context, run)
+        elif isinstance(run.deps, ExecutionContext):
+            context = run.deps
+        else:
+            context = ExecutionContext(session_id=run.conversation_id) if run.conversation_id else ExecutionContext()
+        return context.model_copy(update={"metadata": {**context.metadata, RUN_CONTEXT: run}})
+
+
+class _Opened:
+    """Keeps Corrals open that were not, as long as anybody uses them."""
+
+    def __init__(self, corrals: Corrals) -> None:
+        self._corrals = [corrals] if isinstance(corrals, Corral) else list(corrals.values())
+        self._lock = anyio.Lock()
+        self._users = 0
+        self._stack = AsyncExitStack()
+
+    async def enter(self) -> None:
+        async with self._lock:
+            if self._users == 0:
+                async with AsyncExitStack() as stack:
+                    for corral in self._corrals:
+                        if not corral.is_open:
+                            await stack.enter_async_context(corral)
+                    self._stack = stack.pop_all()
+            self._users += 1
+
+    async def leave(self) -> None:
+        with anyio.CancelScope(shield=True):
+            async with self._lock:
+                self._users -= 1
+                if self._users == 0:
+                    await self._stack.aclose()
+
+
+class _CodeToolset(AbstractToolset[Any]):
+    """The tools of a capability. Each run has a copy, and with it a prompt that stays the same while it lasts."""
+
+    def __init__(self, mode: CodeMode) -> None:
+        self._mode = mode
+        self._opened = _Opened(mode.corrals)
+        self._kit: Kit | None = None
+
+    @property
+    @override
+    def id(self) -> str | None:
+        return self._mode.id
+
+    @override
+    async def for_run(self, ctx: RunContext[Any]) -> AbstractToolset[Any]:
+        return copy(self)
+
+    @override
+    async def __aenter__(self) -> Self:
+        await self._opened.enter()
+        return self
+
+    @override
+    async def __aexit__(self, *args: object) -> None:
+        await self._opened.leave()
+
+    @override
+    async def get_instructions(self, ctx: RunContext[Any]) -> InstructionPart:
+        return InstructionPart(self._kit_for(ctx).prompt)
+
+    @override
+    async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
+        return {tool.name: self._described(tool) for tool in self._kit_for(ctx).tools}
+
+    @override
+    async def call_tool(
+        self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
+    ) -> str:
+        own = self._kit_for(ctx)
+        [called] = [each for each in own.tools if each.name == name]
+        context = self._mode.context_of(ctx)
+        if name not in own.corrals:
+            result, news = await called.run(tool_args, context), ""
+        else:
+            result = await self._run(own.corrals[name], called, tool_args, context, ctx)
+            news = own.catalogs[name].news()
+        text = f"{result.model_text()}\n\nTools have changed:\n{news}" if news else result.model_text()
+        if result.status == "rejected":
+            raise ModelRetry(text)
+        return text
+
+    def _kit_for(self, ctx: RunContext[Any]) -> Kit:
+        """Made when the first step of a run asks for it: by then the Corrals are open, and know all their tools."""
+        if self._kit is None:
+            made = kit(self._mode.corrals, language=self._mode.language, budget_tokens=self._mode.budget_tokens)
+            toolsets = () if ctx.agent is None else ctx.agent.toolsets
+            require_distinct(
+                made, [name for toolset in toolsets if isinstance(toolset, FunctionToolset) for name in toolset.tools]
+            )
+            self._kit = made
+        return self._kit
+
+    def _described(self, tool: ModelTool) -> ToolsetTool[Any]:
+        definition = ToolDefinition(
+            name=tool.name, description=tool.description, parameters_json_schema=tool.input_schema
+        )
+        return ToolsetTool(toolset=self, tool_def=definition, max_retries=self._mode.retries, args_validator=_ARGUMENTS)
+
+    async def _run(
+        self,
+        corral: Corral,
+        tool: ModelTool,
+        arguments: Mapping[str, Any],
+        context: ExecutionContext,
+        ctx: RunContext[Any],
+    ) -> ExecutionResult:
+        """Runs a program; the run's usage and its stream of events get to know what it calls.
+
+        Raises:
+            ModelRetry: the arguments are wrong.
+            UsageLimitExceeded: the run may make no call anymore.
+        """
+        try:
+            source: str = tool.read(arguments)["code"]
+        except ToolError as error:
+            raise ModelRetry(str(error)) from error
+        limits = _limits(corral, ctx)
+        send, receive = anyio.create_memory_object_stream[CapabilityEvent](math.inf)  # its limits bound a program
+        result: ExecutionResult | None = None
+        failure: Exception | None = None
+
+        def heard(event: Event) -> None:
+            if isinstance(event, ToolCallFinished) and event.call.error is None:
+                ctx.usage.incr(RunUsage(tool_calls=1))
+            if (shown := _shown(event)) is not None:
+                send.send_nowait(shown)
+            if self._mode.heard is not None:
+                self._mode.heard(event)
+
+        async with receive, anyio.create_task_group() as tasks:
+            tasks.start_soon(_emit, receive, ctx)
+            with send:
+                try:
+                    result = await corral.execute(
+                        source, language=self._mode.language, context=context, limits=limits, on_event=heard
+                    )
+                except Exception as error:  # raised below: a task group would wrap it
+                    failure = error
+        if failure is not None:
+            raise failure
+        assert result is not None
+        return result
+
+
+def _limits(corral: Corral, ctx: RunContext[Any]) -> Limits:
+    """The Corral's, with no more calls than the run may still make; the program itself is one.
+
+    Raises:
+        UsageLimitExceeded: there is none left for the program.
+    """
+    bounds = ctx.usage_limits
+    if bounds is None or bounds.tool_calls_limit is None:
+        return corral.limits
+    bounds.check_before_tool_call(ctx.usage + RunUsage(tool_calls=2))
+    left = bounds.tool_calls_limit - ctx.usage.tool_calls - 1
+    return corral.limits.model_copy(update={"calls": min(left, corral.limits.calls)})
+
+
+async def _emit(events: MemoryObjectReceiveStream[CapabilityEvent], ctx: RunContext[Any]) -> None:
+    with suppress(UserError):  # a context that was made by hand has no stream
+        async for event in events:
+            await ctx.emit(event)
+
+
+def _shown(event: Event) -> CapabilityEvent | None:
+    match event:
+        case ToolCallStarted(call=call):
+            return ProgramCallEvent(tool=call.name, sequence=call.sequence, input=call.input)
+        case ToolCallFinished(call=call):
+            error = None if call.error is None else call.error.message
+            return ProgramResultEvent(tool=call.name, sequence=call.sequence, output=call.output, error=error)
+        case ConsoleOutput(entry=entry):
+            return ProgramOutputEvent(level=entry.level, text=entry.text)
+        case _:
+            return None

@@ -1,0 +1,162 @@
+"""MCP servers as other programs are told of them: JSON with `mcpServers`, or `servers` as VS Code writes it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from corral.errors import ConfigError
+from corral.sources.mcp.server import McpServer
+
+__all__ = ["mcp_servers"]
+
+logger = logging.getLogger("corral.sources.mcp")
+
+_MAX_BYTES = 1_000_000
+_ROOTS = ("mcpServers", "servers")
+_HTTP = frozenset({"http", "streamable-http", "streamableHttp", "streamable_http"})
+_OF_A_PROCESS = frozenset({"command", "args", "env", "cwd"})
+_OF_A_URL = frozenset({"url", "headers"})
+_KNOWN = _OF_A_PROCESS | _OF_A_URL | {"type", "disabled"}
+_VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}|\$\{([^}]*)\}")
+
+
+def mcp_servers(config: str | Path | Mapping[str, Any]) -> list[McpServer]:
+    """The servers of a file or a mapping, but those that are `disabled`. Nothing is started yet.
+
+    `${NAME}`, `${env:NAME}` and `${NAME:-otherwise}` in texts are variables of this process's environment. Keys that
+    are not known are warned about.
+
+    Raises:
+        ConfigError: saying where in the file what is wrong.
+    """
+    if isinstance(config, Mapping):
+        return list(_servers(config, _Place("the configuration of MCP servers")))
+    return list(_servers(_read(Path(config)), _Place(str(config))))
+
+
+class _Place:
+    """A place in a configuration."""
+
+    def __init__(self, text: str, separator: str = ": ") -> None:
+        self._text = text
+        self._separator = separator
+
+    def __truediv__(self, key: str | int) -> _Place:
+        step = f"[{key}]" if isinstance(key, int) else f"{self._separator}{key}"
+        return _Place(f"{self._text}{step}", ".")
+
+    def wrong(self, problem: str) -> ConfigError:
+        return ConfigError(f"{self._text} {problem}")
+
+    def __str__(self) -> str:
+        return self._text
+
+
+def _read(path: Path) -> Any:
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MAX_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    if len(content) > _MAX_BYTES:
+        raise ConfigError(f"{path} is larger than {_MAX_BYTES} bytes")
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path} is not JSON: {error}") from error
+
+
+def _servers(config: Any, place: _Place) -> Iterator[McpServer]:
+    root = _mapping(config, place)
+    key = next((each for each in _ROOTS if each in root), None)
+    if key is None:
+        raise place.wrong("has neither mcpServers nor servers")
+    for name, entry in _mapping(root[key], place / key).items():
+        here = place / key / name
+        server = _mapping(entry, here)
+        disabled = server.get("disabled", False)
+        if not isinstance(disabled, bool):
+            raise (here / "disabled").wrong(f"must be true or false, not {_kind(disabled)}")
+        if not disabled:
+            yield _server(name, server, here)
+
+
+def _server(name: str, entry: Mapping[str, Any], place: _Place) -> McpServer:
+    kind = entry.get("type") or ("stdio" if "command" in entry else "http")
+    if kind == "sse":
+        raise (place / "type").wrong("is sse, which Corral does not speak; use the server's streamable HTTP")
+    if kind != "stdio" and kind not in _HTTP:
+        raise (place / "type").wrong("must be stdio or http")
+    if unused := sorted(entry.keys() - _KNOWN | entry.keys() & (_OF_A_URL if kind == "stdio" else _OF_A_PROCESS)):
+        logger.warning("%s: not used: %s", place, ", ".join(unused))
+    needed = "command" if kind == "stdio" else "url"
+    if needed not in entry:
+        raise place.wrong(f"has no {needed}")
+    try:
+        if kind == "stdio":
+            args = entry.get("args", [])
+            if not isinstance(args, list):
+                raise (place / "args").wrong(f"must be a list, not {_kind(args)}")
+            listed = enumerate(cast("list[object]", args))
+            return McpServer(
+                name,
+                command=[
+                    _text(entry["command"], place / "command"),
+                    *(_text(each, place / "args" / number) for number, each in listed),
+                ],
+                env=_texts(entry.get("env"), place / "env"),
+                cwd=None if entry.get("cwd") is None else _text(entry["cwd"], place / "cwd"),
+            )
+        url = _text(entry["url"], place / "url")
+        return McpServer(name, url=url, headers=_texts(entry.get("headers"), place / "headers"))
+    except ConfigError as error:
+        if str(error).startswith(str(place)):
+            raise
+        raise place.wrong(f"is wrong: {error}") from error
+
+
+def _mapping(value: object, place: _Place) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise place.wrong(f"must be an object, not {_kind(value)}")
+    return {str(key): each for key, each in cast("Mapping[object, Any]", value).items()}
+
+
+def _texts(value: object, place: _Place) -> dict[str, str]:
+    return {} if value is None else {key: _text(each, place / key) for key, each in _mapping(value, place).items()}
+
+
+def _text(value: object, place: _Place) -> str:
+    if not isinstance(value, str):
+        raise place.wrong(f"must be a text, not {_kind(value)}")
+
+    def expanded(found: re.Match[str]) -> str:
+        name, otherwise, unknown = found.groups()
+        if unknown is not None:
+            raise place.wrong(f"has ${{{unknown}}}; only ${{NAME}}, ${{env:NAME}} and ${{NAME:-otherwise}} are known")
+        if (given := os.environ.get(name) or otherwise) is None:
+            raise place.wrong(f"needs the environment variable {name}, which is not set")
+        return given
+
+    return _VARIABLE.sub(expanded, value)
+
+
+def _kind(value: object) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true or false"
+        case int() | float():
+            return "a number"
+        case str():
+            return "a text"
+        case list():
+            return "a list"
+        case _:
+            return "an object"

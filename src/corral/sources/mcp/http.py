@@ -1,0 +1,109 @@
+"""MCP servers over streamable HTTP: mcp's transport, over an HTTP client that bounds what it takes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import httpx2
+from mcp.client.streamable_http import streamable_http_client
+from typing_extensions import override
+
+__all__ = ["streamable_http"]
+
+
+@asynccontextmanager
+async def streamable_http(
+    url: str,
+    *,
+    headers: Mapping[str, str],
+    connect_timeout_seconds: float,
+    max_message_bytes: int,
+    refused: Callable[[int], None],
+    lost: Callable[[str], None],
+) -> AsyncGenerator[Any]:
+    """A transport to a server at a URL.
+
+    `refused` hears the status of each answer that is an error, of which mcp does not tell; `lost` hears why a request
+    could not be sent, which ends the connection. A user and a password in the URL are sent as a header, because httpx2
+    logs URLs. Answers may take for ever: calls are bounded by their callers.
+    """
+    timeout = httpx2.Timeout(None, connect=connect_timeout_seconds, write=connect_timeout_seconds)
+    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
+
+    async def watch(response: httpx2.Response) -> None:
+        _bound(response, max_message_bytes)
+        if response.status_code >= 400:
+            refused(response.status_code)
+
+    target = httpx2.URL(url)
+    client = _Client(
+        lost,
+        auth=httpx2.BasicAuth(target.username, target.password) if target.userinfo else None,
+        headers={**headers, "accept-encoding": "identity"},
+        timeout=timeout,
+        limits=limits,
+        event_hooks={"response": [watch]},
+    )
+    plain_url = str(target.copy_with(userinfo=b""))
+    async with (
+        client,
+        streamable_http_client(plain_url, http_client=client, max_sse_event_size=max_message_bytes) as streams,
+    ):
+        yield streams
+
+
+class _Client(httpx2.AsyncClient):
+    """Says why a request could not be sent."""
+
+    def __init__(self, lost: Callable[[str], None], **options: Any) -> None:
+        super().__init__(**options)
+        self._lost = lost
+
+    @override
+    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        try:
+            return await super().send(request, **options)
+        except httpx2.TransportError as error:
+            if request.method == "POST":
+                self._lost(_reason(error))
+            raise
+
+
+def _reason(error: httpx2.TransportError) -> str:
+    """Without what the error itself says: that may be of a proxy, with its password."""
+    match error:
+        case httpx2.ConnectTimeout():
+            return "it did not accept a connection in time"
+        case httpx2.ConnectError():
+            return "it does not accept connections"
+        case _:
+            return f"the connection broke ({type(error).__name__})"
+
+
+def _bound(response: httpx2.Response, max_bytes: int) -> None:
+    """Streams of events are bounded by event, by mcp; all else is bounded as a whole."""
+    if response.headers.get("content-encoding", "identity") != "identity":
+        raise httpx2.RemoteProtocolError("the answer is compressed, which was not asked for", request=response.request)
+    if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
+        response.stream = _Bounded(cast("httpx2.AsyncByteStream", response.stream), max_bytes)
+
+
+class _Bounded(httpx2.AsyncByteStream):
+    def __init__(self, stream: httpx2.AsyncByteStream, max_bytes: int) -> None:
+        self._stream = stream
+        self._max_bytes = max_bytes
+
+    @override
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        left = self._max_bytes
+        async for chunk in self._stream:
+            left -= len(chunk)
+            if left < 0:
+                raise httpx2.StreamError(f"it is larger than {self._max_bytes} bytes; ask for less at a time")
+            yield chunk
+
+    @override
+    async def aclose(self) -> None:
+        await self._stream.aclose()

@@ -1,0 +1,173 @@
+"""What comes in from an MCP server, between its transport and the session: bounded in rate, and mended if need be."""
+
+from __future__ import annotations
+
+import contextvars
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self, cast
+
+import anyio
+from mcp.client import Transport
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCError, JSONRPCResponse
+
+from corral.types import JsonSchema
+
+__all__ = ["Intake", "Quota"]
+
+_BUDGET_PER_SECOND = 5_000
+_NOISE_COST = 10
+"""A message that answers nothing costs as much as so many answers: at most 500 of them are read in a second."""
+
+
+class Quota:
+    """So much may be spent in each second."""
+
+    def __init__(self, per_second: int) -> None:
+        self._per_second = per_second
+        self._left = per_second
+        self._since = anyio.current_time()
+
+    def take(self, cost: int = 1) -> bool:
+        """Spends it if it is there."""
+        now = anyio.current_time()
+        if now - self._since >= 1:
+            self._since, self._left = now, self._per_second
+        if self._left < cost:
+            return False
+        self._left -= cost
+        return True
+
+    async def spend(self, cost: int = 1) -> None:
+        """Spends it as soon as it is there."""
+        while not self.take(cost):
+            await anyio.sleep(max(0.0, self._since + 1 - anyio.current_time()))
+
+
+class Intake:
+    """A transport around another one, and the stream of messages that the session reads from it.
+
+    A server that sends more than its quota is read slowly, so that it waits in its pipe or its socket. `ended` hears
+    once of the end of the messages. While `mends`, lists of tools are made to fit the protocol.
+    """
+
+    def __init__(self, transport: Transport, ended: Callable[[], None]) -> None:
+        self.mends = False
+        self._transport = transport
+        self._ended = ended
+        self._quota = Quota(_BUDGET_PER_SECOND)
+        self._stream: Any = None
+
+    # --- as a transport
+
+    async def __aenter__(self) -> Any:
+        self._stream, write = await self._transport.__aenter__()
+        return _Messages(self), write
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool | None:
+        return await self._transport.__aexit__(kind, error, traceback)
+
+    # --- as a stream
+
+    async def receive(self) -> SessionMessage | Exception:
+        try:
+            item: SessionMessage | Exception = await self._stream.receive()
+        except (anyio.EndOfStream, anyio.ClosedResourceError):
+            self._ended()
+            raise
+        message = item.message if isinstance(item, SessionMessage) else None
+        await self._quota.spend(1 if isinstance(message, JSONRPCResponse | JSONRPCError) else _NOISE_COST)
+        if self.mends and isinstance(message, JSONRPCResponse):
+            _mend(message.result)
+        return item
+
+    async def close(self) -> None:
+        await self._stream.aclose()
+
+    @property
+    def context(self) -> contextvars.Context | None:
+        return getattr(self._stream, "last_context", None)
+
+
+class _Messages:
+    """An intake as mcp reads it (`mcp.shared._stream_protocols.ReadStream`)."""
+
+    def __init__(self, intake: Intake) -> None:
+        self._intake = intake
+
+    @property
+    def last_context(self) -> contextvars.Context | None:
+        return self._intake.context
+
+    async def receive(self) -> SessionMessage | Exception:
+        return await self._intake.receive()
+
+    async def aclose(self) -> None:
+        await self._intake.close()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        try:
+            return await self.receive()
+        except anyio.EndOfStream:
+            raise StopAsyncIteration from None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+# --- lists of tools that break the protocol -----------------------------------------------------------------
+
+
+def _mend(result: dict[str, Any]) -> None:
+    """Keeps of each tool what programs need and mcp accepts; one without a name is left out."""
+    tools = result.get("tools")
+    if isinstance(tools, list):
+        known = [cast("dict[str, Any]", each) for each in cast("list[object]", tools) if isinstance(each, dict)]
+        result["tools"] = [_mended(each) for each in known if isinstance(each.get("name"), str)]
+        if not isinstance(result.get("nextCursor"), str):
+            result.pop("nextCursor", None)
+
+
+def _mended(tool: dict[str, Any]) -> dict[str, Any]:
+    mended: dict[str, Any] = {"name": tool["name"], "inputSchema": _input_schema(tool.get("inputSchema"))}
+    if isinstance(tool.get("description"), str):
+        mended["description"] = tool["description"]
+    annotations = tool.get("annotations")
+    if isinstance(annotations, dict):
+        hints = cast("dict[str, object]", annotations)
+        mended["annotations"] = {key: value for key, value in hints.items() if isinstance(value, bool)}
+    output: object = tool.get("outputSchema")
+    if isinstance(output, dict) and _is_object(cast("JsonSchema", output)):
+        mended["outputSchema"] = output
+    return mended
+
+
+def _input_schema(schema: object) -> JsonSchema:
+    if not isinstance(schema, dict):
+        return {"type": "object"}
+    of_object = {**cast("JsonSchema", schema), "type": "object"}
+    return of_object if _is_object(of_object) else {"type": "object"}
+
+
+def _is_object(schema: JsonSchema) -> bool:
+    """Whether the root has the form that the protocol asks for since 2024-11-05."""
+    properties, required = schema.get("properties", {}), schema.get("required", [])
+    return (
+        schema.get("type") == "object"
+        and isinstance(schema.get("$schema", ""), str)
+        and isinstance(properties, dict)
+        and all(isinstance(each, dict | bool) for each in cast("dict[str, object]", properties).values())
+        and isinstance(required, list)
+        and all(isinstance(each, str) for each in cast("list[object]", required))
+    )

@@ -1,0 +1,228 @@
+"""`McpServer`: where an MCP server is, and what of it programs may use."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, cast
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import anyio
+import mcp_types as types
+from mcp import Client
+from mcp.client import Transport
+from mcp.server import MCPServer, Server
+from typing_extensions import override
+
+from corral.errors import ConfigError, StartFailed
+from corral.secrecy import names_a_secret
+from corral.sources.mcp.http import streamable_http
+from corral.sources.mcp.intake import Intake
+from corral.sources.mcp.link import Connection, Link
+from corral.sources.mcp.listing import CallTool, Log, made
+from corral.sources.mcp.stdio import stdio
+from corral.tools import Approval, Offer, Tool, ToolSource
+from corral.tools.names import namespace_identifier
+from corral.tools.rates import RateLimit, parse_rates
+from corral.tools.tool import ToolSettings
+from corral.types import ExecutionContext
+
+__all__ = ["McpServer"]
+
+Chosen: TypeAlias = Collection[str] | Callable[[types.Tool], bool] | None
+"""Tools by their names, or by a function that is asked about each."""
+_SHORTEST_SECRET = 6
+"""Shorter texts are in others by chance."""
+
+
+@dataclass(frozen=True)
+class McpServer(ToolSource):
+    """The tools of an MCP server: of one to start (`command`), at a URL (`url`), or in this process (`server`).
+
+    A server that is not there keeps nobody waiting for longer than `connect_timeout_seconds`: its tools fail until it
+    is, and it is tried again and again.
+
+    Raises:
+        ConfigError: not one of `command`, `url` and `server` is given, or something in them is wrong.
+    """
+
+    name: str
+    _: KW_ONLY
+    command: Sequence[str] | None = field(default=None, repr=False)
+    """The program and its arguments."""
+    env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    """For the process, over the few variables that it gets of ours (PATH, HOME, LOGNAME, SHELL, TERM, USER)."""
+    cwd: str | Path | None = None
+    url: str | None = field(default=None, repr=False)
+    """Of its streamable HTTP."""
+    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    server: MCPServer | Server[Any] | None = field(default=None, repr=False)
+    namespace: str | None = None
+    """Where programs find its tools; None: under its name."""
+    include: Chosen = None
+    """The tools to take; None: all."""
+    exclude: Chosen = None
+    """The tools to leave, of those."""
+    needs_approval: Literal["annotated"] | bool | Callable[[types.Tool], Approval] = "annotated"
+    """Which calls need an approval: of tools that the server says are destructive, of all, of none; or as a function
+    says of each tool."""
+    scopes: Iterable[str] = frozenset()
+    """What a caller must have for any of its tools."""
+    rate_limit: RateLimit | None = None
+    """Of each of its tools."""
+    meta: Callable[[ExecutionContext], Mapping[str, Any]] | None = field(default=None, repr=False)
+    """What to send as `_meta` with a call, such as the user for whom a program runs."""
+    required: bool = False
+    """Whether a Corral must not open without it."""
+    connect_timeout_seconds: float = 30.0
+    call_timeout_seconds: float = 60.0
+    max_message_bytes: int = 10_000_000
+    """Of one message of the server, which is one result or one page of its tools."""
+
+    def __post_init__(self) -> None:
+        if self.namespace is None:
+            object.__setattr__(self, "namespace", self.name)
+        namespace_identifier(cast("str", self.namespace))
+        given = [name for name in ("command", "url", "server") if getattr(self, name) is not None]
+        if len(given) != 1:
+            found = " and ".join(given) or "none of them"
+            raise self._wrong(f"needs one of command, url and server; there is {found}")
+        if self.command is not None and (isinstance(self.command, str) or not self.command):
+            raise self._wrong('command is a list: ["program", "argument"]')
+        if self.url is not None and urlsplit(self.url).scheme not in ("http", "https"):
+            raise self._wrong("url must begin with http:// or https://")
+        for name in ("scopes", "include", "exclude"):
+            if isinstance(getattr(self, name), str):
+                raise self._wrong(f"{name} is a collection of strings, not one string")
+        try:
+            parse_rates(self.rate_limit)
+        except ValueError as error:
+            raise self._wrong(f"rate_limit: {error}") from None
+        for name in ("connect_timeout_seconds", "call_timeout_seconds", "max_message_bytes"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise self._wrong(f"{name} must be positive, not {getattr(self, name)}")
+
+    def _wrong(self, text: str) -> ConfigError:
+        return ConfigError(f"MCP server {self.name!r}: {text}")
+
+    @override
+    @asynccontextmanager
+    async def open(self, offer: Offer) -> AsyncGenerator[None]:
+        """As `ToolSource.open`.
+
+        Raises:
+            StartFailed: it is `required`, and not there.
+            ToolDefinitionError: its tools cannot be together with others.
+        """
+        link = Link(
+            self.name,
+            offer,
+            connect=self._client,
+            make=self._made,
+            without_secrets=self._without_secrets,
+            connect_timeout_seconds=self.connect_timeout_seconds,
+            meta=self.meta,
+        )
+        failure: BaseException | None = None
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(link.run)
+            try:
+                await link.settled.wait()
+                if link.refused is not None:
+                    raise link.refused
+                if self.required and link.problem is not None:
+                    raise StartFailed(link.problem)
+                yield
+            except BaseException as error:  # raised below: a task group would wrap it
+                failure = error
+            link.close()
+        if failure is not None:
+            raise failure
+
+    def _client(self, connection: Connection, link: Link) -> Client:
+        return Client(
+            self._target(connection, link.log),
+            cache=None,
+            client_info=types.Implementation(name="corral", version=version("corral")),
+            message_handler=link.notified,
+        )
+
+    def _target(self, connection: Connection, log: Log) -> MCPServer | Server[Any] | Transport:
+        if self.server is not None:
+            return self.server
+        if self.url is not None:
+            transport = streamable_http(
+                self.url,
+                headers=self.headers,
+                connect_timeout_seconds=self.connect_timeout_seconds,
+                max_message_bytes=self.max_message_bytes,
+                refused=connection.refuse,
+                lost=connection.lose,
+            )
+        else:
+            transport = stdio(
+                cast("Sequence[str]", self.command),
+                env=self.env,
+                cwd=self.cwd,
+                max_message_bytes=self.max_message_bytes,
+                log=log,
+                lost=connection.lose,
+            )
+        connection.intake = Intake(transport, ended=partial(connection.lose, "it closed the connection"))
+        return connection.intake
+
+    def _made(self, listed: Sequence[types.Tool], call: CallTool, log: Log) -> Sequence[Tool]:
+        chosen = [each for each in listed if _has(self.include, each, without=True) and not _has(self.exclude, each)]
+        for names in (self.include, self.exclude):
+            missing = [] if names is None or callable(names) else sorted({*names} - {each.name for each in listed})
+            if missing:
+                log(logging.WARNING, f"has no tool {', '.join(missing)}")
+        return made(chosen, owner=f"the MCP server {self.name!r}", call=call, settings=self._settings, log=log)
+
+    def _settings(self, tool: types.Tool) -> ToolSettings:
+        hints = tool.annotations or types.ToolAnnotations()
+        return ToolSettings(
+            namespace=self.namespace,
+            scopes=self.scopes,
+            rate_limit=self.rate_limit,
+            needs_approval=self._approval(tool, hints),
+            read_only=hints.read_only_hint is True,
+            idempotent=hints.idempotent_hint is True,
+            timeout_seconds=self.call_timeout_seconds,
+        )
+
+    def _approval(self, tool: types.Tool, hints: types.ToolAnnotations) -> Approval:
+        if callable(self.needs_approval):
+            return self.needs_approval(tool)
+        if self.needs_approval == "annotated":
+            return hints.destructive_hint is True and hints.read_only_hint is not True
+        return self.needs_approval
+
+    def _without_secrets(self, text: str) -> str:
+        """A text of the server, or of a library, without what it was given to be let in."""
+        for secret in self._secrets():
+            text = text.replace(secret, "…")
+        return text
+
+    def _secrets(self) -> Iterable[str]:
+        parts = urlsplit(self.url or "")
+        values = [
+            *(value for name, value in self.env.items() if names_a_secret(name)),
+            *(word for value in self.headers.values() for word in (value, *value.split()[1:])),
+            *(value for _, value in parse_qsl(parts.query)),
+            *(unquote(each) for each in (parts.username, parts.password) if each),
+        ]
+        return sorted((each for each in values if len(each) >= _SHORTEST_SECRET), key=len, reverse=True)
+
+
+def _has(chosen: Chosen, tool: types.Tool, *, without: bool = False) -> bool:
+    """Whether a tool is among the chosen; `without` is the answer if nothing was chosen."""
+    if chosen is None:
+        return without
+    return chosen(tool) if callable(chosen) else tool.name in chosen

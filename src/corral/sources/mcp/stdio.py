@@ -1,0 +1,194 @@
+"""MCP servers that run as processes of ours, and speak over their standard input and output.
+
+mcp's own transport holds a line of any length, and gives the server our terminal to write errors to.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import signal
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import anyio
+from anyio.abc import Process
+from mcp.client.stdio import get_default_environment
+from mcp.shared.message import SessionMessage
+from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
+
+from corral.sources.mcp.intake import Quota
+from corral.tools.problems import cut
+
+__all__ = ["stdio"]
+
+_GRACE_SECONDS = 1.0
+"""How long a server may take to end by itself once its input is closed, and then once it is told to."""
+_POLL_SECONDS = 0.01
+_SHOWN_BYTES = 500
+_LINES_PER_SECOND = 20
+_ID = re.compile(rb'"id"\s*:\s*(\d{1,18}|"[^"\\]{1,100}")')
+
+
+@asynccontextmanager
+async def stdio(
+    command: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    cwd: str | Path | None,
+    max_message_bytes: int,
+    log: Callable[[int, str], None],
+    lost: Callable[[str], None],
+) -> AsyncGenerator[Any]:
+    """A transport to a new process, in a group of its own, of which nothing is left afterwards.
+
+    Of our environment it gets what mcp takes for harmless (PATH, HOME and the like). What it writes to stderr, and on
+    stdout beside messages, goes to `log`; `lost` hears why there will be no more messages. An answer over
+    `max_message_bytes` fails the request that it belongs to.
+
+    Raises:
+        OSError: the process cannot be started.
+        ValueError: the command or the environment has a NUL in it.
+    """
+    process = await _started(command, {**get_default_environment(), **env}, cwd)
+    received, receive = anyio.create_memory_object_stream[SessionMessage | Exception]()
+    send, sending = anyio.create_memory_object_stream[SessionMessage]()
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    stdin, stdout, stderr = process.stdin, process.stdout, process.stderr
+
+    leaving = False
+
+    async def read() -> None:
+        quota = Quota(_LINES_PER_SECOND)
+        async with received:
+            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+                async for line, whole in _lines(stdout, max_message_bytes):
+                    message = _message(line) if whole else _too_long(line, max_message_bytes)
+                    if message is not None:
+                        await received.send(message)
+                    elif quota.take():
+                        log(logging.WARNING, f"not a message: {_shown(line)}")
+            with anyio.move_on_after(_GRACE_SECONDS):
+                await _ended(process)
+            if not leaving:
+                lost(_ending(process.returncode))
+
+    async def write() -> None:
+        async with sending:
+            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
+                async for message in sending:
+                    text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
+                    await stdin.send(text.encode() + b"\n")
+
+    async def read_errors() -> None:
+        quota = Quota(_LINES_PER_SECOND)
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            async for line, _ in _lines(stderr, _SHOWN_BYTES):
+                if quota.take():
+                    log(logging.INFO, f"stderr: {_shown(line)}")
+
+    async with anyio.create_task_group() as tasks:
+        for each in (read, write, read_errors):
+            tasks.start_soon(each)
+        try:
+            yield receive, send
+        finally:
+            leaving = True
+            with anyio.CancelScope(shield=True):
+                receive.close()
+                send.close()
+                await _stop(process)
+            tasks.cancel_scope.cancel()
+    with anyio.CancelScope(shield=True):
+        await process.aclose()
+
+
+async def _started(command: Sequence[str], env: Mapping[str, str], cwd: str | Path | None) -> Process:
+    with anyio.CancelScope(shield=True):  # what has been started is there to be stopped
+        return await anyio.open_process(list(command), env=env, cwd=cwd, start_new_session=True)
+    raise AssertionError("unreachable: nothing cancels the scope")
+
+
+async def _lines(stream: AsyncIterable[bytes], max_bytes: int) -> AsyncGenerator[tuple[bytes, bool]]:
+    """Lines without their ends, and whether they are whole: of one that is too long only the head, as soon as it is."""
+    line = bytearray()
+    skipping = False
+    async for chunk in stream:
+        *ended, rest = chunk.split(b"\n")
+        for piece in ended:
+            if not skipping:
+                yield bytes(line + piece), True
+            skipping = False
+            line.clear()
+        if not skipping:
+            line += rest
+        if len(line) > max_bytes:
+            yield bytes(line[:_SHOWN_BYTES]), False
+            skipping = True
+            line.clear()
+
+
+def _message(line: bytes) -> SessionMessage | None:
+    try:
+        return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+    except ValueError:
+        return None
+
+
+def _too_long(head: bytes, max_bytes: int) -> SessionMessage | None:
+    """An error for the request that a message answers, if its head says which: the id comes before the result."""
+    found = _ID.search(head)
+    if found is None:
+        return None
+    error = ErrorData(
+        code=INTERNAL_ERROR, message=f"its answer is larger than {max_bytes} bytes; ask for less at a time"
+    )
+    return SessionMessage(JSONRPCError(jsonrpc="2.0", id=json.loads(found[1]), error=error))
+
+
+def _shown(line: bytes) -> str:
+    return repr(cut(line.decode(errors="replace").rstrip(), _SHOWN_BYTES))[1:-1]
+
+
+# --- the end of a process -----------------------------------------------------------------------------------
+
+
+async def _stop(process: Process) -> None:
+    """Ends a process and what it has started, unless that has left its group."""
+    assert process.stdin is not None
+    with suppress(OSError, anyio.BrokenResourceError):
+        await process.stdin.aclose()
+    for sign in (None, signal.SIGTERM, signal.SIGKILL):
+        if sign is not None:
+            _signal_group(process, sign)
+        with anyio.move_on_after(_GRACE_SECONDS):
+            await _ended(process)
+            break
+    _signal_group(process, signal.SIGKILL)  # what it has left behind
+
+
+async def _ended(process: Process) -> None:
+    """`process.wait()` would also wait for those that have inherited its pipes."""
+    while process.returncode is None:
+        await anyio.sleep(_POLL_SECONDS)
+
+
+def _signal_group(process: Process, sign: signal.Signals) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, sign)
+
+
+def _ending(code: int | None) -> str:
+    match code:
+        case None:
+            return "it closed its output"
+        case int() if code < 0:
+            return f"its process was ended by {signal.Signals(-code).name}"
+        case _:
+            return f"its process ended with exit code {code}"

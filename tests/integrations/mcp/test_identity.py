@@ -1,0 +1,90 @@
+"""On whose behalf programs run."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx2
+import pytest
+from mcp import Client, MCPError
+from mcp.client.streamable_http import streamable_http_client
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+from corral import Corral, ExecutionContext
+from corral.errors import AccessDenied
+from corral.integrations.mcp import McpRequest, mcp_server
+from tests.integrations.mcp.serving import MODES, listening, make_corral, run, serving
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(scope="module")
+async def corral() -> AsyncIterator[Corral]:
+    async with make_corral() as corral:
+        yield corral
+
+
+async def who(client: Client) -> list[str | None]:
+    return (await run(client, "return await tools.who()")).structured_content["value"]
+
+
+async def test_everybody_is_one_anonymous_user_and_a_session_is_one_of_theirs(corral: Corral) -> None:
+    async with (
+        listening(mcp_server(corral)) as url,
+        Client(url, mode="legacy") as one,
+        Client(url, mode="legacy") as other,
+        Client(url) as modern,
+    ):
+        first, again, second, third, fourth = [await who(each) for each in (one, one, other, modern, modern)]
+    assert {each[0] for each in (first, second, third)} == {"anonymous"}
+    assert first == again
+    assert third == fourth
+    assert len({each[2] for each in (first, second, third)}) == 3
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_context_may_be_given(corral: Corral, mode: str) -> None:
+    server = mcp_server(corral, context=ExecutionContext(user_id="ada", session_id="s"))
+    async with Client(server, mode=mode) as client:
+        assert await who(client) == ["ada", None, "s"]
+
+
+def by_header(request: McpRequest) -> ExecutionContext:
+    assert request.request is not None
+    token = request.request.headers.get("authorization")
+    if token is None:
+        raise AccessDenied("a program needs a token")
+    return ExecutionContext(user_id=token.removeprefix("Bearer "), session_id="s")
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_context_may_be_made_of_the_request(corral: Corral, mode: str) -> None:
+    async with listening(mcp_server(corral, context=by_header)) as url:
+        for user in ("ada", "bob"):
+            async with (
+                httpx2.AsyncClient(headers={"authorization": f"Bearer {user}"}) as http,
+                Client(streamable_http_client(url, http_client=http), mode=mode) as client,
+            ):
+                assert await who(client) == [user, None, "s"]
+        async with Client(url, mode=mode) as client:
+            with pytest.raises(MCPError, match="a program needs a token"):
+                await who(client)
+
+
+async def test_it_can_be_mounted_in_another_app() -> None:
+    corral = make_corral()
+    server = mcp_server(corral)
+    mounted = server.streamable_http_app()
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncGenerator[None]:
+        async with corral, server.session_manager.run():
+            yield
+
+    app = Starlette(routes=[Mount("/tools", mounted)], lifespan=lifespan)
+    async with serving(app) as url:
+        for mode in MODES:
+            async with Client(f"{url}/tools/mcp", mode=mode) as client:
+                assert (await who(client))[0] == "anonymous"

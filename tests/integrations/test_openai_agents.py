@@ -1,0 +1,357 @@
+"""Corral for agents of the OpenAI Agents SDK, against the Responses API on loopback; and its tools for Corral."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+from agents import (
+    Agent,
+    Model,
+    OpenAIResponsesModel,
+    RunContextWrapper,
+    Runner,
+    UserError,
+    WebSearchTool,
+    function_tool,
+    set_tracing_disabled,
+)
+from agents.mcp import MCPServerStdio, MCPServerStreamableHttp
+from agents.tool_context import ToolContext
+from agents.tool_guardrails import ToolGuardrailFunctionOutput, ToolInputGuardrailData, tool_input_guardrail
+from mcp.server.mcpserver import MCPServer as McpServer
+from mcp.server.mcpserver.exceptions import ToolError as McpToolError
+from openai import AsyncOpenAI
+from pydantic import BaseModel
+
+from corral import Corral, ExecutionContext, ExecutionFinished, tool, tools_from
+from corral.errors import ConfigError, ToolDefinitionError
+from corral.integrations.openai_agents import RUN_CONTEXT, code_mode
+from tests.integrations.mcp.serving import listening
+from tests.integrations.scenario import ANSWER, QUESTION, Scenario
+from tests.integrations.stubs import Call, Script, Stub, calling, mending, stub
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(autouse=True, scope="module")
+def traces_stay_here() -> None:
+    set_tracing_disabled(True)
+
+
+@asynccontextmanager
+async def api(script: Script) -> AsyncGenerator[tuple[Model, Stub]]:
+    with stub(script) as model:
+        async with AsyncOpenAI(base_url=f"{model.url}/v1", api_key="none", max_retries=0) as client:
+            yield OpenAIResponsesModel("scripted", client), model
+
+
+async def test_a_model_mends_its_program_for_the_context_of_the_run() -> None:
+    scenario = Scenario()
+    async with api(mending(scenario)) as (model, requested), scenario.corral() as corral:
+        agent = Agent[ExecutionContext](name="agent", model=model, **code_mode(corral, instructions="Be brief."))
+        result = await Runner.run(agent, QUESTION, context=ExecutionContext(user_id="ann"))
+    assert result.final_output == ANSWER
+    assert [context.user_id for context in scenario.contexts] == ["ann"]
+    first = requested.requests[0]
+    assert first["instructions"].startswith("Be brief.\n\nYou call tools from programs in TypeScript.")
+    assert "get_weather(input: { city: string })" in first["instructions"]
+    [given] = first["tools"]
+    assert (given["name"], given["strict"], given["parameters"]["required"]) == ("execute_code", False, ["code"])
+
+
+async def test_a_model_mends_its_program_while_its_replies_stream() -> None:
+    scenario = Scenario()
+    async with api(mending(scenario)) as (model, requested), scenario.corral() as corral:
+        agent = Agent[None](name="agent", model=model, **code_mode(corral))
+        result = Runner.run_streamed(agent, QUESTION)
+        items = [event.name async for event in result.stream_events() if event.type == "run_item_stream_event"]
+    assert result.final_output == ANSWER
+    assert items == ["tool_called", "tool_output", "tool_called", "tool_output", "message_output_created"]
+    assert requested.requests[0]["stream"] is True
+
+
+async def test_instructions_may_be_a_function_and_context_a_function_of_the_call() -> None:
+    @tool
+    async def who(*, context: ExecutionContext) -> str:
+        return context.user_id
+
+    async def instructions(context: RunContextWrapper[str], agent: Agent[str]) -> str:
+        return f"You are {agent.name}, for {context.context}."
+
+    def context(call: ToolContext[str]) -> ExecutionContext:
+        return ExecutionContext(user_id=f"{call.context} by {call.tool_name}")
+
+    read: list[str] = []
+    program = Call("execute_code", {"code": "return await tools.who()"})
+    async with api(calling(program, read=read)) as (model, requested), Corral([who]) as corral:
+        agent = Agent[str](name="Ada", model=model, **code_mode(corral, instructions=instructions, context=context))
+        await Runner.run(agent, QUESTION, context="bob")
+    assert requested.requests[0]["instructions"].startswith("You are Ada, for bob.\n\nYou call tools")
+    assert read == ['Result: "bob by execute_code"']
+
+
+async def test_several_corrals_have_a_tool_each_beside_the_agents_own_and_events_are_heard_of_all() -> None:
+    @tool
+    async def count() -> int:
+        return 7
+
+    @function_tool
+    def mine(number: int) -> str:
+        return f"mine {number}"
+
+    heard: list[object] = []
+    read: list[str] = []
+    calls = [
+        Call("execute_code_sales", {"code": "return await tools.count()"}),
+        Call("mine", {"number": 3}),
+        Call("execute_code_people", {"code": "return nothing"}),
+    ]
+    async with api(calling(*calls, read=read)) as (model, _), Corral([count]) as sales, Corral() as people:
+        options = code_mode({"sales": sales, "people": people}, tools=[mine], on_event=heard.append)
+        await Runner.run(Agent[None](name="agent", model=model, **options), QUESTION)
+    assert read[:2] == ["Result: 7", "mine 3"]
+    assert read[2].startswith("The program failed at line 1")
+    assert len([event for event in heard if isinstance(event, ExecutionFinished)]) == 2
+
+
+async def test_a_tool_of_the_same_name_is_an_error_that_names_the_fix() -> None:
+    @function_tool
+    def execute_code() -> None: ...
+
+    with pytest.raises(ConfigError, match=r"name the Corral, \{'name': corral\}"):
+        code_mode(Corral(), tools=[execute_code])
+
+
+async def test_a_corral_that_is_closed_fails_the_run() -> None:
+    async with api(calling(Call("execute_code", {"code": "return 1"}))) as (model, _):
+        async with Corral() as corral:
+            agent = Agent[None](name="agent", model=model, **code_mode(corral))
+        with pytest.raises(UserError, match="this Corral is closed"):
+            await Runner.run(agent, QUESTION)
+
+
+async def test_cancelling_the_run_ends_the_program() -> None:
+    begun, ended = anyio.Event(), anyio.Event()
+
+    @tool
+    async def wait() -> None:
+        begun.set()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            ended.set()
+
+    program = Call("execute_code", {"code": "await tools.wait()"})
+    async with api(calling(program)) as (model, _), Corral([wait]) as corral:
+        agent = Agent[None](name="agent", model=model, **code_mode(corral))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(Runner.run, agent, QUESTION)
+            await begun.wait()
+            tasks.cancel_scope.cancel()
+        with anyio.fail_after(10):
+            await ended.wait()
+        assert (await corral.execute("return 1")).value == 1
+
+
+# --- tools of agents, for programs --------------------------------------------------------------------------
+
+
+class City(BaseModel):
+    name: str
+    people: int
+
+
+async def run(corral: Corral, program: str, **options: Any) -> Any:
+    result = await corral.execute(program, **options)
+    return result.value if result.success else result.error
+
+
+async def test_a_function_tool_takes_and_gives_data_and_is_declared_with_its_types() -> None:
+    @function_tool
+    async def find(name: str, limit: int) -> list[City]:
+        """Finds cities."""
+        return [City(name=name, people=limit)]
+
+    async with Corral(tools_from(find, namespace="geo")) as corral:
+        assert "Promise<City[]>" in corral.declarations()
+        assert "Finds cities." in corral.declarations()
+        found = await run(corral, 'return (await tools.geo.find({ name: "Oslo", limit: 7 }))[0].people')
+        wrong = await run(corral, 'return await tools.geo.find({ name: "Oslo", limit: "x" })')
+    assert found == 7
+    assert wrong.message.startswith('tool "geo.find": limit: ')
+
+
+async def test_what_a_function_tool_raises_stays_in_the_host_unless_it_has_a_text_for_models() -> None:
+    @function_tool
+    def leak() -> str:
+        raise ValueError("password=hunter2")
+
+    def say(context: RunContextWrapper[Any], error: Exception) -> str:
+        return f"there is no such city: {type(error).__name__}"
+
+    @function_tool(failure_error_function=say)
+    def look() -> str:
+        raise KeyError("Rome")
+
+    @function_tool(timeout=0.01)
+    async def slow() -> str:
+        await anyio.sleep_forever()
+        return ""
+
+    async with Corral(tools_from(leak, look, slow)) as corral:
+        errors = [await run(corral, f"return await tools.{name}()") for name in ("leak", "look", "slow")]
+        told = (await corral.execute("try { await tools.look() } catch (error) { return error.code }")).value
+    assert [error.name for error in errors] == ["ToolFailed", "ToolError", "ToolError"]
+    assert "hunter2" not in errors[0].message
+    assert errors[1].message == "there is no such city: KeyError"
+    assert "timed out after 0.01 seconds" in errors[2].message
+    assert told == "tool_error"
+
+
+async def test_a_function_tool_knows_the_run_that_the_program_is_part_of() -> None:
+    seen: list[RunContextWrapper[Any]] = []
+
+    @function_tool
+    async def look(context: ToolContext[Any], place: str) -> str:
+        seen.append(context)
+        return f"{context.tool_name} {context.tool_arguments}"
+
+    @tool
+    async def own(*, context: ExecutionContext) -> None:
+        seen.append(context.metadata[RUN_CONTEXT])
+
+    read: list[str] = []
+    look_there = 'return await tools.look({ place: "Oslo" })'
+    program = Call("execute_code", {"code": f"await tools.own(); {look_there}"})
+    async with api(calling(program, read=read)) as (model, _), Corral(tools_from(look, own)) as corral:
+        agent = Agent[dict[str, str]](name="agent", model=model, **code_mode(corral))
+        context = {"account": "ann"}
+        await Runner.run(agent, QUESTION, context=context)
+        alone = ExecutionContext(user_id="bob")
+        await run(corral, look_there, context=alone)
+    assert read == ['Result: "look {\\"place\\":\\"Oslo\\"}"']
+    from_own, inside, outside = seen
+    assert from_own.context is context
+    assert isinstance(inside, ToolContext)
+    assert inside.context is context
+    assert inside.agent is agent
+    assert outside.context == alone
+
+
+async def test_approvals_of_a_function_tool_are_corrals() -> None:
+    asked: list[Any] = []
+
+    async def large(context: RunContextWrapper[Any], arguments: dict[str, Any], call_id: str) -> bool:
+        return arguments["amount"] > 10
+
+    @function_tool(needs_approval=large)
+    def pay(amount: int) -> str:
+        return f"paid {amount}"
+
+    @function_tool(needs_approval=True)
+    def close() -> str:
+        return "closed"
+
+    def approve(request: Any) -> bool:
+        asked.append((request.tool, request.input))
+        return request.tool == "pay"
+
+    async with Corral(tools_from(pay, close), approve=approve) as corral:
+        assert await run(corral, "return await Promise.all([1, 20].map((amount) => tools.pay({ amount })))") == [
+            "paid 1",
+            "paid 20",
+        ]
+        assert (await run(corral, "return await tools.close()")).code == "approval_denied"
+    assert asked == [("pay", {"amount": 20}), ("close", {})]
+
+
+async def test_a_function_tool_that_is_not_enabled_is_not_called() -> None:
+    @function_tool(is_enabled=lambda context, agent: context.context.user_id == "ann")
+    def secret() -> str:
+        return "secret"
+
+    async with Corral(tools_from(secret)) as corral:
+        values = [
+            await run(corral, "return await tools.secret()", context=ExecutionContext(user_id=user))
+            for user in ("ann", "bob")
+        ]
+    assert values[0] == "secret"
+    assert values[1].message == "secret is not enabled"
+
+
+async def test_what_does_not_run_here_or_is_guarded_elsewhere_is_no_tool() -> None:
+    @tool_input_guardrail
+    def guard(data: ToolInputGuardrailData) -> ToolGuardrailFunctionOutput:
+        return ToolGuardrailFunctionOutput.allow()
+
+    @function_tool(tool_input_guardrails=[guard])
+    def guarded() -> None: ...
+
+    with pytest.raises(ToolDefinitionError, match=r"programs cannot call a WebSearchTool .* leave it to the agent"):
+        tools_from(WebSearchTool())
+    with pytest.raises(ToolDefinitionError, match="'guarded' has guardrails"):
+        tools_from(guarded)
+
+
+# --- their MCP servers --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cities() -> Any:
+    server = McpServer[Any]("cities")
+
+    @server.tool()
+    def population(city: str) -> int:
+        """How many people live in a city."""
+        if city != "Oslo":
+            raise McpToolError(f"{city} is unknown")
+        return 709_000
+
+    @server.tool()
+    def forget(city: str) -> str:
+        """Forgets a city."""
+        return f"forgot {city}"
+
+    return server
+
+
+async def test_the_tools_of_an_mcp_server_are_there_while_the_corral_is_open(cities: Any) -> None:
+    async with listening(cities) as url:
+        server = MCPServerStreamableHttp({"url": url}, require_approval={"forget": "always"})
+        async with Corral(tools_from(server, namespace="cities")) as corral:
+            assert "population(input: { city: string }): Promise<number>" in corral.declarations()
+            assert await run(corral, 'return await tools.cities.population({ city: "Oslo" })') == 709_000
+            failed = await run(corral, 'return await tools.cities.population({ city: "Rome" })')
+            denied = await run(corral, 'return await tools.cities.forget({ city: "Oslo" })')
+        assert server.session is None
+    assert failed.name == "ToolError"
+    assert "Rome is unknown" in failed.message
+    assert denied.code == "approval_denied"
+
+
+async def test_an_mcp_server_that_was_connected_stays_so(cities: Any) -> None:
+    async with listening(cities) as url, MCPServerStreamableHttp({"url": url}) as server:
+        async with Corral(tools_from(server)) as corral:
+            assert await run(corral, 'return await tools.forget({ city: "Oslo" })') == "forgot Oslo"
+        assert len(await server.list_tools()) == 2
+
+
+async def test_an_mcp_server_that_does_not_answer_keeps_nothing_else_from_working(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    server = MCPServerStdio({"command": sys.executable, "args": ["-c", "raise SystemExit(1)"]})
+
+    @function_tool
+    def count() -> int:
+        return 7
+
+    async with Corral([*tools_from(server, namespace="cities"), *tools_from(count)]) as corral:
+        assert await run(corral, "return await tools.count()") == 7
+        failed = await run(corral, "return await tools.cities.forget()")
+    assert failed.message == 'no tool "cities.forget": the MCP server does not answer'
+    assert "an MCP server of the Agents SDK does not answer" in caplog.text

@@ -1,0 +1,514 @@
+"""Code mode in agents of pydantic-ai, and their tools in programs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+import pytest
+from pydantic import BaseModel
+from pydantic_ai import (
+    Agent,
+    CapabilityEvent,
+    FunctionToolset,
+    ModelRetry,
+    RunContext,
+    ToolReturn,
+    UnexpectedModelBehavior,
+    UsageLimitExceeded,
+    UsageLimits,
+)
+from pydantic_ai import Tool as AgentTool
+from pydantic_ai.messages import (
+    FunctionToolCallEvent,
+    FunctionToolResultEvent,
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+)
+from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
+from pydantic_ai.tools import ToolDefinition
+from pydantic_ai.toolsets import ExternalToolset
+
+from corral import ApprovalRequest, Corral, ExecutionContext, Tool, tool
+from corral.errors import ConfigError, ToolDefinitionError
+from corral.integrations.pydantic_ai import (
+    CodeMode,
+    ProgramCallEvent,
+    ProgramOutputEvent,
+    ProgramResultEvent,
+    run_context,
+    tools_of,
+)
+from corral.tools import ToolSource
+from tests.integrations.scenario import ANSWER, QUESTION, RIGHT, WRONG, Scenario
+
+pytestmark = pytest.mark.anyio
+
+
+def runs(code: str, name: str = "execute_code") -> ToolCallPart:
+    return ToolCallPart(name, {"code": code})
+
+
+class Script(FunctionModel):
+    """A model that gives these answers in turn, the last one again and again; it keeps what it was given.
+
+    `judges` see the results of tools when the model does.
+    """
+
+    def __init__(self, *answers: ToolCallPart | str, judges: Sequence[Callable[[str], None]] = ()) -> None:
+        super().__init__(self._answer, stream_function=self._stream)
+        self._answers = answers
+        self._judges = iter(judges)
+        self.given: list[AgentInfo] = []
+        self.read: list[ToolReturnPart] = []
+        """The results of tools."""
+
+    def _next(self, messages: list[ModelMessage], info: AgentInfo) -> ToolCallPart | str:
+        self.given.append(info)
+        last = messages[-1]
+        assert isinstance(last, ModelRequest)
+        for part in last.parts:
+            if isinstance(part, ToolReturnPart):
+                self.read.append(part)
+                next(self._judges, str)(str(part.content))
+        return self._answers[min(len(self.given), len(self._answers)) - 1]
+
+    def _answer(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        answer = self._next(messages, info)
+        return ModelResponse(parts=[TextPart(answer) if isinstance(answer, str) else answer])
+
+    async def _stream(self, messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str | DeltaToolCalls]:
+        answer = self._next(messages, info)
+        if isinstance(answer, str):
+            yield answer
+        else:
+            yield {0: DeltaToolCall(name=answer.tool_name, json_args=json.dumps(answer.args))}
+
+    @property
+    def texts(self) -> list[str]:
+        return [str(part.content) for part in self.read]
+
+    @property
+    def prompts(self) -> list[str]:
+        return [info.instructions or "" for info in self.given]
+
+    def tools(self) -> list[str]:
+        return [each.name for each in self.given[-1].function_tools]
+
+
+@tool
+async def add(a: float, b: float) -> float:
+    """Adds two numbers."""
+    return a + b
+
+
+@tool
+async def caller(*, context: ExecutionContext) -> str:
+    """Who calls."""
+    return context.user_id
+
+
+@pytest.fixture(scope="module")
+async def corral() -> AsyncIterator[Corral]:
+    async with Corral([add, caller]) as corral:
+        yield corral
+
+
+async def test_a_model_reads_what_is_wrong_with_its_program_mends_it_and_answers() -> None:
+    scenario = Scenario()
+    model = Script(runs(WRONG), runs(RIGHT), ANSWER, judges=[scenario.after_wrong, scenario.after_right])
+    async with scenario.corral() as corral:
+        result = await Agent(model, capabilities=[CodeMode(corral)]).run(QUESTION)
+    assert result.output == ANSWER
+    assert [part.outcome for part in model.read] == ["retried", "success"]
+    assert len(set(model.prompts)) == 1
+    assert "get_weather(input: { city: string })" in model.prompts[0]
+
+
+async def test_the_agents_own_tools_and_instructions_stay(corral: Corral) -> None:
+    def own() -> str:
+        return "mine"
+
+    model = Script(ToolCallPart("own", {}), "done")
+    agent = Agent(model, capabilities=[CodeMode(corral)], instructions="You count.", tools=[own])
+    await agent.run("?")
+    assert model.texts == ["mine"]
+    assert sorted(model.tools()) == ["execute_code", "own"]
+    assert model.prompts[0].startswith("You count.\n\nYou call tools from programs in TypeScript.")
+    parts = model.given[0].model_request_parameters.instruction_parts
+    assert parts is not None
+    assert [part.dynamic for part in parts] == [False, False]  # providers cache only what is not dynamic
+
+
+async def test_a_tool_of_the_same_name_is_refused_with_the_way_out(corral: Corral) -> None:
+    def execute_code(code: str) -> str:
+        return code
+
+    agent = Agent(Script("done"), capabilities=[CodeMode(corral)], tools=[execute_code])
+    with pytest.raises(ConfigError, match="already; name the Corral"):
+        await agent.run("?")
+    model = Script("done")
+    await Agent(model, capabilities=[CodeMode({"math": corral})], tools=[execute_code]).run("?")
+    assert sorted(model.tools()) == ["execute_code", "execute_code_math"]
+
+
+async def test_code_mode_needs_a_corral() -> None:
+    with pytest.raises(ConfigError, match="needs a Corral"):
+        CodeMode({})
+
+
+async def test_several_corrals_have_a_tool_each(corral: Corral) -> None:
+    @tool
+    async def total() -> int:
+        return 7
+
+    async with Corral([total]) as sales:
+        model = Script(
+            runs("return await tools.add({ a: 1, b: 2 })", "execute_code_math"),
+            runs("return await tools.total()", "execute_code_sales"),
+            "done",
+        )
+        await Agent(model, capabilities=[CodeMode({"math": corral, "sales": sales})]).run("?")
+    assert model.texts == ["Result: 3", "Result: 7"]
+    assert "Programs that `execute_code_sales` runs" in model.prompts[0]
+
+
+async def test_many_tools_come_with_tools_to_search_them() -> None:
+    def draw() -> None:
+        pass
+
+    async with Corral([tool(name=f"draw_{number}")(draw) for number in range(60)]) as corral:
+        model = Script(
+            ToolCallPart("search_tools", {"query": "draw 7", "limit": 1}),
+            ToolCallPart("search_tools", {"limit": 1_000}),
+            "done",
+        )
+        await Agent(model, capabilities=[CodeMode(corral, budget_tokens=500)]).run("?")
+    found, wrong = model.read
+    assert "draw_7" in str(found.content)
+    assert "limit" in str(wrong.content)
+    assert wrong.outcome == "retried"
+    assert model.tools() == ["execute_code", "search_tools", "describe_tools"]
+
+
+async def test_programs_can_be_in_python(corral: Corral) -> None:
+    model = Script("done")
+    await Agent(model, capabilities=[CodeMode(corral, language="python")]).run("?")
+    assert "async def add(*, a: float, b: float) -> float" in model.prompts[0]
+
+
+async def test_a_failed_program_is_text_and_no_retry(corral: Corral) -> None:
+    model = Script(runs("throw new Error('oops')"), "done")
+    await Agent(model, capabilities=[CodeMode(corral, retries=0)]).run("?")
+    assert "oops" in model.texts[0]
+    assert model.read[0].outcome == "success"
+
+
+async def test_programs_that_are_refused_again_and_again_end_the_run(corral: Corral) -> None:
+    model = Script(runs("return ]"))
+    with pytest.raises(UnexpectedModelBehavior, match="exceeded max retries count of 2"):
+        await Agent(model, capabilities=[CodeMode(corral, retries=2)]).run("?")
+    assert len(model.given) == 3
+
+
+@dataclass
+class Deps:
+    customer: str
+
+
+WHO = runs("return await tools.caller()")
+
+
+async def test_deps_that_are_a_context_are_whom_programs_run_for(corral: Corral) -> None:
+    model = Script(WHO, "done")
+    agent = Agent(model, deps_type=ExecutionContext, capabilities=[CodeMode(corral)])
+    await agent.run("?", deps=ExecutionContext(user_id="ada"))
+    assert model.texts == ['Result: "ada"']
+
+
+async def test_a_function_of_the_run_says_whom_programs_run_for(corral: Corral) -> None:
+    def whose(run: RunContext[Deps]) -> ExecutionContext:
+        return ExecutionContext(user_id=run.deps.customer)
+
+    model = Script(WHO, "done")
+    agent = Agent(model, deps_type=Deps, capabilities=[CodeMode(corral, context=whose)])
+    await agent.run("?", deps=Deps("bob"))
+    assert model.texts == ['Result: "bob"']
+
+
+async def test_tools_find_the_run_they_are_called_in() -> None:
+    @tool
+    async def customer(*, context: ExecutionContext) -> list[str]:
+        run: RunContext[Deps] = run_context(context)
+        return [run.deps.customer, context.user_id, context.session_id]
+
+    async with Corral([customer]) as corral:
+        model = Script(runs("return await tools.customer()"), "done")
+        agent = Agent(model, deps_type=Deps, capabilities=[CodeMode(corral)])
+        await agent.run("?", deps=Deps("bob"), conversation_id="c-1")
+    assert model.texts == ['Result: ["bob","anonymous","c-1"]']
+
+
+async def test_calls_of_programs_count_as_tool_calls_of_the_run(corral: Corral) -> None:
+    model = Script(runs("await tools.add({ a: 1, b: 2 }); await tools.add({ a: 1 }).catch(() => 0)"), "done")
+    result = await Agent(model, capabilities=[CodeMode(corral)]).run("?")
+    assert result.usage.tool_calls == 2  # the program, and its call that succeeded
+
+
+async def test_a_limit_of_tool_calls_holds_within_programs_too(corral: Corral) -> None:
+    model = Script(runs("for (let i = 0; i < 9; i++) await tools.add({ a: i, b: 1 })"))
+    agent = Agent(model, capabilities=[CodeMode(corral)])
+    with pytest.raises(UsageLimitExceeded, match="tool_calls_limit of 4"):
+        await agent.run("?", usage_limits=UsageLimits(tool_calls_limit=4))
+    [text] = model.texts
+    assert "CallBudgetExceeded" in text
+    assert "add ×3" in text
+
+
+async def test_what_programs_do_is_in_the_runs_stream_of_events(corral: Corral) -> None:
+    heard: list[str] = []
+    model = Script(runs("console.log('hello'); await tools.add({ a: 1, b: 2 })"), "done")
+    mode = CodeMode(corral, on_event=lambda event: heard.append(event.type))
+    kinds = (FunctionToolCallEvent, FunctionToolResultEvent, CapabilityEvent)
+    async with Agent(model, capabilities=[mode]).run_stream_events("?") as stream:
+        events = [event async for event in stream if isinstance(event, kinds)]
+    begun, printed, called, answered, ended = events
+    assert isinstance(begun, FunctionToolCallEvent)
+    assert isinstance(printed, ProgramOutputEvent)
+    assert (printed.level, printed.text) == ("log", "hello")
+    assert isinstance(called, ProgramCallEvent)
+    assert (called.tool, called.sequence, called.input) == ("add", 1, {"a": 1, "b": 2})
+    assert called.tool_call_id == begun.part.tool_call_id
+    assert isinstance(answered, ProgramResultEvent)
+    assert (answered.sequence, answered.output, answered.error) == (1, 3, None)
+    assert isinstance(ended, FunctionToolResultEvent)
+    assert heard == ["started", "console", "call", "result", "finished"]
+
+
+async def test_cancelling_the_run_cancels_the_program() -> None:
+    called, cancelled = anyio.Event(), anyio.Event()
+
+    @tool
+    async def wait() -> None:
+        called.set()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            cancelled.set()
+
+    async with Corral([wait]) as corral:
+        agent = Agent(Script(runs("await tools.wait()")), capabilities=[CodeMode(corral)])
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(agent.run, "?")
+            with anyio.fail_after(20):
+                await called.wait()
+            tasks.cancel_scope.cancel()
+        assert cancelled.is_set()
+
+
+async def test_a_corral_that_is_not_open_is_open_while_a_run_or_the_agent_is() -> None:
+    corral = Corral([add])
+    agent = Agent(Script(runs("return await tools.add({ a: 1, b: 2 })"), "done"), capabilities=[CodeMode(corral)])
+    assert (await agent.run("?")).usage.tool_calls == 2
+    with pytest.raises(ConfigError, match="closed"):
+        await corral.execute("return 1")
+    async with agent:
+        await agent.run("?")
+        assert (await corral.execute("return 1")).value == 1
+    with pytest.raises(ConfigError, match="closed"):
+        await corral.execute("return 1")
+
+
+async def test_a_corral_that_was_open_stays_open(corral: Corral) -> None:
+    await Agent(Script("done"), capabilities=[CodeMode(corral)]).run("?")
+    assert (await corral.execute("return 1")).value == 1
+
+
+async def test_a_model_hears_of_new_tools_and_keeps_its_prompt_until_the_next_run() -> None:
+    @tool
+    async def learn() -> None:
+        corral.tools.register(add)
+
+    async with Corral([learn]) as corral:
+        model = Script(runs("await tools.learn()"), runs("return await tools.add({ a: 1, b: 2 })"), "done")
+        agent = Agent(model, capabilities=[CodeMode(corral)])
+        await agent.run("?")
+        assert "Tools have changed:" in model.texts[0]
+        assert "add(input: { a: number; b: number })" in model.texts[0]
+        assert model.texts[1] == "Result: 3"
+        first, *others = model.prompts
+        assert set(others) == {first}
+        await agent.run("?")
+        assert "add(" in model.prompts[-1]
+
+
+async def test_a_refused_program_does_not_lose_the_news() -> None:
+    corral = Corral([caller])
+    model = Script(ToolCallPart("more", {}), runs("return ]"), runs("return await tools.caller()"), "done")
+    agent = Agent(model, capabilities=[CodeMode(corral)])
+
+    @agent.tool_plain
+    def more() -> None:
+        corral.tools.register(add)
+
+    await agent.run("?")
+    _, refused, ran = model.texts
+    assert "nothing ran" in refused
+    assert "Tools have changed:" in refused
+    assert ran == 'Result: "anonymous"'
+
+
+# --- their tools in programs
+
+
+class City(BaseModel):
+    name: str
+    people: int = 0
+
+
+def double(x: int) -> int:
+    """Doubles a number.
+
+    Args:
+        x: The number.
+    """
+    return 2 * x
+
+
+def largest(cities: list[City]) -> City:
+    """The largest of them."""
+    return max(cities, key=lambda city: city.people)
+
+
+def greet(ctx: RunContext[Any], word: str) -> str:
+    """Greets."""
+    who = ctx.deps.customer if isinstance(ctx.deps, Deps) else ctx.deps.user_id
+    return f"{word}, {who}"
+
+
+def refuse() -> None:
+    raise ModelRetry("try another city")
+
+
+def following(n: int) -> int:
+    return n + 1
+
+
+def wrapped() -> ToolReturn:
+    return ToolReturn(return_value={"rows": 3}, metadata={"secret": 1})
+
+
+async def value(tools: Sequence[Tool | ToolSource], program: str, context: ExecutionContext | None = None) -> Any:
+    result = await Corral(tools).execute(program, context=context)
+    return result.value if result.error is None else result.error.message
+
+
+async def test_tools_and_function_toolsets_keep_their_schemas() -> None:
+    toolset = FunctionToolset([AgentTool(largest), AgentTool(wrapped)])
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    made = AgentTool[Any].from_schema(following, "next-number", "The next one.", schema)
+    corral = Corral([*tools_of(AgentTool(double)), *tools_of(toolset, "world"), *tools_of(made)])
+    declared = corral.declarations()
+    assert "double(input: {\n    /** The number. */\n    x: number;\n  }): Promise<number>" in declared
+    assert "next_number(input: { n: number }): Promise<unknown>" in declared
+    program = """
+    const city = await tools.world.largest({ cities: [{ name: "Oslo", people: 7 }, { name: "Bergen" }] });
+    return [await tools.double({ x: 4 }), await tools.next_number({ n: 1 }), city, await tools.world.wrapped()];
+    """
+    value = (await corral.execute(program)).value
+    assert value == [8, 2, {"name": "Oslo", "people": 7}, {"rows": 3}]
+
+
+async def test_tools_get_the_run_of_the_agent_or_else_the_caller_as_deps() -> None:
+    program = 'return await tools.greet({ word: "Hello" })'
+    async with Corral(tools_of(AgentTool(greet))) as corral:
+        model = Script(runs(program), "done")
+        agent = Agent(model, deps_type=Deps, capabilities=[CodeMode(corral)])
+        await agent.run("?", deps=Deps("bob"))
+        assert model.texts == ['Result: "Hello, bob"']
+        result = await corral.execute(program, context=ExecutionContext(user_id="ada"))
+        assert result.value == "Hello, ada"
+
+
+async def test_a_tool_may_be_withheld_for_a_run() -> None:
+    async def prepare(ctx: RunContext[Any], definition: ToolDefinition) -> ToolDefinition | None:
+        return definition if ctx.deps.user_id == "ada" else None
+
+    tools = tools_of(AgentTool(double, prepare=prepare))
+    program = "return await tools.double({ x: 2 })"
+    assert await value(tools, program, ExecutionContext(user_id="ada")) == 4
+    assert await value(tools, program) == "double cannot be called now"
+
+
+async def test_what_a_tool_says_to_a_model_it_says_to_the_program() -> None:
+    def check(ctx: RunContext[Any], x: int) -> None:
+        if x > 9:
+            raise ModelRetry("x is too large")
+
+    tools = [*tools_of(AgentTool(refuse)), *tools_of(AgentTool(double, args_validator=check))]
+    calls = "[tools.refuse(), tools.double({ x: 10 }), tools.double({ x: 'ten' })]"
+    refused, large, wrong = await value(
+        tools, f"return (await Promise.allSettled({calls})).map(({{ reason }}) => reason.message)"
+    )
+    assert (refused, large) == ("try another city", "x is too large")
+    assert wrong.startswith('tool "double": x')
+
+
+async def test_tools_that_require_approval_are_approved_by_corral() -> None:
+    asked: list[str] = []
+
+    def approve(request: ApprovalRequest) -> bool:
+        asked.append(request.tool)
+        return len(asked) == 1
+
+    corral = Corral(tools_of(AgentTool(double, requires_approval=True)), approve=approve)
+    result = await corral.execute("console.log(await tools.double({ x: 1 })); await tools.double({ x: 2 })")
+    assert result.output == "2\n"
+    assert result.error is not None
+    assert result.error.code == "approval_denied"
+
+
+async def test_any_other_toolset_lists_its_tools_when_the_corral_is_open() -> None:
+    toolset = FunctionToolset([AgentTool(double), AgentTool(greet)]).prefixed("my")
+    async with Corral(tools_of(toolset, "kit")) as corral:
+        assert "my_double(input: {" in corral.declarations()
+        program = 'return [await tools.kit.my_double({ x: 4 }), await tools.kit.my_greet({ word: "Hi" })]'
+        assert (await corral.execute(program)).value == [8, "Hi, anonymous"]
+
+
+async def test_what_is_no_tool_or_runs_elsewhere_is_refused() -> None:
+    with pytest.raises(ToolDefinitionError, match="not of int"):
+        tools_of(3)
+    [source] = tools_of(ExternalToolset[Any]([ToolDefinition(name="far")]))
+    assert isinstance(source, ToolSource)
+    async with Corral([add, source]) as corral:
+        assert [str(name) for name in corral.tools.snapshot()] == ["add"]
+
+
+# --- without the framework
+
+
+def python(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", check=False)
+
+
+def test_without_the_extra_one_line_says_what_to_install() -> None:
+    run = python('import sys; sys.modules["pydantic_ai"] = None; import corral.integrations.pydantic_ai')
+    assert run.stderr.strip().splitlines()[-1] == (
+        "corral.errors.MissingExtra: corral.integrations.pydantic_ai needs the module pydantic_ai: "
+        "pip install 'corral[pydantic-ai]'"
+    )
+
+
+def test_corral_itself_does_not_import_it() -> None:
+    run = python("import sys, corral, corral.integrations; print('pydantic_ai' in sys.modules)")
+    assert (run.stdout, run.stderr) == ("False\n", "")

@@ -1,0 +1,72 @@
+"""A source opened by itself, without a Corral: what it offers, and calls as the end of the pipeline makes them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from corral import ExecutionContext, Tool, ToolRegistry, ToolSource
+from corral.sources.mcp import McpServer
+
+__all__ = ["Offered", "opened", "rogue"]
+
+ROGUE = Path(__file__).with_name("rogue_server.py")
+
+
+class Offered:
+    """What a source has offered."""
+
+    def __init__(self, source: ToolSource) -> None:
+        self.registry = ToolRegistry()
+        self.problems: list[str | None] = []
+        """As they came with each offer."""
+        self._source = source
+        self._tools: list[Tool] = []
+        self._changed = anyio.Event()
+
+    def __call__(self, tools: Iterable[Tool], *, problem: str | None = None) -> None:
+        offered = list(tools)
+        self.registry.exchange(self._tools, offered, namespace=self._source.namespace, problem=problem)
+        self._tools = offered
+        self.problems.append(problem)
+        self._changed.set()
+
+    @property
+    def problem(self) -> str | None:
+        return self.problems[-1] if self.problems else None
+
+    @property
+    def names(self) -> list[str]:
+        return [tool.name for tool in self._tools]
+
+    def tool(self, name: str) -> Tool:
+        return next(tool for tool in self._tools if tool.name == name)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Waits for an offer that makes it true."""
+        with anyio.fail_after(20):
+            while not condition():
+                self._changed = anyio.Event()
+                await self._changed.wait()
+
+    async def call(self, name: str, context: ExecutionContext | None = None, /, **arguments: Any) -> Any:
+        tool = self.tool(name)
+        value = await tool.execute(tool.parse_input(arguments), context or ExecutionContext())
+        return tool.dump_output(value)
+
+
+@asynccontextmanager
+async def opened(source: ToolSource) -> AsyncGenerator[Offered]:
+    offered = Offered(source)
+    async with source.open(offered):
+        yield offered
+
+
+def rogue(*modes: str, **options: Any) -> McpServer:
+    """The server of `rogue_server.py`, which does what no server should."""
+    return McpServer("rogue", command=[sys.executable, "-I", "-S", str(ROGUE), *modes], **options)

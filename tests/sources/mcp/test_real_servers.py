@@ -1,0 +1,182 @@
+"""Servers that others have written, in Python and in TypeScript, called by programs."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Mapping
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from deno import find_deno_bin
+
+from corral import Corral, Limits
+from corral.sources.mcp import mcp_servers
+from tests.foreign import SQLITE_SERVER, deno_arguments, deno_environment
+
+pytestmark = pytest.mark.anyio
+
+BIN = Path(sys.executable).parent
+DENO = find_deno_bin()
+EVERYTHING = "@modelcontextprotocol/server-everything"
+
+USING_ALL = """\
+await tools.database.create_table({ query: "CREATE TABLE stock (product TEXT, number INTEGER)" });
+await tools.database.write_query({ query: "INSERT INTO stock VALUES ('tent', 2), ('stove', 30)" });
+const [log, now, listed, sum, remote, stock] = await Promise.all([
+  tools.git.git_log({ repo_path: folder, max_count: 1 }),
+  tools.time.get_current_time({ timezone: "Asia/Kolkata" }),
+  tools.files.list_directory({ path: folder }),
+  tools.everything.get_sum({ a: 1, b: 2 }),
+  tools.remote.get_structured_content({ location: "New York" }),
+  tools.database.read_query({ query: "SELECT product FROM stock WHERE number > 10" }),
+]);
+return { stock, log, zone: now.timezone, summer: now.is_dst, listed: listed.content, sum, remote };
+"""
+
+
+class EverythingOverHttp:
+    """The server `everything`, on a port of this machine."""
+
+    def __init__(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port: int = free.getsockname()[1]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    async def start(self) -> None:
+        environment = {**os.environ, **deno_environment(), "PORT": str(self.port)}
+        command = [DENO, *deno_arguments(EVERYTHING), "streamableHttp"]
+        devnull = subprocess.DEVNULL
+        self._process = subprocess.Popen(command, env=environment, stdout=devnull, stderr=devnull)
+        with anyio.fail_after(60):
+            while True:
+                try:
+                    await (await anyio.connect_tcp("127.0.0.1", self.port)).aclose()
+                except OSError:
+                    await anyio.sleep(0.02)
+                else:
+                    break
+
+    def kill(self) -> None:
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+
+class Servers:
+    def __init__(self, corral: Corral, folder: Path, http: EverythingOverHttp) -> None:
+        self.corral = corral
+        self.folder = folder
+        self.http = http
+
+    async def run(self, program: str, **options: Any) -> Any:
+        return (await self.corral.execute(program, **options)).raise_for_error().value
+
+
+@pytest.fixture(scope="module")
+async def servers(anyio_backend: object, tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Servers]:
+    folder = tmp_path_factory.mktemp("mcp").resolve()
+    (folder / "note.txt").write_text("remember the milk")
+    identity = {f"GIT_{who}_{what}": "ada@example.com" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "the first note"]):
+        subprocess.run(["git", *command], cwd=folder, env={**os.environ, **identity}, check=True)
+    http = EverythingOverHttp()
+    npm = {"command": DENO, "env": deno_environment()}
+    files = deno_arguments("@modelcontextprotocol/server-filesystem")
+    config: Mapping[str, Any] = {
+        "time": {"command": str(BIN / "mcp-server-time"), "args": ["--local-timezone", "Europe/Oslo"]},
+        "git": {"command": str(BIN / "mcp-server-git"), "args": ["--repository", str(folder)]},
+        "files": {**npm, "args": [*files, str(folder)]},
+        "everything": {**npm, "args": [*deno_arguments(EVERYTHING), "stdio"]},
+        "database": {"command": str(SQLITE_SERVER), "args": ["--db-path", str(folder / "shop.db")]},
+        "remote": {"url": f"http://127.0.0.1:{http.port}/mcp"},
+    }
+    file = folder / "mcp.json"
+    file.write_text(json.dumps({"mcpServers": config}))
+    await http.start()
+    try:
+        async with Corral(mcp_servers(file), limits=Limits(wall_seconds=30)) as corral:
+            yield Servers(corral, folder, http)
+    finally:
+        http.kill()
+
+
+async def test_one_program_uses_them_all(servers: Servers) -> None:
+    assert servers.corral.tools.problems == {}
+    program = f"const folder = {json.dumps(str(servers.folder))};\n{USING_ALL}"
+    value = await servers.run(program)
+    assert "the first note" in value.pop("log")
+    assert "[FILE] note.txt" in value.pop("listed")
+    assert value.pop("remote").keys() == {"temperature", "conditions", "humidity"}
+    assert "stove" in str(value.pop("stock"))
+    assert value == {"zone": "Asia/Kolkata", "summer": False, "sum": "The sum of 1 and 2 is 3."}
+
+
+async def test_what_they_say_of_results_is_declared(servers: Servers) -> None:
+    declared = servers.corral.declarations()
+    for part in ("is_dst: boolean", "temperature: number", "git_log(input: {"):
+        assert part in declared
+
+
+async def test_annotations_are_kept(servers: Servers) -> None:
+    tools = servers.corral.tools
+    read, write = tools.resolve("files.read_text_file"), tools.resolve("files.write_file")
+    assert (read.read_only, read.needs_approval) == (True, False)
+    assert (write.read_only, write.idempotent, write.needs_approval) == (False, True, True)
+
+
+async def test_a_destructive_tool_is_held_until_somebody_approves(servers: Servers) -> None:
+    path = servers.folder / "new.txt"
+    result = await servers.corral.execute(f'await tools.files.write_file({{ path: "{path}", content: "x" }});')
+    assert result.error is not None
+    assert result.error.code == "approval_denied"
+    assert not path.exists()
+
+
+async def test_content_that_is_not_text_is_kept_whole(servers: Servers) -> None:
+    program = """
+    const { content } = await tools.everything.get_tiny_image();
+    return content.map((each: any) => [each.type, each.mimeType ?? null, (each.data ?? each.text).slice(0, 10)]);
+    """
+    assert await servers.run(program) == [
+        ["text", None, "Here's the"],
+        ["image", "image/png", "iVBORw0KGg"],
+        ["text", None, "The image "],
+    ]
+
+
+async def test_what_a_server_says_is_wrong_reaches_the_program(servers: Servers) -> None:
+    program = """
+    const attempt = (call: Promise<unknown>) => call.then(() => "fine", (error) => error.message);
+    return await Promise.all([
+      attempt(tools.time.get_current_time({ timezone: "Nowhere/Land" })),
+      attempt(tools.files.read_text_file({ path: "/etc/passwd" })),
+      attempt(tools.everything.get_sum({ a: "one", b: 2 } as any)),
+    ]);
+    """
+    zone, file, sum = await servers.run(program)
+    assert "Nowhere/Land" in zone
+    assert "Access denied" in file
+    assert sum == 'tool "everything.get_sum": a: expected number, got string "one"'
+
+
+async def test_a_server_over_http_may_end_and_come_back(servers: Servers, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("CRITICAL", "mcp")
+    program = """
+    const remote = await tools.remote.echo({ message: "here" }).catch((error) => error.message);
+    return [remote, await tools.everything.echo({ message: "here" })];
+    """
+    assert await servers.run(program) == ["Echo: here", "Echo: here"]
+    servers.http.kill()
+    remote, other = await servers.run(program)
+    assert remote.startswith("the MCP server 'remote' ")
+    assert other == "Echo: here"
+    await servers.http.start()
+    with anyio.fail_after(20):
+        while (await servers.run(program))[0] != "Echo: here":
+            await anyio.sleep(0.1)
