@@ -1,0 +1,16 @@
+"""Operations of an OpenAPI document as tools. Needs the extra `openapi`."""
+
+from __future__ import annotations
+
+from corral.errors import MissingExtra
+
+try:
+    from corral.sources.openapi.source import OpenApi
+except ModuleNotFoundError as error:
+    raise MissingExtra(
+        f"corral.sources.openapi needs the module {error.name}: pip install 'corral[openapi]'"
+    ) from error
+from corral.sources.openapi.operations import Operation, Skipped
+from corral.sources.openapi.security import ApiKey, Basic, Bearer, Credential
+
+__all__ = ["ApiKey", "Basic", "Bearer", "Credential", "OpenApi", "Operation", "Skipped"]

@@ -1,0 +1,228 @@
+"""An OpenAPI document as plain data of bounded size, whose parts know where they stand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import unquote
+
+from corral.errors import ConfigError
+from corral.sources.openapi.yaml import load_yaml
+
+__all__ = ["Part", "Unusable", "child_pointer", "read_document"]
+
+_MAX_JSON_BYTES = 64_000_000
+_MAX_YAML_BYTES = 8_000_000
+"""Parsing a megabyte of YAML takes a second."""
+_MAX_NODES = 5_000_000
+"""With what YAML's aliases repeat. GitHub's document has half a million."""
+_MAX_LEVELS = 200
+_MAX_HOPS = 32
+"""From a reference to a reference."""
+
+
+class Unusable(Exception):
+    """A part of a document cannot be used; the text says where it stands, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a document, and where it stands."""
+
+    root: dict[str, Any]
+    value: Any
+    pointer: str = "#"
+
+    def refused(self, why: str) -> Unusable:
+        return Unusable(f"{self.pointer[:300]}: {why}")
+
+    def member(self, name: str) -> Part | None:
+        """What stands there, at the end of its references; None if it is null or not there."""
+        found = self.own(name)
+        return found and found.resolved()
+
+    def own(self, name: str) -> Part | None:
+        """As `member`, with a reference as it is: a schema takes care of its own."""
+        value = self.object().get(name)
+        return None if value is None else self._below(name, value)
+
+    def members(self) -> Iterator[tuple[str, Part]]:
+        """All that stands there, references not followed."""
+        return ((name, self._below(name, value)) for name, value in self.object().items())
+
+    def items(self) -> list[Part]:
+        """What a list has, at the end of its references."""
+        if not isinstance(self.value, list):
+            raise self.refused("is not a list")
+        return [self._below(str(number), each).resolved() for number, each in enumerate(cast("list[Any]", self.value))]
+
+    def object(self) -> dict[str, Any]:
+        if not isinstance(self.value, dict):
+            raise self.refused("is not an object")
+        return cast("dict[str, Any]", self.value)
+
+    def text(self, name: str) -> str:
+        """A member that is a text; "" if it is not there."""
+        value = self.object().get(name, "")
+        if not isinstance(value, str):
+            raise self._below(name, value).refused("is not a text")
+        return value
+
+    def flag(self, name: str, *, default: bool = False) -> bool:
+        value = self.object().get(name, default)
+        if not isinstance(value, bool):
+            raise self._below(name, value).refused("is neither true nor false")
+        return value
+
+    def resolved(self) -> Part:
+        """The part at the end of a chain of references; itself if it is none."""
+        part = self
+        for _ in range(_MAX_HOPS):
+            if not isinstance(part.value, dict):
+                return part
+            known = cast("dict[str, Any]", part.value)
+            if "$ref" not in known:
+                return part
+            part = part.target(known["$ref"])
+        raise self.refused("its references lead nowhere: there are too many, or they lead in a circle")
+
+    def target(self, reference: object) -> Part:
+        """Where a reference leads, one step."""
+        if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
+            shown = json.dumps(reference, default=str)[:100]
+            raise self.refused(f"refers to {shown}, which is not in this document; bundle it into one document")
+        value: Any = self.root
+        for token in reference[1:].split("/")[1:]:
+            key = unquote(token).replace("~1", "/").replace("~0", "~")
+            try:
+                value = cast("list[Any]", value)[int(key)] if isinstance(value, list) else value[key]
+            except (KeyError, ValueError, IndexError, TypeError):
+                raise self.refused(f"refers to {reference[:200]}, which is not there") from None
+        return Part(self.root, value, reference)
+
+    def _below(self, name: str, value: Any) -> Part:
+        return Part(self.root, value, child_pointer(self.pointer, name))
+
+
+def child_pointer(pointer: str, name: str) -> str:
+    return f"{pointer}/{name.replace('~', '~0').replace('/', '~1')}"
+
+
+def read_document(source: Mapping[str, Any] | str | Path) -> Part:
+    """From an object, from a file, or from text, which is JSON if it begins with a brace, and YAML otherwise.
+
+    A text of one line, without a brace, is the path of a file.
+
+    Raises:
+        ConfigError: it is none, too large, or not of OpenAPI 3.0 or 3.1.
+    """
+    if isinstance(source, Path) or (isinstance(source, str) and "\n" not in source and "{" not in source):
+        source = _file(Path(source))
+    root, size = _Copy().of(_parsed(source) if isinstance(source, str) else source)
+    if size > _MAX_NODES:
+        raise ConfigError(f"the OpenAPI document has {size} parts; at most {_MAX_NODES} are allowed")
+    if not isinstance(root, dict):
+        raise ConfigError("the OpenAPI document is not an object")
+    known = cast("dict[str, Any]", root)
+    version = known.get("openapi")
+    if not isinstance(version, str) or not version.startswith(("3.0", "3.1")):
+        found = f"swagger {known['swagger']}" if "swagger" in known else f"openapi {json.dumps(version)[:40]}"
+        raise ConfigError(f"an OpenAPI document of version 3.0 or 3.1 is needed; this one says {found}")
+    return Part(known, known)
+
+
+def _file(path: Path) -> str:
+    try:
+        size = path.stat().st_size
+        if size > _MAX_JSON_BYTES:
+            raise ConfigError(f"{path} has {size} bytes; at most {_MAX_JSON_BYTES} are allowed")
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from error
+
+
+def _parsed(text: str) -> object:
+    is_json = text.lstrip("\ufeff \t\r\n")[:1] in ("{", "[")
+    allowed = _MAX_JSON_BYTES if is_json else _MAX_YAML_BYTES
+    if len(text) > allowed:
+        hint = "" if is_json else "; JSON may be longer"
+        raise ConfigError(f"the OpenAPI document has {len(text)} characters; at most {allowed} are allowed{hint}")
+    try:
+        if not is_json:
+            return load_yaml(text)
+        try:
+            return json.loads(text.lstrip("\ufeff"))
+        except json.JSONDecodeError:
+            if len(text) > _MAX_YAML_BYTES:
+                raise
+            return load_yaml(text)  # whose flow style begins with a brace too
+    except RecursionError:
+        raise ConfigError("the OpenAPI document is nested too deeply") from None
+    except ValueError as error:
+        raise ConfigError(f"the OpenAPI document is neither JSON nor YAML: {str(error)[:300]}") from error
+
+
+class _Copy:
+    """Copies plain data; what is in it several times, as by YAML's aliases, is copied once and counted each time."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Any, int]] = {}
+        self._kept: list[object] = []
+        """So that no other object gets an identity that is known."""
+        self._path: list[str] = []
+        self._open: set[int] = set()
+
+    def of(self, value: Any) -> tuple[Any, int]:
+        """The copy, and how many parts it has."""
+        if isinstance(value, str):
+            return _well_formed(value), 1
+        if value is None or isinstance(value, bool | int | float):
+            return value, 1
+        identity = id(value)
+        if identity in self._known:
+            return self._known[identity]
+        if len(self._path) >= _MAX_LEVELS or identity in self._open:
+            raise self._refused("is nested too deeply")
+        self._open.add(identity)
+        copied: Any
+        size = 1
+        if isinstance(value, dict | Mapping):
+            copied = {}
+            for key, each in cast("Mapping[object, object]", value).items():
+                if not isinstance(key, str | int) or isinstance(key, bool):
+                    raise self._refused(f"has the key {key!r:.50}, which is no text")
+                name = _well_formed(str(key))
+                copied[name], more = self._member(name, each)
+                size += more
+        elif isinstance(value, list | tuple):
+            copied = []
+            for number, each in enumerate(cast("list[object]", value)):
+                member, more = self._member(str(number), each)
+                copied.append(member)
+                size += more
+        else:
+            raise self._refused(f"has a {type(value).__name__}, which is not data")
+        self._open.discard(identity)
+        self._kept.append(cast("object", value))
+        self._known[identity] = copied, size
+        return copied, size
+
+    def _member(self, name: str, value: object) -> tuple[Any, int]:
+        if value is None or value is True or value is False:
+            return value, 1
+        self._path.append(name)
+        found = self.of(value)
+        self._path.pop()
+        return found
+
+    def _refused(self, why: str) -> ConfigError:
+        pointer = reduce(child_pointer, self._path, "#")
+        return ConfigError(f"the OpenAPI document cannot be used. {pointer[:300]}: {why}")
+
+
+def _well_formed(text: str) -> str:
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()

@@ -1,0 +1,215 @@
+"""The parameters of an operation: which there are, under which names programs give them, and how they are sent."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+from urllib.parse import quote, unquote
+
+from corral.sources.openapi.documents import Part
+from corral.sources.openapi.schemas import Schemas, Use
+from corral.sources.openapi.styles import Place, Style, Unwritable, in_cookie, in_path, pairs, plain_text, quoted_all
+
+__all__ = ["BODY", "Line", "NotOurs", "Parameter", "PathTemplate", "header_value", "read_parameters"]
+
+BODY = "body"
+"""The name of a request's body among the parameters."""
+
+NotOurs: TypeAlias = Callable[[Place, str], bool]
+"""Whether a parameter is for credentials, which are the host's to give."""
+
+_PLACES: tuple[Place, ...] = ("path", "query", "header", "cookie")
+_STYLES: dict[Place, tuple[str, ...]] = {
+    "path": ("simple", "label", "matrix"),
+    "query": ("form", "spaceDelimited", "pipeDelimited", "deepObject"),
+    "header": ("simple",),
+    "cookie": ("form",),
+}
+"""The first is the default."""
+_OWN_HEADERS = frozenset(
+    """accept accept-encoding authorization connection content-encoding content-length content-type cookie expect
+    forwarded host keep-alive proxy-authorization proxy-connection te trailer transfer-encoding upgrade via""".split()
+)
+"""Those that OpenAPI takes no parameters for, and those that say how a request is framed and from whom it comes."""
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VALUE = re.compile(r"(?:[!-~](?:[\t -~]*[!-~])?)?")
+_MAX_DESCRIPTION = 1_000
+
+
+@dataclass(slots=True)
+class Line:
+    """What parameters make of a request, before its body."""
+
+    path: str = ""
+    query: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    headers: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    cookies: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    key: str
+    """Its name in a tool's input."""
+    name: str
+    place: Place
+    required: bool
+    schema: Use
+    style: Style | None
+    """None: it is sent as `media`."""
+    media: str = ""
+
+    def path_text(self, value: object) -> str:
+        """For the path, percent-encoded. Raises Unwritable."""
+        return (
+            quoted_all(self._content(value))
+            if self.style is None
+            else in_path(self.name, value, self.style, quoted_all)
+        )
+
+    def write(self, value: object, line: Line) -> None:
+        """Adds it to the query, the headers or the cookies. Raises Unwritable."""
+        style = self.style or Style("form", explode=False)
+        value = self._content(value) if self.style is None else value
+        match self.place:
+            case "query":
+                line.query += pairs(self.name, value, style, style.encode)
+            case "cookie":
+                line.cookies += pairs(self.name, value, style, in_cookie)
+            case _:
+                line.headers.append((self.name, header_value(in_path(self.name, value, style, str))))
+
+    def _content(self, value: object) -> str:
+        if "json" not in self.media:
+            return plain_text(value)
+        try:
+            return json.dumps(value, allow_nan=False, separators=(",", ":"))
+        except (TypeError, ValueError) as error:
+            raise Unwritable("it is not JSON") from error
+
+
+def header_value(text: str) -> str:
+    """Raises Unwritable unless it may stand in a header."""
+    if not _VALUE.fullmatch(text):
+        raise Unwritable("a header takes printable ASCII, without line breaks, and without spaces at its ends")
+    return text
+
+
+class PathTemplate:
+    """A path such as `/users/{id}`, whose parameters stay within their segments. Raises Unusable."""
+
+    def __init__(self, template: Part, text: str, parameters: Iterable[Parameter]) -> None:
+        known = {each.name: each for each in parameters if each.place == "path"}
+        if not text.startswith("/") or re.search(r"[?#\s\\]", text):
+            raise template.refused("its path does not begin with a slash, or is more than a path")
+        self.parameters: list[Parameter] = []
+        self._segments: list[list[str | Parameter]] = []
+        for segment in text.split("/")[1:]:
+            parts: list[str | Parameter] = []
+            for position, piece in enumerate(re.split(r"\{([^{}]*)\}", segment)):
+                if position % 2 == 0:
+                    parts.append(quote(piece, safe="%:@!$&'()*+,;=~"))
+                elif piece in known:
+                    parts.append(known[piece])
+                    self.parameters.append(known[piece])
+                else:
+                    raise template.refused(f"its path has {{{piece[:50]}}}, which is none of its parameters")
+            if unquote(segment) in (".", ".."):
+                raise template.refused("its path has a segment of dots")
+            self._segments.append(parts)
+
+    def fill(self, values: dict[str, Any]) -> str:
+        """The path, percent-encoded. Raises Unwritable: a value would lead elsewhere."""
+        return "".join(f"/{self._segment(parts, values)}" for parts in self._segments)
+
+    def _segment(self, parts: list[str | Parameter], values: dict[str, Any]) -> str:
+        written = ""
+        for part in parts:
+            if isinstance(part, str):
+                written += part
+                continue
+            value = values.get(part.key)
+            try:
+                if value in (None, "", [], {}):
+                    raise Unwritable("a part of a path cannot be empty")
+                written += part.path_text(value)
+                if {".", ".."} & set(re.split(r"[/\\]", unquote(written))):
+                    raise Unwritable("it would lead to another path")
+            except Unwritable as problem:
+                raise Unwritable(f"{part.key}: {problem}") from None
+        return written
+
+
+def read_parameters(
+    item: Part, operation: Part, schemas: Schemas, not_ours: NotOurs, *, taken: AbstractSet[str] = frozenset({BODY})
+) -> list[Parameter]:
+    """Those of the path and those of the operation, which override them; without those that are the host's to give.
+
+    A parameter has its own name in a tool's input. Where several have the same, or it is `body`, the first of path,
+    query, header, cookie keeps it, and others are called `query_id`, `header_id`, `cookie_id`. Raises Unusable.
+    """
+    found: dict[tuple[str, str], Part] = {}
+    for owner in (item, operation):
+        declared = owner.member("parameters")
+        for each in declared.items() if declared else ():
+            name = each.text("name")
+            found[each.text("in"), name.lower() if each.text("in") == "header" else name] = each
+    parts = sorted(found.values(), key=lambda part: _rank(part))
+    keys: set[str] = set(taken)
+    parameters: list[Parameter] = []
+    for part in parts:
+        name, place = part.text("name"), _place(part)
+        if not name or (place in ("header", "cookie") and not _TOKEN.fullmatch(name)):
+            raise part.refused("its name cannot be sent")
+        if (place == "header" and name.lower() in _OWN_HEADERS) or not_ours(place, name):
+            continue
+        key = name if name not in keys else f"{place}_{name}"
+        while key in keys:
+            key += "_"
+        keys.add(key)
+        parameters.append(_parameter(part, key, name, place, schemas))
+    return parameters
+
+
+def _rank(part: Part) -> int:
+    return _PLACES.index(_place(part))
+
+
+def _place(part: Part) -> Place:
+    for place in _PLACES:
+        if part.text("in") == place:
+            return place
+    raise part.refused(f"a parameter is in one of {', '.join(_PLACES)}")
+
+
+def _parameter(part: Part, key: str, name: str, place: Place, schemas: Schemas) -> Parameter:
+    style: Style | None = None
+    media, owner = "", part
+    content = part.member("content")
+    if content is not None:
+        media, owner = next(content.members(), ("", content))
+    else:
+        named = part.text("style") or _STYLES[place][0]
+        if named not in _STYLES[place]:
+            raise part.refused(f"no {place} parameter has the style {named[:50]!r}")
+        style = Style(named, part.flag("explode", default=named == "form"), part.flag("allowReserved"))
+    declared = owner.own("schema")
+    use = schemas.read(declared) if declared else Use({})
+    description = part.text("description")[:_MAX_DESCRIPTION]
+    schema = {} if isinstance(use.schema, bool) else dict(use.schema)
+    if description:
+        schema["description"] = description
+    if part.flag("deprecated"):
+        schema["deprecated"] = True
+    return Parameter(
+        key=key,
+        name=name,
+        place=place,
+        required=place == "path" or part.flag("required"),
+        schema=Use(schema, use.names, use.same_value),
+        style=style,
+        media=media,
+    )

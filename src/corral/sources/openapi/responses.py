@@ -1,0 +1,236 @@
+"""What an operation answers: the schema of a tool's result, and how a response becomes one."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import httpx
+from pydantic_core import from_json
+
+from corral.errors import ToolError
+from corral.sources.openapi.bodies import Kind, kind_of
+from corral.sources.openapi.documents import Part
+from corral.sources.openapi.schemas import Schemas, Use
+from corral.tools.problems import cut
+
+__all__ = ["Headers", "Responses", "read_responses"]
+
+Headers: TypeAlias = Literal["declared", "none", "all"]
+
+_EXCERPT_CHARS = 1_000
+_STATUS = re.compile(r"[1-5](\d\d|XX)|default")
+_NOISE = re.compile(
+    r"(x-)?rate-?limit.*|.*-rate-?limit.*|retry-after|(x-)?(.*-)?(request|correlation|trace)-?id|content-(?!location).*"
+    r"|access-control-.*|age|cache-control|connection|date|expires|pragma|server|set-cookie|status|strict-transport.*"
+    r"|transfer-encoding|vary|via|x-(content-type|frame|powered|xss|runtime|served|cache|timer).*",
+    re.IGNORECASE,
+)
+"""Headers that do not make a result have a place for headers: about the connection, the rate and the server."""
+_CHARSETS = re.compile(r"iso-8859-([1-9]|1[013-6])|windows-125[0-8]|us-ascii|utf-16(le|be)?", re.IGNORECASE)
+_KINDS: tuple[Kind, ...] = ("json", "text", "binary", "form", "multipart")
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    status: str
+    media: str
+    """"" if it has no content."""
+    kind: Kind | None
+    schema: Use
+
+
+@dataclass(frozen=True, slots=True)
+class Responses:
+    """Those of an operation that mean success."""
+
+    outcomes: tuple[_Outcome, ...]
+    headers: dict[str, Any] | None
+    """Schemas of the headers that go along, by name in lower case; None: the result is the data alone."""
+    all_headers: bool
+
+    @property
+    def accept(self) -> str:
+        """The media types to ask for."""
+        return ", ".join(dict.fromkeys(each.media for each in self.outcomes if each.media)) or "*/*"
+
+    @property
+    def redirects(self) -> bool:
+        """Whether a redirect is what the operation is for, rather than a way to go."""
+        return all(each.status.startswith("3") for each in self.outcomes) and bool(self.outcomes)
+
+    @property
+    def schema(self) -> Use:
+        """Of a result."""
+        data = _either([each.schema for each in self.outcomes])
+        if self.headers is None:
+            return data
+        more: Any = {"type": "string"} if self.all_headers else False
+        headers = {"type": "object", "properties": self.headers, "additionalProperties": more}
+        properties = {"data": data.schema, "headers": headers}
+        members = {"type": "object", "properties": properties, "required": ["data", "headers"]}
+        return Use({**members, "additionalProperties": False}, data.names, data.same_value)
+
+    def read(self, response: httpx.Response, operation: str) -> object:
+        """What a program gets of a response.
+
+        Raises:
+            ToolError: it is not a success, or not what is promised.
+        """
+        status = response.status_code
+        wanted = self._outcome(status)
+        if not (response.is_success or (self.redirects and response.is_redirect)):
+            raise ToolError(_failure(response, operation))
+        data = _data(response, wanted, operation)
+        if self.headers is None:
+            return data
+        return {"data": data, "headers": self._headers(response.headers)}
+
+    def _outcome(self, status: int) -> _Outcome | None:
+        """What is promised for a status; for one that is not mentioned, what is promised first."""
+        by_status = {each.status: each for each in self.outcomes}
+        for name in (str(status), f"{status // 100}XX", "default"):
+            if name in by_status:
+                return by_status[name]
+        return self.outcomes[0] if self.outcomes else None
+
+    def _headers(self, headers: httpx.Headers) -> dict[str, object]:
+        assert self.headers is not None
+        wanted = [name for name in headers if name != "set-cookie"] if self.all_headers else self.headers
+        return {name: _typed(headers[name], self.headers.get(name)) for name in wanted if name in headers}
+
+
+def read_responses(operation: Part, schemas: Schemas, headers: Headers, *, is_head: bool) -> Responses:
+    """Raises Unusable."""
+    declared = operation.member("responses")
+    parts: dict[str, Part] = {}
+    for status, each in declared.members() if declared else ():
+        if not status.startswith("x-"):
+            if not _STATUS.fullmatch(status.replace("x", "X")):
+                raise each.refused("is neither a status nor a range of them")
+            parts[status.replace("x", "X")] = each.resolved()
+    chosen = _successes(parts)
+    outcomes = [_outcome(status, part, schemas, is_head=is_head) for status, part in chosen.items()]
+    if not outcomes:
+        outcomes = [_Outcome("default", "", None, Use({"type": "null"}))]
+    found: dict[str, Any] = {}
+    for part in chosen.values():
+        named = part.member("headers")
+        for name, each in named.members() if named and headers != "none" else ():
+            if not _NOISE.fullmatch(name):
+                found[name.lower()] = _header(each.resolved(), schemas)
+    if headers != "none" and not found and all(status.startswith("3") for status in chosen) and chosen:
+        found["location"] = {"type": "string"}
+    goes_along = headers == "all" or (headers == "declared" and (bool(found) or is_head))
+    return Responses(
+        outcomes=tuple(outcomes),
+        headers=found if goes_along else None,
+        all_headers=headers == "all" or (is_head and not found),
+    )
+
+
+def _successes(parts: dict[str, Part]) -> dict[str, Part]:
+    """2xx; where there is none, `default`, which otherwise is what errors look like; where there is neither, 3xx."""
+    for first in ("2", "d", "3"):
+        if found := {status: part for status, part in sorted(parts.items()) if status.startswith(first)}:
+            return {status: part for status, part in found.items() if status != "304"} or found
+    return {}
+
+
+def _outcome(status: str, part: Part, schemas: Schemas, *, is_head: bool) -> _Outcome:
+    content = part.member("content")
+    offered = dict(content.members()) if content and not is_head and status not in ("204", "205", "304") else {}
+    if not offered:
+        return _Outcome(status, "", None, Use({"type": "null"}))
+    media = min(offered, key=lambda each: (_KINDS.index(kind_of(each)), "+" in each, "*" in each))
+    kind = kind_of(media)
+    owner = offered[media].resolved()
+    declared = owner.own("schema")
+    use = schemas.read(declared) if declared and kind in ("json", "binary") else Use({})
+    if "*" in media and isinstance(use.schema, dict) and use.schema.get("format") == "binary":
+        kind = "binary"
+    if kind == "binary":
+        use = Use({"type": "string", "format": "binary"})
+    elif kind != "json":
+        use = Use({"type": "string"})
+    return _Outcome(status, media if media.isascii() and media.isprintable() else "*/*", kind, use)
+
+
+def _header(part: Part, schemas: Schemas) -> dict[str, Any]:
+    declared = part.own("schema")
+    said = schemas.read(declared).schema if declared else {}
+    kind = said.get("type") if isinstance(said, dict) else None
+    schema: dict[str, Any] = {"type": kind if kind in ("integer", "number", "boolean") else "string"}
+    if description := part.text("description")[:300]:
+        schema["description"] = description
+    return schema
+
+
+def _typed(text: str, schema: Any) -> object:
+    """A header's value as its schema wants it, as far as it is one."""
+    if schema and schema["type"] != "string":
+        try:
+            return from_json(text)
+        except ValueError:
+            pass
+    return text
+
+
+def _either(uses: list[Use]) -> Use:
+    schemas: list[Any] = []
+    for each in uses:
+        if each.schema not in schemas:
+            schemas.append(each.schema)
+    if len(schemas) == 1:
+        return uses[0]
+    names = set[str]().union(*(each.names for each in uses))
+    total = sum((each.same_value for each in uses), start=type(uses[0].same_value)())
+    return Use({"anyOf": schemas}, names, total)
+
+
+# --- what came
+
+
+def _data(response: httpx.Response, wanted: _Outcome | None, operation: str) -> object:
+    if wanted is None or wanted.kind is None or response.status_code in (204, 205):
+        return None
+    if response.request.method == "HEAD":
+        return None
+    if wanted.kind == "binary":
+        return response.content
+    if wanted.kind != "json":
+        return _text(response, response.content)
+    try:
+        return from_json(response.content.removeprefix(b"\xef\xbb\xbf"), allow_inf_nan=False)
+    except ValueError:
+        sent = _excerpt(response) or "an empty body"
+        said = f"{operation} answered {response.status_code} with {_media(response)} where JSON is promised"
+        raise ToolError(f"{said}: {sent}") from None
+
+
+def _failure(response: httpx.Response, operation: str) -> str:
+    said = f"{operation} answered {response.status_code} {response.reason_phrase}".rstrip()
+    if response.is_redirect:
+        said += f", a redirect to {response.headers.get('location', '')[:300]!r}, which is not followed"
+    if wait := response.headers.get("retry-after"):
+        said += f" (retry after {wait[:50]}{' s' if wait.isdecimal() else ''})"
+    excerpt = _excerpt(response)
+    return f"{said}: {excerpt}" if excerpt else said
+
+
+def _media(response: httpx.Response) -> str:
+    return response.headers.get("content-type", "no content type")[:100]
+
+
+def _excerpt(response: httpx.Response) -> str:
+    """The beginning of a body, if it is text."""
+    if kind_of(response.headers.get("content-type") or "text/plain") == "binary":
+        return f"{len(response.content)} bytes of {_media(response)}" if response.content else ""
+    return cut(" ".join(_text(response, response.content[: 4 * _EXCERPT_CHARS]).split()), _EXCERPT_CHARS)
+
+
+def _text(response: httpx.Response, content: bytes) -> str:
+    """Codecs of Python's that are none of text, such as `zlib`, can be named too."""
+    charset = response.charset_encoding or ""
+    return content.decode(charset if _CHARSETS.fullmatch(charset) else "utf-8", "replace")

@@ -1,0 +1,330 @@
+"""Schema objects of a document as JSON Schema 2020-12 that stands by itself: what it refers to is in `$defs`."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, TypeAlias, cast
+
+import jsonschema_rs
+
+from corral.sources.openapi.documents import Part, Unusable, child_pointer
+from corral.tools.dialects import modernised
+from corral.types import JsonSchema
+
+__all__ = ["Schemas", "Use"]
+
+_MAX_WEIGHT = 1_000
+"""How many schemas may apply to one and the same value: nested alternatives multiply."""
+_MAX_HOPS = 8
+_MAX_PARTS = 100
+"""Schemas that one consists of, in which is looked for what it hides."""
+_MAX_DESCRIPTION = 1_000
+
+_SCHEMAS = frozenset(
+    """additionalProperties additionalItems contains contentSchema else if items not propertyNames then
+    unevaluatedItems unevaluatedProperties""".split()
+)
+_LISTS = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
+_MAPS = frozenset({"dependentSchemas", "patternProperties", "properties"})
+_SAME_VALUE = frozenset("allOf anyOf dependentSchemas else if not oneOf then".split())
+"""Keywords whose schemas are about the same value as the schema that they stand in."""
+_NUMBERS = frozenset({"maximum", "minimum", "multipleOf"})
+_COUNTS = frozenset("maxContains maxItems maxLength maxProperties minContains minItems minLength minProperties".split())
+_TEXTS = frozenset({"contentEncoding", "contentMediaType", "description", "format", "title"})
+_FLAGS = frozenset({"deprecated", "nullable", "uniqueItems", "writeOnly", "readOnly"})
+_TYPES = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
+_ANNOTATIONS = frozenset({"deprecated", "description", "nullable", "readOnly", "writeOnly"})
+"""What counts beside a `$ref` in OpenAPI 3.0 too. By the letter it does not; it is what authors mean."""
+
+Schema: TypeAlias = dict[str, Any] | bool
+
+
+@dataclass(slots=True)
+class Use:
+    """A schema, and what it refers to by the names in `$defs`."""
+
+    schema: Schema
+    names: set[str] = field(default_factory=set[str])
+    same_value: Counter[str] = field(default_factory=Counter[str])
+    """Those of them that apply to the value itself, and how often."""
+
+
+class Schemas:
+    """The schemas of a document for one direction: requests have nothing `readOnly`, responses nothing `writeOnly`."""
+
+    def __init__(self, root: dict[str, Any], *, in_requests: bool) -> None:
+        self._root = Part(root, root)
+        self._siblings_count = not str(root.get("openapi")).startswith("3.0")
+        self._hiding = "readOnly" if in_requests else "writeOnly"
+        self._names: dict[str, str] = {}
+        """By the pointer of what is referred to."""
+        self._pointers: dict[str, str] = {}
+        """By name."""
+        self._namesakes: Counter[str] = Counter()
+        self._definitions: dict[str, Use] = {}
+        self._waiting: list[str] = []
+        self._wrong: dict[str, str] = {}
+        """Why a definition cannot be used."""
+
+    def read(self, part: Part) -> Use:
+        """The schema that stands there. Raises Unusable."""
+        use = Use({})
+        use.schema = modernised(self._schema(part.value, part.pointer, use, same=True))
+        return use
+
+    def settle(self) -> None:
+        """Reads what the schemas refer to, and finds out what of it cannot be used."""
+        while self._waiting:
+            name = self._waiting.pop()
+            try:
+                self._definitions[name] = self.read(self._root.target(self._pointers[name]))
+            except Unusable as problem:
+                self._wrong[name] = str(problem)
+                self._definitions[name] = Use(True)
+        self._find_bombs()
+        users: dict[str, list[str]] = {}
+        for name, use in self._definitions.items():
+            for each in use.names:
+                users.setdefault(each, []).append(name)
+        spreading = list(self._wrong)
+        while spreading:
+            wrong = spreading.pop()
+            for name in users.get(wrong, ()):
+                if name not in self._wrong:
+                    self._wrong[name] = self._wrong[wrong]
+                    spreading.append(name)
+
+    def objection(self, use: Use) -> str | None:
+        """Why it cannot be used, once all is settled."""
+        for name in sorted(use.names):
+            if name in self._wrong:
+                return self._wrong[name]
+        return None
+
+    def definitions(self, names: Iterable[str]) -> JsonSchema:
+        """`$defs` for these names and what they refer to; nothing if there are none."""
+        needed: set[str] = set()
+        coming = set(names)
+        while coming:
+            needed |= coming
+            coming = set[str]().union(*(self._definitions[name].names for name in coming)) - needed
+        return {"$defs": {name: self._definitions[name].schema for name in sorted(needed)}} if needed else {}
+
+    def _find_bombs(self) -> None:
+        """Those that apply to a value for ever, or too often: validation would not end."""
+        weights: dict[str, int] = {}
+        users: dict[str, list[str]] = {}
+        open_: dict[str, int] = {}
+        for name, use in self._definitions.items():
+            open_[name] = len(use.same_value)
+            for each in use.same_value:
+                users.setdefault(each, []).append(name)
+        ready = [name for name, left in open_.items() if not left]
+        while ready:
+            name = ready.pop()
+            weights[name] = 1 + sum(weights[each] * times for each, times in self._definitions[name].same_value.items())
+            if weights[name] > _MAX_WEIGHT:
+                self._wrong.setdefault(name, f"{self._pointers[name][:300]}: its alternatives multiply")
+                weights[name] = 1
+            for user in users.get(name, ()):
+                open_[user] -= 1
+                if not open_[user]:
+                    ready.append(user)
+        for name in self._definitions.keys() - weights.keys():
+            self._wrong.setdefault(name, f"{self._pointers[name][:300]}: refers to itself in a circle")
+
+    # --- one schema
+
+    def _schema(
+        self, value: object, pointer: str, use: Use, *, same: bool, hidden: frozenset[str] = frozenset()
+    ) -> Schema:
+        """`hidden` are properties that schemas around this one, about the same value, have hidden."""
+        if isinstance(value, bool):
+            return value
+        if not isinstance(value, dict):
+            raise Unusable(f"{pointer[:300]}: is not a schema")
+        said = cast("dict[str, Any]", value)
+        schema: dict[str, Any] = {}
+        if "$ref" in said:
+            name = self._reference(said["$ref"], pointer)
+            use.names.add(name)
+            if same:
+                use.same_value[name] += 1
+            schema["$ref"] = f"#/$defs/{name}"
+            if not self._siblings_count:
+                said = {key: said[key] for key in _ANNOTATIONS & said.keys()}
+        hidden |= self._hidden(said, set())
+        for key, each in said.items():
+            where = child_pointer(pointer, key)
+            if key in _SCHEMAS or key in _LISTS or key in _MAPS:
+                below = same and key in _SAME_VALUE
+                passed = hidden if key == "allOf" else frozenset[str]()
+                schema[key] = self._subschemas(key, each, where, use, same=below, hidden=passed)
+            elif key == "required":
+                wanted = [name for name in _texts(each, where) if name not in hidden]
+                if wanted:
+                    schema["required"] = list(dict.fromkeys(wanted))
+            elif (kept := _plain(key, each, where)) is not None:
+                schema[key] = kept
+        if "const" in said:
+            schema["const"] = said["const"]
+        if "default" in said:
+            schema["default"] = said["default"]
+        if "discriminator" in said:
+            self._discriminate(said, schema)
+        return schema
+
+    def _subschemas(
+        self, key: str, value: object, pointer: str, use: Use, *, same: bool, hidden: frozenset[str]
+    ) -> Any:
+        def below(name: str, each: object) -> Schema:
+            return self._schema(each, child_pointer(pointer, name), use, same=same, hidden=hidden)
+
+        if key in _LISTS or (key == "items" and isinstance(value, list)):
+            if not isinstance(value, list) or (not value and key != "prefixItems"):
+                raise Unusable(f"{pointer[:300]}: is not a list of schemas")
+            return [below(str(number), each) for number, each in enumerate(cast("list[object]", value))]
+        if key in _MAPS:
+            if not isinstance(value, dict):
+                raise Unusable(f"{pointer[:300]}: is not an object")
+            members = cast("dict[str, object]", value).items()
+            if key == "properties":
+                return {name: below(name, each) for name, each in members if not self._is_hidden(each)}
+            if key == "patternProperties":
+                return {pattern: below(pattern, each) for pattern, each in members if _is_pattern(pattern)}
+            return {name: below(name, each) for name, each in members}
+        return self._schema(value, pointer, use, same=same)
+
+    def _reference(self, reference: object, pointer: str) -> str:
+        target = Part(self._root.root, {}, pointer).target(reference).pointer
+        if target not in self._names:
+            base = re.sub(r"[^\w.-]", "_", target.rpartition("/")[2], flags=re.ASCII)[:100] or "Schema"
+            name = base
+            while name in self._definitions:
+                self._namesakes[base] += 1
+                name = f"{base}_{self._namesakes[base] + 1}"
+            self._names[target] = name
+            self._pointers[name] = target
+            self._definitions[name] = Use(True)
+            self._waiting.append(name)
+        return self._names[target]
+
+    # --- readOnly and writeOnly
+
+    def _hidden(self, said: Mapping[str, Any], seen: set[int]) -> frozenset[str]:
+        """The names of properties that are not for this direction, of the schema and of all that it consists of."""
+        found: set[str] = set()
+        seen.add(id(said))
+        properties = said.get("properties")
+        if isinstance(properties, dict):
+            found.update(name for name, each in cast("dict[str, object]", properties).items() if self._is_hidden(each))
+        parts = said.get("allOf")
+        if isinstance(parts, list):
+            for each in map(self._followed, cast("list[object]", parts)):
+                if id(each) not in seen and len(seen) < _MAX_PARTS:
+                    found |= self._hidden(each, seen)
+        return frozenset(found)
+
+    def _is_hidden(self, said: object) -> bool:
+        if not isinstance(said, dict):
+            return False
+        known = cast("dict[str, Any]", said)
+        return known.get(self._hiding) is True or self._followed(known).get(self._hiding) is True
+
+    def _followed(self, said: object) -> dict[str, Any]:
+        """The schema at the end of a chain of references; empty if there is none."""
+        for _ in range(_MAX_HOPS):
+            if not isinstance(said, dict):
+                return {}
+            known = cast("dict[str, Any]", said)
+            if "$ref" not in known:
+                return known
+            try:
+                said = self._root.target(known["$ref"]).value
+            except Unusable:
+                return {}
+        return {}
+
+    # --- discriminators
+
+    def _discriminate(self, said: dict[str, Any], schema: dict[str, Any]) -> None:
+        """Writes into each alternative which values of the property lead to it, if the document maps them."""
+        discriminator = said["discriminator"]
+        if not isinstance(discriminator, dict):
+            return
+        known = cast("dict[str, Any]", discriminator)
+        name, mapping = known.get("propertyName"), known.get("mapping")
+        if not isinstance(name, str) or not isinstance(mapping, dict):
+            return
+        labels = self._labels(cast("dict[str, object]", mapping))
+        said_of: list[Schema] = [*schema.get("oneOf", ()), *schema.get("anyOf", ())]
+        for alternative in said_of:
+            if isinstance(alternative, bool):
+                continue
+            reference: str = alternative.get("$ref", "")
+            if reference in labels:
+                alternative["properties"] = {name: {"enum": labels[reference]}}
+                alternative["required"] = [name]
+
+    def _labels(self, mapping: dict[str, object]) -> dict[str, list[str]]:
+        """By reference into `$defs`. A mapping is to a reference, or to the name of a schema."""
+        labels: dict[str, list[str]] = {}
+        for label, target in mapping.items():
+            if isinstance(target, str):
+                reference = target if target.startswith("#") else f"#/components/schemas/{target}"
+                if reference in self._names:
+                    labels.setdefault(f"#/$defs/{self._names[reference]}", []).append(label)
+        return labels
+
+
+def _plain(key: str, value: Any, pointer: str) -> object:
+    """A keyword's value that holds no schema, if the keyword is one of those that say something; else None."""
+    if key == "type":
+        kinds = [value] if isinstance(value, str) else _texts(value, pointer)
+        if unknown := [kind for kind in kinds if kind not in _TYPES]:
+            raise Unusable(f"{pointer[:300]}: {unknown[0][:50]!r} is not a type of JSON Schema")
+        return value
+    if key == "enum":
+        return _checked(value, isinstance(value, list) and value != [], pointer)
+    if key == "pattern":
+        return value if _is_pattern(_checked(value, isinstance(value, str), pointer)) else None
+    if key in _NUMBERS:
+        fits = isinstance(value, int | float) and not isinstance(value, bool) and (key != "multipleOf" or value > 0)
+        return _checked(value, fits, pointer)
+    if key in ("exclusiveMaximum", "exclusiveMinimum"):
+        return _checked(value, isinstance(value, int | float), pointer)
+    if key in _COUNTS:
+        return _checked(value, isinstance(value, int) and not isinstance(value, bool) and value >= 0, pointer)
+    if key in _TEXTS:
+        return _checked(value, isinstance(value, str), pointer)[:_MAX_DESCRIPTION]
+    if key in _FLAGS:
+        return _checked(value, isinstance(value, bool), pointer)
+    if key == "dependentRequired" and isinstance(value, dict):
+        return {name: _texts(each, pointer) for name, each in cast("dict[str, object]", value).items()}
+    return None
+
+
+def _checked(value: Any, fits: bool, pointer: str) -> Any:
+    if not fits:
+        raise Unusable(f"{pointer[:300]}: {str(value)[:50]!r} is not what this keyword takes")
+    return value
+
+
+def _texts(value: object, pointer: str) -> list[str]:
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in cast("list[object]", value)):
+        raise Unusable(f"{pointer[:300]}: is not a list of names")
+    return cast("list[str]", value)
+
+
+@lru_cache(maxsize=4_096)
+def _is_pattern(pattern: str) -> bool:
+    """Whether it is a regular expression that can be read; others than JavaScript's occur, and say nothing then."""
+    try:
+        jsonschema_rs.validator_for({"pattern": pattern})
+    except jsonschema_rs.ValidationError:
+        return False
+    return True

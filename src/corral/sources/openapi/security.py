@@ -1,0 +1,212 @@
+"""Who a request comes from: the host's credentials, where a document's security schemes say that they go."""
+
+from __future__ import annotations
+
+import inspect
+from base64 import b64encode
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias, cast
+
+from corral.errors import ConfigError, ToolError
+from corral.sources.openapi.documents import Part
+from corral.sources.openapi.parameters import Line, header_value
+from corral.sources.openapi.styles import Place, Unwritable, in_cookie, quoted_all
+from corral.types import ExecutionContext
+
+__all__ = ["ApiKey", "Basic", "Bearer", "Credential", "Identity", "Security"]
+
+
+@dataclass(frozen=True, slots=True)
+class Bearer:
+    """A token in the header Authorization; those of OAuth 2 and OpenID Connect too."""
+
+    token: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Basic:
+    """A user name and a password in the header Authorization."""
+
+    username: str
+    password: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """A key, where the security scheme of its name says; `name` and `place` are for documents that do not say it."""
+
+    value: str = field(repr=False)
+    name: str | None = None
+    place: Literal["header", "query", "cookie"] = "header"
+
+
+Given: TypeAlias = Bearer | Basic | ApiKey
+Credential: TypeAlias = Given | Callable[[ExecutionContext], Given | Awaitable[Given | None] | None]
+"""One, or what finds that of a caller; None: the caller has none, and the call fails with a text that says so."""
+
+_WHOLE = ""
+"""The name of the credential for all operations of a document, whatever it says of security."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Scheme:
+    kind: type[Given] | None
+    """None: no credential of ours is one of this kind."""
+    said: str
+    place: Place = "header"
+    parameter: str = "Authorization"
+
+
+@dataclass(slots=True)
+class Identity:
+    """What credentials make of one request. `secrets` are the texts that no message may show."""
+
+    pairs: list[tuple[Place, str, str]] = field(default_factory=list[tuple[Place, str, str]], repr=False)
+    secrets: list[str] = field(default_factory=list[str], repr=False)
+
+    def write(self, line: Line) -> None:
+        """Adds them, in place of what a program may have sent under their names."""
+        for place, name, text in self.pairs:
+            match place:
+                case "query":
+                    line.query = [*(each for each in line.query if each[0] != name), (name, text)]
+                case "cookie":
+                    line.cookies = [*(each for each in line.cookies if each[0] != name), (name, text)]
+                case _:
+                    kept = [each for each in line.headers if each[0].lower() != name.lower()]
+                    line.headers = [*kept, (name, text)]
+
+    def hide(self, text: str) -> str:
+        for secret in sorted(self.secrets, key=len, reverse=True):
+            text = text.replace(secret, "[redacted]")
+        return text
+
+
+class Security:
+    """The security schemes of a document, and the credentials that the host has for them.
+
+    Raises:
+        ConfigError: a credential is for a scheme that there is not, or is of another kind.
+    """
+
+    def __init__(self, document: Part, credentials: Credential | Mapping[str, Credential]) -> None:
+        components = document.member("components")
+        declared = components and components.member("securitySchemes")
+        self._schemes = {name: _scheme(part.resolved()) for name, part in declared.members()} if declared else {}
+        self._credentials: dict[str, Credential] = {}
+        if isinstance(credentials, Mapping):
+            given = cast("Mapping[str, Credential]", credentials)
+        else:
+            given = {_WHOLE: credentials}
+            self._schemes[_WHOLE] = _whole(credentials)
+        for name, credential in given.items():
+            self._require_fitting(name, credential)
+            self._credentials[name] = credential
+        self._by_default = document.own("security")
+
+    def is_credential(self, place: Place, name: str) -> bool:
+        """Whether a parameter is where credentials of this document go."""
+        folded = name.lower() if place == "header" else name
+        return any(
+            each.place == place and (each.parameter.lower() if place == "header" else each.parameter) == folded
+            for each in self._schemes.values()
+        )
+
+    def needed(self, operation: Part) -> Sequence[str] | str:
+        """The schemes whose credentials an operation is sent with; a text says why there are too few of them.
+
+        Raises Unusable.
+        """
+        if _WHOLE in self._credentials:
+            return (_WHOLE,)
+        stated = operation.own("security") or self._by_default
+        alternatives = [[name for name, _ in each.members()] for each in stated.items()] if stated else []
+        for names in sorted(alternatives, key=lambda names: not names):
+            if all(name in self._credentials for name in names):
+                return names
+        if not alternatives:
+            return ()
+        wanted = " or ".join(" with ".join(map(self._described, names)) for names in alternatives)
+        return f"it needs a credential: {wanted}"
+
+    async def identify(self, names: Sequence[str], context: ExecutionContext) -> Identity:
+        """Asks for the credentials of a caller.
+
+        Raises:
+            ToolError: the caller has none.
+        """
+        identity = Identity()
+        for name in names:
+            credential = self._credentials[name]
+            if callable(credential):
+                found = credential(context)
+                credential = await found if inspect.isawaitable(found) else found
+            if credential is None:
+                raise ToolError(f"there is no credential for this caller{f' ({name})' if name else ''}")
+            scheme = self._schemes[name] if name else _whole(credential)
+            _write(credential, scheme, name, identity)
+        return identity
+
+    def _require_fitting(self, name: str, credential: Credential) -> None:
+        if name not in self._schemes:
+            there = ", ".join(sorted(self._schemes)) or "none; give one credential for all of them"
+            raise ConfigError(f"the document has no security scheme {name!r}; it has: {there}")
+        scheme = self._schemes[name]
+        if not callable(credential):
+            _write(credential, scheme, name, Identity())
+        elif scheme.kind is None and name:
+            raise ConfigError(f"the security scheme {name!r} is {scheme.said}, which is not supported")
+
+    def _described(self, name: str) -> str:
+        scheme = self._schemes.get(name)
+        return f"{name} ({scheme.said})" if scheme else f"{name} (which is not declared)"
+
+
+def _scheme(part: Part) -> _Scheme:
+    kind = part.text("type")
+    if kind == "apiKey" and part.text("in") in ("header", "query", "cookie"):
+        return _Scheme(ApiKey, f"a key in the {part.text('in')}", cast("Place", part.text("in")), part.text("name"))
+    if kind in ("oauth2", "openIdConnect"):
+        return _Scheme(Bearer, f"a token of {kind}")
+    if kind == "http" and part.text("scheme").lower() == "bearer":
+        return _Scheme(Bearer, "a bearer token")
+    if kind == "http" and part.text("scheme").lower() == "basic":
+        return _Scheme(Basic, "user name and password")
+    return _Scheme(None, f"{kind} {part.text('scheme')}".strip()[:50], parameter="")
+
+
+def _whole(credential: Credential | Given) -> _Scheme:
+    if isinstance(credential, ApiKey):
+        if credential.name is None:
+            raise ConfigError("ApiKey needs a name where it is for no security scheme: ApiKey(key, name='X-Api-Key')")
+        return _Scheme(ApiKey, "a key", credential.place, credential.name)
+    return _Scheme(None if callable(credential) else type(credential), "a credential")
+
+
+def _write(credential: Given, scheme: _Scheme, name: str, identity: Identity) -> None:
+    """Raises ConfigError, whose text has no secret in it."""
+    if scheme.kind is None or not isinstance(credential, scheme.kind):
+        wanted = f"; it takes a {scheme.kind.__name__}" if scheme.kind else ", which is not supported"
+        raise ConfigError(f"the security scheme {name!r} is {scheme.said}{wanted}, not a {type(credential).__name__}")
+    match credential:
+        case Bearer(token):
+            text, secrets = f"Bearer {token}", [token]
+        case Basic(username, password):
+            encoded = b64encode(f"{username}:{password}".encode()).decode()
+            text, secrets = f"Basic {encoded}", [password, encoded]
+        case ApiKey(value):
+            text, secrets = value, [value]
+    parameter = scheme.parameter
+    match scheme.place:
+        case "query":
+            parameter, text = quoted_all(parameter), quoted_all(text)
+        case "cookie":
+            text = in_cookie(text)
+        case _:
+            try:
+                header_value(text)
+            except Unwritable:
+                raise ConfigError(f"the credential for {name or 'the document'} cannot stand in a header") from None
+    identity.pairs.append((scheme.place, parameter, text))
+    identity.secrets += filter(None, (*secrets, text))

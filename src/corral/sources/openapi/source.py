@@ -1,0 +1,223 @@
+"""`OpenApi`: the operations of an OpenAPI document as a source of tools."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NoReturn
+
+from typing_extensions import override
+
+from corral.egress import EgressPolicy, SafeClient
+from corral.errors import ConfigError, ToolError
+from corral.sources.openapi.bodies import read_body
+from corral.sources.openapi.calls import Endpoint
+from corral.sources.openapi.deferred import DeferredSchema
+from corral.sources.openapi.documents import Part, Unusable, read_document
+from corral.sources.openapi.operations import Listed, Operation, Select, Skipped, list_operations, selected
+from corral.sources.openapi.parameters import PathTemplate, read_parameters
+from corral.sources.openapi.responses import Headers, read_responses
+from corral.sources.openapi.schemas import Schemas, Use
+from corral.sources.openapi.security import Credential, Security
+from corral.sources.openapi.servers import Servers
+from corral.tools import Approval, Offer, Tool, ToolSource
+from corral.tools.names import namespace_identifier
+from corral.types import ExecutionContext, JsonSchema
+
+__all__ = ["OpenApi"]
+
+_EVERYWHERE = ("0.0.0.0/0", "::/0")
+_GRACE_SECONDS = 5.0
+"""What the client has beyond the tool's own time: the tool's error is the clearer one."""
+
+
+class OpenApi(ToolSource):
+    """The operations of an OpenAPI 3.0 or 3.1 document as tools, whose calls are HTTP requests.
+
+    `document` is an object, a path, or a text in JSON or YAML. Making a source reads it, and does nothing else.
+
+    `base_url` is where the API is, instead of the first of the document's servers. If it is given it may be an internal
+    address. Operations that have a server of their own are taken if it is at the same origin, or at one of `origins`.
+    The client that a source makes reaches nothing else. With `client` the host's own is used, whose policy holds; it
+    stays open.
+
+    `credentials` are by the names of the document's security schemes; or one for every operation, whatever the document
+    says. An operation for which there are too few is skipped, unless `without_credentials`.
+
+    `include` and `exclude` choose operations. `needs_approval` is for those that are not read-only. `headers` says
+    whether a result is `{data, headers}`: where the document declares headers worth having, always, or never. Results
+    are validated unless `validate_output` is off.
+
+    Raises:
+        ConfigError: the document, or an option, cannot be used.
+    """
+
+    def __init__(
+        self,
+        namespace: str | None,
+        document: Mapping[str, Any] | str | Path,
+        *,
+        base_url: str | None = None,
+        origins: Iterable[str] = (),
+        client: SafeClient | None = None,
+        credentials: Credential | Mapping[str, Credential] = MappingProxyType({}),
+        without_credentials: bool = False,
+        include: Select | None = None,
+        exclude: Select = (),
+        headers: Headers = "declared",
+        validate_output: bool = True,
+        needs_approval: Approval = False,
+        scopes: Iterable[str] = (),
+        timeout_seconds: float = 30.0,
+    ) -> None:
+        if headers not in ("declared", "none", "all"):
+            raise ConfigError(f"headers={headers!r} is none of declared, none, all")
+        if namespace is not None:
+            namespace_identifier(namespace)
+        self.namespace = namespace
+        self.skipped: list[Skipped] = []
+        """Operations of the document that were selected, and are no tools."""
+        part = read_document(document)
+        self._client = client
+        self._timeout_seconds = timeout_seconds
+        self._headers: Headers = headers
+        self._takes_all = without_credentials
+        try:
+            self._security = Security(part, credentials)
+        except Unusable as problem:
+            raise ConfigError(f"the security schemes cannot be used. {problem}") from None
+        self._servers = Servers(part, base_url, origins)
+        self._sent = Schemas(part.root, in_requests=True)
+        self._received = Schemas(part.root, in_requests=False)
+        self._needs_approval = needs_approval
+        self._scopes = frozenset(scopes)
+        self._validate_output = validate_output
+        self._made = self._read(self._chosen(part, include, exclude))
+
+    @property
+    @override
+    def tools(self) -> Sequence[Tool]:
+        """All of them; calls fail until the source is open."""
+        return [tool for tool, _ in self._made]
+
+    @override
+    @asynccontextmanager
+    async def open(self, offer: Offer) -> AsyncGenerator[None]:
+        if self._client is not None:
+            offer(self._bound(self._client))
+            yield
+            return
+        policy = self._policy()
+        # loading certificates takes a tenth of a second; a client that cannot reach https trusts none
+        verify = "https" in policy.schemes or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        async with SafeClient(policy, verify=verify, timeout=self._timeout_seconds) as client:
+            offer(self._bound(client))
+            yield
+
+    def _bound(self, client: SafeClient) -> list[Tool]:
+        return [replace(tool, function=partial(endpoint.call, client)) for tool, endpoint in self._made]
+
+    def _policy(self) -> EgressPolicy:
+        origins = self._servers.origins
+        return EgressPolicy(
+            hosts={host for _, host, _ in origins},
+            ports={port for *_, port in origins},
+            schemes={scheme for scheme, *_ in origins},
+            exempt_networks=_EVERYWHERE if self._servers.is_given else (),
+            total_seconds=self._timeout_seconds + _GRACE_SECONDS,
+        )
+
+    # --- reading the document
+
+    def _chosen(self, document: Part, include: Select | None, exclude: Select) -> list[Listed]:
+        listed = list_operations(document, self.skipped)
+        operations = [each.operation for each in listed]
+        wanted = set(operations) if include is None else selected(operations, include, "include")
+        wanted -= selected(operations, exclude, "exclude")
+        return [each for each in listed if each.operation in wanted]
+
+    def _read(self, chosen: Iterable[Listed]) -> list[tuple[Tool, Endpoint]]:
+        """The tools of these operations. Those that cannot be used are skipped."""
+        found: list[tuple[Listed, Endpoint, Use, Use]] = []
+        for listed in chosen:
+            try:
+                endpoint = self._endpoint(listed)
+                if endpoint is not None:
+                    found.append((listed, endpoint, endpoint.input, endpoint.responses.schema))
+            except Unusable as problem:
+                self._skip(listed.operation, str(problem))
+        self._sent.settle()
+        self._received.settle()
+        made: list[tuple[Tool, Endpoint]] = []
+        for listed, endpoint, input, output in found:
+            if objection := self._sent.objection(input) or self._received.objection(output):
+                self._skip(listed.operation, objection)
+            else:
+                made.append((self._tool(listed, input, output), endpoint))
+        return made
+
+    def _endpoint(self, listed: Listed) -> Endpoint | None:
+        operation, _, item, part = listed
+        schemes = self._security.needed(part)
+        if isinstance(schemes, str):
+            if not self._takes_all:
+                self._skip(operation, schemes)
+                return None
+            schemes = ()
+        parameters = read_parameters(item, part, self._sent, self._security.is_credential)
+        responses = read_responses(part, self._received, self._headers, is_head=operation.method == "HEAD")
+        return Endpoint(
+            label=str(operation),
+            method=operation.method,
+            base=self._servers.of(item, part),
+            path=PathTemplate(part, operation.path, parameters),
+            parameters=parameters,
+            body=read_body(part, self._sent),
+            responses=responses,
+            security=self._security,
+            schemes=schemes,
+            follow=operation.read_only and not responses.redirects,
+        )
+
+    def _tool(self, listed: Listed, input: Use, output: Use) -> Tool:
+        operation = listed.operation
+        owner = f"tool {listed.name!r}: "
+        return Tool(
+            name=listed.name,
+            namespace=self.namespace,
+            description=operation.description,
+            read_only=operation.read_only,
+            idempotent=operation.idempotent,
+            input=DeferredSchema(partial(_document, self._sent, input), owner=f"{owner}input_schema"),
+            output=DeferredSchema(
+                partial(_document, self._received, output),
+                owner=f"{owner}output_schema",
+                validate=self._validate_output,
+            ),
+            function=_closed,
+            bind=_bind,
+            needs_approval=not operation.read_only and self._needs_approval,
+            scopes=self._scopes,
+            timeout_seconds=self._timeout_seconds,
+        )
+
+    def _skip(self, operation: Operation, reason: str) -> None:
+        self.skipped.append(Skipped(str(operation), reason))
+
+
+def _document(schemas: Schemas, use: Use) -> JsonSchema:
+    schema: JsonSchema = {} if use.schema is True else {"not": {}} if use.schema is False else use.schema
+    return {**schema, **schemas.definitions(use.names)}
+
+
+def _bind(value: Any, context: ExecutionContext) -> tuple[list[Any], dict[str, Any]]:
+    return [value, context], {}
+
+
+async def _closed(*_: object) -> NoReturn:
+    raise ToolError("the source of this tool is not open")

@@ -1,0 +1,133 @@
+"""Documents of real services: their operations become tools, whose requests a server on the loopback sees."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+from urllib.parse import parse_qsl, quote
+
+import pytest
+
+from corral import Tool, ToolRegistry
+from corral.declarations import Catalog, declare_typescript
+from corral.errors import ConfigError
+from corral.sources.openapi import OpenApi
+from corral.tools.documents import DocumentSchema
+from tests.sources.openapi.documents import EXAMPLES, github, package
+from tests.sources.openapi.service import Answer, Service, calling
+
+pytestmark = pytest.mark.anyio
+
+URL = "http://localhost"
+UPLOADS = ["https://uploads.github.com"]
+
+
+def operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, item in github()["paths"].items():
+        for method, said in item.items():
+            yield path, method, said
+
+
+@pytest.fixture(scope="module")
+def source() -> OpenApi:
+    started = time.process_time()
+    source = OpenApi("github", github(), base_url=URL, origins=UPLOADS)
+    assert time.process_time() - started < 5
+    return source
+
+
+def test_each_operation_of_github_is_a_tool(source: OpenApi) -> None:
+    assert source.skipped == []
+    assert {tool.name for tool in source.tools} == {said["operationId"] for _, _, said in operations()}
+    assert len(source.tools) > 700
+    names = [str(name) for name in ToolRegistry(*source.tools).names()]
+    assert "github.issues_list_for_repo" in names
+    assert len(OpenApi("github", github(), base_url=URL).skipped) == 1
+
+
+def test_they_are_declared(source: OpenApi) -> None:
+    registry = ToolRegistry(*source.tools)
+    assert "github.issues_create" in [str(name) for name, _ in registry.search("create an issue", limit=3).tools]
+    assert len(Catalog(registry, "typescript", budget_tokens=4_000).text) < 16_000
+    by_name = {tool.name: tool for tool in source.tools}
+    declared = declare_typescript(ToolRegistry(by_name["issues/list-for-repo"]).snapshot())
+    assert "headers: { link?: string" in declared
+    assert 'state?: "open" | "closed" | "all"' in declared
+
+
+def values(tool: Tool) -> dict[str, Any]:
+    """Something for each parameter that is required."""
+    schema = tool.input_schema or {}
+
+    def value(said: dict[str, Any]) -> Any:
+        if "$ref" in said:
+            return value(schema["$defs"][said["$ref"].rpartition("/")[2]])
+        return said.get("enum", [7 if said.get("type") == "integer" else "a b/ü"])[0]
+
+    return {name: value(schema["properties"][name]) for name in schema.get("required", ())}
+
+
+def example(said: dict[str, Any]) -> Any:
+    for status, response in sorted(said["responses"].items()):
+        if "$ref" not in response and status.startswith("2"):
+            for media, content in response.get("content", {}).items():
+                for each in content.get("examples", {}).values():
+                    if media == "application/json":
+                        each = (
+                            github()["components"]["examples"][each["$ref"].rpartition("/")[2]]
+                            if "$ref" in each
+                            else each
+                        )
+                        return int(status), each["value"]
+    return None
+
+
+async def test_what_reads_from_github_asks_for_its_path_and_takes_githubs_examples(service: Service) -> None:
+    asked = 0
+    async with calling(service, github(), include=["GET", "DELETE"]) as call:
+        for path, method, said in islice(operations(), 0, None, 3):
+            name = said["operationId"]
+            shown = example(said)
+            if method not in ("get", "delete") or shown is None or "requestBody" in said:
+                continue
+            status, value = shown
+            service.answers.append(Answer.of(value, status))
+            given = values(call.tools[name])
+            asked += 1
+            assert await call(name, **given) in (value, {"data": value, "headers": {}})
+            expected = path
+            for key, each in given.items():
+                expected = expected.replace(f"{{{key}}}", quote(str(each), safe=""))
+            target, _, query = service.last.target.partition("?")
+            assert (service.last.method, target) == (method.upper(), expected), name
+            assert {name for name, _ in parse_qsl(query)} <= given.keys(), name
+    assert asked > 100
+
+
+def test_examples_of_each_feature_are_read_from_json_and_yaml_alike() -> None:
+    folder = package(*EXAMPLES)
+    files = sorted(folder.glob("3.*/json/*.json"))
+    assert len(files) > 40
+    read = 0
+    for path in files[::2]:
+        source = OpenApi("api", path, base_url=URL, without_credentials=True)
+        for tool in source.tools:
+            DocumentSchema(tool.input_schema or {}, owner=tool.name)
+            DocumentSchema(tool.output_schema or {}, owner=tool.name)
+        read += len(source.tools)
+        reasons = [skipped.reason for skipped in source.skipped]
+        assert all("give origins" in reason or "more than a path" in reason for reason in reasons), path
+        yaml = path.parents[1] / "yaml" / f"{path.stem}.yaml"
+        if yaml.exists():
+            same = OpenApi("api", yaml, base_url=URL, without_credentials=True)
+            assert [(tool.name, tool.input_schema, tool.output_schema) for tool in same.tools] == [
+                (tool.name, tool.input_schema, tool.output_schema) for tool in source.tools
+            ]
+    assert read > 150
+
+
+def test_swagger_2_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"this one says swagger 2.0"):
+        OpenApi("api", package(*EXAMPLES) / "2.0" / "json" / "petstore.json")
