@@ -55,6 +55,8 @@ Check: TypeAlias = bool | Literal["required"]
 
 _SERVER_SECONDS = 30.0
 """How long a check that is asked for by itself waits for a language server; Deno's takes two to four."""
+_LISTED = 20
+"""Names in one warning."""
 _CORE_LIMITS = frozenset({"wall_seconds", "source_bytes"})
 """Limits that are held outside of any sandbox."""
 
@@ -207,7 +209,7 @@ class Corral:
         def check() -> Verdict | None:
             checker.start(language, self.tools)
             checker.wait(language, _SERVER_SECONDS)
-            return checker.check(source, language, registry, env, must=True)
+            return checker.check(source, language, registry, env, must=True, references=program.references)
 
         own = anyio.CapacityLimiter(1)  # threads that tools keep busy must not keep it waiting
         verdict = await anyio.to_thread.run_sync(check, abandon_on_cancel=True, limiter=own)
@@ -299,7 +301,7 @@ class Corral:
             logger.warning(
                 "%d tools do not say what they return, so models have to guess: %s",
                 len(untyped),
-                ", ".join(map(str, untyped)),
+                _first(map(str, untyped)),
             )
         secret = [
             f"{name}({path})"
@@ -310,7 +312,7 @@ class Corral:
             logger.warning(
                 "%d parameters look like secrets that models would have to write: %s; take them from the context",
                 len(secret),
-                ", ".join(secret),
+                _first(secret),
             )
 
     # --- programs that run elsewhere
@@ -566,6 +568,12 @@ class Corral:
             yield
         finally:
             self._live.discard(execution)
+
+
+def _first(names: Iterable[str]) -> str:
+    listed = list(names)
+    more = [f"and {len(listed) - _LISTED} more"] if len(listed) > _LISTED else []
+    return ", ".join([*listed[:_LISTED], *more])
 
 
 def _refuse_running_loop() -> None:

@@ -203,7 +203,9 @@ class Execution:
     async def _run_checked(self, program: Program, checker: Checker) -> Exit:
         """Runs the program while it is checked; a rejection ends it, before its first call."""
         env, must = self._env is not None, self._must_be_checked
-        gate = self._gate = Gate(checker, self._source, self._language, self._tools, env=env, must=must)
+        gate = self._gate = Gate(
+            checker, self._source, self._language, self._tools, program.references, env=env, must=must
+        )
         if gate.is_decided:
             return await self._run(program) if gate.rejection is None else _rejected(gate.rejection)
         exit: Exit | None = None

@@ -285,7 +285,7 @@ async def assert_unchecked(corral: Corral, language: Language) -> None:
 
 async def assert_replaced(corral: Corral, language: Language, pid: int) -> None:
     assert (await corral.check(WRONG[language], language)).checked
-    result = await corral.execute(right(language), language=language)
+    result = await corral.execute(right(language), language=language, check="required")
     assert (result.value, result.checked) == (3, True)
     assert server_for(corral, language).pid not in (None, pid)
     assert_ending([pid])

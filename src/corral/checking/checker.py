@@ -20,7 +20,7 @@ from corral.checking.workspace import Document
 from corral.errors import ProgramRejected
 from corral.programs import typed_python, typed_typescript
 from corral.tools import ToolRegistry
-from corral.types import Language
+from corral.types import Language, References
 
 __all__ = ["Begun", "Checker"]
 
@@ -70,17 +70,24 @@ class Checker:
         return server is not None and server.wait(seconds)
 
     def check(
-        self, source: str, language: Language, tools: ToolRegistry, env: bool, must: bool = False
+        self,
+        source: str,
+        language: Language,
+        tools: ToolRegistry,
+        env: bool,
+        must: bool = False,
+        references: References | None = None,
     ) -> Verdict | None:
         """What is wrong with a program; None if it could not be checked. It blocks, a few seconds at most.
 
-        `env`: the program finds a `process` with its environment. `must`: it waits for longer while others are checked.
+        `references` are those of the program, if they are known. `env`: the program finds a `process` with its
+        environment. `must`: it waits for longer while others are checked.
         """
         server = self._servers.get(language)
         if server is None or not server.ready:
             return None
         try:
-            declared = self._sets.declared(tools, language, must=must)
+            declared = self._sets.declared(tools, language, references, must=must)
             check = None if declared is None else _read(source, declared, env=env)
             if declared is None or check is None:
                 return None
@@ -94,12 +101,14 @@ class Checker:
         declared.remember(source, verdict, env=env)
         return verdict
 
-    def begin(self, source: str, language: Language, tools: ToolRegistry, env: bool) -> Begun | Verdict | None:
+    def begin(
+        self, source: str, language: Language, tools: ToolRegistry, env: bool, references: References | None = None
+    ) -> Begun | Verdict | None:
         """Puts a program before a server that is free now, and does not wait. A verdict: it is known already.
 
         None: that takes longer; `check` it.
         """
-        server, declared = self._servers.get(language), self._sets.known(tools, language)
+        server, declared = self._servers.get(language), self._sets.known(tools, language, references)
         if server is None or declared is None or len(source) > _BEGUN_CHARS or not server.ready:
             return None
         if (known := declared.verdicts.get((source, env))) is not None:
@@ -134,7 +143,7 @@ class Checker:
         return None
 
     def _declared(self, tools: ToolRegistry, language: Language) -> str:
-        declared = self._sets.declared(tools, language, must=True)
+        declared = self._sets.declared(tools, language, References())
         return "" if declared is None else declared.declarations.text
 
 

@@ -11,7 +11,7 @@ from corral.checking.checker import Begun, Checker
 from corral.checking.verdict import Verdict
 from corral.errors import ProgramRejected
 from corral.tools import ToolRegistry
-from corral.types import Call, Handler, Language, Reply
+from corral.types import Call, Handler, Language, References, Reply
 
 __all__ = ["Gate"]
 
@@ -20,11 +20,19 @@ class Gate:
     """Of one program. It starts meanwhile, so that a check as a rule costs it nothing."""
 
     def __init__(
-        self, checker: Checker, source: str, language: Language, tools: ToolRegistry, *, env: bool, must: bool
+        self,
+        checker: Checker,
+        source: str,
+        language: Language,
+        tools: ToolRegistry,
+        references: References | None = None,
+        *,
+        env: bool,
+        must: bool,
     ) -> None:
-        self._check = partial(checker.check, source, language, tools, env, must)
+        self._check = partial(checker.check, source, language, tools, env, must, references)
         self._must = must
-        begun = checker.begin(source, language, tools, env)
+        begun = checker.begin(source, language, tools, env, references)
         self.verdict = begun if isinstance(begun, Verdict) else None
         self._begun = begun if isinstance(begun, Begun) else None
         self._decided = anyio.Event()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ from corral.guest.python.calls import failure_classes
 from corral.programs.grammar import parse as parse_typescript
 from corral.programs.python.grammar import Parsing
 from corral.tools import Tool, ToolRegistry
-from corral.types import Language, ToolName
+from corral.types import Language, References, ToolName
 
 __all__ = ["DeclaredTool", "ToolSet", "ToolSets"]
 
@@ -36,8 +36,12 @@ _HINTS = {
 _MAX_CLOSE = 200
 _MAX_VERDICTS = 200
 _MAX_SETS = 8
-_DECLARED_AT_ONCE = 200
-"""So many tools are declared while a program waits; more in the background, and its program goes unchecked."""
+_MANY_TOOLS = 200
+_MANY_DEFINITIONS = 2_000
+"""With more tools, or more schemas that they share, programs are declared only those that they name. One that may call
+any makes all of them be declared, in the background, and goes unchecked meanwhile."""
+_MOST_DEFINITIONS = 20_000
+"""With more, not all tools are declared together: it would take minutes."""
 
 
 _FAILURES = "".join(
@@ -56,11 +60,11 @@ class DeclaredTool(NamedTuple):
 
 
 class ToolSet:
-    """A registry's tools of one moment, declared in one language. Making one takes a second for thousands of them."""
+    """Tools of a registry, declared in one language. Making one takes a second for thousands of them."""
 
-    def __init__(self, registry: ToolRegistry, language: Language) -> None:
+    def __init__(self, registry: ToolRegistry, language: Language, tools: Mapping[ToolName, Tool]) -> None:
         self.language: Language = language
-        self.tools: Mapping[ToolName, Tool] = registry.snapshot()
+        self.tools = tools
         self._registry = registry
         self.verdicts: dict[tuple[str, bool], Verdict] = {}
         """On the last programs, by source and whether they find an environment."""
@@ -119,14 +123,15 @@ class ToolSet:
         """What may have been meant by a name that is bound to nothing."""
         if name in _HINTS:
             return _HINTS[name]
-        if name in {tool.namespace for tool in self.tools}:
+        names = self._registry.names()
+        if name in {tool.namespace for tool in names}:
             return f"Did you mean `tools.{name}`?"
         if not is_called:
             return None
-        same = next((tool for tool in self.tools if tool.name == name), None)
+        same = next((tool for tool in names if tool.name == name), None)
         if same is not None:
             return f"Did you mean `tools.{same}`?"
-        return near(name, [tool.name for tool in list(self.tools)[:_MAX_CLOSE]])
+        return near(name, [tool.name for tool in names[:_MAX_CLOSE]])
 
     @cached_property
     def _root(self) -> Node:
@@ -141,38 +146,107 @@ class ToolSets:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._sets: list[ToolSet] = []
+        self._measured: tuple[Mapping[ToolName, Tool], bool] = {}, False
+        """The tools that were looked at last, and whether they are many."""
         self._declaring: set[tuple[object, ...]] = set()
 
-    def known(self, registry: ToolRegistry, language: Language) -> ToolSet | None:
-        """A registry's tools as they are declared already."""
-        now, sets = registry.snapshot(), [each for each in self._sets if each.language == language]
+    def known(self, registry: ToolRegistry, language: Language, references: References | None) -> ToolSet | None:
+        """What a program with these references is declared of a registry's tools, if that has been done already."""
+        return self._find(self._wanted(registry, references), language)
+
+    def declared(
+        self, registry: ToolRegistry, language: Language, references: References | None = None, *, must: bool = False
+    ) -> ToolSet | None:
+        """What a program with these references is declared of a registry's tools.
+
+        None: that takes a while, and is begun; with `must` it waits. Or it would take for ever.
+        """
+        wanted = self._wanted(registry, references)
+        found = self._find(wanted, language)
+        size = _Size.of(wanted)
+        if found is not None or size.is_too_large:
+            return found
+        if must or not size.is_large:
+            return self._declare(registry, language, wanted)
+        key = (language, *_identity(wanted))
+        with self._lock:
+            if key not in self._declaring and len(self._declaring) < _MAX_SETS:
+                self._declaring.add(key)
+                threading.Thread(target=self._declare, args=(registry, language, wanted, key), daemon=True).start()
+        return None
+
+    def _find(self, now: Mapping[ToolName, Tool], language: Language) -> ToolSet | None:
+        sets = [each for each in self._sets if each.language == language]
         same = next((each for each in sets if each.tools is now), None)
         if same is not None or not sets:
             return same
         identity = _identity(now)
         return next((each for each in sets if _identity(each.tools) == identity), None)
 
-    def declared(self, registry: ToolRegistry, language: Language, *, must: bool = False) -> ToolSet | None:
-        """A registry's tools as declared; None: that takes a while, and is begun. With `must` it waits."""
-        found = self.known(registry, language)
-        if found is not None or must or len(registry) <= _DECLARED_AT_ONCE:
-            return found or self._declare(registry, language)
-        key = (language, *_identity(registry.snapshot()))
-        with self._lock:
-            if key not in self._declaring and len(self._declaring) < _MAX_SETS:
-                self._declaring.add(key)
-                threading.Thread(target=self._declare, args=(registry, language, key), daemon=True).start()
-        return None
+    def _wanted(self, registry: ToolRegistry, references: References | None) -> Mapping[ToolName, Tool]:
+        """All tools; of many, those that a program refers to, if it says which."""
+        tools = registry.snapshot()
+        known, is_large = self._measured
+        if known is not tools:
+            is_large = _Size.of(tools).is_large
+            self._measured = tools, is_large
+        if not is_large or references is None or references.computed:
+            return tools
+        wanted = _named(tools, [reference.path for reference in references.named])
+        return tools if len(wanted) > _MANY_TOOLS else wanted
 
-    def _declare(self, registry: ToolRegistry, language: Language, key: tuple[object, ...] = ()) -> ToolSet:
+    def _declare(
+        self,
+        registry: ToolRegistry,
+        language: Language,
+        tools: Mapping[ToolName, Tool],
+        key: tuple[object, ...] = (),
+    ) -> ToolSet:
         try:
-            declared = ToolSet(registry, language)
+            declared = ToolSet(registry, language, tools)
         finally:
             with self._lock:
                 self._declaring.discard(key)
         with self._lock:
             self._sets = [*self._sets, declared][-_MAX_SETS:]
         return declared
+
+
+class _Size(NamedTuple):
+    """How much there is to declare."""
+
+    tools: int
+    definitions: int
+
+    @classmethod
+    def of(cls, tools: Mapping[ToolName, Tool]) -> _Size:
+        if len(tools) > _MOST_DEFINITIONS:
+            return cls(len(tools), len(tools))
+        schemas = [schema for tool in tools.values() for schema in (tool.input_schema, tool.output_schema)]
+        return cls(len(tools), sum(len(schema.get("$defs", ())) for schema in schemas if schema is not None))
+
+    @property
+    def is_large(self) -> bool:
+        return self.tools > _MANY_TOOLS or self.definitions > _MANY_DEFINITIONS
+
+    @property
+    def is_too_large(self) -> bool:
+        return self.definitions > _MOST_DEFINITIONS
+
+
+def _named(tools: Mapping[ToolName, Tool], paths: Iterable[str]) -> Mapping[ToolName, Tool]:
+    """The tools that paths lead to, or through; all of a namespace that is named alone, and one of a namespace in which
+    there is no such tool, so that it is declared."""
+    wanted: dict[ToolName, Tool] = {}
+    for path in paths:
+        name = ToolName.parse(path)
+        above = name if name.namespace is None else ToolName(None, name.namespace)
+        found = [each for each in (name, above) if each in tools]
+        if not found:
+            space = [each for each in tools if each.namespace == above.name]
+            found = space[:1] if name.namespace is not None else space
+        wanted |= {each: tools[each] for each in found}
+    return wanted
 
 
 def _identity(tools: Mapping[ToolName, Tool]) -> tuple[object, ...]:
