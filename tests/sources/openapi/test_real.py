@@ -15,7 +15,7 @@ from corral.declarations import Catalog, declare_typescript
 from corral.errors import ConfigError
 from corral.sources.openapi import OpenApi
 from corral.tools.documents import DocumentSchema
-from tests.sources.openapi.documents import EXAMPLES, github, package
+from tests.sources.openapi.documents import EXAMPLES, github
 from tests.sources.openapi.service import Answer, Service, calling
 
 pytestmark = pytest.mark.anyio
@@ -107,7 +107,7 @@ async def test_what_reads_from_github_asks_for_its_path_and_takes_githubs_exampl
 
 
 def test_examples_of_each_feature_are_read_from_json_and_yaml_alike() -> None:
-    folder = package(*EXAMPLES)
+    folder = EXAMPLES
     files = sorted(folder.glob("3.*/json/*.json"))
     assert len(files) > 40
     read = 0
@@ -130,4 +130,4 @@ def test_examples_of_each_feature_are_read_from_json_and_yaml_alike() -> None:
 
 def test_swagger_2_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"this one says swagger 2.0"):
-        OpenApi("api", package(*EXAMPLES) / "2.0" / "json" / "petstore.json")
+        OpenApi("api", EXAMPLES / "2.0" / "json" / "petstore.json")

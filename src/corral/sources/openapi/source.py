@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import ssl
+from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -31,6 +33,9 @@ from corral.types import ExecutionContext, JsonSchema
 
 __all__ = ["OpenApi"]
 
+logger = logging.getLogger("corral.sources.openapi")
+
+_REASONS = 3
 _EVERYWHERE = ("0.0.0.0/0", "::/0")
 _GRACE_SECONDS = 5.0
 """What the client has beyond the tool's own time: the tool's error is the clearer one."""
@@ -98,6 +103,8 @@ class OpenApi(ToolSource):
         self._scopes = frozenset(scopes)
         self._validate_output = validate_output
         self._made = self._read(self._chosen(part, include, exclude))
+        if self.skipped:
+            self._report()
 
     @property
     @override
@@ -204,6 +211,19 @@ class OpenApi(ToolSource):
             needs_approval=not operation.read_only and self._needs_approval,
             scopes=self._scopes,
             timeout_seconds=self._timeout_seconds,
+        )
+
+    def _report(self) -> None:
+        """Tells the host what is missing, by the commonest reasons; `skipped` has the rest. It is a warning if that is
+        everything."""
+        reasons = Counter(reason for _, reason in self.skipped).most_common(_REASONS)
+        logger.log(
+            logging.INFO if self._made else logging.WARNING,
+            "OpenApi %r: %d operations are tools, %d were skipped: %s",
+            self.namespace,
+            len(self._made),
+            len(self.skipped),
+            "; ".join(f"{count} × {reason}" for reason, count in reasons),
         )
 
     def _skip(self, operation: Operation, reason: str) -> None:
