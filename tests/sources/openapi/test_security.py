@@ -194,7 +194,7 @@ async def test_a_redirect_takes_no_secret_to_another_origin(service: Service) ->
 
 
 def test_a_document_that_gives_no_tool_at_all_is_warned_about(caplog: pytest.LogCaptureFixture) -> None:
-    OpenApi("api", secured({"bearer": []}))
+    OpenApi("api", secured({"bearer": []}), base_url="http://127.0.0.1:9")
     [record] = caplog.records
     assert record.levelno == logging.WARNING
     assert record.getMessage().startswith("OpenApi 'api': 0 operations are tools, 1 were skipped: 1 × it needs a cred")
