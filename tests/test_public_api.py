@@ -26,6 +26,8 @@ def test_the_package_exports_exactly_the_public_names() -> None:
 
 def test_every_module_declares_what_it_exports() -> None:
     for module in pkgutil.walk_packages(corral.__path__, "corral."):
+        if module.name.startswith("corral.integrations."):  # frameworks take seconds; their own tests load them
+            continue
         loaded = importlib.import_module(module.name)
         assert all(hasattr(loaded, name) for name in loaded.__all__), module.name
 

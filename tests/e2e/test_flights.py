@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import sqlite3
 import subprocess
 import sys
@@ -66,13 +65,14 @@ def source(language: Language, name: str) -> tuple[str, str]:
 async def run(example: Example, corral: Corral, language: Language, name: str) -> Ran:
     _, text = source(language, name)
     result = (await corral.execute(text, language=language)).raise_for_error()
+    traffic = example.report.traffic(text, result)
     return Ran(
         value=result.value,
         console=result.output,
-        tool_bytes=sum(len(json.dumps(call.output)) for call in result.tool_calls),
-        model_bytes=len(result.model_text().encode()),
+        tool_bytes=traffic.tool_bytes,
+        model_bytes=traffic.result_bytes,
         answer=example.report.answer(result.value),
-        traffic=str(example.report.traffic(text, result)),
+        traffic=str(traffic),
     )
 
 
