@@ -1,6 +1,6 @@
 """`python -m bench.mcp`: how long the lists of tools of real MCP servers are, and that of a Corral in front of them.
 
-A token is four bytes of the JSON of a list of tools, as the SDK's client gets it. The first run downloads the servers.
+A token is four bytes of the JSON of a list of tools, as the SDK's client gets it. `python -m tests.foreign` fetches the servers.
 """
 
 from __future__ import annotations

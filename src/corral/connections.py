@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import anyio
 
 from corral.errors import ConfigError
 from corral.held import Held
 from corral.tools import Tool, ToolRegistry, ToolSource
+from corral.tools.names import namespace_identifier
 
 __all__ = ["Connections", "Tools", "connections_of", "registry_of"]
 
@@ -27,7 +28,7 @@ class Connections:
 
     def __init__(self, registry: ToolRegistry, sources: Iterable[ToolSource]) -> None:
         given = list(sources)
-        names = [each.namespace for each in given if each.namespace is not None]
+        names = [namespace_identifier(each.namespace) for each in given if each.namespace is not None]
         if doubled := sorted({name for name in names if names.count(name) > 1}):
             raise ConfigError(f"two sources of tools share the namespace {doubled[0]!r}; give one of them another")
         self._offers = [_Offers(registry, source) for source in given]
@@ -47,8 +48,11 @@ class Connections:
         """Opens all of them, or none.
 
         Raises:
+            ConfigError: they are open.
             CorralError: that of the first that raises.
         """
+        if self._held:
+            raise ConfigError("what the tools of this Corral come from is open already")
         held = [Held(each.source.open(each)) for each in self._offers]
         failures: list[Exception] = []
 
@@ -121,6 +125,8 @@ def registry_of(tools: Tools) -> ToolRegistry:
 def _apart(
     tools: Iterable[Tool | ToolSource | Callable[..., Any]],
 ) -> tuple[list[Tool | Callable[..., Any]], list[ToolSource]]:
+    if not isinstance(cast("object", tools), Iterable):
+        raise ConfigError(f"tools are given as a list, such as tools=[...], not as one {type(tools).__name__}")
     own: list[Tool | Callable[..., Any]] = []
     sources: list[ToolSource] = []
     for each in tools:

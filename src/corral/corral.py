@@ -411,19 +411,27 @@ class Corral:
                 await self._audit.aclose()
 
     async def _get_ready(self) -> None:
-        """Gets sandboxes ready, and refuses where the required isolation is not to be had."""
+        """Opens what tools come from, gets sandboxes ready; refuses where the required isolation is not to be had."""
+        if self._open:
+            raise ConfigError("this Corral is open already")
         self._warm.clear()
-        if self._closed:
+        was_closed, self._closed = self._closed, False
+        if was_closed:
             self._checker = Checker()
-        await self._connections.open()
-        self._open = True
         try:
+            await self._connections.open()
+            if self._closed:
+                raise ConfigError("this Corral was closed while it was being opened")
+            self._open = True
             for language in self._providers.certain():
                 await self._warm_up(language)
         except BaseException:
-            await self._connections.aclose()
+            self._open, self._closed = False, was_closed
+            with anyio.CancelScope(shield=True):
+                await self._connections.aclose()
+                await in_thread(self._checker.close)
+            self._checker = Checker()
             raise
-        self._closed = False
 
     async def _warm_up(self, language: Language) -> None:
         """Keeps sandboxes of this language ready from now on, if this Corral is open: somebody will close it then.
@@ -449,6 +457,9 @@ class Corral:
         Raises:
             CorralError: a source of tools that is required cannot be opened.
         """
+        if self._open:
+            yield self
+            return
         await self._connections.open()
         try:
             yield self

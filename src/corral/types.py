@@ -158,7 +158,7 @@ class ExecutionContext(Frozen):
     session_id: str = Field(default_factory=_new_session_id)
     organization_id: str | None = None
     scopes: Annotated[frozenset[str], BeforeValidator(_scopes)] = frozenset()
-    metadata: Mapping[str, Any] = Field(default_factory=dict)
+    metadata: Mapping[str, Any] = Field(default_factory=dict, repr=False)
 
     if TYPE_CHECKING:  # the fields' types are what one reads; scopes may be written as any iterable
 

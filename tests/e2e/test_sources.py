@@ -202,3 +202,56 @@ async def test_tools_are_made_of_what_there_is() -> None:
     ]
     with pytest.raises(ToolDefinitionError, match="no tool can be made of int"):
         tools_from(7)
+
+
+async def test_one_that_is_open_is_not_opened_again() -> None:
+    source = Numbers()
+    async with Corral([source]) as corral:
+        async with corral.connected():
+            assert (await corral.execute("return await tools.numbers.one()")).value == 3
+        with pytest.raises(ConfigError, match="open already"):
+            await corral.__aenter__()
+        assert (await corral.execute("return await tools.numbers.one()")).value == 3
+    assert source.opened == ["opened", "closed"]
+
+
+async def test_one_that_could_not_be_opened_can_be_opened_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(*_: object) -> None:
+        raise StartFailed("no sandbox today")
+
+    source = Numbers()
+    corral = Corral([source])
+    with monkeypatch.context() as patch:
+        patch.setattr(Corral, "_warm_up", fail)
+        with pytest.raises(StartFailed):
+            await corral.__aenter__()
+    assert not corral.is_open
+    async with corral:
+        assert (await corral.execute("return await tools.numbers.one()")).value == 3
+    assert source.opened == ["opened", "closed"] * 2
+
+
+async def test_closing_while_it_opens_leaves_nothing_open() -> None:
+    class Closing(Numbers):
+        @asynccontextmanager
+        async def open(self, offer: Offer) -> AsyncGenerator[None]:
+            tasks.start_soon(corral.aclose)
+            await anyio.sleep(0.05)
+            self.opened.append("opened")
+            yield
+            self.opened.append("closed")
+
+    source = Closing()
+    corral = Corral([source])
+    async with anyio.create_task_group() as tasks:
+        with pytest.raises(ConfigError, match="closed while it was being opened"):
+            await corral.__aenter__()
+    assert not corral.is_open
+    assert source.opened in ([], ["opened", "closed"])
+
+
+@pytest.mark.parametrize("wrong", [7, {"a": 1}, [[print]], [object]])
+async def test_what_is_no_tool_is_not_shown_whole(wrong: Any) -> None:
+    with pytest.raises(ConfigError, match=r"tools_from|tools=\[") as raised:
+        Corral(wrong)
+    assert len(str(raised.value)) < 250

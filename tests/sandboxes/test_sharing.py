@@ -192,3 +192,26 @@ async def test_few_large_inputs_are_decoded_at_a_time() -> None:
     assert result.value == [100_000] * 16, result.error
     assert len(calls) == 16
     assert most <= 10, "8 MB of input at a time"
+
+
+async def test_many_programs_run_at_once_each_in_a_process_of_its_own() -> None:
+    there, all_there = 0, anyio.Event()
+
+    @tool
+    async def meet() -> None:
+        nonlocal there
+        there += 1
+        if there == 40:
+            all_there.set()
+        await all_there.wait()
+
+    values: list[object] = []
+    async with Corral([meet], sandbox=DenoSandbox()) as corral:
+
+        async def one() -> None:
+            values.append((await corral.execute("await tools.meet(); return 1")).value)
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(40):
+                tasks.start_soon(one)
+    assert values == [1] * 40

@@ -236,9 +236,9 @@ class TestDefinition:
             (lambda: tool(_generator), "is a generator; return a list"),
             (lambda: tool(_two_contexts), "first and second both take the ExecutionContext"),
             (lambda: tool(Node.model_dump), "is a method; make the tool of an instance"),
-            (lambda: tool(Node), "not <class"),
+            (lambda: tool(Node), "not the class"),
             (lambda: tool(lambda: None), "a lambda has no name"),
-            (lambda: as_tool(3), "not 3"),  # pyright: ignore[reportArgumentType]
+            (lambda: as_tool(3), "not one of int"),  # pyright: ignore[reportArgumentType]
             (lambda: tool(scopes="network:read")(_nothing), "scopes is a collection"),
             (lambda: define_tool(name="x", any_scope="a", execute=_nothing), "any_scope is a collection"),
             (lambda: define_tool(name="x", timeout_seconds=0, execute=_nothing), "timeout_seconds must be positive"),

@@ -261,13 +261,18 @@ def _from_function(
 def _name_of(function: Callable[..., Any]) -> str:
     if not callable(function) or isinstance(function, type | Tool):
         raise ToolDefinitionError(
-            f"a tool is made of a function, a bound method or a callable object, not {function!r}"
+            "a tool is made of a function, a bound method or a callable object, not "
+            f"{_named(cast('object', function))}; corral.tools_from(...) takes lists, and tools of other libraries"
         )
     underlying = underlying_function(function)
     name: str = type(function).__name__ if underlying.__name__ == "__call__" else underlying.__name__
     if name == "<lambda>":
         raise ToolDefinitionError("a lambda has no name; pass one: tool(name=...)(lambda ...)")
     return name
+
+
+def _named(value: object) -> str:
+    return f"the class {value.__name__}" if isinstance(value, type) else f"one of {type(value).__name__}"
 
 
 def _class_docstring(function: Callable[..., Any]) -> str | None:

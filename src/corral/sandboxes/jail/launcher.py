@@ -270,6 +270,7 @@ def _become(
         if not plan["confine"] and plan["filter"]:
             os.dup2(_readable(base64.b64decode(plan["filter"])), FILTER_FD)
             os.dup2(descriptors[4], INFO_FD)
+        me = os.pidfd_open(os.getpid())  # while there is a descriptor for it: those of other children are open here too
         step = "limits"
         for number, value in plan["limits"]:
             resource.setrlimit(number, (value, value))
@@ -277,7 +278,7 @@ def _become(
         if plan["confine"] or plan["user"] is not None or (plan["filter"] and os.geteuid() != 0):
             _drop_privileges(plan["user"])  # without root, bubblewrap refuses whoever has a capability
         tie_to_parent(parent)  # after the change of user, which would undo it
-        tell(lifeline, {"pid": os.getpid()}, [os.pidfd_open(os.getpid())])
+        tell(lifeline, {"pid": os.getpid()}, [me])
         step = "no_new_privs"
         if plan["confine"]:
             _prctl(_PR_SET_NO_NEW_PRIVS, 1)
