@@ -1,6 +1,7 @@
 """`python -m bench.mcp`: how long the lists of tools of real MCP servers are, and that of a Corral in front of them.
 
-A token is four bytes of the JSON of a list of tools, as the SDK's client gets it. `python -m tests.foreign` fetches the servers.
+A token is four bytes of the JSON of a list of tools, as the client of the SDK gets it. The servers are fetched by
+`python -m tests.foreign`.
 """
 
 from __future__ import annotations

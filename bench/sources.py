@@ -1,6 +1,6 @@
 """`python -m bench.sources`: what a call costs that goes on to an MCP server or an HTTP API.
 
-The floors are what one would use oneself: `Client.call_tool` of mcp, and httpx, against the same server in the same run.
+The floors are what one would use oneself: `Client.call_tool` of mcp, and httpx, on the same server in the same run.
 `tool` is the tool of the source by itself, `program` a call by a program in the sandbox, of 100 in a row.
 """
 

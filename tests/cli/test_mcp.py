@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import mcp_types as types
 import pytest
 from mcp import Client, StdioServerParameters
@@ -18,6 +22,7 @@ from mcp.client.stdio import stdio_client
 
 from tests.cli.terminal import CORRAL, Project
 from tests.processes import assert_ending, descendants
+from tests.sources.mcp.opening import ROGUE
 
 TOOLS = """
 import subprocess
@@ -78,7 +83,8 @@ async def test_only_the_protocol_is_on_standard_output_and_a_dead_server_harms_n
         lines = said.read().splitlines()
     assert {"an import prints", "a tool prints", "a process prints"} <= set(lines)
     assert any("gone" in line for line in lines)
-    assert any(line.startswith("4 tools for a client at standard input: as 3 tools of") for line in lines)
+    assert "4 tools for a client at standard input" in lines
+    assert any(line.startswith("as 3 tools of ") for line in lines)
 
 
 class Wire:
@@ -96,49 +102,82 @@ class Wire:
         assert self.process.stdout is not None
         return json.loads(self.process.stdout.readline())
 
+    def receive_some(self) -> None:
+        """The beginning of a line."""
+        assert self.process.stdout is not None
+        assert self.process.stdout.read(1)
 
-@pytest.mark.parametrize("how", ["SIGINT", "end of input"])
-def test_it_ends_soon_while_a_program_runs_and_leaves_nothing(project: Project, how: str) -> None:
-    started = project.directory / "started"
-    os.mkfifo(started)
-    with subprocess.Popen(
-        [CORRAL, "mcp", "--tools", "app.more"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=project.directory,
-    ) as process:
+    def close(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+
+
+@contextmanager
+def running(project: Project, *arguments: str) -> Generator[subprocess.Popen[str]]:
+    """`corral mcp` with tools and a server."""
+    upstream = {"command": sys.executable, "args": [str(ROGUE)]}
+    config = project.write("servers.json", json.dumps({"mcpServers": {"rogue": upstream}}))
+    command = [CORRAL, "mcp", "--tools", "app.more", "--mcp-config", config, *arguments]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, cwd=project.directory) as process:
         try:
-            wire = Wire(process)
-            hello = {
-                "protocolVersion": "2025-06-18",
-                "capabilities": {},
-                "clientInfo": {"name": "test", "version": "1"},
-            }
-            wire.send(id=1, method="initialize", params=hello)
-            assert wire.receive()["result"]["protocolVersion"] == "2025-06-18"
-            wire.send(method="notifications/initialized")
-            call = {"name": "execute_code", "arguments": {"code": "await tools.hold()"}}
-            wire.send(id=2, method="tools/call", params=call)
-            assert started.read_text() == "hold"
-            children = list(descendants(process.pid))
-            assert children
-            since = time.monotonic()
-            if how == "SIGINT":
-                process.send_signal(signal.SIGINT)
-            else:
-                assert process.stdin is not None
-                process.stdin.close()
-                process.stdin = None
-            out, err = process.communicate(timeout=PATIENCE_SECONDS)
+            yield process
         finally:
             if process.poll() is None:
                 process.kill()
-    assert process.returncode == 0, err
-    assert time.monotonic() - since < 10
-    assert all(json.loads(line)["jsonrpc"] == "2.0" for line in out.splitlines())
-    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("how", ["SIGTERM", "end of input"])
+def test_it_ends_soon_while_a_program_runs_and_nobody_reads_and_leaves_nothing(project: Project, how: str) -> None:
+    started = project.directory / "started"
+    os.mkfifo(started)
+    with running(project) as process:
+        wire = Wire(process)
+        hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+        wire.send(id=1, method="initialize", params=hello)
+        assert wire.receive()["result"]["protocolVersion"] == "2025-06-18"
+        wire.send(method="notifications/initialized")
+        for code in ("await tools.hold()", "return 'more than a pipe takes'.repeat(10_000)"):
+            wire.send(id=code, method="tools/call", params={"name": "execute_code", "arguments": {"code": code}})
+        assert started.read_text() == "hold"
+        wire.receive_some()
+        children = descendants(process.pid)
+        assert len(children) > 2
+        since = time.monotonic()
+        if how == "SIGTERM":
+            process.send_signal(signal.SIGTERM)
+        else:
+            wire.close()
+        assert process.wait(PATIENCE_SECONDS) == 0
+        assert time.monotonic() - since < 10
+        assert process.stderr is not None
+        assert "Traceback" not in process.stderr.read()
+    assert_ending(children)
+
+
+async def refused_elsewhere(url: str) -> None:
+    """Requests under another name, or from a page of another site."""
+    hello = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+    async with httpx.AsyncClient(headers={"accept": "application/json, text/event-stream"}) as http:
+        for headers, status in (({"host": "evil.example"}, 421), ({"origin": "http://evil.example"}, 403)):
+            assert (await http.post(url, json=hello, headers=headers)).status_code == status
+
+
+@pytest.mark.anyio
+async def test_over_http_it_serves_this_machine_until_it_is_ended(project: Project) -> None:
+    with running(project, "--http", "--port", "0") as process:
+        assert process.stderr is not None
+        found = next(
+            filter(None, (re.search(r"tools at (http://127\.0\.0\.1:\d+/mcp)", each) for each in process.stderr))
+        )
+        async with Client(found[1], mode="legacy") as client:
+            result = await client.call_tool("execute_code", {"code": "return await tools.rogue.lists({})"})
+            assert not result.is_error, result.content
+            await refused_elsewhere(found[1])
+            children = descendants(process.pid)
+            assert children
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(PATIENCE_SECONDS) == 0
     assert_ending(children)
 
 
@@ -155,6 +194,7 @@ def test_lists_are_counted(project: Project) -> None:
     ("arguments", "error"),
     [
         ([], "there are no tools: --tools PLACE or --mcp-config FILE says where they are"),
+        (["--tools", "app.tools", "--port", "9000"], "--port, --allow-host and --allow-origin are for --http"),
         (["--mcp-config", "missing.json"], "missing.json cannot be read: No such file or directory"),
     ],
 )

@@ -193,14 +193,10 @@ async def test_tools_are_made_of_what_there_is() -> None:
 
     source = Numbers()
     registry = ToolRegistry(numbered("third", 3))
-    made = tools_from(own, plain, [source, registry], namespace="all")
-    assert [each.label if isinstance(each, Tool) else each for each in made] == [
-        "all.own",
-        "all.plain",
-        source,
-        "all.third",
-    ]
-    with pytest.raises(ToolDefinitionError, match="no tool can be made of int"):
+    made = [*tools_from(own, plain, [registry], namespace="all"), *tools_from(source)]
+    assert [each.label for each in made if isinstance(each, Tool)] == ["all.own", "all.plain", "all.third"]
+    assert made[-1] is source
+    with pytest.raises(ToolDefinitionError, match="made of an int"):
         tools_from(7)
 
 

@@ -17,7 +17,7 @@ NEEDS = {
     "corral.integrations.openai_agents": ("agents", "openai-agents"),
     "corral.integrations.pydantic_ai": ("pydantic_ai", "pydantic-ai"),
     "corral.sources.mcp": ("mcp", "mcp"),
-    "corral.sources.openapi": ("referencing", "openapi"),
+    "corral.sources.openapi": ("httpx", "openapi"),
 }
 """What each needs, and the extra that brings it."""
 

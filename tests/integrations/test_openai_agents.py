@@ -25,6 +25,7 @@ from agents.tool_context import ToolContext
 from agents.tool_guardrails import ToolGuardrailFunctionOutput, ToolInputGuardrailData, tool_input_guardrail
 from mcp.server.mcpserver import MCPServer as McpServer
 from mcp.server.mcpserver.exceptions import ToolError as McpToolError
+from mcp_types import Tool as ListedTool
 from openai import AsyncOpenAI
 from pydantic import BaseModel
 
@@ -339,6 +340,40 @@ async def test_an_mcp_server_that_was_connected_stays_so(cities: Any) -> None:
         async with Corral(tools_from(server)) as corral:
             assert await run(corral, 'return await tools.forget({ city: "Oslo" })') == "forgot Oslo"
         assert len(await server.list_tools()) == 2
+
+
+async def test_corrals_that_share_an_mcp_server_keep_it_connected_until_the_last_is_closed(cities: Any) -> None:
+    forget = 'return await tools.cities.forget({ city: "Oslo" })'
+    async with listening(cities) as url:
+        server = MCPServerStreamableHttp({"url": url})
+        first, second = (Corral(tools_from(server, namespace="cities")) for _ in range(2))
+        async with second:
+            async with first:
+                assert await run(first, forget) == "forgot Oslo"
+            assert await run(second, forget) == "forgot Oslo"
+            async with first:
+                await second.aclose()
+                assert await run(first, forget) == "forgot Oslo"
+            assert server.session is None
+
+
+class Crowded(MCPServerStdio):
+    """A server that lists more than is taken. No process is started: what it says of its tools is what is asked."""
+
+    async def connect(self) -> None: ...
+
+    async def list_tools(self, run_context: object = None, agent: object = None) -> list[ListedTool]:
+        names = ["search", "first", "first", *map("tool_{}".format, range(1_200))]
+        return [ListedTool(name=name, input_schema={"type": "object"}) for name in names]
+
+
+async def test_the_tools_of_an_mcp_server_are_bounded_and_distinct(caplog: pytest.LogCaptureFixture) -> None:
+    async with Corral(tools_from(Crowded({"command": "none"}))) as corral:
+        assert len(corral.tools) == 999
+        assert "first" in corral.tools
+    assert "called 'first'; the second is left out" in caplog.text
+    assert "only the first 1000 are offered" in caplog.text
+    assert "tool 'search' is left out; give a namespace" in caplog.text
 
 
 async def test_an_mcp_server_that_does_not_answer_keeps_nothing_else_from_working(

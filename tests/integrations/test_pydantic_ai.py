@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import pytest
@@ -164,6 +164,20 @@ async def test_a_tool_of_the_same_name_is_refused_with_the_way_out(corral: Corra
 async def test_code_mode_needs_a_corral() -> None:
     with pytest.raises(ConfigError, match="needs a Corral"):
         CodeMode({})
+
+
+async def test_code_mode_in_no_such_language_is_refused(corral: Corral) -> None:
+    with pytest.raises(ConfigError, match="language='ruby' is none of typescript, python"):
+        CodeMode(corral, language=cast("Any", "ruby"))
+
+
+async def test_a_second_code_mode_of_the_same_names_is_refused_with_the_way_out(corral: Corral) -> None:
+    agent = Agent(Script("done"), capabilities=[CodeMode(corral), CodeMode(corral)])
+    with pytest.raises(ConfigError, match=r"CodeMode\({'a': a, 'b': b}\)"):
+        await agent.run("?")
+    model = Script("done")
+    await Agent(model, capabilities=[CodeMode(corral), CodeMode({"b": corral})]).run("?")
+    assert sorted(model.tools()) == ["execute_code", "execute_code_b"]
 
 
 async def test_several_corrals_have_a_tool_each(corral: Corral) -> None:
@@ -328,6 +342,28 @@ async def test_a_corral_that_is_not_open_is_open_while_a_run_or_the_agent_is() -
         await corral.execute("return 1")
 
 
+async def test_agents_that_share_a_corral_keep_it_open_until_the_last_has_ended() -> None:
+    called, go_on = anyio.Event(), anyio.Event()
+
+    @tool
+    async def wait() -> int:
+        called.set()
+        await go_on.wait()
+        return 7
+
+    corral = Corral([wait])
+    model = Script(runs("return await tools.wait()"), "done")
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            async with Agent(Script("done"), capabilities=[CodeMode(corral)]):
+                tasks.start_soon(Agent(model, capabilities=[CodeMode(corral)]).run, "?")
+                await called.wait()
+            assert corral.is_open
+            go_on.set()
+    assert model.texts == ["Result: 7"]
+    assert not corral.is_open
+
+
 async def test_a_corral_that_was_open_stays_open(corral: Corral) -> None:
     await Agent(Script("done"), capabilities=[CodeMode(corral)]).run("?")
     assert (await corral.execute("return 1")).value == 1
@@ -483,6 +519,19 @@ async def test_any_other_toolset_lists_its_tools_when_the_corral_is_open() -> No
         assert "my_double(input: {" in corral.declarations()
         program = 'return [await tools.kit.my_double({ x: 4 }), await tools.kit.my_greet({ word: "Hi" })]'
         assert (await corral.execute(program)).value == [8, "Hi, anonymous"]
+
+
+def everything(ctx: RunContext[Any], definition: ToolDefinition) -> bool:
+    return True
+
+
+async def test_a_tool_that_cannot_be_beside_the_hosts_own_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    toolset = FunctionToolset([AgentTool(greet, name="search"), AgentTool(greet, name="add"), AgentTool(double)])
+    async with Corral([add, *tools_of(toolset.filtered(everything))]) as corral:
+        assert [str(name) for name in corral.tools.snapshot()] == ["add", "double"]
+        assert corral.tools.get("add") is add
+    assert "tool 'search' is left out; give a namespace: " in caplog.text
+    assert "tool 'add' is left out; give a namespace: there is already a tool 'add'" in caplog.text
 
 
 async def test_what_is_no_tool_or_runs_elsewhere_is_refused() -> None:

@@ -93,4 +93,5 @@ def test_what_branches_is_counted() -> None:
     assert branching_of({"type": "object", "properties": {"a": optional}}) == (3, 1)
     assert branching_of(chain(3)) == (30, 0)
     assert branching_of(TREE) == (4, 2)
+    assert branching_of({"type": "object", "properties": {"$ref": {"type": "string"}, "anyOf": {}}}) == (1, 1)
     assert depth_of({"a": [{"b": 1}], "c": 2}) == 3

@@ -1,15 +1,20 @@
-"""What commands that serve over HTTP share: a socket that listens, and where it is."""
+"""What commands that serve over HTTP share: a socket that listens, where it is, and what serves there."""
 
 from __future__ import annotations
 
 import ipaddress
 import socket
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from types import ModuleType
+from typing import Any
 
 from corral.errors import ConfigError
 
-__all__ = ["is_loopback", "listening", "url_of"]
+__all__ = ["http_server", "is_loopback", "listening", "url_of"]
+
+_SHUTDOWN_SECONDS = 1
+"""How long requests may take to end once the server is told to."""
 
 
 @contextmanager
@@ -43,6 +48,22 @@ def url_of(host: str, port: int, allowed_hosts: list[str]) -> str:
     if host in ("0.0.0.0", "::", ""):  # noqa: S104
         host = next((name for name in allowed_hosts if name != "*"), "::1" if host == "::" else "127.0.0.1")
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def http_server(uvicorn: ModuleType, app: object, *, lifespan: str) -> Any:
+    """A `uvicorn.Server` that writes nothing, and leaves signals to the command."""
+    config = uvicorn.Config(
+        app,
+        lifespan=lifespan,
+        ws="none",
+        log_config=None,
+        log_level="critical",
+        server_header=False,
+        timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
+    )
+    server = uvicorn.Server(config)
+    server.capture_signals = nullcontext
+    return server
 
 
 def is_loopback(host: str) -> bool:

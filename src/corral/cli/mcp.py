@@ -9,7 +9,7 @@ import os
 import socket
 import sys
 from collections.abc import Generator, Iterable, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from importlib import import_module
 from itertools import groupby
 from pathlib import Path
@@ -20,18 +20,20 @@ import anyio.to_thread
 from pydantic_core import to_json
 
 from corral import Approve, Corral, ExecutionContext
-from corral.cli.listening import is_loopback, listening, url_of
+from corral.cli.listening import http_server, is_loopback, listening, url_of
 from corral.cli.loading import load_tools
-from corral.cli.options import Commands, add_caller, add_command, add_tools, caller, interruptible
+from corral.cli.options import Commands, add_address, add_caller, add_command, add_tools, caller, interruptible
 from corral.cli.screen import Screen, screen
+from corral.errors import ConfigError
 from corral.types import Language
 
 __all__ = ["add_mcp"]
 
 _PATH = "/mcp"
+_PORT = 8788
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 _SHUTDOWN_SECONDS = 1
-"""How long requests may take to end once the server is told to."""
+"""How long what is still to be written may take once there is no more input."""
 _EPILOG = """\
 A client of MCP starts it with a configuration such as
 
@@ -65,24 +67,7 @@ def add_mcp(commands: Commands) -> None:
     parser.add_argument("--list", action="store_true", help="print how many tokens the lists of tools take, and end")
     http = parser.add_argument_group("over HTTP, instead of standard input and output")
     http.add_argument("--http", action="store_true", help="serve at a URL")
-    http.add_argument("--host", default="127.0.0.1", help="default: 127.0.0.1")
-    http.add_argument("--port", type=int, default=8788, metavar="N", help="0 takes a free one; default: 8788")
-    http.add_argument(
-        "--allow-host",
-        dest="allowed_hosts",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="a name by which requests may reach it, besides this machine's; may be repeated",
-    )
-    http.add_argument(
-        "--allow-origin",
-        dest="allowed_origins",
-        action="append",
-        default=[],
-        metavar="URL",
-        help="a site whose pages may send requests, such as https://app.example; may be repeated",
-    )
+    add_address(http, default_port=_PORT)
     context = add_caller(parser)
     context.add_argument(
         "--approve",
@@ -94,6 +79,9 @@ def add_mcp(commands: Commands) -> None:
 
 def _mcp(arguments: argparse.Namespace) -> int:
     served = import_module("corral.integrations.mcp")
+    elsewhere = arguments.port != _PORT or arguments.allowed_hosts or arguments.allowed_origins
+    if elsewhere and not arguments.http:
+        raise ConfigError("--port, --allow-host and --allow-origin are for --http")
     with ExitStack() as stack:
         wire = stack.enter_context(_wire()) if not (arguments.http or arguments.list) else None
         view = stack.enter_context(screen())
@@ -137,21 +125,23 @@ def _context(arguments: argparse.Namespace, served: Any) -> Any:
 async def _say(corral: Corral, server: Any, view: Screen, where: str) -> None:
     """What is served, and how much of a model's context that takes and saves."""
     own, each = await _own(server), [declared for _, declared in _each(corral)]
-    view.err(f"{len(each)} tools {where}: as {len(own)} tools of {_tokens(own):,} tokens, instead of {_tokens(each):,}")
+    view.err(f"{len(each)} tools {where}")
+    view.err(f"as {len(own)} tools of {_tokens(own):,} tokens, instead of {_tokens(each):,}")
 
 
 # --- over standard input and output
 
 
 @contextmanager
-def _wire() -> Generator[tuple[TextIO, TextIO]]:
+def _wire() -> Generator[tuple[TextIO, io.FileIO]]:
     """Standard input and output for the protocol alone. Within the block others read nothing, and print to stderr.
 
-    The input is not closed: a thread may be reading it, as nothing can interrupt that.
+    Neither is closed: a thread may be reading or writing, as nothing can interrupt that.
     """
     sys.stdout.flush()
     received = io.TextIOWrapper(os.fdopen(os.dup(0), "rb", closefd=False), encoding="utf-8", errors="replace")
-    with os.fdopen(os.dup(1), "w", encoding="utf-8") as sent, redirect_stdout(sys.stderr):
+    sent = io.FileIO(os.dup(1), "w", closefd=False)
+    with redirect_stdout(sys.stderr):
         with Path(os.devnull).open("rb") as nothing:
             os.dup2(nothing.fileno(), 0)
         os.dup2(2, 1)
@@ -169,14 +159,33 @@ class _Input(anyio.AsyncFile[str]):
         return await anyio.to_thread.run_sync(self.wrapped.readline, abandon_on_cancel=True)
 
 
-async def _serve_wire(corral: Corral, server: Any, wire: tuple[TextIO, TextIO], view: Screen) -> None:
+class _Output:
+    """A file whose reader one need not wait for: it holds nothing back that closing would have to write."""
+
+    def __init__(self, file: io.FileIO) -> None:
+        self._file = file
+
+    async def write(self, text: str) -> None:
+        await anyio.to_thread.run_sync(self._write, text.encode(), abandon_on_cancel=True)
+
+    def _write(self, data: bytes) -> None:
+        left = memoryview(data)
+        while left:
+            left = left[self._file.write(left) :]
+
+    async def flush(self) -> None: ...
+
+
+async def _serve_wire(corral: Corral, server: Any, wire: tuple[TextIO, io.FileIO], view: Screen) -> None:
     stdio_server = import_module("mcp.server.stdio").stdio_server
     received, sent = wire
     with anyio.CancelScope() as scope, interruptible(scope.cancel):
         async with corral:
             await _say(corral, server, view, "for a client at standard input")
-            async with stdio_server(_Input(received), anyio.wrap_file(sent)) as (read, write):
-                await server.run(read, write, server.create_initialization_options())
+            with anyio.CancelScope() as talk:
+                async with stdio_server(_Input(received), _Output(sent)) as (read, write):
+                    await server.run(read, write, server.create_initialization_options())
+                    talk.deadline = anyio.current_time() + _SHUTDOWN_SECONDS
 
 
 # --- over HTTP
@@ -185,23 +194,12 @@ async def _serve_wire(corral: Corral, server: Any, wire: tuple[TextIO, TextIO], 
 async def _serve_http(
     corral: Corral, server: Any, listener: socket.socket, arguments: argparse.Namespace, view: Screen
 ) -> None:
-    uvicorn = import_module("uvicorn")
     url = url_of(arguments.host, listener.getsockname()[1], arguments.allowed_hosts)
     app = server.streamable_http_app(
         streamable_http_path=_PATH,
         transport_security=_security(url, arguments.allowed_hosts, arguments.allowed_origins),
     )
-    config = uvicorn.Config(
-        app,
-        lifespan="on",
-        ws="none",
-        log_config=None,
-        log_level="critical",
-        server_header=False,
-        timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
-    )
-    serving = uvicorn.Server(config)
-    serving.capture_signals = nullcontext  # signals are handled here
+    serving = http_server(import_module("uvicorn"), app, lifespan="on")
 
     def stop() -> None:
         serving.should_exit = True

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from corral import ExecutionContext
 
-__all__ = ["Commands", "add_caller", "add_command", "add_tools", "caller", "given", "interruptible"]
+__all__ = ["Commands", "add_address", "add_caller", "add_command", "add_tools", "caller", "given", "interruptible"]
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
@@ -72,6 +72,30 @@ def add_caller(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:  # p
         "--audit", metavar="PLACE", help="write an audit log: a .jsonl or .sqlite file, or a postgresql:// URL"
     )
     return group
+
+
+def add_address(group: argparse._ArgumentGroup, *, default_port: int) -> None:  # pyright: ignore[reportPrivateUsage]
+    """Adds where a server is, and who may send it requests."""
+    group.add_argument("--host", default="127.0.0.1", help="default: 127.0.0.1")
+    group.add_argument(
+        "--port", type=int, default=default_port, metavar="N", help=f"0 takes a free one; default: {default_port}"
+    )
+    group.add_argument(
+        "--allow-host",
+        dest="allowed_hosts",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a name by which requests may reach it, besides this machine's; may be repeated",
+    )
+    group.add_argument(
+        "--allow-origin",
+        dest="allowed_origins",
+        action="append",
+        default=[],
+        metavar="URL",
+        help="a site whose pages may send requests, such as https://app.example; may be repeated",
+    )
 
 
 def caller(arguments: argparse.Namespace) -> ExecutionContext:

@@ -7,7 +7,6 @@ import asyncio
 import os
 import shlex
 import socket
-from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -15,9 +14,9 @@ from typing import Any
 
 from corral import Corral, Limits, OutsideExecution
 from corral.catalog import load_by_name
-from corral.cli.listening import is_loopback, listening, url_of
+from corral.cli.listening import http_server, is_loopback, listening, url_of
 from corral.cli.loading import load_tools
-from corral.cli.options import Commands, add_caller, add_command, add_tools, caller, interruptible
+from corral.cli.options import Commands, add_address, add_caller, add_command, add_tools, caller, interruptible
 from corral.cli.screen import Screen, screen
 from corral.errors import ConfigError, MissingExtra
 
@@ -25,8 +24,6 @@ __all__ = ["add_serve"]
 
 _LIMITS = {"calls": 10_000, "calls_in_flight": 128, "tool_input_bytes": 1_000_000, "tool_output_bytes": 4_000_000}
 """Those of calls, with their defaults here: what the programs of one server do counts together."""
-_SHUTDOWN_SECONDS = 1
-"""How long requests may take to end once nothing runs for them any more."""
 _FRESH_SECONDS = 60.0
 """How old the token of --env-file may be."""
 _EPILOG = """\
@@ -56,24 +53,7 @@ def add_serve(commands: Commands) -> None:
     )
     add_tools(parser)
     address = parser.add_argument_group("address")
-    address.add_argument("--host", default="127.0.0.1", help="default: 127.0.0.1")
-    address.add_argument("--port", type=int, default=8787, metavar="N", help="0 takes a free one; default: 8787")
-    address.add_argument(
-        "--allow-host",
-        dest="allowed_hosts",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="a name by which requests may reach it, besides this machine's; may be repeated",
-    )
-    address.add_argument(
-        "--allow-origin",
-        dest="allowed_origins",
-        action="append",
-        default=[],
-        metavar="URL",
-        help="a site whose pages may send requests, such as https://app.example; may be repeated",
-    )
+    add_address(address, default_port=8787)
     address.add_argument(
         "--env-file",
         type=Path,
@@ -108,18 +88,10 @@ def _serve(arguments: argparse.Namespace) -> int:
                 allowed_hosts=arguments.allowed_hosts,
                 allowed_origins=arguments.allowed_origins,
             )
-            config = uvicorn.Config(
-                corral.asgi_app(bridge),
-                lifespan="off",
-                ws="none",
-                log_config=None,
-                log_level="critical",
-                server_header=False,
-                timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
-            )
+            server = http_server(uvicorn, corral.asgi_app(bridge), lifespan="off")
             if not (is_loopback(arguments.host) or arguments.allowed_hosts):
                 view.err(f"warning: requests have to name {url} or this machine; others need --allow-host NAME")
-            asyncio.run(_until_stopped(corral, uvicorn.Server(config), listener, url, arguments, view))
+            asyncio.run(_until_stopped(corral, server, listener, url, arguments, view))
     return 0
 
 
@@ -133,7 +105,6 @@ def _uvicorn() -> ModuleType:
 async def _until_stopped(
     corral: Corral, server: Any, listener: socket.socket, url: str, arguments: argparse.Namespace, view: Screen
 ) -> None:
-    server.capture_signals = nullcontext  # signals are handled here
     async with corral.connected():
         await _serving(corral, server, listener, url, arguments, view)
 

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias, TypedDict, cast
 
 from corral import ExecutionContext, Language, ModelTool
 from corral.errors import MissingExtra
-from corral.integrations.kit import Corrals, OnEvent, kit, require_distinct
+from corral.integrations.kit import Corrals, OnEvent, kit, own_tools, require_distinct
 
 try:
     from anthropic.lib.tools import BetaAsyncFunctionTool, ToolError, beta_async_tool
@@ -46,9 +46,9 @@ def code_mode(
     With `cache_control`, {"type": "ephemeral"}, the provider keeps what it made of the tools and of the system prompt.
 
     Raises:
-        ConfigError: a tool has a name that another has; or as `corral.integrations.kit.kit`.
+        ConfigError: a tool has a name that another has, or is Corral's; or as `corral.integrations.kit.kit`.
     """
-    own = list(tools)
+    own = own_tools(tools)
     added = kit(corrals, instructions=system, language=language, budget_tokens=budget_tokens)
     require_distinct(added, map(_name_of, own))
     runnable = [_runnable(tool, context, on_event) for tool in added.tools]

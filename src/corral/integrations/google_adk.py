@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 
 from corral import ExecutionContext, Language, ModelTool
 from corral.errors import MissingExtra
-from corral.integrations.kit import Context, Corrals, OnEvent, context_for, kit, require_distinct
+from corral.integrations.kit import Context, Corrals, OnEvent, context_for, kit, own_tools, require_distinct
 
 try:
     from google.adk.agents.readonly_context import ReadonlyContext
@@ -47,9 +47,9 @@ def code_mode(
     call.
 
     Raises:
-        ConfigError: a tool has a name that another has; or as `corral.integrations.kit.kit`.
+        ConfigError: a tool has a name that another has, or is Corral's; or as `corral.integrations.kit.kit`.
     """
-    own = list(tools)
+    own = own_tools(tools)
     added = kit(corrals, language=language, budget_tokens=budget_tokens)
     require_distinct(added, map(_name_of, own))
     made = [_CodeTool(tool, context or _of_session, on_event) for tool in added.tools]

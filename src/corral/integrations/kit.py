@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, cast
 
 from pydantic_core import from_json
 
-from corral import Catalog, Corral, Event, ExecutionContext, Language, ModelTool
+from corral import Catalog, Corral, Event, ExecutionContext, Language, ModelTool, Tool, ToolSource
 from corral.errors import ConfigError
 from corral.model import system_prompt
 
-__all__ = ["Context", "Corrals", "Kit", "OnEvent", "context_for", "kit", "read_arguments", "require_distinct"]
+__all__ = [
+    "Context",
+    "Corrals",
+    "Kit",
+    "OnEvent",
+    "by_label",
+    "context_for",
+    "kit",
+    "own_tools",
+    "read_arguments",
+    "require_distinct",
+]
 
 T = TypeVar("T")
 
@@ -23,6 +35,9 @@ Context: TypeAlias = ExecutionContext | Callable[[T], ExecutionContext] | None
 """On whose behalf programs run: always the same, or found out from what the framework says of a call."""
 OnEvent: TypeAlias = Callable[[Event], object]
 """Hears of each program as it runs; see `Corral.execute`."""
+
+_LABEL = re.compile(r"[A-Za-z0-9_-]{1,40}")
+"""What model providers take in the name of a tool, which may have 64 characters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,11 +59,9 @@ def kit(
     """Prompt and tools of these Corrals; the budget is for each of their catalogs.
 
     Raises:
-        ConfigError: there is none, or no programs are in this language.
+        ConfigError: as `by_label`, or no programs are in this language.
     """
-    named = {"": corrals} if isinstance(corrals, Corral) else dict(corrals)
-    if not named:
-        raise ConfigError("code mode needs a Corral; there is none in {}")
+    named = by_label(corrals)
     tools: list[ModelTool] = []
     catalogs: dict[str, Catalog] = {}
     running: dict[str, Corral] = {}
@@ -60,6 +73,40 @@ def kit(
         tools += made
     prompt = system_prompt(instructions, language, catalogs)
     return Kit(prompt=prompt, tools=tuple(tools), catalogs=catalogs, corrals=running)
+
+
+def by_label(corrals: Corrals) -> dict[str, Corral]:
+    """The Corrals by what ends the names of their tools; "": nothing does.
+
+    Raises:
+        ConfigError: there is none, it is something else, or no tool can have such a name.
+    """
+    if isinstance(corrals, Corral):
+        return {"": corrals}
+    given = cast("object", corrals)
+    named = cast("Mapping[object, object]", given if isinstance(given, Mapping) else {"": given})
+    if not all(isinstance(each, Corral) for each in named.values()):
+        raise ConfigError("code mode takes a Corral, or several by name: {'name': corral}")
+    if not named:
+        raise ConfigError("code mode needs a Corral; there is none in {}")
+    for label in named:
+        if not isinstance(label, str) or not _LABEL.fullmatch(label):
+            raise ConfigError(
+                f"{label!r:.100} cannot end the name of a tool; name the Corral with up to 40 letters, digits, - and _"
+            )
+    return dict(cast("Mapping[str, Corral]", named))
+
+
+def own_tools(tools: Iterable[T]) -> list[T]:
+    """What the caller gives an agent beside Corral's tools.
+
+    Raises:
+        ConfigError: one is a tool of Corral's, which no framework can call.
+    """
+    own = list(tools)
+    if any(isinstance(each, Tool | ToolSource) for each in own):
+        raise ConfigError("tools of Corral go into Corral(tools=[...]); these are the framework's own, beside it")
+    return own
 
 
 def require_distinct(added: Kit, own: Iterable[str]) -> None:

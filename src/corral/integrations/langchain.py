@@ -7,7 +7,7 @@ from typing import Any, Never, TypeAlias, TypedDict, cast
 
 from corral import ExecutionContext, Language, ModelTool
 from corral.errors import ConfigError, MissingExtra
-from corral.integrations.kit import Context, Corrals, OnEvent, context_for, kit, require_distinct
+from corral.integrations.kit import Context, Corrals, OnEvent, context_for, kit, own_tools, require_distinct
 from corral.integrations.langchain_tools import RUNTIME, runtime_of, tools_of
 
 try:
@@ -48,10 +48,10 @@ def code_mode(
     with the status `error`.
 
     Raises:
-        ConfigError: there is no Corral, no programs are in this language, or a tool of yours has a name of theirs.
+        ConfigError: a tool has a name that another has, or is Corral's; or as `corral.integrations.kit.kit`.
     """
     added = kit(corrals, instructions=system_prompt, language=language, budget_tokens=budget_tokens)
-    own = list(tools)
+    own = own_tools(tools)
     require_distinct(added, map(_name, own))
     made = [_structured(tool, context, on_event) for tool in added.tools]
     return AgentParts(system_prompt=added.prompt, tools=[*own, *made])

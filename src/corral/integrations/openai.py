@@ -10,7 +10,16 @@ import anyio
 
 from corral import ExecutionContext, Language, ModelTool
 from corral.errors import MissingExtra
-from corral.integrations.kit import Context, Corrals, OnEvent, context_for, kit, read_arguments, require_distinct
+from corral.integrations.kit import (
+    Context,
+    Corrals,
+    OnEvent,
+    context_for,
+    kit,
+    own_tools,
+    read_arguments,
+    require_distinct,
+)
 
 try:
     from openai.types.chat import (
@@ -128,9 +137,9 @@ def code_mode(
     `tools` are in the form of the API that is used. `context` may be a function of the call.
 
     Raises:
-        ConfigError: a tool has a name that another has; or as `corral.integrations.kit.kit`.
+        ConfigError: a tool has a name that another has, or is Corral's; or as `corral.integrations.kit.kit`.
     """
-    own = list(tools)
+    own = own_tools(tools)
     added = kit(corrals, instructions=instructions, language=language, budget_tokens=budget_tokens)
     require_distinct(added, (str(tool.get("function", tool).get("name")) for tool in own))
     return CodeMode(

@@ -8,7 +8,16 @@ from typing import Any, TypeAlias, TypedDict
 
 from corral import ExecutionContext, Language, ModelTool
 from corral.errors import MissingExtra
-from corral.integrations.kit import Context, Corrals, OnEvent, context_for, kit, read_arguments, require_distinct
+from corral.integrations.kit import (
+    Context,
+    Corrals,
+    OnEvent,
+    context_for,
+    kit,
+    own_tools,
+    read_arguments,
+    require_distinct,
+)
 from corral.integrations.openai_agents_tools import RUN_CONTEXT, tools_of
 
 try:
@@ -47,9 +56,9 @@ def code_mode(
     `ExecutionContext`.
 
     Raises:
-        ConfigError: a tool has a name that another has; or as `corral.integrations.kit.kit`.
+        ConfigError: a tool has a name that another has, or is Corral's; or as `corral.integrations.kit.kit`.
     """
-    own = list(tools)
+    own = own_tools(tools)
     added = kit(corrals, language=language, budget_tokens=budget_tokens)
     require_distinct(added, (tool.name for tool in own))
     made = [_function_tool(tool, context, on_event) for tool in added.tools]

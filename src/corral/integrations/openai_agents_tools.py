@@ -15,7 +15,10 @@ from pydantic_core import to_json
 
 from corral import ExecutionContext
 from corral.errors import CorralError, InvalidArguments, MissingExtra, ToolDefinitionError, ToolError
+from corral.integrations.offering import offer_usable
+from corral.integrations.shared import Shared
 from corral.tools import Offer, Tool, ToolSource, define_tool
+from corral.tools.problems import cut
 from corral.tools.tool import ToolSettings
 
 try:
@@ -26,7 +29,7 @@ try:
         ToolTimeoutError,
         default_tool_error_function,
     )
-    from agents.mcp import MCPServer, MCPUtil
+    from agents.mcp import MCPServer, MCPServerManager, MCPUtil
     from agents.tool import (
         invoke_function_tool,
         resolve_function_tool_failure_error_function,
@@ -36,7 +39,7 @@ try:
     from mcp_types import CallToolResult
     from mcp_types import Tool as ListedTool
 
-    from corral.sources.mcp.listing import made
+    from corral.sources.mcp.listing import MAX_TOOLS, made
 except ModuleNotFoundError as error:
     raise MissingExtra(
         f"corral.integrations.openai_agents needs the module {error.name}: pip install 'corral[openai-agents]'"
@@ -158,6 +161,15 @@ def _needs_approval(function: FunctionTool) -> bool | Callable[[Any, ExecutionCo
     return needs_approval
 
 
+def _held(server: MCPServer) -> MCPServerManager:
+    """Connects a server and lets go of it in a task of its own, as both have to be done in the same one."""
+    return MCPServerManager([server], strict=True, connect_in_parallel=True, connect_timeout_seconds=_CONNECT_SECONDS)
+
+
+_servers = Shared[MCPServer](hold=_held, is_open=lambda server: getattr(server, "session", None) is not None)
+"""Those that Corrals use, which may share one."""
+
+
 class _ServerTools(ToolSource):
     """The tools that a server has when the Corral is opened. One that was connected before stays so after it."""
 
@@ -169,21 +181,20 @@ class _ServerTools(ToolSource):
     async def open(self, offer: Offer) -> AsyncGenerator[None]:
         async with AsyncExitStack() as stack:
             try:
+                await _servers.enter(self._server)
+                stack.push_async_callback(_servers.leave, self._server)
                 async with asyncio.timeout(_CONNECT_SECONDS):
-                    if getattr(self._server, "session", None) is None:
-                        stack.push_async_callback(self._server.cleanup)
-                        await self._server.connect()
                     tools = self._converted(await self._server.list_tools())
             except Exception:
                 _logger.warning("an MCP server of the Agents SDK does not answer", exc_info=True)
                 offer((), problem="the MCP server does not answer")
             else:
-                offer(tools)
+                offer_usable(offer, tools, self.namespace)
             yield
 
     def _converted(self, listed: Iterable[ListedTool]) -> Sequence[Tool]:
         owner = f"MCP server {self.namespace or ''}".rstrip()
-        return made(listed, owner=owner, call=self._call, settings=self._settings, log=_logger.log)
+        return made(_bounded(listed), owner=owner, call=self._call, settings=self._settings, log=_logger.log)
 
     async def _call(self, name: str, arguments: Any, _: ExecutionContext) -> CallToolResult:
         return await self._server.call_tool(name, arguments)
@@ -192,3 +203,14 @@ class _ServerTools(ToolSource):
         function = MCPUtil.to_function_tool(listed, self._server, convert_schemas_to_strict=False)
         _refuse_guardrails(function)
         return {"namespace": self.namespace, "needs_approval": _needs_approval(function)}
+
+
+def _bounded(listed: Iterable[ListedTool]) -> list[ListedTool]:
+    """The first of each name, at most 1,000."""
+    found: dict[str, ListedTool] = {}
+    for tool in listed:
+        if found.setdefault(tool.name, tool) is not tool:
+            _logger.warning("two tools of an MCP server are called %r; the second is left out", cut(tool.name))
+    if len(found) > MAX_TOOLS:
+        _logger.warning("an MCP server has too many tools; only the first %d are offered", MAX_TOOLS)
+    return list(found.values())[:MAX_TOOLS]

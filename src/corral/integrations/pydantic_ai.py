@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack, suppress
 from copy import copy
 from dataclasses import dataclass
-from typing import Any, Self
+from itertools import takewhile
+from typing import Any, Self, get_args
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream
@@ -26,8 +27,9 @@ from corral import (
     ToolCallStarted,
 )
 from corral.errors import ConfigError, MissingExtra, ToolError
-from corral.integrations.kit import Context, Corrals, Kit, OnEvent, context_for, kit, require_distinct
+from corral.integrations.kit import Context, Corrals, Kit, OnEvent, by_label, context_for, kit, require_distinct
 from corral.integrations.pydantic_ai_tools import RUN_CONTEXT, ToolsetSource, run_context, tools_of
+from corral.integrations.shared import Shared
 
 try:
     from pydantic_ai import CapabilityEvent, InstructionPart, ModelRetry, RunContext, RunUsage, UserError
@@ -91,7 +93,8 @@ class CodeMode(AbstractCapability[Any]):
     A Corral that is not open is open while the agent, or one of its runs, is.
 
     Raises:
-        ConfigError: there is no Corral; when a run begins: a tool of the agent's own has the name of one of these.
+        ConfigError: as `corral.integrations.kit.kit`; when a run begins: a tool of the agent's own, or of another
+            `CodeMode`, has the name of one of these.
     """
 
     def __init__(
@@ -104,9 +107,10 @@ class CodeMode(AbstractCapability[Any]):
         budget_tokens: int = 4_000,
         on_event: OnEvent | None = None,
     ) -> None:
-        if not isinstance(corrals, Corral) and not corrals:
-            raise ConfigError("code mode needs a Corral; there is none in {}")
         self.corrals = corrals
+        self.named = by_label(corrals)
+        if language not in get_args(Language):
+            raise ConfigError(f"language={language!r} is none of {', '.join(get_args(Language))}")
         self.language: Language = language
         self.context: Context[RunContext[Any]] = context
         self.retries = retries
@@ -134,31 +138,8 @@ class CodeMode(AbstractCapability[Any]):
         return context.model_copy(update={"metadata": {**context.metadata, RUN_CONTEXT: run}})
 
 
-class _Opened:
-    """Keeps Corrals open that were not, as long as anybody uses them."""
-
-    def __init__(self, corrals: Corrals) -> None:
-        self._corrals = [corrals] if isinstance(corrals, Corral) else list(corrals.values())
-        self._lock = anyio.Lock()
-        self._users = 0
-        self._stack = AsyncExitStack()
-
-    async def enter(self) -> None:
-        async with self._lock:
-            if self._users == 0:
-                async with AsyncExitStack() as stack:
-                    for corral in self._corrals:
-                        if not corral.is_open:
-                            await stack.enter_async_context(corral)
-                    self._stack = stack.pop_all()
-            self._users += 1
-
-    async def leave(self) -> None:
-        with anyio.CancelScope(shield=True):
-            async with self._lock:
-                self._users -= 1
-                if self._users == 0:
-                    await self._stack.aclose()
+_corrals = Shared[Corral](hold=lambda corral: corral, is_open=lambda corral: corral.is_open)
+"""Those that agents use. Agents, and their runs, may share one."""
 
 
 class _CodeToolset(AbstractToolset[Any]):
@@ -166,7 +147,6 @@ class _CodeToolset(AbstractToolset[Any]):
 
     def __init__(self, mode: CodeMode) -> None:
         self._mode = mode
-        self._opened = _Opened(mode.corrals)
         self._kit: Kit | None = None
 
     @property
@@ -180,12 +160,18 @@ class _CodeToolset(AbstractToolset[Any]):
 
     @override
     async def __aenter__(self) -> Self:
-        await self._opened.enter()
+        async with AsyncExitStack() as entered:
+            for corral in self._mode.named.values():
+                await _corrals.enter(corral)
+                entered.push_async_callback(_corrals.leave, corral)
+            entered.pop_all()
         return self
 
     @override
     async def __aexit__(self, *args: object) -> None:
-        await self._opened.leave()
+        async with AsyncExitStack() as left:
+            for corral in self._mode.named.values():
+                left.push_async_callback(_corrals.leave, corral)
 
     @override
     async def get_instructions(self, ctx: RunContext[Any]) -> InstructionPart:
@@ -220,6 +206,7 @@ class _CodeToolset(AbstractToolset[Any]):
             require_distinct(
                 made, [name for toolset in toolsets if isinstance(toolset, FunctionToolset) for name in toolset.tools]
             )
+            _require_apart(self._mode, ctx)
             self._kit = made
         return self._kit
 
@@ -273,6 +260,16 @@ class _CodeToolset(AbstractToolset[Any]):
             raise failure
         assert result is not None
         return result
+
+
+def _require_apart(mode: CodeMode, ctx: RunContext[Any]) -> None:
+    """Raises ConfigError if a `CodeMode` before this one names its tools the same."""
+    found: list[AbstractCapability[Any]] = []
+    if ctx.root_capability is not None:
+        ctx.root_capability.apply(found.append)
+    for other in takewhile(lambda each: each is not mode, found):
+        if isinstance(other, CodeMode) and other.named.keys() & mode.named.keys():
+            raise ConfigError("two CodeMode in one agent: name the Corrals in one, CodeMode({'a': a, 'b': b})")
 
 
 def _limits(corral: Corral, ctx: RunContext[Any]) -> Limits:

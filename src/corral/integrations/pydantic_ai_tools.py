@@ -11,6 +11,7 @@ from typing import Any, TypeAlias, cast
 
 from corral import ExecutionContext, Tool, ToolError, define_tool
 from corral.errors import InvalidArguments, MissingExtra, ToolDefinitionError
+from corral.integrations.offering import offer_usable
 from corral.tools import Offer, ToolSource
 
 try:
@@ -78,7 +79,7 @@ class ToolsetSource(ToolSource):
                     tools.append(_tool(toolset, each.tool_def, self.namespace))
                 except ToolDefinitionError as error:
                     logger.warning("a tool of %s is left out: %s", toolset.label, error)
-            offer(tools)
+            offer_usable(offer, tools, self.namespace)
             yield
 
 

@@ -131,6 +131,7 @@ class MontyRun:
         while self._exit is None:
             while self._unanswered:
                 asked = self._unanswered.popleft()
+                self._hear()  # what was printed before comes first
                 if asked.alone and not self._unanswered:
                     await self._answer(asked)  # the usual case; nothing else will be asked meanwhile
                 else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from importlib import import_module
@@ -27,6 +28,7 @@ _KINDS = (
     "a function, a tool or toolset of pydantic-ai, LangChain or openai-agents, an MCP server, or mcpServers as a dict "
     "or the path of a JSON file"
 )
+_OPENAPI = "an OpenAPI document is OpenApi(namespace, document) of corral.sources.openapi"
 
 
 def tools_from(*things: object, namespace: str | None = None) -> Converted:
@@ -34,10 +36,10 @@ def tools_from(*things: object, namespace: str | None = None) -> Converted:
 
     Takes functions, tools and toolsets of pydantic-ai, LangChain and openai-agents, MCP servers in the same process or
     to be started, configurations with `mcpServers` as a mapping or a path, our own tools, and lists of all these.
-    `namespace` is where they are to be, unless a configuration names its servers.
+    `namespace` is where they are to be, unless a configuration names its servers; a `ToolSource` has its own.
 
     Raises:
-        ToolDefinitionError: a thing is none of these, or cannot be a tool.
+        ToolDefinitionError: a thing is none of these, or cannot be a tool, or cannot be in that namespace.
         ConfigError: a configuration is wrong.
         MissingExtra: what converts them is not installed.
     """
@@ -50,12 +52,16 @@ def _converted(thing: object, namespace: str | None) -> Converted:
             tool = cast("Tool", thing)
             return [tool if namespace is None else replace(tool, namespace=namespace)]
         case ToolSource():
+            if namespace is not None:
+                kind = type(thing).__name__
+                raise ToolDefinitionError(f"{kind} has a namespace of its own: give {namespace!r} where it is made")
             return [thing]
         case ToolRegistry():
             return tools_from(*thing.snapshot().values(), namespace=namespace)
         case list() | tuple():
             return tools_from(*cast("Iterable[object]", thing), namespace=namespace)
         case Mapping() | Path() | str():
+            _require_servers(cast("Mapping[str, Any] | Path | str", thing))
             return list(import_module(_SERVERS).mcp_servers(thing))
         case _:
             return _foreign(thing, namespace)
@@ -65,7 +71,27 @@ def _foreign(thing: object, namespace: str | None) -> Converted:
     for kind in type(thing).__mro__:
         if module := _KNOWN_BY.get(kind.__module__.partition(".")[0]):
             return list(import_module(module).tools_of(thing, namespace))
-    if not callable(thing) or isinstance(thing, type):
-        raise ToolDefinitionError(f"no tool can be made of {type(thing).__name__}; what can: {_KINDS}")
+    if isinstance(thing, type):
+        raise ToolDefinitionError(f"no tool can be made of the class {thing.__name__}; pass an object of it")
+    if inspect.iscoroutine(thing):
+        thing.close()
+        raise ToolDefinitionError(f"{thing.__name__}() is a coroutine: pass the function, not its call")
+    if not callable(thing) or not inspect.isroutine(type(thing).__call__):
+        raise ToolDefinitionError(f"no tool can be made of {_with_article(type(thing).__name__)}; what can: {_KINDS}")
     tool = as_tool(cast("Callable[..., Any]", thing))
     return [tool if namespace is None else replace(tool, namespace=namespace)]
+
+
+def _require_servers(config: Mapping[str, Any] | Path | str) -> None:
+    """Raises ToolDefinitionError for what looks like something else than a configuration of MCP servers."""
+    if isinstance(config, Mapping):
+        if config.keys() & {"openapi", "swagger"}:
+            raise ToolDefinitionError(_OPENAPI)
+    elif "://" in str(config):
+        raise ToolDefinitionError("an MCP server at a URL is McpServer(name, url=...) of corral.sources.mcp")
+    elif "\n" in str(config) or str(config).endswith((".yaml", ".yml")):
+        raise ToolDefinitionError(_OPENAPI)
+
+
+def _with_article(name: str) -> str:
+    return f"{'an' if name[:1] in 'AEIOaeio' else 'a'} {name}"

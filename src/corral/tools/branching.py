@@ -39,7 +39,7 @@ def branching_of(document: JsonSchema) -> Branching:
     try:
         counted = _Counted(document)
         every = [counted.of(schema) for schema in _schemas(document)]
-    except (RecursionError, KeyError, IndexError, ValueError, TypeError):
+    except (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError):
         return Branching(_MOST, _MOST)
     return Branching(
         max((each.all for each in every), default=1),
@@ -91,7 +91,7 @@ class _Counted:
         applied = [schema[key] for key in _ONE_IN_PLACE if key in schema]
         applied += [each for key in _IN_PLACE for each in schema.get(key, ())]
         applied += list(schema.get("dependentSchemas", {}).values())
-        if "$ref" in schema:
+        if isinstance(schema.get("$ref"), str):  # it may also be the name of a property
             applied.append(self._target(schema["$ref"]))
         counts = [here, *map(self.of, applied)]
         return _Count(*(min(sum(column), _MOST) for column in zip(*counts, strict=True)))

@@ -10,7 +10,8 @@ import mcp_types as types
 import pytest
 from mcp import Client
 
-from corral import Corral, ExecutionContext
+from corral import ApprovalRequest, Corral, ExecutionContext
+from corral.errors import ApprovalDenied
 from corral.integrations.mcp import mcp_server, programs
 from tests.integrations.mcp.serving import MODES, Elicitation, Held, listening, make_corral, run
 
@@ -188,6 +189,32 @@ async def test_only_so_many_programs_wait_for_their_clients(corral: Corral, monk
         refused = await ask(client)
         assert "too many programs wait" in refused.structured_content["error"]["message"]
         assert (await ask(client, **answers(first))).structured_content["value"] == "paid 1"
+
+
+async def test_programs_that_ask_at_the_same_time_count_before_their_clients_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(programs, "_MOST_AWAY", 1)
+    context = ExecutionContext()
+    request = ApprovalRequest(
+        tool="pay",
+        input={},
+        arguments={},
+        description="",
+        read_only=False,
+        context=context,
+        execution_id="",
+        sequence=1,
+    )
+    async with anyio.create_task_group() as tasks:
+        server = programs.Programs(tasks)
+        first, second = (programs.Program(server, context, {}) for _ in range(2))
+        tasks.start_soon(first.approves, request)
+        tasks.start_soon(first.approves, request)
+        await anyio.wait_all_tasks_blocked()
+        with anyio.fail_after(10), pytest.raises(ApprovalDenied, match="too many programs wait"):
+            await second.approves(request)
+        tasks.cancel_scope.cancel()
 
 
 async def test_nothing_is_left_of_programs_when_the_server_ends() -> None:

@@ -73,6 +73,23 @@ async def test_a_context_may_be_made_of_the_request(corral: Corral, mode: str) -
                 await who(client)
 
 
+def broken(_: McpRequest) -> ExecutionContext:
+    raise ConnectionError("postgresql://ada:secret@db refused")
+
+
+async def test_why_a_context_could_not_be_made_stays_in_the_log(
+    corral: Corral, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with (
+        listening(mcp_server(corral, context=broken)) as url,
+        Client(url, mode="legacy") as client,
+    ):
+        with pytest.raises(MCPError, match="it is not known on whose behalf") as raised:
+            await who(client)
+    assert "secret" not in str(raised.value)
+    assert "secret" in caplog.text
+
+
 async def test_it_can_be_mounted_in_another_app() -> None:
     corral = make_corral()
     server = mcp_server(corral)

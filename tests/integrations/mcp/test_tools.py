@@ -6,6 +6,7 @@ import base64
 from collections.abc import AsyncIterator
 from typing import Any
 
+import anyio
 import mcp_types as types
 import pytest
 from mcp import Client, MCPError
@@ -13,7 +14,7 @@ from mcp import Client, MCPError
 from corral import Corral, define_tool, tool
 from corral.errors import ConfigError
 from corral.integrations.mcp import mcp_server
-from tests.integrations.mcp.serving import MODES, make_corral, run
+from tests.integrations.mcp.serving import MODES, Elicitation, make_corral, run
 
 pytestmark = pytest.mark.anyio
 
@@ -70,6 +71,28 @@ async def test_tools_that_come_later_are_in_the_next_list() -> None:
         assert "late" not in ((await client.list_tools()).tools[0].description or "")
         corral.tools.register(late)
         assert "late" in ((await client.list_tools()).tools[0].description or "")
+
+
+async def test_lists_asked_for_at_the_same_time_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    @tool
+    def late() -> None:
+        """Comes late."""
+
+    corral = make_corral()
+    make, made = corral.catalog, 0
+
+    def counted(*arguments: Any, **options: Any) -> Any:
+        nonlocal made
+        made += 1
+        return make(*arguments, **options)
+
+    monkeypatch.setattr(corral, "catalog", counted)
+    async with Client(mcp_server(corral), cache=None) as client:
+        corral.tools.register(late)
+        async with anyio.create_task_group() as tasks:
+            for _ in range(5):
+                tasks.start_soon(client.list_tools)
+    assert made == 2
 
 
 async def test_a_budget_bounds_the_description() -> None:
@@ -140,12 +163,23 @@ async def test_images_reach_the_client_as_content(client: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", ['{ type: "image", data: "?", mimeType: "image/png" }', '{ type: "image" }', '{ type: "text", text: "x" }']
+    "value",
+    [
+        '{ type: "image", data: "?", mimeType: "image/png" }',
+        '{ type: "image" }',
+        '{ type: "text", text: "x" }',
+        '{ type: ["image"] }',
+    ],
 )
 async def test_what_only_looks_like_content_stays_a_value(client: Client, value: str) -> None:
     result = await run(client, f"return {value}")
     assert len(result.content) == 1
-    assert result.structured_content["value"]["type"] in ("image", "text")
+    assert result.structured_content["value"]["type"] in ("image", "text", ["image"])
+
+
+async def test_bytes_within_content_do_not_lose_the_result(client: Client) -> None:
+    result = await run(client, f"return {{ ...{IMAGE}, _meta: {{ raw: new Uint8Array([255]) }} }}")
+    assert result.content[1].meta == {"raw": "_w=="}
 
 
 async def test_values_without_json_of_their_own_are_written_as_results_are(client: Client) -> None:
@@ -176,8 +210,29 @@ async def test_programs_in_python_run_too() -> None:
     assert result.structured_content["value"] == 3
 
 
-async def test_no_more_programs_run_than_are_allowed() -> None:
-    async with Client(mcp_server(make_corral(), programs_at_once=0)) as client:
-        result = await run(client, "return 1")
-    assert result.is_error
-    assert result.structured_content["error"]["code"] == "rate_limited"
+@pytest.mark.parametrize("mode", MODES)
+async def test_no_more_programs_run_than_are_allowed(mode: str) -> None:
+    others_refused = anyio.Event()
+    codes: list[str] = []
+
+    @tool
+    async def wait() -> None:
+        """Waits for the others."""
+        await others_refused.wait()
+
+    async def one() -> None:
+        result = await run(client, "await tools.wait()")
+        if result.is_error:
+            codes.append(result.structured_content["error"]["code"])
+            if len(codes) == 2:
+                others_refused.set()
+
+    nobody = Elicitation(lambda _: types.ElicitResult(action="decline"))
+    server = mcp_server(Corral([wait]), programs_at_once=1)
+    async with Client(server, mode=mode, elicitation_callback=nobody) as client:
+        with anyio.fail_after(10):
+            async with anyio.create_task_group() as tasks:
+                for _ in range(3):
+                    tasks.start_soon(one)
+        assert codes == ["rate_limited", "rate_limited"]
+        assert not (await run(client, "await tools.wait()")).is_error

@@ -49,6 +49,12 @@ def tools(cursor: str | None) -> dict[str, Any]:
             return {"tools": [tool(f"tool_{cursor}")], "nextCursor": f"{int(cursor or 0) + 1}"}
         case "many":
             return {"tools": [tool(f"tool_{number}") for number in range(3_000)]}
+        case "heavy":
+            return {"tools": [{"name": f"tool_{number}", "inputSchema": heavy(number)} for number in range(25)]}
+        case "storm":
+            if lists == 1:
+                threading.Thread(target=storm, daemon=True).start()
+            return {"tools": [*TOOLS, tool(f"tool_{lists}")]}
         case "broken":
             return {
                 "tools": [
@@ -85,6 +91,17 @@ def call(id: Any, name: str, arguments: dict[str, Any]) -> dict[str, Any] | None
             return text("after garbage")
         case "huge":
             return text("x" * arguments["bytes"])
+        case "result_first":
+            other = json.dumps({"id": arguments["other"], "text": "x" * arguments["bytes"]})
+            content = f'{{"content": [], "structuredContent": {other}}}'
+            sys.stdout.write(f'{{"result": {content}, "jsonrpc": "2.0", "id": {id}}}\n')
+            sys.stdout.flush()
+            return None
+        case "deep":
+            return {"content": [], "structuredContent": {"a": nested(300)}}
+        case "huge_notice":
+            send({"method": "notifications/message", "params": {"id": id, "data": "x" * arguments["bytes"]}})
+            return text("noticed")
         case "endless_line":
             while True:
                 sys.stdout.write("x" * 65_536)
@@ -102,6 +119,14 @@ def call(id: Any, name: str, arguments: dict[str, Any]) -> dict[str, Any] | None
             return None
         case "fail":
             return {**text("failed: " + "x" * arguments.get("characters", 1)), "isError": True}
+        case "leak":
+            said = "x" * arguments["characters"] + os.environ["API_KEY"]
+            sys.stderr.write(f"{said}\n")
+            sys.stderr.flush()
+            if arguments["refuse"]:
+                send({"id": id, "error": {"code": -32000, "message": said}})
+                return None
+            return {**text(said), "isError": True}
         case "errors":
             for number in range(arguments["lines"]):
                 sys.stderr.write(f"line {number} {'x' * 1_000}\n")
@@ -133,6 +158,23 @@ def call(id: Any, name: str, arguments: dict[str, Any]) -> dict[str, Any] | None
             return text(json.dumps(arguments))
 
 
+def nested(levels: int) -> Any:
+    value: Any = 0
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+def heavy(number: int) -> dict[str, Any]:
+    return {**OBJECT, "properties": {f"p{number}": {"type": "integer"}}, "description": "x" * 90_000}
+
+
+def storm() -> None:
+    while True:
+        send({"method": "notifications/tools/list_changed"})
+        time.sleep(0.01)
+
+
 def flood() -> None:
     while True:
         send({"method": "notifications/message", "params": {"level": "info", "data": "x" * 100}})
@@ -140,7 +182,7 @@ def flood() -> None:
 
 TOOLS = [
     *map(tool, "exit silent cancelled wrong_ids garbage endless_line flood misshapen refuse fail".split()),
-    *map(tool, "errors environment spawn change prompt lists echo huge".split()),
+    *map(tool, "errors environment spawn change prompt lists echo huge result_first deep huge_notice leak".split()),
     tool("mismatch", outputSchema=COUNT),
     tool("unstructured", outputSchema=COUNT),
 ]

@@ -36,6 +36,13 @@ def test_servers_of_every_kind_are_read(tmp_path: Path, monkeypatch: pytest.Monk
     assert (plain.url, plain.headers) == ("http://localhost/mcp", {})
 
 
+@pytest.mark.parametrize(("text", "value"), [("-${EMPTY}-", "--"), ("${env:EMPTY}", ""), ("${EMPTY:-other}", "other")])
+def test_a_variable_may_be_empty(text: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EMPTY", "")
+    [server] = mcp_servers({"mcpServers": {"git": {"command": "git", "args": [text]}}})
+    assert server.command == ["git", value]
+
+
 def test_a_mapping_and_the_key_of_vs_code_do_too() -> None:
     [server] = mcp_servers({"servers": {"git": {"type": "stdio", "command": "mcp-server-git"}}, "inputs": []})
     assert server.command == ["mcp-server-git"]
@@ -71,6 +78,10 @@ def test_what_is_not_used_is_warned_about(caplog: pytest.LogCaptureFixture) -> N
             ": mcpServers.a.type is sse, which Corral does not",
         ),
         ({"mcpServers": {"a": {"type": "ws", "url": "ws://a"}}}, ": mcpServers.a.type must be stdio or http"),
+        (
+            {"mcpServers": {"a": {"url": "http://[x"}}},
+            ": mcpServers.a is wrong: .*url has a host or a port that cannot",
+        ),
         ({"mcpServers": {"a": {"url": "localhost"}}}, ": mcpServers.a is wrong: .*url must begin with http"),
         (
             {"mcpServers": {"console": {"command": "b"}}},

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from pathlib import Path
 
 import anyio
+import mcp.types as types
 import pytest
 from mcp.server import MCPServer
 
@@ -49,6 +51,33 @@ async def test_an_answer_that_is_too_large_fails_its_call_only(server: Offered) 
     assert await server.call("echo", a=1) == {"a": 1}
 
 
+async def test_an_answer_with_its_id_after_the_result_fails_its_call_and_no_other(server: Offered) -> None:
+    failed = anyio.Event()
+
+    async def wait(call: int) -> None:
+        with pytest.raises(ToolError):  # it is cancelled below, unless another's answer has failed it
+            await server.call("silent")
+        failed.set()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(wait, 0)
+        await anyio.wait_all_tasks_blocked()
+        for other in range(200):
+            with pytest.raises(ToolError, match="its answer is larger than 100000 bytes"), anyio.fail_after(5):
+                await server.call("result_first", bytes=120_000, other=other)
+        assert not failed.is_set()
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_notification_that_is_too_large_is_no_answer(server: Offered) -> None:
+    assert await server.call("huge_notice", bytes=200_000) == "noticed"
+
+
+async def test_an_answer_that_is_too_deep_fails_its_call_at_once(server: Offered) -> None:
+    with pytest.raises(ToolError, match="its answer is not valid, or too deeply nested"), anyio.fail_after(5):
+        await server.call("deep")
+
+
 async def test_answers_with_wrong_ids_are_no_answers(server: Offered) -> None:
     with anyio.move_on_after(0.2) as scope:
         await server.call("wrong_ids")
@@ -88,6 +117,21 @@ async def test_a_failure_of_a_tool_is_its_text_but_not_too_much_of_it(server: Of
 async def test_errors_do_not_repeat_what_a_server_was_given(server: Offered) -> None:
     with pytest.raises(ToolError, match=r"refused the call: no entry with …$"):
         await server.call("refuse")
+
+
+@pytest.mark.parametrize("refuse", [True, False], ids=["refused", "failed"])
+@pytest.mark.parametrize("characters", [0, 480, 950, 1_990])
+async def test_what_a_server_was_given_is_cut_out_before_the_text_is_cut(
+    server: Offered, refuse: bool, characters: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "corral.sources.mcp"):
+        with pytest.raises(ToolError) as raised:
+            await server.call("leak", refuse=refuse, characters=characters)
+        with anyio.fail_after(5):
+            while "stderr: " not in caplog.text:
+                await anyio.sleep(0.01)
+    assert SECRET[:5] not in str(raised.value)
+    assert SECRET[:5] not in caplog.text
 
 
 async def test_input_that_is_not_unicode_never_reaches_the_server(server: Offered) -> None:
@@ -246,6 +290,38 @@ async def test_too_many_tools_are_cut(caplog: pytest.LogCaptureFixture) -> None:
     async with opened(rogue("many")) as offered:
         assert len(offered.names) == 1_000
     assert "only the first 1000 are offered" in caplog.text
+
+
+async def test_schemas_that_are_too_large_together_are_ignored(caplog: pytest.LogCaptureFixture) -> None:
+    async with opened(rogue("heavy")) as offered:
+        whole = [name for name in offered.names if "properties" in (offered.tool(name).input_schema or {})]
+        assert (len(offered.names), len(whole)) == (25, 22)
+        assert await offered.call("tool_24", a=1) == {"a": 1}
+    [said] = [each.getMessage() for each in caplog.records if "schemas" in each.getMessage()]
+    assert (
+        "the MCP server 'rogue': the schemas of 3 tools are ignored: all schemas together may have 2000000 bytes; take fewer with include"
+        in said
+    )
+
+
+async def test_a_storm_of_changes_is_followed_ever_more_slowly() -> None:
+    async with opened(rogue("storm")) as offered:
+        await offered.until(lambda: "tool_3" in offered.names)
+        with anyio.move_on_after(1.1):
+            await offered.until(lambda: "tool_5" in offered.names)
+        assert "tool_5" not in offered.names
+
+
+async def test_tools_are_made_while_others_run() -> None:
+    loop_thread, made_in = threading.get_ident(), list[int]()
+
+    def take(tool: types.Tool) -> bool:
+        made_in.append(threading.get_ident())
+        return True
+
+    async with opened(rogue(include=take)):
+        assert made_in
+        assert loop_thread not in made_in
 
 
 async def test_a_list_that_breaks_the_protocol_is_read_as_far_as_possible() -> None:

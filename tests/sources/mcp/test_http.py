@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import json
 import logging
@@ -197,6 +198,20 @@ async def test_what_a_server_says_to_refuse_is_said_without_what_it_was_given() 
     assert problem == f"{NOT}bad token … (HTTP 403)"
 
 
+async def test_no_form_of_what_a_url_or_a_header_gives_is_repeated() -> None:
+    def echo(message: dict[str, Any]) -> bytes:
+        said = " ".join([*forms, "and no more"])
+        error = {"jsonrpc": "2.0", "id": message["id"], "error": {"code": -32000, "message": said}}
+        return answer(json.dumps(error).encode())
+
+    basic = base64.b64encode(b"adalove:pass/word").decode()
+    forms = ["pass/word", "pass%2Fword", "adalove", basic, "abc/defgh", "abc%2Fdefgh", "c00kie-value"]
+    async with raw(echo) as url:
+        given = url.replace("http://", "http://adalove:pass%2Fword@") + "?token=abc%2Fdefgh&x=1"
+        async with opened(McpServer("raw", url=given, headers={"Cookie": "session=c00kie-value; x=1"})) as offered:
+            assert offered.problem == f"{NOT}{' '.join('…' for _ in forms)} and no more"
+
+
 async def test_a_server_that_never_answers_is_waited_for_no_longer_than_said() -> None:
     assert await problem_of(lambda _: b"", connect_timeout_seconds=0.3) == f"{NOT}it did not answer within 0.3 s"
 
@@ -204,6 +219,25 @@ async def test_a_server_that_never_answers_is_waited_for_no_longer_than_said() -
 async def test_a_redirect_to_elsewhere_is_not_followed() -> None:
     elsewhere = answer(b"", status="307 Temporary Redirect", more="location: http://127.0.0.2:9/mcp\r\n")
     assert "Redirect to http://127.0.0.2:9/mcp not followed" in (await problem_of(lambda _: elsewhere) or "")
+
+
+async def test_a_redirect_is_bounded_even_as_a_stream_of_events(caplog: pytest.LogCaptureFixture) -> None:
+    stream = answer(b"x" * 20_000, status="307 Temporary Redirect", kind="text/event-stream", more="location: /mcp\r\n")
+    with caplog.at_level(logging.DEBUG):
+        await problem_of(lambda _: stream, max_message_bytes=10_000)
+    assert "it is larger than 10000 bytes" in caplog.text
+
+
+async def test_an_answer_to_the_end_of_a_session_is_bounded_too(caplog: pytest.LogCaptureFixture) -> None:
+    def respond(message: dict[str, Any]) -> bytes:
+        if not message:  # DELETE, or the GET that listens
+            return answer(b": x\n\n" * 4_000, kind="text/event-stream")
+        head, _, body = behaving(lambda _: b"")(message).partition(b"\r\n\r\n")
+        return head + b"\r\nmcp-session-id: 1\r\n\r\n" + body
+
+    with caplog.at_level(logging.DEBUG):
+        assert await problem_of(respond, max_message_bytes=10_000) is None
+    assert "it is larger than 10000 bytes" in caplog.text
 
 
 async def test_an_answer_that_is_compressed_is_refused() -> None:

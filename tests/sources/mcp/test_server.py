@@ -186,6 +186,8 @@ async def test_what_the_body_raises_comes_out_as_it_is() -> None:
         ({"command": ["a"], "url": "http://localhost"}, "there is command and url"),
         ({"command": "mcp-server-git"}, r'command is a list: \["program", "argument"\]'),
         ({"url": "localhost:80"}, "url must begin with http:// or https://"),
+        ({"url": "http://[x"}, "url has a host or a port that cannot be read"),
+        ({"url": "http://localhost:port"}, "url has a host or a port that cannot be read"),
         ({"command": ["a"], "call_timeout_seconds": 0}, "call_timeout_seconds must be positive, not 0"),
         ({"command": ["a"], "scopes": "read"}, "scopes is a collection of strings"),
         ({"command": ["a"], "include": "read"}, "include is a collection of strings"),
@@ -196,6 +198,11 @@ async def test_what_the_body_raises_comes_out_as_it_is() -> None:
 def test_a_wrong_setting_is_refused_when_it_is_made(options: dict[str, Any], problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         McpServer("s", **options)
+
+
+def test_it_can_be_a_key() -> None:
+    server = McpServer("s", command=["a"], env={"A": "1"})
+    assert {server, McpServer("s", command=["a"], env={"A": "1"})} > {server}
 
 
 def test_what_may_be_secret_is_not_shown() -> None:
@@ -229,6 +236,8 @@ def test_a_client_that_answers_servers_is_refused() -> None:
         tools_of(Client(files(), elicitation_callback=answer), None)
     with pytest.raises(ToolDefinitionError, match=r"no tools can be made of object; give McpServer\(name"):
         tools_of(object(), None)
+    with pytest.raises(ToolDefinitionError, match="the URL of a Client is not one that can be read"):
+        tools_of(Client("http://[x"), None)
 
 
 def test_importing_corral_does_not_import_mcp() -> None:

@@ -50,6 +50,7 @@ def refused(said: Any) -> str:
         ("a: !!python/object/apply:os.system [ls]\n", "neither JSON nor YAML"),
         ("no-such-file.yaml", "no-such-file.yaml cannot be read"),
         (Path("no-such-file.json"), "cannot be read"),
+        ("https://example.com/openapi.json", "is a URL: download it first; nothing is fetched"),
         ({"swagger": "2.0"}, "version 3.0 or 3.1 is needed; this one says swagger 2.0"),
         ({"openapi": "4.0.0"}, 'this one says openapi "4.0.0"'),
         ({"openapi": 3.0}, "this one says openapi 3.0"),
@@ -68,7 +69,7 @@ def refused(said: Any) -> str:
         ("x: [" + "1," * 600_000 + "1]\n", "neither JSON nor YAML: it has too many parts"),
         ("x" * 9_000_000 + "\n", "at most 8000000 are allowed; JSON may be longer"),
     ],
-    ids=range(23),
+    ids=range(24),
 )  # fmt: skip
 def test_what_is_no_document_is_refused(said: Any, text: str) -> None:
     assert text in refused(said)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from corral import Corral, ToolRegistry
+from corral.egress import EgressPolicy, SafeClient
 from corral.errors import ConfigError, EgressBlocked, ToolDefinitionError, ToolError
 from corral.sources.openapi import OpenApi, Operation
 from tests.sources.openapi.service import Answer, Caller, Service, calling, document
@@ -196,7 +197,7 @@ async def asked(service: Service, said: Any, **options: Any) -> str:
 async def test_the_base_url_is_the_hosts_or_the_first_server(service: Service) -> None:
     assert await asked(service, at("https://api.example.com/v1"), base_url=f"{service.url}/mine/") == "/mine/a"
     variables = {"version": {"default": "v3"}, "port": {"default": service.url.rpartition(":")[2]}}
-    local = {"url": "http://127.0.0.1:{port}/{version}", "variables": variables}
+    local = {"url": "http://api.example.com:{port}/{version}", "variables": variables}
     [tool] = OpenApi(None, at(local)).tools
     assert tool.name == "call"
 
@@ -211,7 +212,10 @@ async def test_the_base_url_is_the_hosts_or_the_first_server(service: Service) -
         (["https://user:password@example.com"], None, "without user"),
         (["https://example.com/?a=1"], None, "without user, query"),
         ([], "http://", "a base URL is http or https, with a host"),
-        ([], "example.com", "give base_url, such as"),
+        ([], "example.com", "base_url='example.com' needs http:// or https:// and a host"),
+        ([], "127.0.0.1:1", "base_url='127.0.0.1:1' needs http:// or https:// and a host"),
+        (["http://127.0.0.1:1/v1"], None, "the address is not public; to allow that, give it as base_url"),
+        (["http://localhost:3000"], None, "it is a name of an internal host; to allow that, give it as base_url"),
         ([{"url": 5}], None, "#/servers/0/url: is not a text"),
     ],
 )  # fmt: skip
@@ -239,10 +243,22 @@ async def test_an_operation_may_have_a_server_of_its_own_at_an_origin_that_is_al
 
 async def test_a_document_cannot_name_an_internal_address(service: Service) -> None:
     for url in (service.url, service.url.replace("127.0.0.1", "localhost")):
-        async with calling(service, at(url), base_url=None) as call:
+        with pytest.raises(ConfigError, match="to allow that, give it as base_url"):
+            OpenApi(None, at(url))
+        elsewhere = at("https://api.example.com", servers=[{"url": url}])
+        async with calling(service, elsewhere, base_url=None, origins=[url]) as call:
             with pytest.raises(EgressBlocked, match="not public"):
                 await call()
     assert service.asked == []
+
+
+async def test_programs_hear_why_no_operation_is_a_tool() -> None:
+    wanting: dict[str, Any] = {**at("https://api.example.com"), "security": [{"token": []}]}
+    for source in (OpenApi("api", wanting), OpenApi("api", wanting, client=SafeClient(EgressPolicy()))):
+        async with Corral([source]) as corral:
+            result = await corral.execute("return await tools.api.call()")
+        assert result.error is not None
+        assert "no operation of the document can be called: it needs a credential: token" in result.error.message
 
 
 @pytest.mark.parametrize("path", ["a", "@evil.example/a", "//a?b=1", "/a#b", "/a b", "/../a", "/%2e%2E/a", "\\a", ""])

@@ -55,6 +55,14 @@ async def test_a_credential_goes_where_its_scheme_says(
     assert service.last.header(header) == expected
 
 
+@pytest.mark.parametrize("credential", [SECRET, None, 5])
+async def test_what_is_no_credential_is_refused_unseen(credential: Any) -> None:
+    for credentials in (credential, {"header": credential}):
+        with pytest.raises(ConfigError, match="a Bearer, Basic or ApiKey") as raised:
+            OpenApi(None, secured({"header": []}), credentials=credentials)
+        assert SECRET not in str(raised.value)
+
+
 async def test_a_key_may_be_in_the_query(service: Service) -> None:
     async with calling(service, secured({"query": []}), credentials={"query": ApiKey("a&b")}) as call:
         await call()

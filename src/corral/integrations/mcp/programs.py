@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import anyio
@@ -28,7 +29,7 @@ _TOGETHER_SECONDS = 0.05
 _RETURN_SECONDS = 600.0
 """How long a program waits for its client to come back."""
 _MOST_AWAY = 32
-"""Programs whose client may be away at the same time: each has a sandbox."""
+"""Programs whose client is away, or about to go with a question, at the same time: each has a sandbox."""
 
 
 class Programs:
@@ -38,6 +39,7 @@ class Programs:
         self.levels = LogLevels()
         self._tasks = tasks
         self._away: dict[str, Program] = {}
+        self._asking: list[Program] = []
 
     def start(self, program: Program, run: Callable[[], Awaitable[ExecutionResult]]) -> None:
         self._tasks.start_soon(program.drive, run)
@@ -58,10 +60,20 @@ class Programs:
         program.come_back()
         return program
 
-    @property
-    def may_part(self) -> bool:
-        """Whether one more client may go."""
-        return len(self._away) < _MOST_AWAY
+    @contextmanager
+    def asking(self, program: Program) -> Generator[None]:
+        """Within the block it has one more question, with which its client may go.
+
+        Raises:
+            ApprovalDenied: that would be one client too many.
+        """
+        if len({*self._away.values(), *self._asking, program}) > _MOST_AWAY:
+            raise ApprovalDenied("too many programs wait for an answer; try again later")
+        self._asking.append(program)
+        try:
+            yield
+        finally:
+            self._asking.remove(program)
 
 
 class Program(Client):
@@ -82,17 +94,16 @@ class Program(Client):
         self._forget: Callable[[], object] = lambda: None
 
     async def approves(self, request: ApprovalRequest) -> bool:
-        if not self._programs.may_part:
-            raise ApprovalDenied("too many programs wait for an answer; try again later")
-        self._asked += 1
-        key = f"approval-{self._asked}"
-        asked = self._questions[key] = _Question(request)
-        self._changed.set()
-        try:
-            await asked.answered.wait()
-            return asked.approved
-        finally:
-            self._questions.pop(key, None)
+        with self._programs.asking(self):
+            self._asked += 1
+            key = f"approval-{self._asked}"
+            asked = self._questions[key] = _Question(request)
+            self._changed.set()
+            try:
+                await asked.answered.wait()
+                return asked.approved
+            finally:
+                self._questions.pop(key, None)
 
     async def drive(self, run: Callable[[], Awaitable[ExecutionResult]]) -> None:
         """Runs it to its end, and keeps its result for the client."""

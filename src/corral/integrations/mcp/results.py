@@ -57,17 +57,17 @@ OUTPUT_SCHEMA: JsonSchema = {
 }
 
 _MOST_BLOCKS = 100
-_BLOCK_TYPES = {"image", "audio", "resource", "resource_link"}
+_BLOCK_TYPES = ("image", "audio", "resource", "resource_link")  # no set: what a program calls a type may have no hash
 _block: TypeAdapter[ContentBlock] = TypeAdapter(ContentBlock)
 
 
 def program_result(result: ExecutionResult) -> CallToolResult:
     """Text, structure, and the images and other content blocks that the program returned."""
-    value, blocks = _taken_out(result.value)
+    value, blocks = _taken_out(json.loads(json_text(result.value)))
     shown = result.model_text(transform=lambda _: value) if blocks else result.model_text()
     structured: dict[str, Any] = {
         "status": result.status,
-        "value": json.loads(json_text(value)),
+        "value": value,
         "console": result.output,
         "tool_calls": [
             _without_none(name=each.name, ms=each.duration_ms, error=_error(each.error)) for each in result.tool_calls

@@ -14,6 +14,7 @@ import anyio.to_thread
 from mcp import MCPError
 from mcp.server import Server, ServerRequestContext
 from mcp_types import (
+    INTERNAL_ERROR,
     INVALID_PARAMS,
     INVALID_REQUEST,
     CallToolRequestParams,
@@ -101,6 +102,7 @@ class _Served:
         self._anonymous = ExecutionContext()
         self._snapshot: Mapping[ToolName, Tool] | None = None
         self._made: Sequence[ModelTool] = ()
+        self._making = anyio.Lock()
 
     @asynccontextmanager
     async def programs(self, _: Server[Programs]) -> AsyncGenerator[Programs]:
@@ -114,12 +116,13 @@ class _Served:
 
     async def tools(self) -> Sequence[ModelTool]:
         """Those that run programs, search and describe, as they are described now."""
-        snapshot = self._corral.tools.snapshot()
-        if snapshot is not self._snapshot:
-            own = anyio.CapacityLimiter(1)  # threads that tools keep busy must not keep it waiting
-            self._made = await anyio.to_thread.run_sync(self._make, limiter=own)
-            self._snapshot = snapshot
-        return self._made
+        async with self._making:
+            snapshot = self._corral.tools.snapshot()
+            if snapshot is not self._snapshot:
+                own = anyio.CapacityLimiter(1)  # threads that tools keep busy must not keep it waiting
+                self._made = await anyio.to_thread.run_sync(self._make, limiter=own)
+                self._snapshot = snapshot
+            return self._made
 
     def _make(self) -> Sequence[ModelTool]:
         """Takes tenths of a second for hundreds of tools."""
@@ -168,11 +171,13 @@ class _Served:
         elif not (request.protocol_version in MODERN_PROTOCOL_VERSIONS and _asks(request)):
             client = ClientInTouch(request.session, request.request_id) if _asks(request) else None
             notices = Notices()
+            self._running += 1
             async with notices.sent(request, level):
                 return await self._execute(tool, arguments, asked_by(context, client), notices)
         else:
             program = Program(programs, context, arguments)
             run = partial(self._execute, tool, arguments, asked_by(context, program), program.notices)
+            self._running += 1
             programs.start(program, run)
         async with program.notices.sent(request, level):
             return await program.attend(params.input_responses) or self._gone()
@@ -183,8 +188,7 @@ class _Served:
     async def _execute(
         self, tool: ModelTool, arguments: Mapping[str, Any], context: ExecutionContext, notices: Notices
     ) -> ExecutionResult:
-        """Never raises: a program may run in a task that serves others too."""
-        self._running += 1
+        """Never raises: a program may run in a task that serves others too. It has been counted, and no longer is."""
         try:
             return await tool.run(arguments, context, on_event=notices.see)
         except CorralError as error:
@@ -201,6 +205,9 @@ class _Served:
                 return context_for(self._context, request)
             except AccessDenied as denied:
                 raise MCPError(INVALID_REQUEST, str(denied)) from denied
+            except Exception as error:
+                logger.exception("it could not be found out on whose behalf a program runs")
+                raise MCPError(INTERNAL_ERROR, "it is not known on whose behalf this would run") from error
         session = session_of(request)
         return self._anonymous if session is None else self._anonymous.model_copy(update={"session_id": session})
 

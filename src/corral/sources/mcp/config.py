@@ -139,7 +139,10 @@ def _text(value: object, place: _Place) -> str:
         name, otherwise, unknown = found.groups()
         if unknown is not None:
             raise place.wrong(f"has ${{{unknown}}}; only ${{NAME}}, ${{env:NAME}} and ${{NAME:-otherwise}} are known")
-        if (given := os.environ.get(name) or otherwise) is None:
+        given = os.environ.get(name)
+        if not given and otherwise is not None:  # `:-` is also for empty ones, as in a shell
+            given = otherwise
+        if given is None:
             raise place.wrong(f"needs the environment variable {name}, which is not set")
         return given
 

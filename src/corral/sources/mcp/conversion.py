@@ -21,7 +21,7 @@ def tools_of(thing: object, namespace: str | None) -> list[McpServer]:
     Without a namespace, they are where the server's own name says: that of the program, or of the host of its URL.
 
     Raises:
-        ToolDefinitionError: it is none of these, or a client that is connected, or that answers servers.
+        ToolDefinitionError: it is none of these, or a client that answers servers.
     """
     target = _target(thing) if isinstance(thing, Client) else thing
     match target:
@@ -32,12 +32,19 @@ def tools_of(thing: object, namespace: str | None) -> list[McpServer]:
             name = namespace or PurePath(command).name
             return [McpServer(name, command=[command, *args], env=env or {}, cwd=cwd)]
         case str():
-            return [McpServer(namespace or urlsplit(target).hostname or "", url=target)]
+            return [McpServer(namespace or _host(target), url=target)]
         case _:
             raise ToolDefinitionError(
                 f"no tools can be made of {type(target).__name__}; give McpServer(name, command=..., url=... or "
                 "server=...) of corral.sources.mcp"
             )
+
+
+def _host(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        raise ToolDefinitionError("the URL of a Client is not one that can be read") from None
 
 
 def _target(client: Client) -> object:

@@ -83,10 +83,14 @@ def _reason(error: httpx2.TransportError) -> str:
 
 
 def _bound(response: httpx2.Response, max_bytes: int) -> None:
-    """Streams of events are bounded by event, by mcp; all else is bounded as a whole."""
+    """Streams of events are bounded by event, by mcp; all else is bounded as a whole.
+
+    That includes streams that mcp or httpx2 reads to the end without a look at them: redirects, and answers to DELETE.
+    """
     if response.headers.get("content-encoding", "identity") != "identity":
         raise httpx2.RemoteProtocolError("the answer is compressed, which was not asked for", request=response.request)
-    if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
+    events = response.headers.get("content-type", "").lower().startswith("text/event-stream")
+    if not (events and response.status_code == 200 and response.request.method != "DELETE"):
         response.stream = _Bounded(cast("httpx2.AsyncByteStream", response.stream), max_bytes)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self, cast
@@ -22,16 +23,16 @@ _NOISE_COST = 10
 
 
 class Quota:
-    """So much may be spent in each second."""
+    """So much may be spent in each second. `take` needs no event loop."""
 
     def __init__(self, per_second: int) -> None:
         self._per_second = per_second
         self._left = per_second
-        self._since = anyio.current_time()
+        self._since = time.monotonic()
 
     def take(self, cost: int = 1) -> bool:
         """Spends it if it is there."""
-        now = anyio.current_time()
+        now = time.monotonic()
         if now - self._since >= 1:
             self._since, self._left = now, self._per_second
         if self._left < cost:
@@ -42,7 +43,7 @@ class Quota:
     async def spend(self, cost: int = 1) -> None:
         """Spends it as soon as it is there."""
         while not self.take(cost):
-            await anyio.sleep(max(0.0, self._since + 1 - anyio.current_time()))
+            await anyio.sleep(max(0.0, self._since + 1 - time.monotonic()))
 
 
 class Intake:

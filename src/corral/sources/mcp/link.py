@@ -38,7 +38,10 @@ _WAIT_SECONDS = 5.0
 _GRACE_SECONDS = 4.0
 """How long leaving a connection may take; a process needs up to three of them."""
 _RELIST_PAUSE_SECONDS = 0.5
+_RELIST_PAUSE_FACTOR = 10
+"""The pause after a list of tools, as a multiple of the time it took to read it, and to make tools of it."""
 _MAX_TEXT_CHARACTERS = 1_000
+_MAX_LOG_CHARACTERS = 500
 _LINES_PER_SECOND = 50
 _SESSION_GONE = "Session terminated"
 """What mcp says of a server over HTTP that answers 404: it does not know our session, so it has done nothing."""
@@ -168,7 +171,8 @@ class Link:
         with connection.scope as scope:
             scope.deadline = anyio.current_time() + self._connect_timeout_seconds
             async with self._connect(connection, self) as client:
-                self._in_order(client.session, await self._listed_by(client, connection))
+                await self._build(await self._listed_by(client, connection))
+                self._in_order(client.session)
                 scope.deadline = math.inf
                 reason = "the connection was lost"
                 connection.stood = True
@@ -181,20 +185,20 @@ class Link:
                 scope.deadline = anyio.current_time() + _GRACE_SECONDS
         return connection.reason or reason
 
-    def _in_order(self, session: ClientSession, listed: Sequence[types.Tool]) -> None:
+    def _in_order(self, session: ClientSession) -> None:
         if self._closing.is_set():
             return
         if self.problem is not None and self.settled.is_set():
             logger.info("%s is connected", self._label)
         self._session, self.problem = session, None
-        self._offer_tools(listed)
+        self._offer_them()
         self._failed_at = -math.inf
         self.settled.set()
         self._wake_calls()
 
     def _out_of_order(self, reason: str, connection: Connection) -> None:
         known = self.problem
-        self.problem = f"{self._label} is not connected: {self._without_secrets(cut(reason, _MAX_TEXT_CHARACTERS))}"
+        self.problem = f"{self._label} is not connected: {cut(self._without_secrets(reason), _MAX_TEXT_CHARACTERS)}"
         if self.problem != known:
             logger.warning("%s", self.problem)
             self._offer_them()
@@ -219,12 +223,17 @@ class Link:
             connection.intake.mends = True
             return await listed_tools(client, self.log)
 
-    def _offer_tools(self, listed: Sequence[types.Tool]) -> None:
-        if listed != self._listed:
-            self._listed, self._tools = listed, self._make(listed, self.call, self.log)
-        self._offer_them()
+    async def _build(self, listed: Sequence[types.Tool]) -> bool:
+        """Makes tools of those that are listed, in a thread, as it may take a second; whether they are others."""
+        if listed == self._listed:
+            return False
+        self._tools = await anyio.to_thread.run_sync(self._make, listed, self.call, self.log)
+        self._listed = listed
+        return True
 
     def _offer_them(self) -> None:
+        if self._closing.is_set():
+            return
         try:
             self._offer(self._tools, problem=self.problem)
         except ToolDefinitionError as error:
@@ -251,18 +260,24 @@ class Link:
             pause = min(2 * pause, _LAST_PAUSE_SECONDS)
 
     async def _list_again(self, client: Client, connection: Connection) -> None:
+        """Whenever they have changed, with pauses that grow while they go on changing."""
+        pause = _RELIST_PAUSE_SECONDS
         while True:
+            if not connection.changed.is_set():
+                pause = _RELIST_PAUSE_SECONDS
             await connection.changed.wait()
             connection.changed = anyio.Event()
+            began = anyio.current_time()
             try:
                 with anyio.fail_after(self._connect_timeout_seconds):
                     listed = await self._listed_by(client, connection)
             except (MCPError, ValidationError, TimeoutError) as error:
                 self.log(logging.WARNING, f"does not list its tools again: {_described(error, connection)}")
             else:
-                if listed != self._listed:
-                    self._offer_tools(listed)
-            await anyio.sleep(_RELIST_PAUSE_SECONDS)
+                if await self._build(listed):
+                    self._offer_them()
+            await anyio.sleep(max(pause, _RELIST_PAUSE_FACTOR * (anyio.current_time() - began)))
+            pause = min(2 * pause, _LAST_PAUSE_SECONDS)
 
     # --- calls
 
@@ -286,6 +301,10 @@ class Link:
             raise ToolError(f"{self._label} answered {name} with what MCP does not allow") from error
         if isinstance(result, types.InputRequiredResult):
             raise ToolError(f"{self._label} asks for input of a user before it does {name}, which nobody can give here")
+        if result.is_error:
+            for each in result.content:
+                if isinstance(each, types.TextContent):
+                    each.text = self._without_secrets(each.text)
         return result
 
     async def _request(
@@ -322,7 +341,7 @@ class Link:
             text = f"{self._label} was lost during the call: {reason}; what it has done is not known"
         else:
             text = f"{self._label} refused the call: {_described(error, connection)}"
-        return ToolError(self._without_secrets(cut(text, _MAX_TEXT_CHARACTERS)))
+        return ToolError(cut(self._without_secrets(text), _MAX_TEXT_CHARACTERS))
 
     # --- what only the host hears of
 
@@ -338,9 +357,9 @@ class Link:
         self.log(logging.DEBUG, f"progress {progress:g} of {total}: {message}")
 
     def log(self, level: int, text: str) -> None:
-        """To the host's log, unless there is too much of it."""
+        """To the host's log, unless there is too much of it: without secrets, in one line. From any thread."""
         if logger.isEnabledFor(level) and self._quota.take():
-            logger.log(level, "%s: %s", self._label, cut(text, _MAX_TEXT_CHARACTERS))
+            logger.log(level, "%s: %s", self._label, _printable(cut(self._without_secrets(text), _MAX_LOG_CHARACTERS)))
 
 
 def _as_json(arguments: Any) -> dict[str, Any]:
@@ -349,6 +368,10 @@ def _as_json(arguments: Any) -> dict[str, Any]:
         return from_json(to_json(arguments, by_alias=True, bytes_mode="base64"))
     except (ValueError, PydanticSerializationError) as error:
         raise InvalidArguments("the input has text that is not Unicode, or is too deeply nested") from error
+
+
+def _printable(text: str) -> str:
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
 
 
 def _described(error: BaseException, connection: Connection | None) -> str:

@@ -27,6 +27,8 @@ _MAX_PAGES = 100
 _MAX_NAME_CHARACTERS = 128
 _MAX_DESCRIPTION_CHARACTERS = 4_000
 _MAX_SCHEMA_BYTES = 100_000
+_MAX_ALL_SCHEMAS_BYTES = 2_000_000
+"""Of one server. Plain ones of 1,900,000 bytes took 0.5 s to be made into validators."""
 
 CallTool: TypeAlias = Callable[[str, Any, ExecutionContext], Awaitable[types.CallToolResult]]
 Log: TypeAlias = Callable[[int, str], None]
@@ -64,13 +66,24 @@ def made(
 ) -> Sequence[Tool]:
     """Tools that call `call`. One whose name cannot be used is left out; a schema that cannot be used is loosened."""
     tools: list[Tool] = []
+    left, without = _MAX_ALL_SCHEMAS_BYTES, 0
     for each in listed:
+        size = len(to_json([each.input_schema, each.output_schema]))
+        if size > left:
+            tool = each.model_copy(update={"input_schema": {"type": "object"}, "output_schema": None})
+            without += 1
+        else:
+            tool = each
+            left -= size
         try:
             if len(each.name) > _MAX_NAME_CHARACTERS:
                 raise ToolDefinitionError(f"its name is longer than {_MAX_NAME_CHARACTERS} characters")
-            tools.append(_made(each, owner, call, settings(each), log))
+            tools.append(_made(tool, owner, call, settings(each), log))
         except ToolDefinitionError as error:
             log(logging.WARNING, f"tool {cut(each.name)!r} is left out: {error}")
+    if without:
+        limit = f"all schemas together may have {_MAX_ALL_SCHEMAS_BYTES} bytes"
+        log(logging.WARNING, f"the schemas of {without} tools are ignored: {limit}; take fewer with include")
     return tools
 
 
@@ -98,7 +111,7 @@ def _document(schema: JsonSchema, what: str, log: Log) -> DocumentSchema | None:
         log(logging.WARNING, f"{what} is ignored: it has {size} bytes, and {_MAX_SCHEMA_BYTES} are allowed")
         return None
     try:
-        return DocumentSchema(schema, owner=what)
+        return DocumentSchema(schema, owner=what, foreign=True)
     except ToolDefinitionError as error:
         if "$schema" in schema:
             return _document({key: value for key, value in schema.items() if key != "$schema"}, what, log)

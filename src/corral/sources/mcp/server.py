@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import logging
 import math
+import re
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import KW_ONLY, dataclass, field
@@ -39,9 +41,11 @@ Chosen: TypeAlias = Collection[str] | Callable[[types.Tool], bool] | None
 """Tools by their names, or by a function that is asked about each."""
 _SHORTEST_SECRET = 6
 """Shorter texts are in others by chance."""
+_PARTS = re.compile(r"[\s;,=]+")
+"""What is between the parts of a header, such as those of a cookie."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class McpServer(ToolSource):
     """The tools of an MCP server: of one to start (`command`), at a URL (`url`), or in this process (`server`).
 
@@ -81,7 +85,7 @@ class McpServer(ToolSource):
     required: bool = False
     """Whether a Corral must not open without it."""
     connect_timeout_seconds: float = 30.0
-    call_timeout_seconds: float = 60.0
+    call_timeout_seconds: float = 30.0
     max_message_bytes: int = 10_000_000
     """Of one message of the server, which is one result or one page of its tools."""
 
@@ -95,8 +99,8 @@ class McpServer(ToolSource):
             raise self._wrong(f"needs one of command, url and server; there is {found}")
         if self.command is not None and (isinstance(self.command, str) or not self.command):
             raise self._wrong('command is a list: ["program", "argument"]')
-        if self.url is not None and urlsplit(self.url).scheme not in ("http", "https"):
-            raise self._wrong("url must begin with http:// or https://")
+        if self.url is not None:
+            self._check_url(self.url)
         for name in ("scopes", "include", "exclude"):
             if isinstance(getattr(self, name), str):
                 raise self._wrong(f"{name} is a collection of strings, not one string")
@@ -107,6 +111,15 @@ class McpServer(ToolSource):
         for name in ("connect_timeout_seconds", "call_timeout_seconds", "max_message_bytes"):
             if not 0 < getattr(self, name) < math.inf:
                 raise self._wrong(f"{name} must be positive, not {getattr(self, name)}")
+
+    def _check_url(self, url: str) -> None:
+        try:
+            parts = urlsplit(url)
+            _ = parts.port
+        except ValueError:
+            raise self._wrong("url has a host or a port that cannot be read") from None
+        if parts.scheme not in ("http", "https"):
+            raise self._wrong("url must begin with http:// or https://")
 
     def _wrong(self, text: str) -> ConfigError:
         return ConfigError(f"MCP server {self.name!r}: {text}")
@@ -212,11 +225,18 @@ class McpServer(ToolSource):
 
     def _secrets(self) -> Iterable[str]:
         parts = urlsplit(self.url or "")
+        user, password = (unquote(each or "") for each in (parts.username, parts.password))
         values = [
             *(value for name, value in self.env.items() if names_a_secret(name)),
-            *(word for value in self.headers.values() for word in (value, *value.split()[1:])),
+            *(
+                word
+                for value in self.headers.values()
+                for word in (value, *value.split()[1:], *_PARTS.split(value)[1:])
+            ),
             *(value for _, value in parse_qsl(parts.query)),
-            *(unquote(each) for each in (parts.username, parts.password) if each),
+            *(each.partition("=")[2] for each in parts.query.split("&")),
+            *(user, password, parts.username or "", parts.password or ""),
+            base64.b64encode(f"{user}:{password}".encode()).decode() if parts.username or parts.password else "",
         ]
         return sorted((each for each in values if len(each) >= _SHORTEST_SECRET), key=len, reverse=True)
 

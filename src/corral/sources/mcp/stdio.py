@@ -22,16 +22,24 @@ from mcp.shared.message import SessionMessage
 from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
 
 from corral.sources.mcp.intake import Quota
-from corral.tools.problems import cut
 
 __all__ = ["stdio"]
 
 _GRACE_SECONDS = 1.0
 """How long a server may take to end by itself once its input is closed, and then once it is told to."""
 _POLL_SECONDS = 0.01
-_SHOWN_BYTES = 500
 _LINES_PER_SECOND = 20
-_ID = re.compile(rb'"id"\s*:\s*(\d{1,18}|"[^"\\]{1,100}")')
+_HEAD_BYTES = 10_000
+_TAIL_BYTES = 300
+"""What is kept of a line that is too long: for the log, and to find the request that it answers."""
+
+_VERSION = r'"jsonrpc"\s*:\s*"2\.0"'
+_ID = r'"id"\s*:\s*(0|[1-9]\d{0,17}|"[\w.:/ +-]{1,100}")'
+_OUTCOME = r'"(?:result|error)"\s*:'
+_ID_FIRST = re.compile(rf"\s*\{{\s*(?:{_VERSION}\s*,\s*)?{_ID}\s*,\s*(?:{_VERSION}\s*,\s*)?{_OUTCOME}".encode())
+_ID_LAST = re.compile(rf",\s*{_ID}\s*(?:,\s*{_VERSION}\s*)?\}}\s*\Z".encode())
+_OUTCOME_FIRST = re.compile(rf"\s*\{{\s*(?:{_VERSION}\s*,\s*)?{_OUTCOME}".encode())
+"""The members of an answer, in the orders in which servers write them. Any other `"id"` may be of its data."""
 
 
 @asynccontextmanager
@@ -48,7 +56,7 @@ async def stdio(
 
     Of our environment it gets what mcp takes for harmless (PATH, HOME and the like). What it writes to stderr, and on
     stdout beside messages, goes to `log`; `lost` hears why there will be no more messages. An answer over
-    `max_message_bytes` fails the request that it belongs to.
+    `max_message_bytes`, or that is not valid, fails the request that it belongs to.
 
     Raises:
         OSError: the process cannot be started.
@@ -63,20 +71,29 @@ async def stdio(
     stdin, stdout, stderr = process.stdin, process.stdout, process.stderr
 
     leaving = False
+    last_words, no_more_words = "", anyio.Event()
 
     async def read() -> None:
         quota = Quota(_LINES_PER_SECOND)
         async with received:
             with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
                 async for line, whole in _lines(stdout, max_message_bytes):
-                    message = _message(line) if whole else _too_long(line, max_message_bytes)
+                    if whole:
+                        message = _message(line) or _failure(line, "its answer is not valid, or too deeply nested")
+                    else:
+                        message = _failure(
+                            line, f"its answer is larger than {max_message_bytes} bytes; ask for less at a time"
+                        )
                     if message is not None:
                         await received.send(message)
                     elif quota.take():
                         log(logging.WARNING, f"not a message: {_shown(line)}")
             with anyio.move_on_after(_GRACE_SECONDS):
                 await _ended(process)
+                await no_more_words.wait()
             if not leaving:
+                if last_words and process.returncode:
+                    log(logging.WARNING, f"{_ending(process.returncode)} after it wrote: {last_words}")
                 lost(_ending(process.returncode))
 
     async def write() -> None:
@@ -87,11 +104,14 @@ async def stdio(
                     await stdin.send(text.encode() + b"\n")
 
     async def read_errors() -> None:
+        nonlocal last_words
         quota = Quota(_LINES_PER_SECOND)
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-            async for line, _ in _lines(stderr, _SHOWN_BYTES):
+            async for line, _ in _lines(stderr, _HEAD_BYTES):
+                last_words = _shown(line) or last_words
                 if quota.take():
                     log(logging.INFO, f"stderr: {_shown(line)}")
+        no_more_words.set()
 
     async with anyio.create_task_group() as tasks:
         for each in (read, write, read_errors):
@@ -116,22 +136,17 @@ async def _started(command: Sequence[str], env: Mapping[str, str], cwd: str | Pa
 
 
 async def _lines(stream: AsyncIterable[bytes], max_bytes: int) -> AsyncGenerator[tuple[bytes, bool]]:
-    """Lines without their ends, and whether they are whole: of one that is too long only the head, as soon as it is."""
-    line = bytearray()
-    skipping = False
+    """Lines without their ends, and whether they are whole: of one that is too long only its head and its tail."""
+    line, whole = bytearray(), True
     async for chunk in stream:
-        *ended, rest = chunk.split(b"\n")
-        for piece in ended:
-            if not skipping:
-                yield bytes(line + piece), True
-            skipping = False
-            line.clear()
-        if not skipping:
-            line += rest
-        if len(line) > max_bytes:
-            yield bytes(line[:_SHOWN_BYTES]), False
-            skipping = True
-            line.clear()
+        for number, piece in enumerate(chunk.split(b"\n")):
+            if number:  # a line ends before it
+                yield bytes(line), whole
+                line, whole = bytearray(), True
+            line += piece
+            if not whole or len(line) > max_bytes:
+                whole = False
+                del line[_HEAD_BYTES:-_TAIL_BYTES]
 
 
 def _message(line: bytes) -> SessionMessage | None:
@@ -141,19 +156,17 @@ def _message(line: bytes) -> SessionMessage | None:
         return None
 
 
-def _too_long(head: bytes, max_bytes: int) -> SessionMessage | None:
-    """An error for the request that a message answers, if its head says which: the id comes before the result."""
-    found = _ID.search(head)
+def _failure(line: bytes, problem: str) -> SessionMessage | None:
+    """An error for the request that a line answers, if it says which before or after the result."""
+    found = _ID_FIRST.match(line) or (_OUTCOME_FIRST.match(line) and _ID_LAST.search(line[-_TAIL_BYTES:]))
     if found is None:
         return None
-    error = ErrorData(
-        code=INTERNAL_ERROR, message=f"its answer is larger than {max_bytes} bytes; ask for less at a time"
-    )
+    error = ErrorData(code=INTERNAL_ERROR, message=problem)
     return SessionMessage(JSONRPCError(jsonrpc="2.0", id=json.loads(found[1]), error=error))
 
 
 def _shown(line: bytes) -> str:
-    return repr(cut(line.decode(errors="replace").rstrip(), _SHOWN_BYTES))[1:-1]
+    return line[:_HEAD_BYTES].decode(errors="replace").rstrip()
 
 
 # --- the end of a process -----------------------------------------------------------------------------------

@@ -5,6 +5,9 @@ from __future__ import annotations
 from corral.errors import MissingExtra
 
 try:
+    # first, as corral.egress names another extra
+    import httpx  # noqa: F401  # pyright: ignore[reportUnusedImport]
+
     from corral.sources.openapi.source import OpenApi
 except ModuleNotFoundError as error:
     raise MissingExtra(

@@ -35,7 +35,7 @@ class DeferredSchema:
     @cached_property
     def _document(self) -> DocumentSchema:
         try:
-            return DocumentSchema({**_DIALECT, **self._built}, owner=self._owner)
+            return DocumentSchema({**_DIALECT, **self._built}, owner=self._owner, foreign=True)
         except ToolDefinitionError as error:  # of what a document says, little is left that could be refused here
             raise ToolError(f"this tool cannot be called: {error}") from error
 

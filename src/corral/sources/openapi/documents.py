@@ -120,6 +120,8 @@ def read_document(source: Mapping[str, Any] | str | Path) -> Part:
     Raises:
         ConfigError: it is none, too large, or not of OpenAPI 3.0 or 3.1.
     """
+    if isinstance(source, str) and source.startswith(("http://", "https://")):
+        raise ConfigError("the OpenAPI document is a URL: download it first; nothing is fetched")
     if isinstance(source, Path) or (isinstance(source, str) and "\n" not in source and "{" not in source):
         source = _file(Path(source))
     root, size = _Copy().of(_parsed(source) if isinstance(source, str) else source)

@@ -45,6 +45,7 @@ Given: TypeAlias = Bearer | Basic | ApiKey
 Credential: TypeAlias = Given | Callable[[ExecutionContext], Given | Awaitable[Given | None] | None]
 """One, or what finds that of a caller; None: the caller has none, and the call fails with a text that says so."""
 
+_GIVEN = "a Bearer, Basic or ApiKey of corral.sources.openapi, or a function that finds one"
 _WHOLE = ""
 """The name of the credential for all operations of a document, whatever it says of security."""
 
@@ -98,6 +99,7 @@ class Security:
         if isinstance(credentials, Mapping):
             given = cast("Mapping[str, Credential]", credentials)
         else:
+            _require_credential("credentials", credentials)
             given = {_WHOLE: credentials}
             self._schemes[_WHOLE] = _whole(credentials)
         for name, credential in given.items():
@@ -149,6 +151,7 @@ class Security:
         return identity
 
     def _require_fitting(self, name: str, credential: Credential) -> None:
+        _require_credential(f"credentials[{name!r}]", credential)
         if name not in self._schemes:
             there = ", ".join(sorted(self._schemes)) or "none; give one credential for all of them"
             raise ConfigError(f"the document has no security scheme {name!r}; it has: {there}")
@@ -161,6 +164,12 @@ class Security:
     def _described(self, name: str) -> str:
         scheme = self._schemes.get(name)
         return f"{name} ({scheme.said})" if scheme else f"{name} (which is not declared)"
+
+
+def _require_credential(option: str, credential: object) -> None:
+    """Raises ConfigError, whose text has no secret in it."""
+    if not (isinstance(credential, Given) or callable(credential)):
+        raise ConfigError(f"{option} is {_GIVEN}, not {type(credential).__name__}")
 
 
 def _scheme(part: Part) -> _Scheme:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import httpx
 
+from corral.egress import EgressPolicy
 from corral.errors import ConfigError
 from corral.sources.openapi.documents import Part, Unusable
 
@@ -36,9 +37,21 @@ class Servers:
         said = base_url if base_url is not None else self._stated
         if not said or "://" not in said:
             where = f"the document's server is {said[:100]!r}" if said else "the document names no server"
+            if base_url is not None:
+                raise ConfigError(f"base_url={said[:100]!r} needs http:// or https:// and a host")
             raise ConfigError(f"{where}: give base_url, such as 'https://api.example.com/v1'")
         self.base = _url(said)
         self.origins = {origin_of(self.base), *(origin_of(_url(each)) for each in origins)}
+
+    def require_reachable(self) -> None:
+        """Raises ConfigError if the document itself says that the API is at an internal address."""
+        scheme, _, port = origin_of(self.base)
+        policy = EgressPolicy(schemes={scheme}, ports={port})
+        objection = policy.objection(scheme, self.base.raw_host.decode("ascii"), port)
+        if objection and not self.is_given:
+            raise ConfigError(
+                f"the document's server is {self._stated[:100]!r}, and {objection}; to allow that, give it as base_url"
+            )
 
     def of(self, item: Part, operation: Part) -> httpx.URL:
         """The base URL of one operation, which may have a server of its own. Raises Unusable."""

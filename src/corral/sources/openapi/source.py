@@ -97,6 +97,8 @@ class OpenApi(ToolSource):
         except Unusable as problem:
             raise ConfigError(f"the security schemes cannot be used. {problem}") from None
         self._servers = Servers(part, base_url, origins)
+        if client is None:
+            self._servers.require_reachable()
         self._sent = Schemas(part.root, in_requests=True)
         self._received = Schemas(part.root, in_requests=False)
         self._needs_approval = needs_approval
@@ -116,15 +118,23 @@ class OpenApi(ToolSource):
     @asynccontextmanager
     async def open(self, offer: Offer) -> AsyncGenerator[None]:
         if self._client is not None:
-            offer(self._bound(self._client))
+            offer(self._bound(self._client), problem=self._problem)
             yield
             return
         policy = self._policy()
         # loading certificates takes a tenth of a second; a client that cannot reach https trusts none
         verify = "https" in policy.schemes or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         async with SafeClient(policy, verify=verify, timeout=self._timeout_seconds) as client:
-            offer(self._bound(client))
+            offer(self._bound(client), problem=self._problem)
             yield
+
+    @property
+    def _problem(self) -> str | None:
+        """Why there is no tool at all, if there is none."""
+        if self._made:
+            return None
+        reasons = Counter(reason for _, reason in self.skipped).most_common(1)
+        return f"no operation of the document can be called: {reasons[0][0] if reasons else 'none was chosen'}"
 
     def _bound(self, client: SafeClient) -> list[Tool]:
         return [replace(tool, function=partial(endpoint.call, client)) for tool, endpoint in self._made]

@@ -1,0 +1,39 @@
+"""Tools of somebody else, whose names nobody has chosen with the host's own tools in mind."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from corral.errors import ToolDefinitionError
+from corral.tools import Offer, Tool
+
+__all__ = ["offer_usable"]
+
+_logger = logging.getLogger("corral.tools")
+
+
+def offer_usable(offer: Offer, tools: Sequence[Tool], namespace: str | None) -> None:
+    """Offers them. In no namespace, one that cannot be beside the host's own tools is left out, with a warning.
+
+    Raises:
+        ToolDefinitionError: they cannot have this namespace.
+    """
+    if namespace is None:
+        _added(offer, (), tools)
+    else:
+        offer(tools)
+
+
+def _added(offer: Offer, usable: Sequence[Tool], tools: Sequence[Tool]) -> Sequence[Tool]:
+    """Those of `usable`, and those of `tools` that can be beside them, which are found by halves."""
+    both = (*usable, *tools)
+    try:
+        offer(both)
+    except ToolDefinitionError as error:
+        if len(tools) == 1:
+            _logger.warning("tool %r is left out; give a namespace: %s", tools[0].name, error)
+            return usable
+        half = len(tools) // 2
+        return _added(offer, _added(offer, usable, tools[:half]), tools[half:])
+    return both

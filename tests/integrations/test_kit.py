@@ -1,0 +1,47 @@
+"""What every framework's `code_mode` refuses, in the same words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from corral import Corral, tool
+from corral.errors import ConfigError
+from corral.integrations import anthropic, google_adk, langchain, openai, openai_agents, pydantic_ai
+
+CODE_MODES: list[Callable[..., Any]] = [
+    anthropic.code_mode,
+    google_adk.code_mode,
+    langchain.code_mode,
+    openai.code_mode,
+    openai_agents.code_mode,
+]
+EVERY = pytest.mark.parametrize("code_mode", [*CODE_MODES, pydantic_ai.CodeMode], ids=lambda each: each.__module__)
+
+
+@tool
+def add(a: int, b: int) -> int:
+    """Adds two numbers."""
+    return a + b
+
+
+@EVERY
+def test_what_is_no_corral_is_refused(code_mode: Callable[..., Any]) -> None:
+    for wrong in ([Corral([add])], add, None, {"math": add}):
+        with pytest.raises(ConfigError, match=r"a Corral, or several by name: \{'name': corral\}"):
+            code_mode(wrong)
+
+
+@EVERY
+def test_a_name_that_cannot_end_the_name_of_a_tool_is_refused(code_mode: Callable[..., Any]) -> None:
+    for label in ("", "my sales", "x" * 41, 5, "größe"):
+        with pytest.raises(ConfigError, match="cannot end the name of a tool"):
+            code_mode({label: Corral([add])})
+
+
+@pytest.mark.parametrize("code_mode", CODE_MODES, ids=lambda each: each.__module__)
+def test_tools_of_corral_are_not_taken_for_the_frameworks_own(code_mode: Callable[..., Any]) -> None:
+    with pytest.raises(ConfigError, match=r"tools of Corral go into Corral\(tools=\[...\]\)"):
+        code_mode(Corral([add]), tools=[add])
