@@ -13,7 +13,7 @@ import anyio
 
 from corral import Corral, ExecutionContext, tool
 
-__all__ = ["ANSWER", "QUESTION", "RIGHT", "WRONG", "Scenario"]
+__all__ = ["ANSWER", "QUESTION", "RIGHT", "WRONG", "Endless", "Scenario", "add", "caller"]
 
 QUESTION = "What is it like in Oslo?"
 WRONG = """\
@@ -89,3 +89,35 @@ class Scenario:
         """Judges what the model reads of its second program."""
         assert _RESULT in text
         assert len(self.contexts) == 1
+
+
+class Endless:
+    """`wait`, a tool that takes for ever, and what is known of its call."""
+
+    def __init__(self) -> None:
+        self.begun, self.ended = anyio.Event(), anyio.Event()
+
+    @property
+    def tool(self) -> Any:
+        @tool
+        async def wait() -> None:
+            """Waits."""
+            self.begun.set()
+            try:
+                await anyio.sleep_forever()
+            finally:
+                self.ended.set()
+
+        return wait
+
+
+@tool
+async def add(a: float, b: float) -> float:
+    """Adds two numbers."""
+    return a + b
+
+
+@tool
+async def caller(*, context: ExecutionContext) -> str:
+    """Who calls."""
+    return context.user_id

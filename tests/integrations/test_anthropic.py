@@ -13,7 +13,7 @@ from anthropic.types.beta import BetaMessageParam
 from corral import Corral, ExecutionContext, ExecutionFinished, tool
 from corral.errors import ConfigError
 from corral.integrations.anthropic import RunnerParts, code_mode
-from tests.integrations.scenario import ANSWER, QUESTION, RIGHT, WRONG, Scenario
+from tests.integrations.scenario import ANSWER, QUESTION, RIGHT, WRONG, Endless, Scenario
 from tests.integrations.stubs import Call, Script, Stub, calling, mending, stub
 
 pytestmark = pytest.mark.anyio
@@ -153,21 +153,12 @@ async def test_a_tool_of_the_same_name_is_an_error_that_names_the_fix() -> None:
 
 
 async def test_cancelling_ends_the_program() -> None:
-    begun, ended = anyio.Event(), anyio.Event()
-
-    @tool
-    async def wait() -> None:
-        begun.set()
-        try:
-            await anyio.sleep_forever()
-        finally:
-            ended.set()
-
+    endless = Endless()
     program = Call("execute_code", {"code": "await tools.wait()"})
-    async with api(calling(program)) as (client, _), Corral([wait]) as corral:
+    async with api(calling(program)) as (client, _), Corral([endless.tool]) as corral:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(run, client, code_mode(corral))
-            await begun.wait()
+            await endless.begun.wait()
             tasks.cancel_scope.cancel()
-        assert ended.is_set()
+        assert endless.ended.is_set()
         assert (await corral.execute("return 1")).value == 1

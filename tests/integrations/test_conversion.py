@@ -51,7 +51,7 @@ class Empty(ToolSource):
         ("openapi: 3.0.3\n", "an OpenAPI document is OpenApi"),
         ({"openapi": "3.0.3", "servers": []}, "an OpenAPI document is OpenApi"),
     ],
-    ids=str,
+    ids=["anthropic", "number", "class", "url", "yaml", "yml-path", "yaml-text", "mapping"],
 )
 def test_what_cannot_be_converted_is_refused_with_the_way_out(thing: Any, text: str) -> None:
     with pytest.raises(ToolDefinitionError) as raised:

@@ -20,7 +20,7 @@ from pydantic import Field
 from corral import Corral, ExecutionContext, ExecutionFinished, tool
 from corral.errors import ConfigError
 from corral.integrations.google_adk import code_mode
-from tests.integrations.scenario import ANSWER, QUESTION, Scenario
+from tests.integrations.scenario import ANSWER, QUESTION, Endless, Scenario
 from tests.integrations.stubs import Call, Script, Turn, calling, mending
 
 pytestmark = pytest.mark.anyio
@@ -152,20 +152,11 @@ async def test_a_tool_of_the_same_name_is_an_error_that_names_the_fix() -> None:
 
 
 async def test_cancelling_ends_the_program() -> None:
-    begun, ended = anyio.Event(), anyio.Event()
-
-    @tool
-    async def wait() -> None:
-        begun.set()
-        try:
-            await anyio.sleep_forever()
-        finally:
-            ended.set()
-
-    async with Corral([wait]) as corral:
+    endless = Endless()
+    async with Corral([endless.tool]) as corral:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(run, calling(Call("execute_code", {"code": "await tools.wait()"})), code_mode(corral))
-            await begun.wait()
+            await endless.begun.wait()
             tasks.cancel_scope.cancel()
-        assert ended.is_set()
+        assert endless.ended.is_set()
         assert (await corral.execute("return 1")).value == 1

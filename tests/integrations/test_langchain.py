@@ -27,7 +27,7 @@ from corral import Corral, ExecutionContext, Tool, tool
 from corral.errors import ConfigError, ToolDefinitionError
 from corral.integrations.langchain import AgentParts, code_mode, runtime_of, tools_of
 from corral.tools import ToolSource
-from tests.integrations.scenario import ANSWER, QUESTION, RIGHT, WRONG, Scenario
+from tests.integrations.scenario import ANSWER, QUESTION, RIGHT, WRONG, Endless, Scenario, add, caller
 
 pytestmark = pytest.mark.anyio
 
@@ -97,18 +97,6 @@ def agent_of(model: Script, parts: AgentParts, **options: Any) -> Any:
 async def ask(agent: Any, question: str = "?", **options: Any) -> str:
     result = await agent.ainvoke({"messages": [HumanMessage(question)]}, **options)
     return result["messages"][-1].text
-
-
-@tool
-async def add(a: float, b: float) -> float:
-    """Adds two numbers."""
-    return a + b
-
-
-@tool
-async def caller(*, context: ExecutionContext) -> str:
-    """Who calls."""
-    return context.user_id
 
 
 @pytest.fixture(scope="module")
@@ -227,24 +215,15 @@ async def test_what_programs_do_is_told(corral: Corral) -> None:
 
 
 async def test_cancelling_the_agent_cancels_the_program() -> None:
-    called, cancelled = anyio.Event(), anyio.Event()
-
-    @tool
-    async def wait() -> None:
-        called.set()
-        try:
-            await anyio.sleep_forever()
-        finally:
-            cancelled.set()
-
-    async with Corral([wait]) as corral:
+    endless = Endless()
+    async with Corral([endless.tool]) as corral:
         agent = agent_of(Script(runs("await tools.wait()")), code_mode(corral))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(ask, agent)
             with anyio.fail_after(20):
-                await called.wait()
+                await endless.begun.wait()
             tasks.cancel_scope.cancel()
-        assert cancelled.is_set()
+        assert endless.ended.is_set()
 
 
 async def test_an_agent_that_is_not_awaited_is_told_to_be(corral: Corral) -> None:

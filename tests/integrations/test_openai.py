@@ -13,7 +13,7 @@ from openai import AsyncOpenAI
 from corral import Corral, ExecutionContext, ExecutionFinished, ToolCallStarted, tool
 from corral.errors import ConfigError
 from corral.integrations.openai import CodeMode, code_mode
-from tests.integrations.scenario import ANSWER, QUESTION, Scenario
+from tests.integrations.scenario import ANSWER, QUESTION, Endless, Scenario
 from tests.integrations.stubs import Call, Script, Stub, calling, mending, stub
 
 pytestmark = pytest.mark.anyio
@@ -161,22 +161,13 @@ async def test_a_tool_of_the_same_name_is_an_error_that_names_the_fix(own: dict[
 
 
 async def test_cancelling_ends_the_programs() -> None:
-    begun, ended = anyio.Event(), anyio.Event()
-
-    @tool
-    async def wait() -> None:
-        begun.set()
-        try:
-            await anyio.sleep_forever()
-        finally:
-            ended.set()
-
+    endless = Endless()
     program = Call("execute_code", {"code": "await tools.wait()"})
-    async with api(calling(program)) as (client, _), Corral([wait]) as corral:
+    async with api(calling(program)) as (client, _), Corral([endless.tool]) as corral:
         response = await client.responses.create(model="scripted", input=QUESTION)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(code_mode(corral).outputs, response)
-            await begun.wait()
+            await endless.begun.wait()
             tasks.cancel_scope.cancel()
-        assert ended.is_set()
+        assert endless.ended.is_set()
         assert (await corral.execute("return 1")).value == 1

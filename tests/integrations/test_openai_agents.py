@@ -33,7 +33,7 @@ from corral import Corral, ExecutionContext, ExecutionFinished, tool, tools_from
 from corral.errors import ConfigError, ToolDefinitionError
 from corral.integrations.openai_agents import RUN_CONTEXT, code_mode
 from tests.integrations.mcp.serving import listening
-from tests.integrations.scenario import ANSWER, QUESTION, Scenario
+from tests.integrations.scenario import ANSWER, QUESTION, Endless, Scenario
 from tests.integrations.stubs import Call, Script, Stub, calling, mending, stub
 
 pytestmark = pytest.mark.anyio
@@ -137,25 +137,16 @@ async def test_a_corral_that_is_closed_fails_the_run() -> None:
 
 
 async def test_cancelling_the_run_ends_the_program() -> None:
-    begun, ended = anyio.Event(), anyio.Event()
-
-    @tool
-    async def wait() -> None:
-        begun.set()
-        try:
-            await anyio.sleep_forever()
-        finally:
-            ended.set()
-
+    endless = Endless()
     program = Call("execute_code", {"code": "await tools.wait()"})
-    async with api(calling(program)) as (model, _), Corral([wait]) as corral:
+    async with api(calling(program)) as (model, _), Corral([endless.tool]) as corral:
         agent = Agent[None](name="agent", model=model, **code_mode(corral))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(Runner.run, agent, QUESTION)
-            await begun.wait()
+            await endless.begun.wait()
             tasks.cancel_scope.cancel()
         with anyio.fail_after(10):
-            await ended.wait()
+            await endless.ended.wait()
         assert (await corral.execute("return 1")).value == 1
 
 

@@ -49,7 +49,7 @@ from corral.integrations.pydantic_ai import (
     tools_of,
 )
 from corral.tools import ToolSource
-from tests.integrations.scenario import ANSWER, QUESTION, RIGHT, WRONG, Scenario
+from tests.integrations.scenario import ANSWER, QUESTION, RIGHT, WRONG, Endless, Scenario, add, caller
 
 pytestmark = pytest.mark.anyio
 
@@ -103,18 +103,6 @@ class Script(FunctionModel):
 
     def tools(self) -> list[str]:
         return [each.name for each in self.given[-1].function_tools]
-
-
-@tool
-async def add(a: float, b: float) -> float:
-    """Adds two numbers."""
-    return a + b
-
-
-@tool
-async def caller(*, context: ExecutionContext) -> str:
-    """Who calls."""
-    return context.user_id
 
 
 @pytest.fixture(scope="module")
@@ -309,24 +297,15 @@ async def test_what_programs_do_is_in_the_runs_stream_of_events(corral: Corral) 
 
 
 async def test_cancelling_the_run_cancels_the_program() -> None:
-    called, cancelled = anyio.Event(), anyio.Event()
-
-    @tool
-    async def wait() -> None:
-        called.set()
-        try:
-            await anyio.sleep_forever()
-        finally:
-            cancelled.set()
-
-    async with Corral([wait]) as corral:
+    endless = Endless()
+    async with Corral([endless.tool]) as corral:
         agent = Agent(Script(runs("await tools.wait()")), capabilities=[CodeMode(corral)])
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(agent.run, "?")
             with anyio.fail_after(20):
-                await called.wait()
+                await endless.begun.wait()
             tasks.cancel_scope.cancel()
-        assert cancelled.is_set()
+        assert endless.ended.is_set()
 
 
 async def test_a_corral_that_is_not_open_is_open_while_a_run_or_the_agent_is() -> None:
