@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,10 @@ from corral import Corral, Limits, ToolError, define_tool, tool
 # The same examples in every run: what fails here fails everywhere.
 settings.register_profile("same", derandomize=True, deadline=None)
 settings.load_profile("same")
+
+# A shell without job control has what it starts in the background ignore SIGINT, and so would all that tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 CASES = Path(__file__).parent / "cases"
 
