@@ -163,10 +163,9 @@ class ToolSets:
         """
         wanted = self._wanted(registry, references)
         found = self._find(wanted, language)
-        size = _Size.of(wanted)
-        if found is not None or size.is_too_large:
+        if found is not None or _is_too_large(wanted):
             return found
-        if must or not size.is_large:
+        if must or not _is_large(wanted):
             return self._declare(registry, language, wanted)
         key = (language, *_identity(wanted))
         with self._lock:
@@ -188,7 +187,7 @@ class ToolSets:
         tools = registry.snapshot()
         known, is_large = self._measured
         if known is not tools:
-            is_large = _Size.of(tools).is_large
+            is_large = _is_large(tools)
             self._measured = tools, is_large
         if not is_large or references is None or references.computed:
             return tools
@@ -212,26 +211,18 @@ class ToolSets:
         return declared
 
 
-class _Size(NamedTuple):
-    """How much there is to declare."""
+def _is_large(tools: Mapping[ToolName, Tool]) -> bool:
+    return len(tools) > _MANY_TOOLS or _definitions(tools) > _MANY_DEFINITIONS
 
-    tools: int
-    definitions: int
 
-    @classmethod
-    def of(cls, tools: Mapping[ToolName, Tool]) -> _Size:
-        if len(tools) > _MOST_DEFINITIONS:
-            return cls(len(tools), len(tools))
-        schemas = [schema for tool in tools.values() for schema in (tool.input_schema, tool.output_schema)]
-        return cls(len(tools), sum(len(schema.get("$defs", ())) for schema in schemas if schema is not None))
+def _is_too_large(tools: Mapping[ToolName, Tool]) -> bool:
+    return len(tools) > _MOST_DEFINITIONS or _definitions(tools) > _MOST_DEFINITIONS
 
-    @property
-    def is_large(self) -> bool:
-        return self.tools > _MANY_TOOLS or self.definitions > _MANY_DEFINITIONS
 
-    @property
-    def is_too_large(self) -> bool:
-        return self.definitions > _MOST_DEFINITIONS
+def _definitions(tools: Mapping[ToolName, Tool]) -> int:
+    """How many schemas they share. It asks for all their schemas, which a source may make only then."""
+    schemas = [schema for tool in tools.values() for schema in (tool.input_schema, tool.output_schema)]
+    return sum(len(schema.get("$defs", ())) for schema in schemas if schema is not None)
 
 
 def _named(tools: Mapping[ToolName, Tool], paths: Iterable[str]) -> Mapping[ToolName, Tool]:
