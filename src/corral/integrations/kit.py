@@ -19,6 +19,7 @@ __all__ = [
     "Kit",
     "OnEvent",
     "by_label",
+    "carrying",
     "context_for",
     "kit",
     "own_tools",
@@ -117,9 +118,17 @@ def require_distinct(added: Kit, own: Iterable[str]) -> None:
         )
 
 
-def context_for(given: Context[T], call: T) -> ExecutionContext:
-    """On whose behalf a call of a model's tool runs."""
-    return given(call) if callable(given) else given or ExecutionContext()
+def context_for(given: Context[T], call: T, found: object = None) -> ExecutionContext:
+    """On whose behalf a call of a model's tool runs: if nothing is given, what the framework passes on, where that is a
+    context."""
+    if given is not None:
+        return given(call) if callable(given) else given
+    return found if isinstance(found, ExecutionContext) else ExecutionContext()
+
+
+def carrying(context: ExecutionContext, key: str, value: object) -> ExecutionContext:
+    """The same context with one more entry in its metadata."""
+    return context.model_copy(update={"metadata": {**context.metadata, key: value}})
 
 
 def read_arguments(text: str) -> Any:

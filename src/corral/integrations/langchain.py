@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Never, TypeAlias, TypedDict, cast
 
-from corral import ExecutionContext, Language, ModelTool
+from corral import Language, ModelTool
 from corral.errors import ConfigError, MissingExtra
-from corral.integrations.kit import Context, Corrals, OnEvent, context_for, kit, own_tools, require_distinct
+from corral.integrations.kit import Context, Corrals, OnEvent, carrying, context_for, kit, own_tools, require_distinct
 from corral.integrations.langchain_tools import RUNTIME, runtime_of, tools_of
 
 try:
@@ -59,7 +59,8 @@ def code_mode(
 
 def _structured(tool: ModelTool, context: Context[ToolRuntime[Any, Any]], on_event: OnEvent | None) -> StructuredTool:
     async def run(runtime: ToolRuntime[Any, Any], **arguments: object) -> str:
-        result = await tool.run(arguments, _context_of(runtime, context), on_event=on_event)
+        caller = carrying(context_for(context, runtime, runtime.context), RUNTIME, runtime)
+        result = await tool.run(arguments, caller, on_event=on_event)
         if not result.success:
             raise ToolException(result.model_text())
         return result.model_text()
@@ -75,14 +76,6 @@ def _structured(tool: ModelTool, context: Context[ToolRuntime[Any, Any]], on_eve
         func=refuse,
         handle_tool_error=True,
     )
-
-
-def _context_of(runtime: ToolRuntime[Any, Any], given: Context[ToolRuntime[Any, Any]]) -> ExecutionContext:
-    if given is not None:
-        context = context_for(given, runtime)
-    else:
-        context = runtime.context if isinstance(runtime.context, ExecutionContext) else ExecutionContext()
-    return context.model_copy(update={"metadata": {**context.metadata, RUNTIME: runtime}})
 
 
 def _name(tool: AgentTool) -> str:

@@ -6,12 +6,13 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeAlias, TypedDict
 
-from corral import ExecutionContext, Language, ModelTool
+from corral import Language, ModelTool
 from corral.errors import MissingExtra
 from corral.integrations.kit import (
     Context,
     Corrals,
     OnEvent,
+    carrying,
     context_for,
     kit,
     own_tools,
@@ -78,7 +79,8 @@ def _with_prompt(own: Instructions, prompt: str) -> Instructions:
 
 def _function_tool(tool: ModelTool, context: Context[ToolContext[Any]], on_event: OnEvent | None) -> FunctionTool:
     async def invoke(call: ToolContext[Any], arguments: str) -> str:
-        return await tool(read_arguments(arguments), _context_of(call, context), on_event=on_event)
+        caller = carrying(context_for(context, call, call.context), RUN_CONTEXT, call)
+        return await tool(read_arguments(arguments), caller, on_event=on_event)
 
     return FunctionTool(
         name=tool.name,
@@ -87,9 +89,3 @@ def _function_tool(tool: ModelTool, context: Context[ToolContext[Any]], on_event
         on_invoke_tool=invoke,
         strict_json_schema=False,
     )
-
-
-def _context_of(call: ToolContext[Any], given: Context[ToolContext[Any]]) -> ExecutionContext:
-    of_run = given is None and isinstance(call.context, ExecutionContext)
-    context: ExecutionContext = call.context if of_run else context_for(given, call)
-    return context.model_copy(update={"metadata": {**context.metadata, RUN_CONTEXT: call}})

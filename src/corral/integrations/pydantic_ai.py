@@ -27,7 +27,17 @@ from corral import (
     ToolCallStarted,
 )
 from corral.errors import ConfigError, MissingExtra, ToolError
-from corral.integrations.kit import Context, Corrals, Kit, OnEvent, by_label, context_for, kit, require_distinct
+from corral.integrations.kit import (
+    Context,
+    Corrals,
+    Kit,
+    OnEvent,
+    by_label,
+    carrying,
+    context_for,
+    kit,
+    require_distinct,
+)
 from corral.integrations.pydantic_ai_tools import RUN_CONTEXT, ToolsetSource, run_context, tools_of
 from corral.integrations.shared import Shared
 
@@ -135,7 +145,7 @@ class CodeMode(AbstractCapability[Any]):
             context = run.deps
         else:
             context = ExecutionContext(session_id=run.conversation_id) if run.conversation_id else ExecutionContext()
-        return context.model_copy(update={"metadata": {**context.metadata, RUN_CONTEXT: run}})
+        return carrying(context, RUN_CONTEXT, run)
 
 
 _corrals = Shared[Corral](hold=lambda corral: corral, is_open=lambda corral: corral.is_open)

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from corral import ApprovalRequest, ExecutionContext
 from corral.errors import ApprovalDenied
+from corral.integrations.kit import carrying
 from corral.preview import json_text
 
 __all__ = ["Client", "ClientInTouch", "approves", "ask_client", "asked_by", "can_elicit", "question"]
@@ -74,7 +75,7 @@ async def ask_client(request: ApprovalRequest) -> bool:
 
 def asked_by(context: ExecutionContext, client: Client | None) -> ExecutionContext:
     """The context in which `ask_client` asks this client, or nobody."""
-    return context.model_copy(update={"metadata": {**context.metadata, _CLIENT: client}})
+    return carrying(context, _CLIENT, client)
 
 
 def can_elicit(capabilities: ClientCapabilities | None) -> bool:
