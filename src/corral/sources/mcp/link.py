@@ -227,7 +227,8 @@ class Link:
         """Makes tools of those that are listed, in a thread, as it may take a second; whether they are others."""
         if listed == self._listed:
             return False
-        self._tools = await anyio.to_thread.run_sync(self._make, listed, self.call, self.log)
+        own = anyio.CapacityLimiter(1)  # threads that tools keep busy must not keep it waiting
+        self._tools = await anyio.to_thread.run_sync(self._make, listed, self.call, self.log, limiter=own)
         self._listed = listed
         return True
 
