@@ -116,7 +116,7 @@ async def _executions(language: Language, rounds: int) -> None:
         corrals = {check: await stack.enter_async_context(Corral(_sixty(), check=check)) for check in (True, False)}
         for corral in corrals.values():
             await corral.execute("1", language=language)
-        await corrals[True].check("1", language)
+        await corrals[True].check("tools", language)
         print(f"\n{language}: an execution")
         for what, source in _EXECUTED[language].items():
             samples: dict[bool, list[float]] = {True: [], False: []}

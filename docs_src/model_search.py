@@ -19,7 +19,10 @@ def convert(unit: str) -> Tool:
     )
 
 
-UNITS = "bars carats degrees feet grams hours inches joules kelvins litres miles newtons ounces pascals quarts".split()
+UNITS = """
+    acres bars carats decibels degrees farads feet furlongs gallons grams hectares henries hours inches joules kelvins
+    knots litres lumens miles moles newtons ohms ounces pascals pints pounds quarts radians siemens slugs teslas tonnes
+""".split()
 
 
 async def main() -> None:

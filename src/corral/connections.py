@@ -94,7 +94,10 @@ class _Offers:
 
     def __call__(self, tools: Iterable[Tool], *, problem: str | None = None) -> None:
         offered = tuple(tools)
-        self._registry.exchange(self.offered, offered, namespace=self.source.namespace, problem=problem)
+        source = self.source
+        self._registry.exchange(
+            self.offered, offered, namespace=source.namespace, problem=problem, scopes=source.scopes
+        )
         self.offered = offered
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator, Iterable, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from functools import partial
 from threading import Lock
@@ -33,30 +32,25 @@ from corral.bridges import (
 )
 from corral.catalog import load_by_name
 from corral.checking import Checker, CheckResult, Verdict
-from corral.connections import Tools, connections_of, registry_of
-from corral.declarations import Catalog, declare_python, declare_typescript, discovery_tools, secret_parameters
+from corral.connections import Tools, connections_of
+from corral.declarations import Catalog, declare_python, declare_typescript
 from corral.errors import ConfigError, LimitNotEnforceable, ProgramRejected
 from corral.execution import Execution, Run, prepare
 from corral.model import ModelOptions, ModelTool, model_tools, system_prompt
+from corral.presentation import Presentation
 from corral.providers import Providers, Sandboxes, require_language
 from corral.results import Event, ExecutionResult
 from corral.sandboxes.loops import in_thread
 from corral.tools import Tool, ToolRegistry
-from corral.types import TIERS, Diagnostic, ExecutionContext, Language, Limits, SandboxConfig, Tier
+from corral.types import TIERS, Audience, Diagnostic, ExecutionContext, Language, Limits, SandboxConfig, Tier
 
 __all__ = ["Corral", "Sandboxes", "Tools"]
-
-logger = logging.getLogger("corral")
 
 T = TypeVar("T")
 
 Check: TypeAlias = bool | Literal["required"]
-"""Whether programs are type-checked before they run: as soon as a language server is ready; not; or none unchecked."""
+"""Programs are type-checked before their first call where that can be had; never; or else they do not run."""
 
-_SERVER_SECONDS = 30.0
-"""How long a check that is asked for by itself waits for a language server; Deno's takes two to four."""
-_LISTED = 20
-"""Names in one warning."""
 _CORE_LIMITS = frozenset({"wall_seconds", "source_bytes"})
 """Limits that are held outside of any sandbox."""
 
@@ -70,6 +64,7 @@ class RunOptions(TypedDict, total=False):
     env: Mapping[str, str] | None
     check: Check | None
     tools: Tools | None
+    hide_denied: bool | None
     on_event: Callable[[Event], object] | None
 
 
@@ -95,6 +90,7 @@ class Corral:
         audit: AuditLog | AuditSource | None = None,
         rates: RateLimits | None = None,
         implied_scopes: Mapping[str, Iterable[str]] | None = None,
+        hide_denied: bool = False,
         approve: Approve | None = None,
         approval_seconds: float = 300.0,
         tokens: Tokens | None = None,
@@ -112,6 +108,8 @@ class Corral:
         self._rates = rates or RateLimits()
         self._audit = None if audit is None else as_audit_log(audit)
         self._implied = ImpliedScopes(implied_scopes or {})
+        self.hide_denied = hide_denied
+        self._shown = Presentation(self.tools, self._implied, hide_denied=hide_denied)
         self._tokens = tokens
         self._loading = Lock()
         self._grants = Grants(self._load_tokens)
@@ -124,13 +122,11 @@ class Corral:
                 approval_seconds=approval_seconds,
             )
         )
-        self._discoveries: dict[Language, Mapping[str, Tool]] = {}
         self._live: set[Execution] = set()
         self._warm: set[Language] = set()
         self._warming = anyio.Lock()
         self._open = False
         self._closed = False
-        self._warned = False
         self._portal: BlockingPortal | None = None
         self._sync_resources = ExitStack()
 
@@ -184,11 +180,18 @@ class Corral:
     # --- checking programs
 
     async def check(
-        self, source: str, language: Language = "typescript", *, tools: Tools | None = None, env: bool = False
+        self,
+        source: str,
+        language: Language = "typescript",
+        *,
+        tools: Tools | None = None,
+        env: bool = False,
+        **audience: Unpack[Audience],
     ) -> CheckResult:
         """Says what is wrong with a program, without running it; waits until a language server is ready.
 
         `env`: an environment would be passed to the program. On a Corral that is not open, `aclose` ends the server.
+        Where tools are hidden from those who may not call them, `context` says whose program it is.
 
         Raises:
             ConfigError: no programs are in this language, or the Corral is closed.
@@ -196,7 +199,7 @@ class Corral:
         if self._closed:
             raise ConfigError("this Corral is closed")
         require_language(language)
-        registry = self.tools if tools is None else registry_of(tools)
+        registry = self._shown.registry(tools, **audience)
         try:
             program = await prepare(source, language, self.limits)
         except ProgramRejected as error:
@@ -206,29 +209,42 @@ class Corral:
             return CheckResult(language=language, checked=False, diagnostics=(rejected,))
         checker = self._checker
 
-        def check() -> Verdict | None:
+        def check() -> Verdict:
             checker.start(language, self.tools)
-            checker.wait(language, _SERVER_SECONDS)
             return checker.check(source, language, registry, env, must=True, references=program.references)
 
         own = anyio.CapacityLimiter(1)  # threads that tools keep busy must not keep it waiting
         verdict = await anyio.to_thread.run_sync(check, abandon_on_cancel=True, limiter=own)
-        found = () if verdict is None else verdict.diagnostics
-        return CheckResult(language=language, checked=verdict is not None, diagnostics=(*found, *program.diagnostics))
+        return CheckResult(
+            language=language,
+            checked=verdict.unchecked is None,
+            unchecked=verdict.unchecked,
+            diagnostics=(*verdict.diagnostics, *program.diagnostics),
+        )
 
     def check_sync(
-        self, source: str, language: Language = "typescript", *, tools: Tools | None = None, env: bool = False
+        self,
+        source: str,
+        language: Language = "typescript",
+        *,
+        tools: Tools | None = None,
+        env: bool = False,
+        **audience: Unpack[Audience],
     ) -> CheckResult:
         """`check` for callers without an event loop, as `execute_sync` is.
 
         Raises:
             ConfigError: as `check` and `execute_sync`.
         """
-        return self._in_a_loop(partial(self.check, source, language, tools=tools, env=env))
+        return self._in_a_loop(partial(self.check, source, language, tools=tools, env=env, **audience))
 
     # --- what models are told
 
-    def declarations(self, language: Language = "typescript") -> str:
+    def tools_for(self, context: ExecutionContext | None = None, *, hide_denied: bool | None = None) -> ToolRegistry:
+        """The tools as this caller sees them: all, unless those that it may not call are hidden from it."""
+        return self._shown.registry(None, context, hide_denied)
+
+    def declarations(self, language: Language = "typescript", **audience: Unpack[Audience]) -> str:
         """The tools' declarations in the program's language: the same text for the same tools, in a stable order.
 
         Raises:
@@ -236,7 +252,7 @@ class Corral:
         """
         self._require_declarable(language)
         declare = declare_python if language == "python" else declare_typescript
-        return declare(self.tools.snapshot())
+        return declare(self._shown.registry(**audience).snapshot())
 
     def catalog(
         self,
@@ -244,14 +260,22 @@ class Corral:
         *,
         budget_tokens: int = 4_000,
         count_tokens: Callable[[str], int] | None = None,
+        first: Collection[str] = (),
+        **audience: Unpack[Audience],
     ) -> Catalog:
-        """What to tell a model of the tools within a budget of tokens: their declarations, or less of each of them.
+        """What to tell a model of the tools within a budget of tokens: their declarations, or less of some of them.
+        `first` are names of tools and namespaces to be shown in full before others are shown.
+
+        Where tools are hidden from those who may not call them, `context` says who it is for; without it, it has what
+        anybody may call, and says that there may be more.
 
         Raises:
             ConfigError: no programs are in this language, or the budget is too small.
         """
         self._require_declarable(language)
-        return Catalog(self.tools, language, budget_tokens=budget_tokens, count_tokens=count_tokens)
+        return self._shown.catalog(
+            language, budget_tokens=budget_tokens, count_tokens=count_tokens, first=first, **audience
+        )
 
     def model_tool(self, language: Language = "typescript", **options: Unpack[ModelOptions]) -> ModelTool:
         """The tool by which a model runs programs; its description says how to write them, and declares the tools.
@@ -268,11 +292,21 @@ class Corral:
             ConfigError: as `model_tool`.
         """
         require_language(language)
-        catalog = options.get("catalog") or self.catalog(language)
-        return model_tools(self.execute, language, catalog, self._discovery(self.tools, language), options)
+        hidden = options.get("hide_denied")
+        catalog = options.get("catalog") or self.catalog(language, context=options.get("context"), hide_denied=hidden)
+
+        def discovery(context: ExecutionContext) -> Mapping[str, Tool]:
+            return self._shown.discovery(self._shown.registry(None, context, hidden), language)
+
+        return model_tools(self.execute, language, catalog, discovery, options)
 
     def system_prompt(
-        self, base: str = "", *, language: Language = "typescript", catalog: Catalog | None = None
+        self,
+        base: str = "",
+        *,
+        language: Language = "typescript",
+        catalog: Catalog | None = None,
+        **audience: Unpack[Audience],
     ) -> str:
         """`base`, and then how to write programs, and the tools: what `model_tool(in_prompt=True)` leaves out.
 
@@ -282,7 +316,7 @@ class Corral:
             ConfigError: no programs are in this language.
         """
         require_language(language)
-        return system_prompt(base, language, {"": catalog or self.catalog(language)})
+        return system_prompt(base, language, {"": catalog or self.catalog(language, **audience)})
 
     def _require_declarable(self, language: Language) -> None:
         require_language(language)
@@ -290,30 +324,7 @@ class Corral:
             raise ConfigError(
                 "what tools come from is not open: declare them within `async with corral`, or `corral.connected()`"
             )
-        self._warn_once()
-
-    def _warn_once(self) -> None:
-        """Tells the host, in one warning of each kind, what of its tools will make models guess or see secrets."""
-        if self._warned:
-            return
-        self._warned = True
-        if untyped := self.tools.untyped():
-            logger.warning(
-                "%d tools do not say what they return, so models have to guess: %s",
-                len(untyped),
-                _first(map(str, untyped)),
-            )
-        secret = [
-            f"{name}({path})"
-            for name, tool in self.tools.snapshot().items()
-            for path in secret_parameters(tool.input_schema)
-        ]
-        if secret:
-            logger.warning(
-                "%d parameters look like secrets that models would have to write: %s; take them from the context",
-                len(secret),
-                _first(secret),
-            )
+        self._shown.warn_once()
 
     # --- programs that run elsewhere
 
@@ -325,6 +336,7 @@ class Corral:
         tools: Tools | None = None,
         lives_seconds: float | None = None,
         language: Language = "typescript",
+        hide_denied: bool | None = None,
     ) -> OutsideExecution:
         """Lets a program that runs elsewhere call tools, through `asgi_app`, until the block, or its life, is over.
 
@@ -338,14 +350,14 @@ class Corral:
             raise ConfigError("this Corral is closed")
         require_language(language)
         self._require_connections()
-        registry = self.tools if tools is None else registry_of(tools)
+        registry = self._shown.registry(tools, context, hide_denied)
         grant = Grant(
             context=context,
             scopes=self._implied.held_with(context.scopes),
             limits=limits or self.limits,
             tools=registry,
             lives_seconds=lives_seconds,
-            discovery=self._discovery(registry, language),
+            discovery=self._shown.discovery(registry, language, keep=tools is None),
         )
         self._grants.open(grant)
         return OutsideExecution(grant, self._grants)
@@ -518,6 +530,7 @@ class Corral:
         env: Mapping[str, str] | None = None,
         check: Check | None = None,
         tools: Tools | None = None,
+        hide_denied: bool | None = None,
         on_event: Callable[[Event], object] | None = None,
     ) -> Execution:
         if self._closed:
@@ -534,9 +547,9 @@ class Corral:
             raise LimitNotEnforceable(
                 f"sandbox {provider.name!r} cannot hold {', '.join(loose)} on this system; so far it can on Linux only"
             )
-        registry = self.tools if tools is None else registry_of(tools)
+        registry = self._shown.registry(tools, context, hide_denied)
         check = self.check_by_default if check is None else check
-        if check and self._open:
+        if check:
             self._checker.start(language, self.tools)
         return Execution(
             source=source,
@@ -547,7 +560,7 @@ class Corral:
             required_tier=self.required_tier,
             env=env,
             tools=registry,
-            discovery=self._discovery(registry, language),
+            discovery=self._shown.discovery(registry, language, keep=tools is None),
             provider=provider,
             warm_up=partial(self._warm_up, language),
             bridge=self._bridge,
@@ -563,15 +576,6 @@ class Corral:
         if self._connections.missing:
             raise ConfigError("this Corral connects to what tools come from: open it, with `async with` or `with`")
 
-    def _discovery(self, tools: ToolRegistry, language: Language) -> Mapping[str, Tool]:
-        """`tools.search` and `tools.describe` by name; those over its own tools are kept, with what they remember."""
-        found = self._discoveries.get(language) if tools is self.tools else None
-        if found is None:
-            found = {str(name): tool for name, tool in discovery_tools(tools, language).items()}
-            if tools is self.tools:
-                self._discoveries[language] = found
-        return found
-
     @contextmanager
     def _lives(self, execution: Execution) -> Generator[None]:
         self._live.add(execution)
@@ -579,12 +583,6 @@ class Corral:
             yield
         finally:
             self._live.discard(execution)
-
-
-def _first(names: Iterable[str]) -> str:
-    listed = list(names)
-    more = [f"and {len(listed) - _LISTED} more"] if len(listed) > _LISTED else []
-    return ", ".join([*listed[:_LISTED], *more])
 
 
 def _refuse_running_loop() -> None:

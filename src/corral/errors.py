@@ -19,7 +19,7 @@ The branches say who must act:
     │   ├── ToolNotFound           no tool of that name
     │   ├── InvalidArguments       the input does not fit the tool's schema
     │   ├── ToolFailed             the tool raised or timed out; details are in the host's log
-    │   └── InvalidToolOutput      the tool returned what its schema does not allow
+    │   └── InvalidToolOutput      the tool ran, but its result was withheld
     ├── AccessDenied           policy: the call is well formed and not permitted
     │   ├── InvalidToken
     │   ├── ScopeDenied
@@ -80,9 +80,17 @@ __all__ = [
 
 
 class CorralError(Exception):
-    """Base of every error of corral. `str(error)` is the message; `code` is stable across releases."""
+    """Base of every error of corral. `str(error)` is the message; `code` is stable across releases.
+
+    A tool that raises one with `outcome_known=False` says that the call may have taken effect all the same: the peer
+    that it asked has not answered, or not in a way that can be read.
+    """
 
     code: ClassVar[str] = "corral_error"
+
+    def __init__(self, *args: object, outcome_known: bool = True) -> None:
+        super().__init__(*args)
+        self.outcome_known = outcome_known
 
 
 class ConfigError(CorralError):
@@ -188,13 +196,13 @@ class ToolFailed(ToolError):
 
     code = "tool_failed"
 
-    def __init__(self, message: str = "", *, correlation_id: str | None = None) -> None:
-        super().__init__(message)
+    def __init__(self, message: str = "", *, correlation_id: str | None = None, outcome_known: bool = True) -> None:
+        super().__init__(message, outcome_known=outcome_known)
         self.correlation_id = correlation_id
 
 
 class InvalidToolOutput(ToolError):
-    """The tool ran and returned what its output schema, or the bridge, does not allow."""
+    """The tool ran, but its result was withheld: it breaks an output schema that is strict, or cannot cross."""
 
     code = "invalid_tool_output"
 

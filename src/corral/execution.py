@@ -19,9 +19,11 @@ from corral.bridges import (
     Grants,
     capabilities_of,
     early_denial,
+    hidden_denial,
     new_execution_id,
     outcome_of,
     record_denial,
+    remarks_on,
 )
 from corral.checking import Checker, Gate
 from corral.clock import Clock
@@ -131,6 +133,8 @@ class Execution:
         self._isolation: Isolation | None = None
         self._capabilities: ProgramCapabilities | None = None
         self._held: Exit | None = None
+        self._unseen: ExecutionError | None = None
+        """The denial of what it names that is hidden from its caller, for the audit alone."""
 
     def observe(self, observer: Callable[[Event], object]) -> None:
         """Adds someone who is told of every event."""
@@ -182,23 +186,11 @@ class Execution:
     async def _execute(self, program: Program) -> Exit:
         if program.references is not None:
             self._capabilities = capabilities_of(program.references, self._tools)
+            self._unseen = hidden_denial(program.references, self._tools, self._scopes)
             if denial := early_denial(program.references, self._tools, self._scopes):
                 return Exit(status="rejected", exit_code=1, error=denial)
-        checker = await self._ready_checker()
+        checker = self._checker
         return await (self._run(program) if checker is None else self._run_checked(program, checker))
-
-    async def _ready_checker(self) -> Checker | None:
-        """What checks the program, if it is to be checked and can be now."""
-        checker, language = self._checker, self._language
-        if checker is None or checker.ready(language):
-            return checker
-        if not self._must_be_checked:
-            return None
-        if await anyio.to_thread.run_sync(checker.wait, language, _START_SECONDS, abandon_on_cancel=True):
-            return checker
-        raise StartFailed(
-            f"no language server for {language} runs here, and this program must be checked: {_CHECK_HELP}"
-        )
 
     async def _run_checked(self, program: Program, checker: Checker) -> Exit:
         """Runs the program while it is checked; a rejection ends it, before its first call."""
@@ -227,7 +219,8 @@ class Execution:
         if failure is not None:
             raise failure
         if exit is None or not gate.is_open:
-            raise StartFailed(f"the program could not be checked, as it must be: {_CHECK_HELP}")
+            reason = gate.verdict.unchecked if gate.verdict else "it ended before that"
+            raise StartFailed(f"the program could not be checked, as it must be: {reason}; {_CHECK_HELP}")
         return exit
 
     async def _decide(self, gate: Gate, running: anyio.CancelScope) -> None:
@@ -264,7 +257,7 @@ class Execution:
         try:
             self._isolation = sandbox.isolation
             with self._grants.live(grant), clock.running():
-                handler = self._handler if self._gate is None else self._gate.guard(self._handler)
+                handler = self._handler if self._gate is None else self._gate.guard(self._handler, clock)
                 async with self._bridge.serve(handler, grant, self._grants) as endpoint:
                     return self._or_held(await sandbox.execute(job, endpoint))
             return self._or_held(
@@ -322,7 +315,7 @@ class Execution:
 
     async def _put_on_record(self, audit: AuditLog, began: float, result: ExecutionResult) -> None:
         """Writes the event of this execution. One that was denied is on record before anybody hears of it."""
-        error = result.error
+        error = (self._unseen if result.status == "rejected" else None) or result.error
         outcome = outcome_of(error)
         if outcome == "denied" and result.status != "rejected":
             outcome = "failed"  # what a program throws is its own affair, also where it is the denial of a call
@@ -360,13 +353,16 @@ class Execution:
             tool_calls=tuple(self._recorder.records),
             isolation=self._isolation,
             capabilities=self._capabilities,
-            checked=self._gate is not None and self._gate.verdict is not None,
+            checked=self._gate is not None and self._gate.is_checked,
         )
         if ended is None:
+            self._recorder.look_up(self._tools)
             error = ExecutionError(code=Cancelled.code, name=Cancelled.__name__, message="the execution was cancelled")
             return replace(result, error=error)
         program, exit = ended
         dropped = exit.dropped_log_bytes
+        if exit.error is not None:
+            self._recorder.look_up(self._tools)
         return replace(
             result,
             status=exit.status,
@@ -374,12 +370,20 @@ class Execution:
             error=exit.error,
             exit_code=exit.exit_code,
             unawaited=exit.unawaited,
-            diagnostics=(*_remarks(program, exit), *exit.diagnostics, *self._check_remarks()),
+            diagnostics=(
+                *_remarks(program, exit),
+                *exit.diagnostics,
+                *remarks_on(self._recorder.records, exit.error, self._language),
+                *self._check_remarks(),
+            ),
             truncated=(f"{dropped} bytes of console output over the limit were dropped",) if dropped else (),
         )
 
     def _check_remarks(self) -> tuple[Diagnostic, ...]:
         verdict = None if self._gate is None else self._gate.verdict
+        if verdict is not None and verdict.unchecked is not None:
+            message = f"the program was not checked: {verdict.unchecked}"
+            return (Diagnostic(severity="info", message=message, code="unchecked", show="on_failure"),)
         return () if verdict is None else verdict.diagnostics
 
 

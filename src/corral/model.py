@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, TypedDict, cast
+from typing import Any, TypeAlias, cast
 
 from corral.declarations import Catalog
 from corral.errors import ToolError
 from corral.results import Event, ExecutionResult
 from corral.tools import Tool, define_tool
-from corral.types import ExecutionContext, ExecutionError, JsonSchema, Language
+from corral.types import Audience, ExecutionContext, ExecutionError, JsonSchema, Language
 
 __all__ = ["ModelOptions", "ModelTool", "model_tools", "system_prompt"]
 
@@ -20,22 +20,26 @@ Execute: TypeAlias = Callable[..., Awaitable[ExecutionResult]]
 OnEvent: TypeAlias = Callable[[Event], object]
 Answer: TypeAlias = Callable[[Any, ExecutionContext, OnEvent | None], Awaitable[ExecutionResult]]
 """From validated arguments to what came of them."""
+Discovery: TypeAlias = Callable[[ExecutionContext], Mapping[str, Tool]]
+"""`tools.search` and `tools.describe` by name, over the tools that a caller sees."""
 
 _NAMES: Mapping[Language, str] = {"typescript": "TypeScript", "python": "Python"}
 _RULES: Mapping[Language, str] = {
     "typescript": """\
 Write the body of an async function: `await` at the top level, and `return` what you need to know, small and plain \
-as JSON. Only that and what `console.log` prints come back, and nothing is kept for the next program.
-Call tools as `await tools.name({ ... })`. Make independent calls at the same time, with `Promise.all`. A call that \
+as JSON. Only that and what `console.log` prints come back. Programs share nothing: return what the next \
+one needs, such as ids, and write it there.
+Call tools as `await tools.name({ ... })`. Make independent calls together, with `Promise.all`. A call that \
 fails throws an Error with `code` and `message`.
 There is nothing but the language and `tools`: no imports, no network, no files.
 """,
     "python": """\
 Write a module: `await` at the top level, and the last expression is the result: what you need to know, small and \
-plain as JSON. Only that and what is printed come back, and nothing is kept for the next program.
-Call tools as `await tools.name(key=value)`; objects come as dicts. Make independent calls at the same time, with \
+plain as JSON. Only that and what is printed come back. Programs share nothing: return what the next \
+one needs, such as ids, and write it there.
+Call tools as `await tools.name(key=value)`; objects come as dicts. Make independent calls together, with \
 `asyncio.gather`. A call that fails raises an exception that says why.
-There are the standard library and `tools`: no network, no files, no processes.
+The standard library is there to import; no network, files or processes.
 """,
 }
 _FAILURE = """\
@@ -61,7 +65,12 @@ _SEARCH: JsonSchema = {
 }
 _DESCRIBE: JsonSchema = {
     "type": "object",
-    "properties": {"name": {"type": "string", "description": "As programs write it, without `tools.`"}},
+    "properties": {
+        "name": {
+            "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "maxItems": 20}],
+            "description": "As programs write it, without `tools.`; or several of them",
+        }
+    },
     "required": ["name"],
     "additionalProperties": False,
 }
@@ -116,8 +125,8 @@ class ModelTool:
             return _refused(error, self.language)
 
 
-class ModelOptions(TypedDict, total=False):
-    """What may be said of the tools of a model."""
+class ModelOptions(Audience, total=False):
+    """What may be said of the tools of a model. Their `context` is who the catalog is for, if none is given."""
 
     name: str
     """Of the tool that runs programs: `execute_code`, if it is not given."""
@@ -132,40 +141,49 @@ class ModelOptions(TypedDict, total=False):
 
 
 def model_tools(
-    execute: Execute, language: Language, catalog: Catalog, discovery: Mapping[str, Tool], options: ModelOptions
+    execute: Execute, language: Language, catalog: Catalog, discovery: Discovery, options: ModelOptions
 ) -> tuple[ModelTool, ...]:
     """The tool that runs programs; and, as `options` say, two to search with."""
 
     async def run(input: dict[str, str], context: ExecutionContext, on_event: OnEvent | None) -> ExecutionResult:
-        return await execute(input["code"], language=language, context=context, on_event=on_event)
+        return await execute(
+            input["code"], language=language, context=context, hide_denied=hide_denied, on_event=on_event
+        )
 
+    hide_denied = options.get("hide_denied")
     in_prompt = options.get("in_prompt", False)
     label = options.get("label", "")
     end = f"_{label}" if label else ""
     how = ", as the system prompt says." if in_prompt else f".\n\n{_told(language, catalog)}"
     description = f"Runs a program in {_NAMES[language]} that calls tools{how}"
     runs = _model_tool(options.get("name", "execute_code") + end, description, _CODE, run, language)
-    searches = options.get("search", catalog.level != "full")
+    searches = options.get("search", catalog.level != "full" or not catalog.complete)
     return (runs, *_search_tools(discovery, language, end)) if searches else (runs,)
 
 
-def _search_tools(discovery: Mapping[str, Tool], language: Language, end: str = "") -> tuple[ModelTool, ModelTool]:
+def _search_tools(discovery: Discovery, language: Language, end: str = "") -> tuple[ModelTool, ModelTool]:
     """`tools.search` and `tools.describe` as tools of the model's own."""
 
     async def ask(which: str, input: object, context: ExecutionContext) -> Any:
-        tool = discovery[which]
+        tool = discovery(context)[which]
         return tool.dump_output(await tool.execute(tool.parse_input(input), context))
 
     async def search(input: object, context: ExecutionContext, _: OnEvent | None) -> ExecutionResult:
         return _answered(_found_text(await ask("search", input, context), language), language)
 
     async def describe(input: object, context: ExecutionContext, _: OnEvent | None) -> ExecutionResult:
-        return _answered((await ask("describe", input, context))["declaration"], language)
+        found: object = await ask("describe", input, context)
+        described = cast("list[dict[str, str]]", found if isinstance(found, list) else [found])
+        return _answered("\n".join(each["declaration"] for each in described), language)
 
     return (
         _model_tool(f"search_tools{end}", "Finds tools that programs can call, best first.", _SEARCH, search, language),
         _model_tool(
-            f"describe_tools{end}", "Declares in full a tool that programs can call.", _DESCRIBE, describe, language
+            f"describe_tools{end}",
+            "Declares in full a tool that programs can call, or several.",
+            _DESCRIBE,
+            describe,
+            language,
         ),
     )
 

@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
+from itertools import islice
 from typing import Any, cast
 
 from pydantic_core import to_json
 
-__all__ = ["json_text", "preview", "preview_json", "preview_text"]
+__all__ = ["json_text", "preview", "preview_json", "preview_text", "text_of"]
 
 _MARKER_CHARS = 40
 """Room for one "… 123 more items" with its quotes and comma."""
+_DEEPEST = 100
+_MOST_COPIED = 20_000
+_MOST_BITS = 4_096
 
 
 def preview(value: Any, max_chars: int) -> Any:
     """`value` itself if its JSON has at most `max_chars` characters, else a copy that fits, roughly.
 
     Lists keep their first items and end with a text that counts the rest; objects keep their first members; long texts
-    keep head and tail.
+    keep head and tail. Never raises.
     """
-    if _size(value) <= max_chars:
-        return value
+    try:
+        size = len(_written(value))
+    except Exception:  # then parts of it could not be written either
+        value = _tame(value, 0, _Room())
+        size = _size(value)
+    return value if size <= max_chars else _shortened(value, max_chars)
+
+
+def _shortened(value: Any, max_chars: int) -> Any:
     match value:
         case str():
             return preview_text(value, max_chars - 2)
@@ -32,6 +43,10 @@ def preview(value: Any, max_chars: int) -> Any:
             return f"… {len(value)} bytes"
         case _:
             return preview_text(json_text(value), max_chars - 2)
+
+
+def _fitting(value: Any, max_chars: int) -> Any:
+    return value if _size(value) <= max_chars else _shortened(value, max_chars)
 
 
 def preview_json(value: Any, max_chars: int) -> str:
@@ -58,14 +73,14 @@ def _list(items: list[Any], max_chars: int) -> list[Any]:
         kept.append(item)
         room -= size
     if not kept and room > _MARKER_CHARS and items:
-        kept.append(preview(items[0], room))
+        kept.append(_fitting(items[0], room))
     missing = len(items) - len(kept)
     return [*kept, f"… {missing} more item{'s' if missing != 1 else ''}"] if missing else kept
 
 
 def _members(record: dict[Any, Any], max_chars: int) -> dict[Any, Any]:
     """Small members whole, large ones sharing what room is left; over that, a count of the members left out."""
-    sizes = {key: len(str(key)) + 4 + _size(member) for key, member in record.items()}
+    sizes = {key: len(text_of(key)) + 4 + _size(member) for key, member in record.items()}
     room = max_chars - _MARKER_CHARS - 2
     share = room // max(1, len(record))
     spare = room - sum(size for size in sizes.values() if size <= share)
@@ -73,8 +88,8 @@ def _members(record: dict[Any, Any], max_chars: int) -> dict[Any, Any]:
     each = max(spare // max(1, large), _MARKER_CHARS)
     kept: dict[Any, Any] = {}
     for key, member in record.items():
-        shown = member if sizes[key] <= share else preview(member, each - len(str(key)) - 4)
-        room -= len(str(key)) + 4 + _size(shown)
+        shown = member if sizes[key] <= share else _fitting(member, each - len(text_of(key)) - 4)
+        room -= len(text_of(key)) + 4 + _size(shown)
         if room < 0 and kept:
             break
         kept[key] = shown
@@ -87,25 +102,62 @@ def _size(value: Any) -> int:
 
 
 def json_text(value: Any, *, indent: int | None = None) -> str:
-    """Any value as JSON: bytes as base64, NaN and the infinities as strings, lone surrogates replaced."""
+    """Any value as JSON: bytes as base64, NaN and the infinities as strings, lone surrogates replaced. Never raises."""
     try:
-        return to_json(value, indent=indent, bytes_mode="base64", inf_nan_mode="strings", fallback=str).decode()
-    except ValueError:  # a lone surrogate, which only a host's own value can hold
-        return json_text(_well_formed(value), indent=indent)
+        return _written(value, indent)
+    except Exception:  # a lone surrogate, a cycle, depth, or an object of a host's own that raises when it is read
+        return _written(_tame(value, 0, _Room()), indent)
 
 
-def _well_formed(value: Any) -> Any:
+def _written(value: Any, indent: int | None = None) -> str:
+    return to_json(value, indent=indent, bytes_mode="base64", inf_nan_mode="strings", fallback=text_of).decode()
+
+
+def text_of(value: object) -> str:
+    """`str(value)`, or what kind of thing it is if that raises."""
+    try:
+        return str(value).encode("utf-8", "replace").decode()
+    except Exception:
+        return f"[{type(value).__name__}]"
+
+
+@dataclass
+class _Room:
+    """How many more values a copy may hold."""
+
+    left: int = _MOST_COPIED
+
+
+def _tame(value: Any, depth: int, room: _Room) -> Any:
+    """A copy that can be written as JSON, in which what is too deep, or too much, is an ellipsis."""
+    room.left -= 1
+    if depth > _DEEPEST or room.left < 0:
+        return "…"
     match value:
+        case None | bool() | float() | bytes() | bytearray():
+            return value
+        case int():
+            return value if value.bit_length() <= _MOST_BITS else f"[integer of {value.bit_length()} bits]"
         case str():
             return value.encode("utf-8", "replace").decode("utf-8")
-        case dict():
-            members = cast("dict[Any, Any]", value)
-            return {_well_formed(key): _well_formed(member) for key, member in members.items()}
-        case list() | tuple():
-            return [_well_formed(item) for item in cast("list[Any]", value)]
-        case _ if is_dataclass(value) and not isinstance(value, type):
-            return {field.name: _well_formed(getattr(value, field.name)) for field in fields(value)}
-        case None | bool() | int() | float() | bytes() | bytearray():
-            return value
         case _:
-            return _well_formed(str(value))
+            pass
+    try:
+        match value:
+            case dict():
+                members = islice(cast("dict[Any, Any]", value).items(), max(0, room.left))
+                return {text_of(key): _tame(member, depth + 1, room) for key, member in members}
+            case list() | tuple() | set() | frozenset():
+                items = cast("list[Any]", value)
+                return [_tame(item, depth + 1, room) for item in islice(items, max(0, room.left))]
+            case _:
+                return _tame_object(cast("object", value), depth, room)
+    except Exception:
+        kind = type(cast("object", value)).__name__
+        return f"[{kind}]"
+
+
+def _tame_object(value: object, depth: int, room: _Room) -> Any:
+    if is_dataclass(value):
+        return {field.name: _tame(getattr(value, field.name), depth + 1, room) for field in fields(value)}
+    return text_of(value)

@@ -6,12 +6,14 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any, ClassVar, Literal, Self, TypeAlias
+
+from pydantic_core import from_json
 
 from corral.errors import (
     ApprovalDenied,
     CallBudgetExceeded,
-    Cancelled,
     MemoryExceeded,
     OutputExceeded,
     ProgramFailed,
@@ -22,8 +24,20 @@ from corral.errors import (
     ToolNotFound,
     error_class,
 )
-from corral.preview import json_text, preview_json, preview_text
-from corral.types import CallError, Diagnostic, ExecutionError, Isolation, Language, LogEntry, Status, Unawaited
+from corral.pictures import Picture, pictures_in, without_pictures
+from corral.preview import json_text, preview_json, preview_text, text_of
+from corral.redaction import redacted
+from corral.types import (
+    CallError,
+    Diagnostic,
+    ExecutionError,
+    Isolation,
+    Language,
+    LogEntry,
+    Progress,
+    Status,
+    Unawaited,
+)
 
 __all__ = [
     "ConsoleOutput",
@@ -55,16 +69,19 @@ _REMEDIES = {
 }
 """What a model can do about an error; only where there is one thing, and the message does not say it."""
 _DEADLOCK_REMEDY = "Await only calls of tools, timers, and what the program itself brings about."
-_TYPE_CODES = ("TS", "ty:")
-"""How the codes of what a type check finds begin."""
-_TYPE_WARNINGS = 5
-_CALLS_SHOWN = 5
+_GUESSES_SHOWN = 5
+_CALLS_SHOWN = 20
+"""Of each kind, with their inputs; the others are counted."""
 _INPUT_CHARS = 120
+_LONGEST = 1_000_000
+"""Of the texts in them, before they are shortened."""
+_CALLS_CHARS = 3_000
+"""Of each kind."""
 
 
 @dataclass(slots=True, kw_only=True)
 class ToolCallRecord:
-    """One call of an execution. `error` is set if it failed; `duration_ms` is None while it runs."""
+    """One call of an execution. `error` is set if the program got one; `duration_ms` is None while it runs."""
 
     name: str
     sequence: int
@@ -74,6 +91,14 @@ class ToolCallRecord:
     output: object = None
     error: CallError | None = None
     duration_ms: float | None = None
+    progress: Progress = "pending"
+    """How far the tool got, whatever the program was told."""
+    read_only: bool = False
+    """Whether the tool says that it changes nothing; filled in where the execution failed."""
+    remark: str | None = None
+    """What is not as declared in the output, although it was delivered."""
+    masked: frozenset[str] = frozenset()
+    """Members of the input that the tool's schema describes as secrets; filled in likewise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +147,11 @@ class ExecutionResult:
     def output(self) -> str:
         return "".join(f"{entry.text}\n" for entry in self.logs)
 
+    @cached_property
+    def pictures(self) -> tuple[Picture, ...]:
+        """The pictures in the value, anywhere in it, 20 at most. `model_text` has a few words in their place."""
+        return pictures_in(self.value)[1]
+
     def raise_for_error(self) -> Self:
         """Raises the error of `corral.errors` that the execution ended with; returns the result if there is none."""
         if self.error is None:
@@ -151,17 +181,24 @@ class ExecutionResult:
 def _model_text(result: ExecutionResult, max_chars: int, transform: Callable[[Any], object] | None) -> str:
     """See `ExecutionResult.model_text`."""
     parts: list[str] = []
-    if result.error is None:
-        parts.append(_value_text(_transformed(result.value, transform), max_chars))
-    else:
-        parts.append(preview_text(_error_text(result.error, result.status), max_chars))
+    console = preview_text(without_pictures(text_of(result.output)).rstrip(), max_chars) if result.logs else ""
+    if result.error is not None:
+        parts.append(preview_text(without_pictures(_error_text(result.error, result.status)), max_chars))
         if calls := "\n".join(_call_lines(result.tool_calls)):
             parts.append(calls)
-    if result.logs:
-        parts.append(f"Console:\n{preview_text(result.output.rstrip(), max_chars)}")
-    if notes := _notes(result):
+    elif not (console and _has_no_result(result)):
+        value, _ = pictures_in(_transformed(result.value, transform))
+        parts.append(_value_text(value, max_chars))
+    if console:
+        parts.append(f"Console:\n{console}")
+    if notes := _notes(result, printed=bool(console)):
         parts.append(preview_text("\n- ".join(("Notes:", *notes)), max_chars))
     return "\n\n".join(parts).encode("utf-8", "replace").decode()
+
+
+def _has_no_result(result: ExecutionResult) -> bool:
+    """Whether the program gives no value by the way it is written, rather than that this one is null."""
+    return result.value is None and any(each.code == "no_result" for each in result.diagnostics)
 
 
 def _transformed(value: Any, transform: Callable[[Any], object] | None) -> Any:
@@ -175,14 +212,26 @@ def _transformed(value: Any, transform: Callable[[Any], object] | None) -> Any:
 
 
 def _value_text(value: Any, max_chars: int) -> str:
-    """JSON; but a text of several lines as it is."""
+    """JSON; but a text as it is if it has several lines, or is JSON itself."""
     if isinstance(value, str) and "\n" in value:
         whole, shown = value, f"\n{preview_text(value.rstrip(), max_chars)}"
+    elif isinstance(value, str) and (held := _json_in(value)) is not None:
+        whole, shown = value, f" {value if len(value) <= max_chars else preview_json(held, max_chars)}"
     else:
         whole = json_text(value)
         shown = f" {whole if len(whole) <= max_chars else preview_json(value, max_chars)}"
     shortened = f", shortened from {len(whole)} characters" if len(whole) > max_chars else ""
     return f"Result{shortened}:{shown}"
+
+
+def _json_in(text: str) -> object:
+    """The object or array that a text spells, as `JSON.stringify` makes one; None: it is another text."""
+    if text[:1] not in ("{", "[") or text[-1] not in ("}", "]"):
+        return None
+    try:
+        return from_json(text)
+    except (ValueError, TypeError):  # TypeError: it has half of a surrogate pair
+        return None
 
 
 def _error_text(error: ExecutionError, status: Status) -> str:
@@ -206,35 +255,64 @@ def _is_deadlock(error: ExecutionError) -> bool:
 
 def _call_lines(calls: Sequence[ToolCallRecord]) -> Iterator[str]:
     """What a program that did not succeed had done, so that the next one does not do it again."""
-    if done := Counter(call.name for call in calls if call.error is None):
-        names = ", ".join(name if count == 1 else f"{name} ×{count}" for name, count in done.items())
-        yield f"Calls that succeeded (not undone; do not repeat what changed something): {preview_text(names, 1000)}"
-    failed = [call for call in calls if call.error is not None and call.error.code != Cancelled.code]
-    if failed:
-        yield f"Calls that failed: {_with_inputs(failed)}"
-    cut = [call for call in calls if call.error is not None and call.error.code == Cancelled.code]
-    if cut:
-        yield f"Calls that were cut short, maybe after they took effect: {_with_inputs(cut)}"
+    kinds: dict[str, list[ToolCallRecord]] = {
+        "Calls that ran, and whose effects stand; do not repeat them": [],
+        "Calls that only read": [],
+        "Calls that ran, but whose results were withheld; do not repeat them": [],
+        "Calls that may have run: they were cut short, maybe after they took effect": [],
+        "Calls that failed": [],
+        "Calls that did not run": [],
+    }
+    ran, read, withheld, cut, failed, refused = kinds.values()
+    for call in calls:
+        if call.error is None:
+            (read if call.read_only else ran).append(call)
+        elif call.progress == "returned":
+            withheld.append(call)
+        elif call.progress == "started":
+            cut.append(call)
+        elif call.progress == "raised":
+            failed.append(call)
+        else:
+            refused.append(call)
+    for title, found in kinds.items():
+        if found:
+            told = _counted(found) if found is read else _with_inputs(found)
+            yield f"{title}: {preview_text(told, _CALLS_CHARS)}"
 
 
 def _with_inputs(calls: Sequence[ToolCallRecord]) -> str:
-    shown = [f"{call.name} {preview_json(call.input, _INPUT_CHARS)}" for call in calls[:_CALLS_SHOWN]]
-    more = [f"and {len(calls) - _CALLS_SHOWN} more"] if len(calls) > _CALLS_SHOWN else []
-    return ", ".join([*shown, *more])
+    """By tool, with the last inputs that it had, which are the likeliest to be repeated."""
+    inputs: dict[str, list[str]] = {call.name: [] for call in calls}
+    for call in calls[-_CALLS_SHOWN:]:
+        inputs[call.name].append(_input_text(call))
+    told: list[str] = []
+    for name, count in Counter(call.name for call in calls).items():
+        shown = inputs[name] if len(inputs[name]) == count else ["…", *inputs[name]]
+        told.append(f"{name} {shown[0]}" if count == 1 else f"{name} ×{count}: {', '.join(shown)}")
+    return "; ".join(told)
 
 
-def _notes(result: ExecutionResult) -> list[str]:
-    found: list[str] = []
-    of_types: list[Diagnostic] = []
-    for each in result.diagnostics:
-        if each.code is not None and each.code.startswith(_TYPE_CODES):
-            of_types.append(each)
-        else:
-            found.append(each.message)
+def _input_text(call: ToolCallRecord) -> str:
+    return preview_json(redacted(call.input, names=call.masked, text_chars=_LONGEST), _INPUT_CHARS)
+
+
+def _counted(calls: Sequence[ToolCallRecord]) -> str:
+    counts = Counter(call.name for call in calls)
+    return ", ".join(name if count == 1 else f"{name} ×{count}" for name, count in counts.items())
+
+
+def _notes(result: ExecutionResult, *, printed: bool) -> list[str]:
+    found = [
+        each.message
+        for each in result.diagnostics
+        if each.show == "always" and not (printed and each.code == "no_result")
+    ]
     if result.status == "failed" and result.error is not None:
         line = result.error.line
-        nearest = sorted(of_types, key=lambda each: each.line != line)[:_TYPE_WARNINGS]
-        found += [f"type check, line {each.line}: {each.message}" for each in nearest]
+        guesses = [each for each in result.diagnostics if each.show == "on_failure"]
+        nearest = sorted(guesses, key=lambda each: each.line != line)[:_GUESSES_SHOWN]
+        found += [each.message if each.line is None else f"line {each.line}: {each.message}" for each in nearest]
     for call in result.unawaited:
         place = "" if call.line is None else f" at line {call.line}"
         outcome = "" if call.error is None else f"; it failed: {call.error}"

@@ -13,7 +13,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeAlias, TypedDict
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -22,6 +22,7 @@ from corral.preview import preview_text
 
 __all__ = [
     "MAX_TOOL_PATH",
+    "Audience",
     "Call",
     "CallError",
     "Capabilities",
@@ -43,6 +44,7 @@ __all__ = [
     "PipeEndpoint",
     "Position",
     "Program",
+    "Progress",
     "Reference",
     "References",
     "Reply",
@@ -173,7 +175,20 @@ class ExecutionContext(Frozen):
         ) -> None: ...
 
 
+class Audience(TypedDict, total=False):
+    """Who is shown tools."""
+
+    context: ExecutionContext | None
+    """The caller. None: anybody, who has no scopes."""
+    hide_denied: bool | None
+    """Whether it is shown only the tools that it may call. None: as the Corral was told."""
+
+
 # --- a call over a bridge -------------------------------------------------------------------------------------
+
+Progress: TypeAlias = Literal["pending", "started", "raised", "returned"]
+"""How far a tool got with a call. `pending`: it was never called. `started`: nobody knows how that ended, so it may
+have taken effect. `raised`: it failed by itself. `returned`: it ran, also where its result was withheld."""
 
 
 @dataclass(slots=True)
@@ -200,6 +215,13 @@ class Call:
     """The `Tool` that it is for, found once, so that all guards judge the one that runs; None until it is known."""
     parsed: Any = None
     """The tool's validated input; None until it is known."""
+    progress: Progress = "pending"
+    remark: str | None = None
+    """What is worth knowing of the result, although it was delivered."""
+
+    def warn(self, remark: str) -> None:
+        """Leaves a remark on the result."""
+        self.remark = remark
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,6 +316,9 @@ class Diagnostic:
     code: str | None = None
     line: int | None = None
     column: int | None = None
+    show: Literal["always", "on_failure"] = "always"
+    """When `ExecutionResult.model_text` shows it: what the program should not learn only from a failure is shown
+    always, a guess at the cause of a failure only then."""
 
 
 class Reference(NamedTuple):
@@ -319,8 +344,8 @@ class References(NamedTuple):
 class Program:
     """A model's program, made runnable.
 
-    `code` is what a sandbox evaluates: for TypeScript an expression that is an async function of `(load, entry)`, for
-    Python a module that leaves its value in the global `_corral_result`.
+    `code` is what a sandbox evaluates: for TypeScript an expression that is an async function of
+    `(load, entry, decorate)`, for Python a module that leaves its value in the global `_corral_result`.
     """
 
     language: Language
@@ -328,9 +353,6 @@ class Program:
     """What the model wrote, whole."""
     code: str
     """What runs. It stands line for line where the source stands, but for what is put around a Python program."""
-    form: Literal["script", "module"] = "script"
-    """`script`: plain JavaScript, or Python. `module`: TypeScript that the engine itself must compile (enums,
-    namespaces, parameter properties, decorators, or syntax the parser does not know)."""
     locate: Callable[[int, int], Position]
     """Takes a line and a column of `code` back to the source as the model wrote it; nothing else says where it came
     from."""

@@ -143,10 +143,13 @@ async def test_what_is_shown_of_a_tool_is_bounded_and_one_line() -> None:
         execute=anything,
     )
     [item] = (await ask(ToolRegistry(wide), "search", "wide"))["items"]
-    assert item["signature"] == "tools.wide(input: Record<string, unknown>): Promise<unknown[]>"
+    assert item["signature"].startswith("tools.wide(input: { parameter_0?: string; parameter_1: string; parameter_2?: ")
+    assert item["signature"].endswith("; [key: string]: unknown }): Promise<unknown[]>")
+    assert len(item["signature"]) <= 250
     assert len(item["description"]) <= 122
     [item] = (await ask(ToolRegistry(wide), "search", "wide", "python"))["items"]
-    assert item["signature"] == "tools.wide(input: dict[str, Any], /) -> list[Any]"
+    assert item["signature"].startswith("tools.wide(*, parameter_0: str = ..., parameter_1: str, ")
+    assert item["signature"].endswith(", **more: Any) -> list[Any]")
 
 
 # --- describe
@@ -156,7 +159,7 @@ async def test_what_is_shown_of_a_tool_is_bounded_and_one_line() -> None:
 async def test_a_description_is_the_declaration_of_one_tool(input: Any) -> None:
     described = await ask(registry(), "describe", input)
     assert described["name"] == "github.list_issues"
-    assert described["declaration"].startswith("declare const tools: {\n  github: {\n    /**\n")
+    assert described["declaration"].startswith("declare const tools: {\n  github: {\n    // Lists the issues")
     assert "Closed ones too" in described["declaration"]
     assert "create_issue" not in described["declaration"]
     in_python = (await ask(registry(), "describe", input, "python"))["declaration"]
@@ -169,7 +172,7 @@ async def test_types_that_a_tool_mentions_are_declared_with_it() -> None:
     described = await ask(ToolRegistry(find), "describe", "find")
     assert described["declaration"].startswith("type Person = { name?: string };\n")
     described = await ask(ToolRegistry(find), "describe", "find", "python")
-    assert "class Person(TypedDict):" in described["declaration"]
+    assert "class Person(TypedDict, total=False):" in described["declaration"]
 
 
 async def test_several_names_give_several_descriptions() -> None:
@@ -177,12 +180,29 @@ async def test_several_names_give_several_descriptions() -> None:
     assert [each["name"] for each in described] == ["add", "github.create_issue", "search"]
 
 
+@pytest.mark.parametrize("language", ["typescript", "python"])
+@pytest.mark.parametrize("form", ["list", "object"])
+async def test_of_several_names_each_has_its_own_answer(form: str, language: Language) -> None:
+    comment = "#" if language == "python" else "//"
+    asked = ["tools.add", "lst_issues", "github", "zebra", "github.create_issue"]
+    found = await ask(registry(), "describe", asked if form == "list" else {"name": asked}, language)
+    assert [each["name"] for each in found] == ["add", "lst_issues", "github", "zebra", "github.create_issue"]
+    assert ["error" in each for each in found] == [False, True, True, True, False]
+    assert found[1]["error"] == 'no tool "lst_issues"; did you mean github.list_issues?'
+    assert found[1]["declaration"] == f"{comment} {found[1]['error']}\n"
+    assert '"github" is a namespace' in found[2]["error"]
+    assert "there are: add, github.create_issue" in found[3]["error"]
+    assert [await ask(registry(), "describe", each["name"], language) for each in (found[0], found[4])] == [
+        found[0],
+        found[4],
+    ]
+
+
 @pytest.mark.parametrize(
     ("input", "told"),
     [
         ("github.nope", 'no tool "github.nope"; there are: github.create_issue, github.list_issues'),
         ("github.list_isues", 'no tool "github.list_isues"; did you mean github.list_issues or '),
-        (["add", "lst_issues"], 'no tool "lst_issues"; did you mean github.list_issues?'),
         ("github", '"github" is a namespace; tools.search({ namespace: "github" }) lists its tools'),
         ({}, "name: field required"),
         ([], "name: expected at least 1 items"),
@@ -243,13 +263,15 @@ def test_the_compiler_accepts_how_programs_call_them() -> None:
         "const c: number = (await tools.search()).total;",
         'const d: string = (await tools.describe("x")).declaration;',
         'const e: string = (await tools.describe({ name: "x" })).name;',
+        'await tools.describe(["x", "y"]);',
+        'await tools.describe({ name: ["x", "y"] });',
         'tools.search({ limit: "x" });',
         "tools.describe();",
     ]
     declared = declare_typescript(discovery_tools(registry(), "typescript"))
     start = declared.count("\n") + 1
     errors = compiler.type_errors(declared + "\n".join([*lines, "export {};"]))
-    assert sorted(line - start for line in errors) == [5, 6]
+    assert sorted(line - start for line in errors) == [7, 8]
 
 
 def test_the_type_checker_accepts_how_programs_call_them() -> None:
@@ -261,9 +283,10 @@ def test_the_type_checker_accepts_how_programs_call_them() -> None:
         '    c: int = (await tools.search())["total"]',
         '    d: str = (await tools.describe("x"))["declaration"]',
         '    e: str = (await tools.describe(name="x"))["name"]',
+        '    await tools.describe(["x", "y"])',
         '    await tools.search(limit="x")',
         "    await tools.describe()",
     ]
     stubs, program = checker.errors_of(declare_python(discovery_tools(registry(), "python")), "\n".join(lines))
     assert stubs == {}
-    assert sorted(program) == [8, 9]
+    assert sorted(program) == [9, 10]

@@ -93,6 +93,24 @@ async def test_a_program_finds_describes_and_calls_a_tool_that_came_while_it_run
     assert [call.name for call in result.tool_calls] == names
 
 
+SEVERAL: dict[str, str] = {
+    "deno": "const [one, none] = await tools.describe(['change', 'tools.chnge']); return { one, none }",
+    "cpython": "one, none = await tools.describe(['change', 'tools.chnge'])\n{'one': one, 'none': none}",
+    "monty": "one, none = await tools.describe(name=['change', 'tools.chnge'])\n{'one': one, 'none': none}",
+}
+
+
+@pytest.mark.parametrize("engine", SEVERAL)
+async def test_a_checked_program_describes_several_tools_at_once(engine: str) -> None:
+    language: Language = "typescript" if engine == "deno" else "python"
+    sandboxes: Any = {language: engine}
+    corral = Corral(changing(), sandbox=sandboxes, check="required")
+    async with corral:
+        value: Any = (await corral.execute(SEVERAL[engine], language=language)).raise_for_error().value
+    assert "change(" in value["one"]["declaration"]
+    assert (value["none"]["name"], value["none"]["error"]) == ("chnge", 'no tool "chnge"; did you mean change?')
+
+
 @pytest.mark.parametrize("language", ["typescript", "python"])
 async def test_looking_for_tools_counts_as_a_call_and_needs_nothing_of_the_caller(language: Language) -> None:
     corral = Corral([define_tool(name="hidden", scopes={"admin"}, execute=forecast)], check=False)
@@ -116,5 +134,5 @@ async def test_a_program_elsewhere_may_look_for_tools_too(language: Language) ->
             found = (await client.post("/tools/search", json="change")).json()
             described = (await client.post("/tools/describe", json={"name": "change"})).json()
     assert found["items"][0]["name"] == "change"
-    declared = {"typescript": "change(input?: ", "python": "async def change("}
+    declared = {"typescript": "change(): ", "python": "async def change("}
     assert declared[language] in described["declaration"]

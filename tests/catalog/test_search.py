@@ -40,6 +40,54 @@ def test_tools_whose_name_it_is_come_first() -> None:
     assert found(ISSUES, "linear.list_issues")[0] == "linear.list_issues"
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        "github.get_user",
+        "github.getUser",
+        "GitHub.getuser",
+        "github/get-user",
+        "github get user",
+        "tools.github.get_user",
+        "codemode.github.get_user",
+        "`github.get_user`",
+        "'tools.github.get_user'",
+        "tools.github.get_user({ id: 7, name: 'a team' })",
+        "await tools.github.get_user(id=7);",
+    ],
+)
+def test_a_name_is_found_however_a_program_would_mention_it(query: str) -> None:
+    others = [named(f"a.user_{number}", "Gets a user of GitHub. get user github id name team") for number in range(9)]
+    registry = ToolRegistry(*others, named("gitlab.get_user"), named("get_users"), named("github.get_user"))
+    assert found(registry, query)[0] == "github.get_user"
+
+
+def test_of_names_that_are_nearly_the_same_the_very_one_comes_first() -> None:
+    registry = ToolRegistry(named("a.getUser"), named("b.get_user"), named("get-user"), named("c.getuser"))
+    assert [found(registry, query)[0] for query in ("getUser", "get_user", "getuser", "c.getUser")] == [
+        "a.getUser",
+        "get_user",
+        "c.getuser",
+        "c.getuser",
+    ]
+    assert set(found(registry, "tools.getUser")) == {"a.getUser", "b.get_user", "get_user", "c.getuser"}
+
+
+def test_a_name_of_words_that_say_nothing_is_found() -> None:
+    registry = ToolRegistry(named("all"), named("x.for_you"), named("list_all", "Does all."))
+    assert [found(registry, query)[0] for query in ("all", "for_you", "tools.x.forYou")] == [
+        "all",
+        "x.for_you",
+        "x.for_you",
+    ]
+    assert found(registry, "for you", namespace="y") == []
+
+
+def test_what_only_looks_like_a_mention_is_searched_for_by_all_its_words() -> None:
+    assert found(ISSUES, "tickets (of a team)")[0] == "linear.list_issues"
+    assert found(ISSUES, "tools for issues") != []
+
+
 def test_a_name_comes_before_a_tool_that_only_speaks_of_it() -> None:
     talkative = named("a.other", "send_mail send_mail send_mail: send mail, then send mail and send mail again.")
     assert found(ToolRegistry(talkative, named("z.send_mail")), "send_mail") == ["z.send_mail", "a.other"]

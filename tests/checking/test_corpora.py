@@ -15,6 +15,7 @@ from corral import Corral, Language, Limits, Tool, ToolRegistry
 from corral.checking import Checker, Verdict
 from corral.errors import ProgramRejected
 from corral.programs import prepare_python
+from tests.checking.business import BUSINESS
 from tests.checking.test_valid_run_python import programs as valid_python_programs
 from tests.checking.tools import TOOLS
 from tests.checking.typescript import mistakes, valid_programs
@@ -46,18 +47,16 @@ def checker() -> Iterator[Checker]:
     checker.close()
 
 
-def verdicts(
-    checker: Checker, language: Language, programs: dict[str, str], tools: ToolRegistry
-) -> dict[str, Verdict | None]:
+def verdicts(checker: Checker, language: Language, programs: dict[str, str], tools: ToolRegistry) -> dict[str, Verdict]:
     return {name: checker.check(source, language, tools, env=False, must=True) for name, source in programs.items()}
 
 
-def rejected(found: dict[str, Verdict | None]) -> dict[str, str]:
-    return {name: str(each.rejection) for name, each in found.items() if each is not None and each.rejection}
+def rejected(found: dict[str, Verdict]) -> dict[str, str]:
+    return {name: str(each.rejection) for name, each in found.items() if each.rejection}
 
 
-def unchecked(found: dict[str, Verdict | None]) -> list[str]:
-    return [name for name, each in found.items() if each is None]
+def unchecked(found: dict[str, Verdict]) -> dict[str, str]:
+    return {name: each.unchecked for name, each in found.items() if each.unchecked}
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -65,7 +64,15 @@ def test_no_valid_program_is_rejected_and_each_is_checked(checker: Checker, lang
     programs = valid_programs() if language == "typescript" else valid_python_programs()
     found = verdicts(checker, language, programs, ToolRegistry(*TOOLS))
     assert len(found) > 400
-    assert unchecked(found) == []
+    assert unchecked(found) == {}
+    assert rejected(found) == {}
+
+
+def test_no_program_is_rejected_that_changes_the_results_of_tools(checker: Checker) -> None:
+    programs = valid_python_programs("business")
+    found = verdicts(checker, "python", programs, ToolRegistry(*BUSINESS))
+    assert len(found) > 200
+    assert unchecked(found) == {}
     assert rejected(found) == {}
 
 
@@ -85,7 +92,7 @@ def rejection_lines(checker: Checker, language: Language, source: str, tools: To
         except ProgramRejected as error:
             return [error.line]
     verdict = checker.check(source, language, tools, env=False, must=True)
-    assert verdict is not None, source
+    assert verdict.unchecked is None, source
     return [each.line for each in verdict.diagnostics if each.severity == "error"]
 
 
@@ -118,7 +125,7 @@ def test_the_programs_of_the_example_pass(checker: Checker, flight_tools: tuple[
     programs = {file.name: file.read_text(encoding="utf-8") for file in files}
     found = verdicts(checker, language, programs, ToolRegistry(*flight_tools))
     assert len(found) == 3
-    assert unchecked(found) == []
+    assert unchecked(found) == {}
     assert rejected(found) == {}
 
 

@@ -37,8 +37,8 @@ def rejections(checker: Checker, programs: dict[str, str]) -> dict[str, str]:
     verdicts = {
         id: checker.check(program, "typescript", REGISTRY, env=False, must=True) for id, program in programs.items()
     }
-    assert [id for id, verdict in verdicts.items() if verdict is None] == []
-    return {id: str(verdict.rejection) for id, verdict in verdicts.items() if verdict and verdict.rejection}
+    assert [id for id, verdict in verdicts.items() if verdict.unchecked] == []
+    return {id: str(verdict.rejection) for id, verdict in verdicts.items() if verdict.rejection}
 
 
 def test_it_is_denos_server_that_checks(checker: Checker) -> None:

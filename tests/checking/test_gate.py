@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,15 @@ import pytest
 from corral import Corral, Event, ExecutionResult, Language, Limits, ToolRegistry, tool
 from corral.audit import AuditEvent
 from corral.checking import Checker
+from corral.checking import checker as checkers
+from corral.checking import server as servers
 from corral.checking.kinds import SERVERS
 from corral.checking.lsp import LspClient
 from corral.checking.workspace import Document
+from corral.clock import Clock
 from corral.errors import ConfigError, StartFailed
 from corral.execution import Execution
+from corral.sandboxes.jail import Engine
 from corral.types import LogEntry
 from tests.checking.test_servers import slow_to_start
 from tests.conftest import TOOLS
@@ -54,7 +59,7 @@ async def shared() -> AsyncIterator[Corral]:
     """Both its servers are ready."""
     async with Corral(ALL, limits=LIMITS, check=True) as corral:
         for language in LANGUAGES:
-            assert (await corral.check("1", language)).checked
+            assert (await corral.check("tools", language)).checked
         yield corral
 
 
@@ -227,26 +232,98 @@ async def test_a_program_that_must_be_checked_waits_for_the_server(language: Lan
     assert (result.status, result.checked) == ("rejected", True)
 
 
-async def test_without_a_server_a_program_runs_unchecked_unless_it_must_be(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_a_server_a_program_runs_unchecked_and_is_told_so_unless_it_must_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     absent = [replace(kind, engine=lambda: None) for kind in SERVERS]
     monkeypatch.setattr(Checker.__init__, "__defaults__", (absent,))
     async with Corral(ALL, check=True) as corral:
         result = await corral.execute(HARMLESS["typescript"])
-        assert (result.status, result.checked, result.diagnostics) == ("succeeded", False, ())
+        assert (result.status, result.checked) == ("succeeded", False)
+        [remark] = result.diagnostics
+        assert (remark.code, remark.severity) == ("unchecked", "info")
+        assert "there is no language server for typescript" in remark.message
+        assert "language server" not in result.model_text(), "it is nothing to a model whose program has succeeded"
         with pytest.raises(StartFailed, match=r"no language server for typescript .* `corral doctor`"):
             await corral.execute(HARMLESS["typescript"], check="required")
         assert not (await corral.check(HARMLESS["typescript"])).checked
 
 
-async def test_nobody_waits_for_a_server_that_is_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@BOTH_LANGUAGES
+async def test_the_first_program_of_a_corral_is_checked(language: Language) -> None:
+    recorded.clear()
+    async with Corral(ALL, limits=LIMITS, check=True) as corral:
+        result = await corral.execute(REJECTED[language], language=language)
+    assert (result.status, result.checked, recorded) == ("rejected", True, [])
+
+
+@BOTH_LANGUAGES
+async def test_the_only_program_of_a_corral_that_is_not_opened_is_checked(language: Language) -> None:
+    recorded.clear()
+    corral = Corral(ALL, limits=LIMITS, check=True)
+    result = await corral.execute(REJECTED[language], language=language)
+    assert (result.status, result.checked, recorded) == ("rejected", True, [])
+    await corral.aclose()
+
+
+async def test_a_call_waits_for_a_server_that_starts_while_the_clock_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     kind, start_it = slow_to_start(tmp_path)
     monkeypatch.setattr(Checker.__init__, "__defaults__", ([kind],))
+    recorded.clear()
+    stands, standing = anyio.Event(), Clock.standing
+
+    def spy(self: Clock) -> AbstractContextManager[None]:
+        stands.set()
+        return standing(self)
+
+    monkeypatch.setattr(Clock, "standing", spy)
+    async with Corral(ALL, limits=Limits(wall_seconds=0.5), check=True) as corral:
+        async with corral.start("return await tools.record({ n: 9 })") as run:
+            with anyio.fail_after(20):
+                await stands.wait()
+            await anyio.sleep(0.6)  # longer than the program has
+            assert recorded == []
+            await anyio.to_thread.run_sync(start_it)
+            result = await run.result()
+        assert (result.value, result.checked, recorded) == (9, True, [9])
+
+
+async def test_a_program_goes_unchecked_if_the_server_does_not_start_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind, start_it = slow_to_start(tmp_path)
+    monkeypatch.setattr(Checker.__init__, "__defaults__", ([kind],))
+    monkeypatch.setattr(checkers, "_WAIT_SECONDS", 0.1)
     async with Corral(ALL, limits=LIMITS, check=True) as corral:
+        nothing = await corral.execute("return 1")
+        assert (nothing.checked, nothing.diagnostics) == (True, ()), "it has no name that could be wrong"
         result = await corral.execute(HARMLESS["typescript"])
         assert (result.status, result.checked) == ("succeeded", False)
+        assert "did not start in time" in result.diagnostics[-1].message
         await anyio.to_thread.run_sync(start_it)
         assert (await corral.check("return JSON")).checked, "and it starts meanwhile"
         assert (await corral.execute("return typeof JSON")).checked
+
+
+async def test_a_program_does_not_wait_for_a_server_that_will_not_start_in_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broken = replace(SERVERS[0], engine=lambda: Engine(Path("/bin/false")))
+    monkeypatch.setattr(servers, "_PAUSES_SECONDS", (0.0, 3600.0))
+    checker = Checker([broken])
+    try:
+        checker.start("typescript", ToolRegistry())
+        for _ in range(2):
+            assert not checker.wait("typescript", 20)
+            server = checker.server("typescript")
+            assert server is not None
+            server.start()
+        with anyio.fail_after(5):
+            assert not await anyio.to_thread.run_sync(checker.wait, "typescript", 20)
+    finally:
+        checker.close()
 
 
 # --- what is known of tools and programs
@@ -349,7 +426,7 @@ async def test_a_run_that_is_cancelled_while_it_is_checked_leaves_the_server_as_
 
     monkeypatch.setattr(Document, "begin", spy)
     async with Corral(ALL, limits=LIMITS, check=True) as corral:
-        assert (await corral.check("1")).checked
+        assert (await corral.check("tools")).checked
         server = corral._checker.server("typescript")  # pyright: ignore[reportPrivateUsage]
         assert server is not None
         pid = server.pid

@@ -8,7 +8,10 @@ import pytest
 
 from corral.checking import python_texts as python
 from corral.checking import typescript_texts as typescript
+from corral.checking.inputs import flaws
 from corral.checking.openness import is_closed
+from corral.checking.reach import DeclaredTypes, Reach
+from corral.programs.grammar import finder, parse
 
 # --- TypeScript
 
@@ -357,3 +360,131 @@ def test_an_object_that_takes_only_what_it_lists_is_closed(schema: dict[str, Any
 )
 def test_an_object_that_may_take_more_or_is_not_known_is_open(schema: dict[str, Any], path: list[str | None]) -> None:
     assert not is_closed(schema, path)
+
+
+# --- inputs that are written out
+
+
+TICKET: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "integer"},
+        "size": {"type": "integer", "default": 1},
+        "to": {"$ref": "#/$defs/person"},
+        "copies": {"anyOf": [{"type": "array", "items": {"$ref": "#/$defs/person"}}, {"type": "null"}]},
+        "options": {"type": "object"},
+        "either": {"anyOf": [{"$ref": "#/$defs/person"}, {"type": "object", "required": ["x"], "properties": {}}]},
+    },
+    "required": ["id", "size"],
+    "$defs": {"person": {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}},
+}
+OBJECT = finder("(object) @object")
+
+
+def told(schema: dict[str, Any], literal: str) -> list[str]:
+    root = parse(f"f({literal})".encode()).root_node
+    return [flaw.message for flaw in flaws(schema, OBJECT(root)["object"][0])]
+
+
+@pytest.mark.parametrize(
+    ("literal", "messages"),
+    [
+        ("{ ident: 1 }", ["'id' is missing in the input"]),
+        ("{ id: undefined }", ["'id' is missing in the input"]),
+        ("{ id: 1, to: {} }", ["'name' is missing in to"]),
+        ("{ id: 1, to: ({ nme: 'a' } as any) }", ["'name' is missing in to"]),
+        ("{ id: 1, copies: [{ name: 'a' }, { n: 'b' }] }", ["'name' is missing in copies[]"]),
+        ("{ id: 1, options: [] }", ["options is an object, not an array"]),
+        ("{ ...more, to: {} }", ["'name' is missing in to"]),
+    ],
+)
+def test_an_input_lacks_what_its_schema_requires(literal: str, messages: list[str]) -> None:
+    assert told(TICKET, literal) == messages
+
+
+@pytest.mark.parametrize(
+    "literal",
+    [
+        "{ id: 1 }",
+        "{ 'id': 1, other: 2 }",
+        "{ id }",
+        "{ ...more }",
+        "{ [key]: 1 }",
+        "{ id: 1, to: person, copies: people }",
+        "{ id: 1, either: {} }",
+        "{ id: 1, to: { get name() { return 'a' } } }",
+        "{ id: 1, copies: null, options: {} }",
+    ],
+)
+def test_an_input_may_have_what_its_schema_requires(literal: str) -> None:
+    assert told(TICKET, literal) == []
+
+
+@pytest.mark.parametrize(
+    "schema", [{}, {"type": "object"}, {"$ref": "#"}, {"properties": 5, "required": 7}, {"allOf": []}]
+)
+def test_a_schema_that_says_little_asks_for_nothing(schema: dict[str, Any]) -> None:
+    assert told(schema, "{ a: { b: [{}] } }") == []
+
+
+# --- types in declarations
+
+DECLARED = """
+type Item = { name: string; maker: Maker };
+type Maker = { country: string };
+type Other = { name: string };
+declare const tools: {
+  shop: {
+    all(input?: {}): Promise<{ [key: string]: Item }>;
+    one(input: { id: string }): Promise<{ items: Item[]; tags: Record<string, string> | null; size: number }>;
+  };
+  other(input?: {}): Promise<Other[]>;
+};
+"""
+TYPES = DeclaredTypes(parse(DECLARED.encode()).root_node)
+
+
+def at(text: str) -> tuple[int, int]:
+    start = DECLARED.index(text)
+    return start, start + len(text)
+
+
+def test_dictionaries_are_known_by_the_names_of_members_and_tools() -> None:
+    assert TYPES.dictionaries == {"all", "tags"}
+
+
+def test_a_member_reaches_the_types_that_it_refers_to() -> None:
+    reach = Reach(TYPES)
+    reach.add(TYPES.at(*at("items")))
+    assert [reach.covers(at(text)[0]) for text in ("{ name: string; maker", "country", "items")] == [True] * 3
+    assert [reach.covers(at(text)[0]) for text in ("tags", "size", "{ name: string }")] == [False] * 3
+
+
+def test_the_members_of_a_type_are_those_of_the_object_that_it_is() -> None:
+    assert TYPES.members_at(*at("{ items: Item[]")) == {"items", "tags", "size"}
+    assert "country" in TYPES.members_at(*at("Maker ="))
+
+
+def test_the_arrays_of_an_object_are_known() -> None:
+    assert TYPES.arrays(at("{ items: Item[]; tags: Record<string, string> | null; size: number }")) == ["items"]
+
+
+@pytest.mark.parametrize(
+    ("message", "short"),
+    [
+        ("Cannot find name 'x'.", "Cannot find name 'x'."),
+        (
+            """Type '{ a: string; }' is not assignable to type '{ a: number; }'.
+  Types of property 'a' are incompatible.
+    Type 'string' is not assignable to type 'number'.""",
+            "Types of property 'a' are incompatible. Type 'string' is not assignable to type 'number'.",
+        ),
+        (
+            f"Property 'x' does not exist on type '{{ {'a: string; ' * 20}}}'. Did you mean 'y'?",
+            "Property 'x' does not exist on type '{ ... }'. Did you mean 'y'?",
+        ),
+        ("", ""),
+    ],
+)
+def test_a_message_is_shortened_to_what_the_declaration_does_not_say(message: str, short: str) -> None:
+    assert typescript.shortened(message) == short

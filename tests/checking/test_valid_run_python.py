@@ -8,7 +8,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from corral import Corral, ExecutionResult
+from corral import Corral, ExecutionResult, Tool
+from tests.checking.business import BUSINESS
 from tests.checking.tools import TOOLS
 
 pytestmark = pytest.mark.anyio
@@ -17,10 +18,13 @@ AT_ONCE = 8
 _MARKER = re.compile(r"^=== (\w+)\n", re.MULTILINE)
 
 
-def programs() -> dict[str, str]:
-    """Name to source: a file holds several programs, each behind a line `=== name`."""
+def programs(folder: str = "python") -> dict[str, str]:
+    """Name to source: a file holds several programs, each behind a line `=== name`.
+
+    Those in `business` are for the tools of `tests.checking.business`.
+    """
     found: dict[str, str] = {}
-    for file in sorted((Path(__file__).parent / "valid" / "python").glob("*.txt")):
+    for file in sorted((Path(__file__).parent / "valid" / folder).glob("*.txt")):
         _, *parts = _MARKER.split(file.read_text(encoding="utf-8"))
         for name, source in zip(parts[::2], parts[1::2], strict=True):
             assert f"{file.stem}/{name}" not in found, f"two programs are called {file.stem}/{name}"
@@ -28,7 +32,8 @@ def programs() -> dict[str, str]:
     return found
 
 
-async def test_every_valid_program_succeeds() -> None:
+@pytest.mark.parametrize(("folder", "tools", "least"), [("python", TOOLS, 475), ("business", BUSINESS, 200)])
+async def test_every_valid_program_succeeds(folder: str, tools: list[Tool], least: int) -> None:
     results: dict[str, ExecutionResult] = {}
     limiter = anyio.CapacityLimiter(AT_ONCE)
 
@@ -36,8 +41,8 @@ async def test_every_valid_program_succeeds() -> None:
         async with limiter:
             results[name] = await corral.execute(source, language="python")
 
-    async with Corral(TOOLS, sandbox="cpython") as corral, anyio.create_task_group() as tasks:
-        for name, source in programs().items():
+    async with Corral(tools, sandbox="cpython") as corral, anyio.create_task_group() as tasks:
+        for name, source in programs(folder).items():
             tasks.start_soon(run, corral, name, source)
-    assert len(results) >= 475
+    assert len(results) >= least
     assert {name: result.error for name, result in results.items() if result.status != "succeeded"} == {}

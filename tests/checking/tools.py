@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
 from corral import Tool, ToolError, define_tool, tool
+from tests.checking.services import SERVICES
 
 __all__ = ["TOOLS"]
 
@@ -921,4 +922,5 @@ TOOLS: list[Tool] = [
     summary,
     by_region,
     *(replace(each, namespace="chat") for each in (send, track, channels)),
+    *SERVICES,
 ]

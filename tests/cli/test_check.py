@@ -39,7 +39,7 @@ def test_a_mistake_is_shown_with_its_place_and_the_declaration(project: Project)
     done = check(project, WRONG)
     assert (done.stdout, done.returncode) == ("program.ts would not run: 1 error\n", 1)
     message, *place, declared = done.stderr.splitlines()
-    assert message.startswith("error[TS")
+    assert message.startswith("error[input]: 'city' is missing")
     assert "'town'" in message
     assert place == [
         "  --> program.ts:2:34",
@@ -91,7 +91,7 @@ def test_json_has_all_that_was_found(project: Project) -> None:
     found = json.loads(done.stdout)
     [diagnostic] = found.pop("diagnostics")
     assert found == {"passed": False, "checked": True, "language": "typescript"}
-    assert diagnostic.keys() == {"severity", "message", "code", "line", "column"}
+    assert diagnostic.keys() == {"severity", "message", "code", "line", "column", "show"}
     assert (diagnostic["severity"], diagnostic["line"], diagnostic["column"]) == ("error", 2, 34)
     assert (done.stderr, done.returncode) == ("", 1)
 
@@ -119,7 +119,7 @@ def test_a_program_that_does_not_fit_is_not_run(project: Project) -> None:
     lines = done.stderr.splitlines()
     assert lines[0].startswith("error[program_rejected]: ")
     assert lines[0].endswith("it does not fit the declarations.")
-    assert lines[1].startswith("error[TS")
+    assert lines[1].startswith("error[input]: 'city' is missing")
     assert "3 | return await tools.get_weather({ town: city });" in lines
     assert lines[-1] == "help: corral types shows what the tools take"
     assert done.stderr.count("'town'") == 1

@@ -63,7 +63,8 @@ def judge(schemas: Sequence[JsonSchema], arguments: Sequence[Sequence[Any]]) -> 
     lines = declare(**tools).splitlines()
     declared = len(lines)
     for name, values in zip(tools, arguments, strict=True):
-        lines += [f"tools.{name}({json.dumps(value)});" for value in values]
+        empty = f"  {name}(): Promise" in "\n".join(lines)
+        lines += [f"tools.{name}({'' if empty and value == {} else json.dumps(value)});" for value in values]
     errors = type_errors("\n".join(lines))
     assert not {line: (lines[line - 1], error) for line, error in errors.items() if line <= declared}
     verdicts: list[Verdict] = []

@@ -144,6 +144,6 @@ def test_defaults_are_optional_in_what_goes_in_and_certain_in_what_comes_out() -
 
 def test_titles_that_pydantic_makes_up_are_not_repeated() -> None:
     text = declare(tool=Shape(input_schema=TypeAdapter(Page[Point]).json_schema()))
-    assert "/** A point on earth. */" in text
-    assert "/** Degrees north @minimum -90 @maximum 90 */" in text
+    assert "// A point on earth.\n" in text
+    assert "lat: number; // Degrees north (minimum -90, maximum 90)" in text
     assert "Cursor" not in text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from textwrap import dedent
 from typing import Any
 
@@ -36,8 +37,10 @@ def optional(**schemas: Any) -> JsonSchema:
 
 def head(schema: JsonSchema) -> str:
     """The line that declares a tool of that input."""
-    [line] = [line.strip() for line in declare(t=Shape(input_schema=schema)).splitlines() if "async def" in line]
-    return line.removesuffix(" ...")
+    text = re.sub(r"\s*#:[^\n]*", "", declare(t=Shape(input_schema=schema)))
+    found = re.search(r"async def .*? -> .*?:(?= \.\.\.\n)", text, re.DOTALL)
+    assert found is not None
+    return re.sub(r"\s+", " ", found[0]).replace(", )", ")")
 
 
 TOOLS = {
@@ -67,42 +70,38 @@ def test_a_whole_declaration() -> None:
     assert declare_python(TOOLS) == dedent('''\
         import builtins
         from typing import Any, NotRequired, TypedDict
+        class Address(TypedDict):
+            """Where something is."""
+            street: str #: With its number.
+            geo: NotRequired[Geo]
         class Geo(TypedDict):
             lat: float
-        class Home(TypedDict):
-            #: With its number.
-            street: str
-            geo: NotRequired[Geo]
         class LocateOutput(TypedDict):
             geo: Geo | None
-            #: Where something is.
-            home: Home
+            home: Address
         class tools:
             @staticmethod
             async def anything(input: Any = ..., /) -> Any: ...
             @staticmethod
-            async def locate(*, street: str, geo: Geo = ...) -> LocateOutput:
-                """Finds an address.
-
-                Args:
-                    street: With its number.
-                """
+            async def locate(*,
+                street: str, #: With its number.
+                geo: Geo = ...,
+            ) -> LocateOutput:
+                """Finds an address."""
             class github:
                 @staticmethod
                 async def close(*, numbers: builtins.list[int]) -> Any:
                     """Approval: required"""
                 @staticmethod
-                async def list(*, limit: int = 30, labels: builtins.list[str] = ...) -> builtins.list[str]:
+                async def list(*,
+                    limit: int = 30, #: maximum 100
+                    #: All of them.
+                    #: No others.
+                    labels: builtins.list[str] = ...,
+                ) -> builtins.list[str]:
                     """Open issues.
-
                     Newest first.
-
-                    Args:
-                        limit: maximum 100
-                        labels: All of them.
-                            No others.
-                    Returns: Titles.
-                    """
+                    Returns: Titles."""
                 #: getattr(tools.github, "old$name")
                 #: @staticmethod
                 #: async def old$name(*, a: str) -> None: ...
@@ -191,9 +190,11 @@ def test_definitions_get_type_names_that_mean_nothing_else(name: str, expected: 
 
 
 def test_objects_without_a_name_are_called_by_where_they_are() -> None:
-    filters = properties(filter=properties(words={"type": "array", "items": POINT}))
+    filters, others = (
+        properties(filter=properties(words={"type": "array", "items": item})) for item in (POINT, properties(x=STRING))
+    )
     sizes = properties(size={"oneOf": [properties(kind={"const": "px"}), properties(kind={"const": "em"}), POINT]})
-    text = declare(find=Shape(input_schema=filters), search=Shape(input_schema=filters), draw=Shape(input_schema=sizes))
+    text = declare(find=Shape(input_schema=filters), search=Shape(input_schema=others), draw=Shape(input_schema=sizes))
     names = [line.split()[1].split("(")[0] for line in text.splitlines() if "(TypedDict)" in line]
     assert names == ["Filter", "SearchFilter", "SearchWordsItem", "SizeEm", "SizeLat", "SizePx", "WordsItem"]
 
@@ -242,7 +243,7 @@ def test_what_has_no_name_in_python_is_a_comment_that_says_how_to_get_it() -> No
 )
 def test_comments_say_what_types_cannot(schema: JsonSchema, comment: str) -> None:
     text = declare(t=Shape(output_schema=properties(v=schema)))
-    assert f"    #: {comment}\n    v: " in text
+    assert f"#: {comment}\n" in text
 
 
 DOCUMENTED = table(ROOT / "docs" / "declarations.md", "in the schema")

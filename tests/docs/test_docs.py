@@ -137,6 +137,7 @@ NAMES: dict[str, Any] = {
 }
 VALUES = DOCS / "values.md"
 LEAVING = table(VALUES, "in the program | in Python")
+AWAITED = table(VALUES, "in the program's value | in Python")
 REFUSED = table(VALUES, "in the program | message")
 ARRIVING = table(VALUES, "a tool returns")
 
@@ -171,6 +172,12 @@ def left() -> tuple[list[Any], list[Any]]:
 def test_a_value_leaves_as_the_table_says(number: int, left: tuple[list[Any], list[Any]]) -> None:
     expected = described(python(LEAVING[number][1]))
     assert [described(values[number]) for values in left] == [expected, expected]
+
+
+def test_promises_in_a_value_are_awaited_as_the_table_says() -> None:
+    rows = ", ".join(row[0] for row in AWAITED)
+    values = Corral().execute_sync(f"return [{rows}]").raise_for_error().value
+    assert [described(value) for value in values] == [described(python(row[1])) for row in AWAITED]
 
 
 @pytest.mark.parametrize("row", REFUSED, ids=[row[0] for row in REFUSED])
@@ -221,7 +228,6 @@ async def test_none_is_undefined_only_where_nothing_is_declared() -> None:
 # --- values of programs in Python
 
 LEAVING_PYTHON = table(VALUES, "in a Python program | in Python")
-LEAVING_MONTY = table(VALUES, "only in Monty")
 REFUSED_PYTHON = table(VALUES, "in a Python program | message")
 ARRIVING_PYTHON = table(VALUES, "of a tool")
 LEAVING_SCIENCE = table(VALUES, "of NumPy or pandas | in Python")
@@ -239,7 +245,9 @@ from decimal import Decimal
 FULL = f"""
 from collections import OrderedDict
 from enum import Enum, IntEnum, StrEnum
+from fractions import Fraction
 from pathlib import PurePosixPath
+from types import SimpleNamespace
 from uuid import UUID
 {COMMON}
 """
@@ -251,7 +259,6 @@ frame = pd.DataFrame({"city": ["Oslo", None], "n": [1, 2]})
 CASES_LEAVING = [
     *((row, FULL, "cpython") for row in LEAVING_PYTHON),
     *((row, COMMON, "monty") for row in LEAVING_PYTHON if not row[2].startswith("CPython")),
-    *((row, COMMON, "monty") for row in LEAVING_MONTY),
     *((row, SCIENCE, "science") for row in LEAVING_SCIENCE),
 ]
 
@@ -362,7 +369,7 @@ SCHEMAS = table(DOCS / "declarations.md", "a schema")
 def test_a_schema_becomes_the_type_in_the_table(row: list[str]) -> None:
     schema = {"type": "object", "properties": {"v": json.loads(row[0])}, "required": ["v"]}
     declared = Corral([define_tool(name="t", input_schema=schema, execute=print)]).declarations()
-    without_comments = re.sub(r"/\*\*.*?\*/", "", declared, flags=re.DOTALL)
+    without_comments = re.sub(r" *//.*", "", declared)
     assert re.search(rf"v: {re.escape(row[1])};? }}\): Promise", " ".join(without_comments.split()))
 
 

@@ -356,9 +356,11 @@ async def test_what_ran_beside_a_bomb_is_lost_and_never_hangs(
     beside = [f"console.log({number}); await tools.meet(); await tools.wait({{seconds: 0.1}})" for number in range(5)]
     limits = Limits(wall_seconds=SECONDS + 10, cpu_seconds=1)
     bomb, *others = await at_once(corral, f"await tools.meet(); {program}", *beside, limits=limits)
-    # Whose limit of processor time it is that ends the process, nobody can say: they are all the same.
-    assert code_of(bomb) in codes
-    assert {code_of(other) for other in others} <= {"sandbox_lost", *codes, *unharmed}
+    ends = [code_of(bomb), *(code_of(other) for other in others)]
+    assert code_of(bomb) is not None
+    # The first whose limit of processor time is up ends the process for all. Their limits are alike, so it may be any.
+    assert set(ends) & codes
+    assert set(ends) <= {"sandbox_lost", *codes, *unharmed}
     assert [other.output for other in others] == [f"{number}\n" for number in range(5)], "what they said is kept"
 
 
@@ -439,13 +441,19 @@ async def test_what_waits_for_its_turn_to_write_does_not_wait_for_a_guest_that_i
                 assert code_of(await second.result()) == "sandbox_lost"
 
 
-# --- programs that need a process of their own, and errors
+# --- what TypeScript adds to JavaScript, and errors
 
 SOURCES = [
     "enum E { A = 3 }\nreturn E[3]",
     "enum E { A }\n\n throw new TypeError('x' + E.A)",
     "enum E { A }\nconsole.log(E.A);\nreturn await tools.add({ a: E.A, b: 1 })",
     "@dec class A {}\nreturn 1",
+    "const d = (f, c) => { throw new Error(c.name) };\nclass A {\n  @d m() {}\n}",
+    "enum E { A }\nif (E.A === 0) { console.log(new Error('x')); }\nreturn 1",
+    "enum E { A }\nif (E.A === 0) { console.log(1); }\ntry { await tools.fail({ message: 'no' }) } catch (e) { return e.name }",
+    "enum E { A }\nif (E.A === 0) { console.log(1); }\nawait tools.fail({ message: 'no' })",
+    "namespace N { export const f = () => { throw new Error('x') } }\nif (true) { [1].map(N.f) }",
+    "class P { constructor(private x) { if (x) { console.trace(x) } } s() { return new Error('x').stack } }\nreturn new P(1).s()",
     "namespace N { export const a = 1 }\nreturn N.a",
     "class A { constructor(private x: number) {} get y() { return this.x } }\nreturn new A(3).y",
     "const x: number = 1;\n  null.x",

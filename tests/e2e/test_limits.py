@@ -504,12 +504,14 @@ def test_nothing_is_left_when_the_host_is_killed(tmp_path: Path) -> None:
     assert process.stdout.readline() == "called\n"
     left = descendants(process.pid)
     assert set(left) > guests(process.pid)
-    assert [path.name[:7] for path in tmp_path.iterdir() if path.is_dir()] == ["corral-"]
+    assert {path.name[:7] for path in tmp_path.iterdir() if path.is_dir()} == {"corral-"}
     process.kill()
     process.wait()
     process.stdout.close()
     assert_ending(left)
-    assert [path for path in tmp_path.iterdir() if path.is_dir()] == [], "the launcher has removed the guest's code"
+    assert [path for path in tmp_path.iterdir() if path.is_dir()] == [], (
+        "the launchers have removed the guest's code and the checker's files"
+    )
 
 
 # --- what must not outlast a deadline

@@ -6,6 +6,7 @@ import datetime
 import decimal
 import enum
 import math
+import re
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -288,6 +289,126 @@ async def test_a_timer_may_win_over_a_tool(corral: Corral) -> None:
     assert result.value == "timer"
 
 
+@pytest.mark.parametrize(
+    ("program", "value"),
+    [
+        (
+            """const late = new Promise((_, no) => setTimeout(() => no(new Error('late')), 20));
+            return await Promise.race([tools.wait({seconds: 60}), late]).catch(error => error.message)""",
+            "late",
+        ),
+        ("return await Promise.any([tools.wait({seconds: 60}), tools.wait({seconds: 0})])", 0),
+        ("console.log(await Promise.race([tools.wait({seconds: 60}), tools.wait({seconds: 0})]))", None),
+        ("try { await Promise.all([tools.fail({message: 'x'}), tools.wait({seconds: 60})]) } catch { return 1 }", 1),
+        ("tools.wait({seconds: 60}).then(() => console.log('never')); return 1", 1),
+        ("[60, 60].forEach(async (seconds) => { await tools.wait({seconds}); console.log('never') }); return 1", 1),
+    ],
+)
+async def test_calls_that_nobody_can_observe_any_more_do_not_hold_the_result(
+    corral: Corral, program: str, value: object
+) -> None:
+    result = await corral.execute(program)
+    assert result.value == value
+    assert result.duration_ms < 10_000
+    assert "never" not in result.output
+    cut = [call for call in result.tool_calls if call.error is not None and call.error.code == "cancelled"]
+    assert {call.name for call in cut} == {"wait"}
+    [remark] = [each.message for each in result.diagnostics if each.code == "cancelled"]
+    assert "tools.wait" in remark
+    assert "maybe after they took effect" in remark
+
+
+async def test_an_error_of_the_program_does_not_wait_for_its_other_calls(corral: Corral) -> None:
+    result = await corral.execute("await Promise.all([tools.fail({message: 'x'}), tools.wait({seconds: 60})])")
+    assert (result.status, result.unawaited) == ("failed", ())
+    assert result.duration_ms < 10_000
+    assert "cut short, maybe after they took effect: wait" in result.model_text()
+
+
+async def test_a_program_without_a_value_goes_on_until_its_calls_have_ended(corral: Corral) -> None:
+    result = await corral.execute(
+        """[0, 1].forEach(async (id) => {
+             const seconds = await tools.wait({seconds: 0.4}); console.log(id, await tools.echo(seconds)) })"""
+    )
+    assert sorted(result.output.splitlines()) == ["0 0.4", "1 0.4"]
+    assert [call.error for call in result.tool_calls] == [None] * 4
+
+
+async def test_a_program_that_has_ended_makes_no_more_calls(corral: Corral) -> None:
+    result = await corral.execute(
+        "for (let n = 0; n < 3; n++) (async () => { await tools.wait({seconds: 0.01}); await tools.echo(1) })();"
+        "return 'done'"
+    )
+    assert result.value == "done"
+    assert [call.name for call in result.tool_calls] == ["wait", "wait", "wait"]
+    [left, remark] = [each.message for each in result.diagnostics]
+    assert left == "tools.wait was still running when the program returned; await it to use its result"
+    assert "tools.echo was not called: the program had ended" in remark
+
+
+async def test_a_tool_that_must_finish_is_waited_for_within_the_wall_clock() -> None:
+    ended: list[str] = []
+
+    @tool(must_finish=True)
+    async def pay(seconds: float = 0.4) -> str:
+        await anyio.sleep(seconds)
+        ended.append("pay")
+        return "paid"
+
+    @tool
+    async def look() -> None:
+        await anyio.sleep(60)
+
+    async with Corral([pay, look]) as corral:
+        result = await corral.execute("tools.pay(); tools.look(); return 1")
+        assert (result.value, ended) == (1, ["pay"])
+        assert {call.name: call.error and call.error.code for call in result.tool_calls} == {
+            "pay": None,
+            "look": "cancelled",
+        }
+        failed = await corral.execute("await Promise.all([tools.pay(), tools.nope()])", check=False)
+        assert (failed.status, ended) == ("failed", ["pay", "pay"])
+        late = await corral.execute("tools.pay({seconds: 60}); return 2", limits=Limits(wall_seconds=0.6))
+        assert (late.value, ended) == (2, ["pay", "pay"])
+        assert "cut short" in late.model_text()
+
+
+@pytest.mark.parametrize(
+    ("program", "shown"),
+    [
+        ("const o = {}; o.items.total", "o.items"),
+        ("const o = {}; o.items[3].total", "o.items"),
+        ("const o = {items: []}; o.items[3].total", "o.items[3]"),
+        ("const o = {items: []}; const k = 'a'; o.items[o.items.length + 1][k]", "o.items[o.items.length + 1]"),
+        ("const o = {f() {}}; o.f(1, ')').x", "o.f(1, ')')"),
+        ("const o = {}; '😀'; o\n  .a\n  .b", "o.a"),
+        ("const o = {}; (o.a ?? o.b).z", "(o.a ?? o.b)"),
+        ("Here:\n\n```ts\nconst o: any = {};\no.a!.b = 1\n```\n", "o.a!"),
+        ("const o = {a: {}}; o.a.b[0] = 1", "o.a.b"),
+        ("[undefined].map(row => row.name)", "row"),
+        ("const o = {}; return `${o?.a.b}`", "o?.a"),
+        ("const {a: {b}} = {}; ", None),
+        ("throw new TypeError(\"Cannot read properties of undefined (reading 'x')\")", None),
+        (f"const o = {{}}; o['{'x' * 100}'].a", None),
+    ],
+)
+async def test_an_error_names_the_expression_that_is_undefined(corral: Corral, program: str, shown: str | None) -> None:
+    error = (await corral.execute(program, check=False)).error
+    assert error is not None
+    assert error.name == "TypeError"
+    assert error.message.partition(": ")[2] == ("" if shown is None else f"`{shown}` is undefined")
+
+
+async def test_an_iterator_without_an_end_is_too_large(corral: Corral) -> None:
+    endless = "function* endless() { for (;;) yield { a: 1 } };"
+    result = await corral.execute(f"{endless} return {{ a: [endless()] }}", limits=Limits(cpu_seconds=5))
+    assert result.error is not None
+    assert result.error.code == "output_exceeded"
+    result = await corral.execute(f"{endless} await tools.echo(endless())", limits=Limits(cpu_seconds=5))
+    assert result.error is not None
+    assert (result.error.code, result.tool_calls) == ("message_too_large", ())
+
+
 async def test_a_promise_that_fails_unseen_is_reported(corral: Corral) -> None:
     result = await corral.execute("Promise.reject(new Error('unseen')); return 1")
     assert result.value == 1
@@ -383,8 +504,7 @@ async def test_a_value_reaches_a_tool_as_the_table_says(corral: Corral, expressi
         ("(() => { const a = {}; a.self = a; return a })()", "result.self", "cycle"),
         ("(() => { const a = []; a.push([a]); return a })()", "result[0][0]", "cycle"),
         ("Array.from({length: 200}).reduce(inner => [inner], 1)", "result[0][0]", "deeper than 100"),
-        ("{p: Promise.resolve(1)}", "result.p", "await"),
-        ("{v: new Map([[1, 2]]).values()}", "result.v", "collect"),
+        ("{v: (async function* () {})()}", "result.v", "collect"),
         ("{b: new Blob(['x'])}", "result.b", "Blob"),
         ("new WeakMap()", "result", "WeakMap"),
         ("{f: tools.add}", "result.f", "function"),
@@ -530,7 +650,7 @@ async def test_the_console_prints_as_node_does(corral: Corral) -> None:  # ex-co
     assert result.output == (
         "{ a: 1 } [ 1, 2 ] s null undefined\n"
         "[ 'x' ] Map(1) { 'k' => { v: 1 } } Set(1) { 1 } [ <1 empty item>, 1 ] -0 10n Symbol(y) "
-        "{ a: { b: { c: [Object] } } }\n"
+        "{ a: { b: { c: { d: 1 } } } }\n"
         "<ref *1> { a: [Circular *1] }\n"
         "┌─────────┬───┬─────┐\n"
         "│ (index) │ a │ b   │\n"
@@ -543,6 +663,76 @@ async def test_the_console_prints_as_node_does(corral: Corral) -> None:  # ex-co
         "default: 1\ndefault: 2\nAssertion failed: no\n"
         "[class Foo] [Function: bar] [Function (anonymous)] P { x: 1 } [ undefined, null ]\n"
     )
+
+
+async def test_records_are_printed_in_full_depth_one_on_a_line(corral: Corral) -> None:
+    result = await corral.execute(
+        """const orders = Array.from({length: 3}, (_, id) => ({id, customer: {name: 'O"Neil'}, lines: [{sku: 'x', tags: ['a']}]}));
+        console.log(orders); console.info({total: 3, orders}); console.dir(orders[0]);
+        console.log([[1, 2], [3, 4]], {at: new Date(0), m: new Map([['k', new Set([1])]])}, [new Error('in')]);
+        const deep = []; let last = deep; for (let n = 0; n < 1000; n++) { const next = []; last.push(next); last = next; }
+        console.log(deep);"""
+    )
+    record = "{{ id: {0}, customer: {{ name: 'O\"Neil' }}, lines: [ {{ sku: 'x', tags: [ 'a' ] }} ] }}"
+    records = ",\n".join(f"  {record.format(number)}" for number in range(3))
+    listed, within, one, *lines = (entry.text for entry in result.logs)
+    assert listed == f"[\n{records}\n]"
+    assert within == f"{{ total: 3, orders: [\n{records}\n] }}"
+    assert one == record.format(0)
+    assert lines[0] == (
+        "[ [ 1, 2 ], [ 3, 4 ] ] { at: 1970-01-01T00:00:00.000Z, m: Map(1) { 'k' => Set(1) { 1 } } } "
+        "[ [Error: in at program.ts:3:94] ]"
+    )
+    assert lines[1].count("[") == 52
+    assert "[Array]" in lines[1]
+
+
+async def test_a_value_too_large_to_print_is_cut_and_said_so_and_leaves_room_for_what_follows(corral: Corral) -> None:
+    result = await corral.execute(
+        """const rows = Array.from({length: 5000}, (_, id) => ({id, text: 'some text'})); console.log('rows:', rows);
+        let tree = [1]; for (let n = 0; n < 40; n++) tree = [tree, tree]; console.log(tree);
+        console.log('the sum is', 5000)"""
+    )
+    rows, tree, last = (entry.text for entry in result.logs)
+    assert rows.startswith("rows: [\n  { id: 0, text: 'some text' },\n")
+    assert re.search(r"… 1\d\d,\d{3} more characters$", rows)
+    assert len(rows) < 17_000
+    assert tree.endswith(" more characters")
+    assert last == "the sum is 5000"
+
+
+async def test_what_cannot_be_read_does_not_keep_the_rest_from_being_printed(corral: Corral) -> None:
+    result = await corral.execute(
+        """const trap = () => { throw new Error('trap') };
+        console.log({a: new Proxy({}, {ownKeys: trap}), b: {get c() { return trap() }}, d: {toString: trap}, e: [1]});"""
+    )
+    assert result.output == (
+        "{ a: [an object that cannot be read], b: { c: [Getter] }, d: { toString: [Function: trap] }, e: [ 1 ] }\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("handler", "expected"),
+    [
+        ("console.error(error); process.exit(1)", ("tool_error", "ToolError", "lost", 2)),
+        ("console.error('It failed:', error); process.exit(1)", ("tool_error", "ToolError", "lost", 2)),
+        (
+            "console.error(`failed: ${error.message}`); process.exitCode = 1",
+            ("program_failed", "Error", "failed: lost", 4),
+        ),
+        ("process.exit(1)", ("program_failed", "ReferenceError", "process is not defined", 4)),
+    ],
+)
+async def test_what_a_handler_printed_is_the_error_and_not_that_there_is_no_process(
+    corral: Corral, handler: str, expected: tuple[str, str, str, int]
+) -> None:
+    result = await corral.execute(
+        f"async function main() {{\n  await tools.fail({{message: 'lost'}});\n}}\nmain().catch((error) => {{ {handler} }});",
+        check=False,
+    )
+    error = result.error
+    assert error is not None
+    assert (error.code, error.name, error.message, error.line) == expected
 
 
 async def test_levels_and_order_of_the_console_are_kept(corral: Corral) -> None:
@@ -934,6 +1124,67 @@ async def test_errors_of_calls_arrive_without_array_iteration(corral: Corral, fi
         + "delete Array.prototype[Symbol.iterator]; try { await tools.fail() } catch (error) { return error.message }"
     )
     assert result.value == "boom"
+
+
+# --- promises in the value
+
+
+@pytest.mark.parametrize("first", ["", "setTimeout;"], ids=["synchronous", "asynchronous"])
+@pytest.mark.parametrize(
+    ("program", "value"),
+    [
+        ("return [1, 2].map(async (n) => (await tools.echo({n})).n)", [1, 2]),
+        (
+            "return {a: tools.echo({n: 1}), b: [Promise.resolve([tools.echo({n: 2})])]}",
+            {"a": {"n": 1}, "b": [[{"n": 2}]]},
+        ),
+        ("const p = tools.echo({n: 1}); return [p, p]", [{"n": 1}, {"n": 1}]),
+        ("Promise.all = Promise.prototype.then = undefined; return [tools.echo({n: 1})]", [{"n": 1}]),
+        ("const fresh = {get now() { return Promise.resolve(1) }}; return {...fresh}", {"now": 1}),
+    ],
+)
+async def test_promises_in_the_value_are_awaited(corral: Corral, first: str, program: str, value: object) -> None:
+    result = await corral.execute(first + program)
+    assert result.raise_for_error().value == value
+    assert (result.unawaited, result.diagnostics) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        ("return [tools.echo({}), tools.fail()]", "boom"),
+        ("return [new Promise(() => {})]", "the program waits for a promise that nothing will settle"),
+        ("return {get now() { return Promise.resolve(1) }}", "result.now: a promise: await it first"),
+        ("const o = {}; o.p = Promise.resolve(o); return o", "a cycle: the value contains itself"),
+        ("const deep = (n) => [Promise.resolve(n && deep(n - 1))]; return deep(120)", "nested deeper than 100 levels"),
+        ("return [Promise.resolve(1), () => 1]", "result[1]: a function cannot leave the sandbox"),
+        ("await tools.echo({a: [Promise.resolve(1)]})", "input.a[0]: a promise: await it first"),
+        ("return (function* () { for (;;) yield Promise.resolve(1) })()", "is larger than"),
+    ],
+)
+async def test_a_promise_that_cannot_become_a_value_fails_the_program(
+    corral: Corral, program: str, message: str
+) -> None:
+    result = await corral.execute(program)
+    assert result.error is not None
+    assert message in result.error.message
+
+
+@pytest.mark.parametrize(
+    ("program", "notes"),
+    [
+        ("tools.wait({seconds: 0.05}).then(() => 1); return 1", 1),
+        ("Promise.all([tools.wait({seconds: 0.05}), tools.wait({seconds: 0.05})]).then(() => 1); return 1", 1),
+        ("tools.wait({seconds: 0.05}).then(() => 1)", 0),
+        ("return await Promise.race([1, tools.wait({seconds: 0.05})])", 0),
+        ("tools.wait({seconds: 0.05}).then(() => 1); throw 1", 0),
+        ("return [tools.wait({seconds: 0.05})]", 0),
+    ],
+)
+async def test_a_call_that_runs_on_behind_then_is_named(corral: Corral, program: str, notes: int) -> None:
+    result = await corral.execute(program)
+    told = "tools.wait was still running when the program returned; await it to use its result"
+    assert result.model_text().count(told) == notes
 
 
 # --- values and names at their bounds

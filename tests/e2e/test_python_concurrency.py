@@ -220,6 +220,72 @@ async def test_a_call_that_nobody_awaits_is_finished_and_listed(cpython: Python)
     assert "never awaited" in result.model_text()
 
 
+async def test_what_a_failed_gather_leaves_behind_neither_holds_the_result_nor_counts_as_forgotten(
+    python: Python,
+) -> None:
+    gather = "await asyncio.gather(tools.fail(message='no'), tools.wait(seconds=60))"
+    for program in (gather, f"try:\n    {gather}\nexcept Exception:\n    seen = 1\nseen"):
+        result = await python.run(f"import asyncio\n{program}")
+        assert (result.success, result.unawaited) == (program != gather, ())
+        assert result.duration_ms < 10_000
+        assert {call.name: call.error and call.error.code for call in result.tool_calls} == {
+            "fail": "tool_error",
+            "wait": "cancelled",
+        }
+
+
+@pytest.mark.parametrize("start", ["asyncio.create_task", "asyncio.ensure_future"])
+async def test_tasks_that_nobody_awaits_begin_and_without_a_value_they_end(cpython: Python, start: str) -> None:
+    program = (
+        "import asyncio\nasync def later():\n    await asyncio.sleep(0.3)\n    print(await tools.echo('late'))\n"
+        f"await tools.echo(0)\n{start}(tools.wait(seconds=0.4))\nkept = {start}(later())\n"
+    )
+    result = await cpython.run(f"{program}print('end')")
+    assert result.output == "end\nlate\n"
+    assert [(call.name, call.error) for call in result.tool_calls] == [("echo", None), ("wait", None), ("echo", None)]
+    with_value = await cpython.run(f"{program}5")
+    assert (with_value.value, with_value.output) == (5, "")
+    assert [call.name for call in with_value.tool_calls] == ["echo", "wait"]
+    assert with_value.duration_ms < 10_000
+
+
+async def test_a_task_that_waits_for_ever_does_not_hold_a_program_without_a_value(cpython: Python) -> None:
+    result = await cpython.run(
+        "import asyncio\nqueue = asyncio.Queue()\nasync def work():\n    while True:\n"
+        "        print(await tools.echo(await queue.get()))\n        queue.task_done()\n"
+        "worker = asyncio.create_task(work())\nqueue.put_nowait('a')\nawait queue.join()\nprint('end')"
+    )
+    assert (result.status, result.output) == ("succeeded", "a\nend\n")
+
+
+async def test_the_losers_of_a_wait_do_not_hold_the_result(cpython: Python) -> None:
+    result = await cpython.run(
+        "import asyncio\ntasks = [asyncio.create_task(tools.wait(seconds=n)) for n in (0, 60)]\n"
+        "done, left = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)\nprint(len(done))"
+    )
+    assert (result.output, result.unawaited) == ("1\n", ())
+    assert result.duration_ms < 10_000
+    assert any("tools.wait" in each.message for each in result.diagnostics)
+
+
+async def test_a_call_that_was_given_up_but_must_finish_is_waited_for(python: Python) -> None:
+    ended: list[str] = []
+
+    @tool(must_finish=True)
+    async def pay() -> None:
+        await anyio.sleep(0.4)
+        ended.append("paid")
+
+    program = (
+        "try:\n    await asyncio.wait_for(tools.pay(), 0.01)\nexcept TimeoutError:\n    late = 1\nlate"
+        if python.engine == "cpython"
+        else "task = tools.pay()\n1"
+    )
+    result = await python.run(f"import asyncio\n{program}", tools=[pay])
+    assert (result.value, ended) == (1, ["paid"])
+    assert [call.error for call in result.tool_calls] == [None]
+
+
 async def test_a_call_that_was_never_started_does_not_run_in_cpython_and_does_in_monty(python: Python) -> None:
     python.received.clear()
     result = await python.run("forgotten = tools.accept(1)\n5")

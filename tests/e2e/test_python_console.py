@@ -104,6 +104,40 @@ async def test_one_huge_line_is_cut_too(python: Python) -> None:
     assert result.truncated
 
 
+@pytest.mark.parametrize(
+    "end",
+    [
+        "while True: pass",
+        "kept = []\nwhile True: kept.append('x' * 1_000_000)",
+        "await tools.wait(seconds=60)",
+    ],
+    ids=["time", "memory", "a call"],
+)
+async def test_a_line_that_has_not_ended_is_kept_when_the_program_is_killed(python: Python, end: str) -> None:
+    result = await python.run(
+        f"print('whole')\nprint('a', end='')\nprint(1, 2, sep='-', end=' ')\n{end}", limits=Limits(wall_seconds=0.7)
+    )
+    assert not result.success
+    assert result.output == "whole\na1-2 \n"
+
+
+async def test_lines_are_the_same_in_however_many_pieces_they_are_written(cpython: Python) -> None:
+    result = await cpython.run(
+        "import sys\nfor n in range(3000): sys.stdout.write('ab'); print('c', end=''); print()\n"
+        "for n in range(3000): print('.', end='')\nprint(file=sys.stderr, end='err')\nprint('!', 1, sep='')"
+    )
+    assert result.output == "abc\n" * 3000 + "." * 3000 + "!1\nerr\n"
+
+
+async def test_print_takes_what_the_built_in_takes(cpython: Python) -> None:
+    result = await cpython.run(
+        "import io\nfile = io.StringIO()\nprint(1, None, file=file, sep=None, end=None, flush=True)\n"
+        "try:\n    print(1, sep=3)\nexcept TypeError as error:\n    print(error)\n[file.getvalue(), repr(print)[:15]]"
+    )
+    assert result.value == ["1 None\n", "<function print"]
+    assert result.output == "sep must be None or a string, not int\n"
+
+
 async def test_what_was_printed_is_kept_when_the_program_fails(python: Python) -> None:
     result = await python.run("print('a', end='')\nprint('b')\nprint('c', end='')\n1 / 0")
     assert (result.status, result.output) == ("failed", "ab\nc\n")

@@ -160,7 +160,8 @@ async def test_a_missing_module_is_named_with_what_there_is(python: Python) -> N
     assert error is not None
     assert (error.name, error.line) == ("ModuleNotFoundError", 2)
     assert error.message == (
-        "No module named 'requests': programs may import the standard library"
+        "No module named 'requests': programs may import the standard library."
+        " Programs reach no network and start no processes: call a tool."
         if python.engine == "cpython"
         else 'Monty has no module requests; CPythonSandbox(packages=["requests"]) has'
     )
@@ -306,6 +307,58 @@ ALSO_CPYTHON = [
     "import json; json.dumps({'a': call})", "import datetime; datetime.timedelta(days=call)", "print(f'{call:>10}')",
 ]  # fmt: skip
 NAMED = ("tools.add(...) was not awaited: write `await tools.add(...)`", "un-awaited tool call")
+
+
+NOTHING = [
+    ("o = {'items': None}\no['items'][3]", "'NoneType' object is not subscriptable: `o['items']` is None"),
+    ("o = {'a': None}\no['a'].get('x')", "'NoneType' object has no attribute 'get': `o['a']` is None"),
+    ("o = None\nfor each in o: pass", "'NoneType' object is not iterable: `o` is None"),
+    (
+        "def f(o):\n    for each in o['n']:\n        print(each)\nf({'n': None})",
+        "'NoneType' object is not iterable: `o['n']` is None",
+    ),
+    ("o = None\n[each['b'] for each in o]", "'NoneType' object is not iterable: `o` is None"),
+    ("o = None\nlen(o)", "object of type 'NoneType' has no len(): `o` is None"),
+    ("o = {'n': None}\n1 + o['n']", "unsupported operand type(s) for +: 'int' and 'NoneType': `o['n']` is None"),
+    ("o = None\nf'é {o[1]}'", "'NoneType' object is not subscriptable: `o` is None"),
+    ("o = [None]\nsorted(o, key=lambda row: row['é'])", "'NoneType' object is not subscriptable: `row` is None"),
+]
+
+
+@pytest.mark.parametrize(("program", "message"), NOTHING)
+async def test_an_error_names_the_expression_that_is_none(python: Python, program: str, message: str) -> None:
+    error = (await python.run(program)).error
+    assert error is not None
+    assert error.message == message
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        ("order = {'id': 1, 'name': 'x'}\norder['total']", "'total': `order` has no such key; it has 'id', 'name'"),
+        ("o = {'a': [{'b': 1}]}\no['a'][0]['c']", "'c': `o['a'][0]` has no such key; it has 'b'"),
+        ("rows = [{'n': 1}]\nsum(row['m'] for row in rows)", "'m': `row` has no such key; it has 'n'"),
+        ("o = {}\no.pop('a')", "'a': `o` has no such key; it is empty"),
+        (
+            "o = {f'k{n}': n for n in range(30)}\no['a']",
+            f"'a': `o` has no such key; it has {', '.join(repr(f'k{n}') for n in range(20))} and 10 more",
+        ),
+        ("o = [1, 2]\no[5]", "list index out of range: `o` has 2 elements"),
+        ("o = {'a': 1}\no.a", "'dict' object has no attribute 'a': `o` is a dict; write `o[\"a\"]`"),
+        ("o = {'a': 1}\no.b", "'dict' object has no attribute 'b': `o` is a dict; it has 'a'"),
+        ("o = [{'a': 1}]\no['a']", "list indices must be integers or slices, not str: `o` is a list of 1 element"),
+        (
+            "class D(dict):\n    def keys(self): 1 / 0\n    __getattr__ = keys\no = D()\no['a']",
+            "'a': `o` has no such key",
+        ),
+        ("raise KeyError('own')", "'own'"),
+        ("def f():\n    raise TypeError(\"'NoneType' mine\")\nf()", "'NoneType' mine"),
+    ],
+)
+async def test_an_error_says_which_keys_and_elements_there_are(cpython: Python, program: str, message: str) -> None:
+    error = (await cpython.run(program)).error
+    assert error is not None
+    assert error.message == message
 
 
 @pytest.mark.parametrize("use", USES)

@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import pytest
 
-from corral import Corral, Tool, ToolRegistry, ToolSource, define_tool, tool, tools_from
+from corral import Corral, ExecutionContext, Tool, ToolRegistry, ToolSource, define_tool, tool, tools_from
 from corral.errors import ConfigError, StartFailed, ToolDefinitionError
 from corral.tools import Offer
 
@@ -95,6 +95,21 @@ async def test_a_program_learns_why_tools_are_missing() -> None:
         assert (await corral.execute("return await tools.own()")).value == 7
         source.offer(source.made("one"))
         assert (await corral.execute("return await tools.numbers.one()")).value == 3
+
+
+async def test_who_could_not_call_them_does_not_learn_why_they_are_missing() -> None:
+    source = Numbers()
+    source.scopes = {"numbers"}
+    program = "try { return await tools['num' + 'bers'].one() } catch (error) { return error.message }"
+    async with Corral([source, numbered("own", 7)], hide_denied=True, check=False) as corral:
+        assert source.offer is not None
+        source.offer((), problem="the numbers have gone home")
+        told = 'no tool "numbers.one"; there are: own'
+        assert (await corral.execute(program)).value == told
+        held = ExecutionContext(scopes={"numbers"})
+        assert (
+            await corral.execute(program, context=held)
+        ).value == 'no tool "numbers.one": the numbers have gone home'
 
 
 async def test_any_task_may_close_it() -> None:

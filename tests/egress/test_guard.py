@@ -272,6 +272,75 @@ def test_a_policy_that_makes_no_sense_is_a_config_error(wrong: dict[str, Any]) -
         EgressPolicy(**wrong)
 
 
+@pytest.mark.parametrize(
+    ("pattern", "told"),
+    [
+        ("*.com", "covers names that anybody may have, below com;"),
+        ("*.COM.", "below com;"),
+        ("*.co.uk", "below co.uk;"),
+        ("*.github.io", "below github.io;"),
+        ("*.compute.amazonaws.com", "covers names that anybody may have, below"),
+        ("*.amazonaws.com", "covers names that anybody may have, below"),
+        ("*.ck", "below ck;"),
+        ("*.kobe.jp", "below kobe.jp;"),
+        ("*.unheardof", "below unheardof;"),
+        ("*.рф", "below xn--p1ai;"),
+        ("*.xn--p1ai", "below xn--p1ai;"),
+        ("*", "has a * that is not the whole first label"),
+        ("*.*", "has a * that is not the whole first label"),
+        ("a*.example.com", "has a * that is not the whole first label"),
+        ("*example.com", "has a * that is not the whole first label"),
+        ("example.*", "has a * that is not the whole first label"),
+        ("10.0.0.*", "has a * that is not the whole first label"),
+        ("*.", "is neither a host nor"),
+        ("", "is neither a host nor"),
+        (".example.com", "is neither a host nor"),
+        ("*..example.com", "is neither a host nor"),
+        ("api..example.com", "is neither a host nor"),
+        ("exa mple.com", "is neither a host nor"),
+        ("a\u2024b.\u200b", "is neither a host nor"),
+        ("*.10.0.0.1", "is a * before an address"),
+        ("*.1.2.3", "is a * before an address"),
+        ("*.0x7f000001", "is a * before an address"),
+        ("*.[::1]", "is a * before an address"),
+        ("https://example.com", "has more than a host"),
+        ("https://*.example.com", "has more than a host"),
+        ("example.com:443", "has more than a host"),
+        ("[::1]:443", "has more than a host"),
+        ("example.com/path", "has more than a host"),
+        ("10.0.0.0/8", "has more than a host"),
+        (7, "is not a name"),
+    ],
+)
+def test_a_pattern_that_is_none_or_covers_too_much_is_refused_when_the_policy_is_made(pattern: Any, told: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        EgressPolicy(hosts=[pattern])
+    assert told in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "asked"),
+    [
+        ("*.example.com", "https://api.example.com/"),
+        ("*.EXAMPLE.com.", "https://a.b.example.com/"),
+        ("*.example.co.uk", "https://www.example.co.uk/"),
+        ("*.octocat.github.io", "https://x.octocat.github.io/"),
+        ("*.www.ck", "https://x.www.ck/"),
+        ("*.city.kobe.jp", "https://x.city.kobe.jp/"),
+        ("bücher.example.org", "https://bücher.example.org/"),
+        ("*.BÜCHER.example.org", "https://a.xn--bcher-kva.example.org/"),
+        ("com", "https://com/"),
+        ("github.io", "https://github.io/"),
+        ("*.svc", "https://billing.svc/"),
+        ("*.corp.internal", "https://billing.corp.internal/"),
+        ("2606:4700::1111", "https://[2606:4700:0::1111]/"),
+    ],
+)
+def test_patterns_are_compared_as_urls_are_read(pattern: str, asked: str) -> None:
+    url = httpx.URL(asked)
+    assert EgressPolicy(hosts=[pattern]).objection(url.scheme, url.raw_host.decode(), url.port) is None
+
+
 # --- the client
 
 

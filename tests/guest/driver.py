@@ -42,7 +42,7 @@ class Guest:
         self._runs: dict[bytes, int] = {NO_NONCE: 0}
         assert self.next() == (0, "READY", [1])
 
-    def start(self, body: str, *, form: str = "script", env: dict[str, str] | None = None, **limits: int) -> int:
+    def start(self, body: str, *, env: dict[str, str] | None = None, **limits: int) -> int:
         """Starts a program, the body of an async function, and returns its number."""
         nonce = secrets.token_bytes(16)
         run = len(self._runs)
@@ -50,7 +50,6 @@ class Guest:
         start = {
             "run": run,
             "code": f'(async function (load, enter) {{"use strict"; {body}\n}})',
-            "form": form,
             "tools": ["echo", "space.tool"],
             "env": env,
             "limits": LIMITS | limits,

@@ -32,6 +32,7 @@ COUNTERPARTS: dict[str, object] = {
     "new Set([1])": {1},
     "new Map([['a',1]])": {"a": 1},
     "new Map([[1,2]])": [(1, 2)],
+    "new Map([[[1,2],3],['a',{$bytes:'x'}]])": {(1, 2): 3, "a": {"$bytes": "x"}},
     "({a:undefined,b:1})": {"b": 1},
     "[undefined]": [None],
     "({$bytes:'eA==',b:undefined})": {"$bytes": "eA=="},
@@ -56,11 +57,11 @@ def test_frames_are_read_however_the_bytes_are_cut(size: int) -> None:
     reading, writing = os.pipe()
     try:
         pipes = Pipes(reading, writing)
-        found: list[tuple[bytes, bool]] = []
+        found: list[tuple[int, bytes, bool]] = []
         for at in range(0, len(stream), size):
             os.write(writing, stream[at : at + size])
             found += pipes.read_replies()
-        assert found == [(vector["payload"].encode(), vector["tagged"]) for vector in vectors]
+        assert found == [(FrameKind.REPLY, vector["payload"].encode(), vector["tagged"]) for vector in vectors]
     finally:
         os.close(reading)
         os.close(writing)

@@ -356,17 +356,10 @@ def test_unhandled_rejections_are_told_to_the_program_whose_they_are(contexts: G
     assert ["Error: first" in remarks[first][0], "Error: second" in remarks[second][0]] == [True, True]
 
 
-@pytest.mark.parametrize(
-    ("body", "form"), [("enum A { B }", "module"), ("let x = ;", "script"), ("@d class A {}", "script")]
-)
-def test_what_the_engine_must_compile_as_a_module_needs_a_process_of_its_own(
-    contexts: Guest, body: str, form: str
-) -> None:
-    content, _ = contexts.run(body, form=form)
-    assert content[:2] == [
-        "error",
-        ["needs_process", "NeedsProcess", "the engine has to compile this program as a module", "", None],
-    ]
+def test_a_program_that_does_not_compile_is_refused_with_the_place(contexts: Guest) -> None:
+    content, _ = contexts.run("let x = 1;\n  let y = ;")
+    refusal = ["program_rejected", "SyntaxError", "Unexpected token ';'", "    at corral:program.ts:2:11", None]
+    assert content[:2] == ["error", refusal]
 
 
 def test_limits_environment_and_tools_are_those_of_the_run(contexts: Guest) -> None:

@@ -29,7 +29,7 @@ class Guest:
         assert process.stdout is not None
         process.stdout.read(len(encode_frame(FrameKind.READY, b"[1]", bytes(16))))
         code = f"(async () => {{ {body} }})"
-        start = {"code": code, "form": "script", "tools": ["slow"], "env": None, "limits": LIMITS, "allow_wasm": False}
+        start = {"code": code, "tools": ["slow"], "env": None, "limits": LIMITS, "allow_wasm": False}
         self.send(FrameKind.START, [start])
 
     def send(self, kind: FrameKind, payload: object) -> None:
@@ -76,7 +76,7 @@ def test_the_outcome_is_sent_before_the_calls_that_it_does_not_wait_for(
 ) -> None:
     guest = start(f"{first} tools.slow(); {last}")
     assert guest.next() == ("CALL", [1, "slow", {}])
-    assert guest.next() == ("OUTCOME", outcome)
+    assert guest.next() == ("OUTCOME", [*outcome, False])
     guest.send(FrameKind.REPLY, [1, True])
     kind, payload = guest.next()
     assert kind == "EXIT"

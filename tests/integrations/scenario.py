@@ -5,6 +5,7 @@ The mended program calls three tools that wait for each other, so it gets nowher
 
 from __future__ import annotations
 
+import base64
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -13,7 +14,21 @@ import anyio
 
 from corral import Corral, ExecutionContext, tool
 
-__all__ = ["ANSWER", "QUESTION", "RIGHT", "WRONG", "Endless", "Scenario", "add", "caller"]
+__all__ = [
+    "ANSWER",
+    "PICTURE",
+    "PICTURE_TEXT",
+    "PNG",
+    "QUESTION",
+    "RIGHT",
+    "WRONG",
+    "Endless",
+    "Scenario",
+    "add",
+    "caller",
+    "picture",
+    "screenshot",
+]
 
 QUESTION = "What is it like in Oslo?"
 WRONG = """\
@@ -115,6 +130,26 @@ class Endless:
 async def add(a: float, b: float) -> float:
     """Adds two numbers."""
     return a + b
+
+
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+PICTURE = 'return { note: "two", shots: [await tools.screenshot(), await tools.picture()] };'
+"""Returns pictures as bytes, and as MCP writes them."""
+PICTURE_TEXT = 'Result: {"note":"two","shots":["[picture image/png, 70 bytes]","[picture image/png, 70 bytes]"]}'
+
+
+@tool
+def screenshot() -> bytes:
+    """A picture."""
+    return PNG
+
+
+@tool
+def picture() -> dict[str, str]:
+    """A picture."""
+    return {"type": "image", "mimeType": "image/png", "data": base64.b64encode(PNG).decode()}
 
 
 @tool

@@ -330,7 +330,7 @@ class _Messages:
 
 
 def _text_of(content: Any) -> str:
-    return content if isinstance(content, str) else "".join(block["text"] for block in content)
+    return content if isinstance(content, str) else "".join(block.get("text", "") for block in content)
 
 
 def _pieces(text: str) -> list[str]:

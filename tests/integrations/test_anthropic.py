@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
@@ -13,7 +14,19 @@ from anthropic.types.beta import BetaMessageParam
 from corral import Corral, ExecutionContext, ExecutionFinished, tool
 from corral.errors import ConfigError
 from corral.integrations.anthropic import RunnerParts, code_mode
-from tests.integrations.scenario import ANSWER, QUESTION, RIGHT, WRONG, Endless, Scenario
+from tests.integrations.scenario import (
+    ANSWER,
+    PICTURE,
+    PICTURE_TEXT,
+    PNG,
+    QUESTION,
+    RIGHT,
+    WRONG,
+    Endless,
+    Scenario,
+    picture,
+    screenshot,
+)
 from tests.integrations.stubs import Call, Script, Stub, calling, mending, stub
 
 pytestmark = pytest.mark.anyio
@@ -162,3 +175,13 @@ async def test_cancelling_ends_the_program() -> None:
             tasks.cancel_scope.cancel()
         assert endless.ended.is_set()
         assert (await corral.execute("return 1")).value == 1
+
+
+async def test_pictures_go_with_the_text() -> None:
+    script = calling(Call("execute_code", {"code": PICTURE}))
+    async with api(script) as (client, model), Corral([screenshot, picture]) as corral:
+        await run(client, code_mode(corral))
+    source = {"type": "base64", "media_type": "image/png", "data": base64.b64encode(PNG).decode()}
+    image = {"type": "image", "source": source}
+    [answer] = model.requests[-1]["messages"][-1]["content"]
+    assert answer["content"] == [{"type": "text", "text": PICTURE_TEXT}, image, image]

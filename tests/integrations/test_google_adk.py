@@ -20,7 +20,17 @@ from pydantic import Field
 from corral import Corral, ExecutionContext, ExecutionFinished, tool
 from corral.errors import ConfigError
 from corral.integrations.google_adk import code_mode
-from tests.integrations.scenario import ANSWER, QUESTION, Endless, Scenario
+from tests.integrations.scenario import (
+    ANSWER,
+    PICTURE,
+    PICTURE_TEXT,
+    PNG,
+    QUESTION,
+    Endless,
+    Scenario,
+    picture,
+    screenshot,
+)
 from tests.integrations.stubs import Call, Script, Turn, calling, mending
 
 pytestmark = pytest.mark.anyio
@@ -160,3 +170,13 @@ async def test_cancelling_ends_the_program() -> None:
             tasks.cancel_scope.cancel()
         assert endless.ended.is_set()
         assert (await corral.execute("return 1")).value == 1
+
+
+async def test_pictures_go_with_the_text() -> None:
+    async with Corral([screenshot, picture]) as corral:
+        _, requests = await run(calling(Call("execute_code", {"code": PICTURE})), code_mode(corral))
+    [part] = requests[-1].contents[-1].parts or []
+    assert part.function_response is not None
+    assert part.function_response.response == {"result": PICTURE_TEXT}
+    blobs = [each.inline_data for each in part.function_response.parts or []]
+    assert [(blob.mime_type, blob.data) for blob in blobs if blob is not None] == [("image/png", PNG)] * 2

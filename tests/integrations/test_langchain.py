@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -27,7 +28,21 @@ from corral import Corral, ExecutionContext, Tool, tool
 from corral.errors import ConfigError, ToolDefinitionError
 from corral.integrations.langchain import AgentParts, code_mode, runtime_of, tools_of
 from corral.tools import ToolSource
-from tests.integrations.scenario import ANSWER, QUESTION, RIGHT, WRONG, Endless, Scenario, add, caller
+from tests.integrations.scenario import (
+    ANSWER,
+    PICTURE,
+    PICTURE_TEXT,
+    PNG,
+    QUESTION,
+    RIGHT,
+    WRONG,
+    Endless,
+    Scenario,
+    add,
+    caller,
+    picture,
+    screenshot,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -310,8 +325,8 @@ async def test_tools_of_all_kinds_keep_their_schemas() -> None:
     text = TextTool("shout", str.upper, "Shouts.")
     corral = Corral([*made(double, by_schema, Reverse(), fetch, text), *made(largest, namespace="world")])
     declared = corral.declarations()
-    assert "/** Doubles a number. */" in declared
-    assert "/** The number. */\n    x: number;\n  }): Promise<number>" in declared
+    assert "// Doubles a number.\n" in declared
+    assert "x: number; // The number.\n  }): Promise<number>" in declared
     assert "following(input: { n: number }): Promise<number>" in declared
     result = await corral.execute("""
         return [
@@ -414,3 +429,12 @@ def test_without_the_extra_one_line_says_what_to_install() -> None:
 def test_corral_itself_does_not_import_it() -> None:
     run = python("import sys, corral, corral.integrations; print('langchain_core' in sys.modules)")
     assert (run.stdout, run.stderr) == ("False\n", "")
+
+
+async def test_pictures_go_with_the_text() -> None:
+    model = Script(runs(PICTURE), "done")
+    async with Corral([screenshot, picture]) as corral:
+        await ask(agent_of(model, code_mode(corral)))
+    image = {"type": "image", "base64": base64.b64encode(PNG).decode(), "mime_type": "image/png"}
+    [message] = model.seen.read
+    assert message.content == [{"type": "text", "text": PICTURE_TEXT}, image, image]

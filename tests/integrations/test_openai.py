@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -13,7 +14,17 @@ from openai import AsyncOpenAI
 from corral import Corral, ExecutionContext, ExecutionFinished, ToolCallStarted, tool
 from corral.errors import ConfigError
 from corral.integrations.openai import CodeMode, code_mode
-from tests.integrations.scenario import ANSWER, QUESTION, Endless, Scenario
+from tests.integrations.scenario import (
+    ANSWER,
+    PICTURE,
+    PICTURE_TEXT,
+    PNG,
+    QUESTION,
+    Endless,
+    Scenario,
+    picture,
+    screenshot,
+)
 from tests.integrations.stubs import Call, Script, Stub, calling, mending, stub
 
 pytestmark = pytest.mark.anyio
@@ -171,3 +182,15 @@ async def test_cancelling_ends_the_programs() -> None:
             tasks.cancel_scope.cancel()
         assert endless.ended.is_set()
         assert (await corral.execute("return 1")).value == 1
+
+
+async def test_pictures_go_with_a_text_over_the_responses_api_and_a_chat_gets_the_text() -> None:
+    script = calling(Call("execute_code", {"code": PICTURE}))
+    async with api(script) as (client, model), Corral([screenshot, picture]) as corral:
+        await responses(client, code_mode(corral))
+    image = {"type": "input_image", "image_url": f"data:image/png;base64,{base64.b64encode(PNG).decode()}"}
+    assert model.requests[-1]["input"][-1]["output"] == [{"type": "input_text", "text": PICTURE_TEXT}, image, image]
+    async with api(calling(Call("execute_code", {"code": PICTURE}))) as (client, _), Corral([screenshot, picture]) as c:
+        completion = await client.chat.completions.create(model="scripted", messages=[])
+        [output] = await code_mode(c).outputs(completion)
+    assert output["content"] == PICTURE_TEXT

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -33,7 +34,17 @@ from corral import Corral, ExecutionContext, ExecutionFinished, tool, tools_from
 from corral.errors import ConfigError, ToolDefinitionError
 from corral.integrations.openai_agents import RUN_CONTEXT, code_mode
 from tests.integrations.mcp.serving import listening
-from tests.integrations.scenario import ANSWER, QUESTION, Endless, Scenario
+from tests.integrations.scenario import (
+    ANSWER,
+    PICTURE,
+    PICTURE_TEXT,
+    PNG,
+    QUESTION,
+    Endless,
+    Scenario,
+    picture,
+    screenshot,
+)
 from tests.integrations.stubs import Call, Script, Stub, calling, mending, stub
 
 pytestmark = pytest.mark.anyio
@@ -381,3 +392,13 @@ async def test_an_mcp_server_that_does_not_answer_keeps_nothing_else_from_workin
         failed = await run(corral, "return await tools.cities.forget()")
     assert failed.message == 'no tool "cities.forget": the MCP server does not answer'
     assert "an MCP server of the Agents SDK does not answer" in caplog.text
+
+
+async def test_pictures_go_with_the_text() -> None:
+    script = calling(Call("execute_code", {"code": PICTURE}))
+    async with api(script) as (model, requested), Corral([screenshot, picture]) as corral:
+        await Runner.run(Agent[None](name="agent", model=model, **code_mode(corral)), QUESTION)
+    image = {"type": "input_image", "image_url": f"data:image/png;base64,{base64.b64encode(PNG).decode()}"}
+    text, *images = requested.requests[-1]["input"][-1]["output"]
+    assert text == {"type": "input_text", "text": PICTURE_TEXT}
+    assert [{key: each[key] for key in image} for each in images] == [image, image]

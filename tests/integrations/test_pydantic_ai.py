@@ -14,6 +14,7 @@ import pytest
 from pydantic import BaseModel
 from pydantic_ai import (
     Agent,
+    BinaryContent,
     CapabilityEvent,
     FunctionToolset,
     ModelRetry,
@@ -49,7 +50,21 @@ from corral.integrations.pydantic_ai import (
     tools_of,
 )
 from corral.tools import ToolSource
-from tests.integrations.scenario import ANSWER, QUESTION, RIGHT, WRONG, Endless, Scenario, add, caller
+from tests.integrations.scenario import (
+    ANSWER,
+    PICTURE,
+    PICTURE_TEXT,
+    PNG,
+    QUESTION,
+    RIGHT,
+    WRONG,
+    Endless,
+    Scenario,
+    add,
+    caller,
+    picture,
+    screenshot,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -433,7 +448,7 @@ async def test_tools_and_function_toolsets_keep_their_schemas() -> None:
     made = AgentTool[Any].from_schema(following, "next-number", "The next one.", schema)
     corral = Corral([*tools_of(AgentTool(double)), *tools_of(toolset, "world"), *tools_of(made)])
     declared = corral.declarations()
-    assert "double(input: {\n    /** The number. */\n    x: number;\n  }): Promise<number>" in declared
+    assert "double(input: {\n    x: number; // The number.\n  }): Promise<number>" in declared
     assert "next_number(input: { n: number }): Promise<unknown>" in declared
     program = """
     const city = await tools.world.largest({ cities: [{ name: "Oslo", people: 7 }, { name: "Bergen" }] });
@@ -540,3 +555,47 @@ def test_without_the_extra_one_line_says_what_to_install() -> None:
 def test_corral_itself_does_not_import_it() -> None:
     run = python("import sys, corral, corral.integrations; print('pydantic_ai' in sys.modules)")
     assert (run.stdout, run.stderr) == ("False\n", "")
+
+
+async def test_pictures_go_with_the_text() -> None:
+    model = Script(runs(PICTURE), "done")
+    async with Corral([screenshot, picture]) as corral:
+        await Agent(model, capabilities=[CodeMode(corral)]).run("?")
+    [part] = model.read
+    assert part.content == [PICTURE_TEXT, *[BinaryContent(PNG, media_type="image/png")] * 2]
+
+
+async def test_a_picture_of_a_tool_of_the_framework_reaches_the_model_as_one() -> None:
+    def shot() -> BinaryContent:
+        return BinaryContent(PNG, media_type="image/png")
+
+    def shot_along() -> Any:
+        return ToolReturn("saved", content=["Look:", BinaryContent(PNG, media_type="image/png")])
+
+    model = Script(runs("return [await tools.shot()]"), runs("return await tools.shot_along()"), "done")
+    async with Corral([*tools_of(AgentTool(shot)), *tools_of(AgentTool(shot_along))]) as corral:
+        await Agent(model, capabilities=[CodeMode(corral)]).run("?")
+    [part, along] = model.read
+    assert along.content == [
+        'Result: {"value":"saved","content":["[picture image/png, 70 bytes]"]}',
+        BinaryContent(PNG, media_type="image/png"),
+    ]
+    assert part.content == [
+        'Result: ["[picture image/png, 70 bytes]"]',
+        BinaryContent(PNG, media_type="image/png"),
+    ]
+
+
+async def test_a_run_is_shown_the_tools_that_its_own_caller_may_call() -> None:
+    @tool(scopes={"admin"})
+    async def shred() -> str:
+        return "gone"
+
+    async with Corral([shred], hide_denied=True, check=False) as corral:
+        for scopes, shown in ((set[str](), False), ({"admin"}, True)):
+            model = Script(runs("return await tools.shred()"), "done")
+            agent = Agent(model, deps_type=ExecutionContext, capabilities=[CodeMode(corral)])
+            await agent.run("?", deps=ExecutionContext(scopes=scopes))
+            assert ("shred" in model.prompts[0]) is shown
+            assert ("gone" in model.texts[0]) is shown
+            assert 'no tool "shred"; there are none' in model.texts[0] or shown

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from corral import Corral, Diagnostic, ExecutionError, ExecutionResult, Limits
 from corral.results import ToolCallRecord
-from corral.types import CallError
+from corral.types import CallError, Progress
 
 pytestmark = pytest.mark.anyio
 
@@ -24,9 +25,11 @@ def failed(*, error: ExecutionError = NULL, **fields: Any) -> ExecutionResult:
     return result(status="failed", error=error, **fields)
 
 
-def call(name: str, input: object, code: str | None = None) -> ToolCallRecord:
+def call(
+    name: str, input: object, code: str | None = None, progress: Progress = "raised", **fields: Any
+) -> ToolCallRecord:
     error = None if code is None else CallError(code=code, name="E", message="no")
-    return ToolCallRecord(name=name, sequence=1, input=input, started=0.0, error=error)
+    return ToolCallRecord(name=name, sequence=1, input=input, started=0.0, error=error, progress=progress, **fields)
 
 
 # --- values
@@ -35,6 +38,22 @@ def call(name: str, input: object, code: str | None = None) -> ToolCallRecord:
 def test_a_text_of_several_lines_is_shown_as_it_is() -> None:
     assert result(value='# Report\n\nIt is "cold".\n').model_text() == 'Result:\n# Report\n\nIt is "cold".'
     assert result(value='It is "cold".').model_text() == 'Result: "It is \\"cold\\"."'
+
+
+@pytest.mark.parametrize("value", ['{"a":["b",1]}', "[]", '[{"a":"\\u00e9"}]'])
+def test_a_text_that_is_json_is_shown_as_it_is(value: str) -> None:
+    assert result(value=value).model_text() == f"Result: {value}"
+
+
+@pytest.mark.parametrize("value", ["{a}", "[x", "5", "null", "[" * 500 + "]" * 500, '{"\ud800"}'])
+def test_any_other_text_is_told_from_a_value_by_its_quotes(value: str) -> None:
+    assert result(value=value).model_text().startswith('Result: "')
+
+
+def test_a_long_text_that_is_json_is_shortened_as_the_value_that_it_spells() -> None:
+    text = result(value=json.dumps(list(range(1000)))).model_text(100)
+    assert text.startswith("Result, shortened from 4890 characters: [0,1,2")
+    assert text.endswith("]")
 
 
 @pytest.mark.parametrize(
@@ -75,7 +94,7 @@ def test_the_place_is_named_once_and_a_stack_is_shown_if_it_says_more() -> None:
                 "The program failed at line 1, column 13.\n"
                 'ToolNotFound: no tool "nope"; there are: add, ask, forbid, look_up, who\n'
                 'Use names as they are declared; await tools.search("words") finds them.\n\n'
-                "Calls that failed: nope {}"
+                "Calls that did not run: nope {}"
             ),
         ),
         (
@@ -94,7 +113,7 @@ def test_the_place_is_named_once_and_a_stack_is_shown_if_it_says_more() -> None:
                 "The program failed at line 1, column 13.\n"
                 "ApprovalDenied: tools.ask needs an approval, and nobody can be asked for it here\n"
                 "Do not call it again unless you are asked to.\n\n"
-                "Calls that failed: ask {}"
+                "Calls that did not run: ask {}"
             ),
         ),
         (
@@ -104,7 +123,8 @@ def test_the_place_is_named_once_and_a_stack_is_shown_if_it_says_more() -> None:
                 "The program failed at line 1, column 36.\n"
                 "CallBudgetExceeded: the budget of 3 tool calls is used up, so tools.add was not called\n"
                 "Make fewer calls in one program; what is left to do can be done by another.\n\n"
-                "Calls that succeeded (not undone; do not repeat what changed something): add ×3"
+                "Calls that ran, and whose effects stand; do not repeat them: "
+                'add ×3: {"a":0,"b":1}, {"a":1,"b":1}, {"a":2,"b":1}'
             ),
         ),
         (
@@ -133,7 +153,7 @@ def test_the_place_is_named_once_and_a_stack_is_shown_if_it_says_more() -> None:
         (
             "const a = ;",
             {},
-            "The program was rejected at line 1, column 11; nothing ran.\nSyntaxError: Expression expected",
+            "The program was rejected at line 1, column 11; nothing ran.\nSyntaxError: Unexpected token ';'",
         ),
     ],
     ids=["not found", "scope", "approval", "calls", "value", "time", "deadlock", "syntax"],
@@ -152,28 +172,46 @@ def test_an_error_of_the_programs_own_gets_no_advice() -> None:
 
 
 def test_calls_are_listed_by_what_became_of_them() -> None:
-    calls = (call("send", {"to": "a"}), call("read", {}), call("send", {"to": "b"}))
-    calls += (call("send", {"to": "c"}, "tool_error"), call("wait", {"seconds": 60}, "cancelled"))
+    calls = (
+        call("send", {"to": "a"}),
+        call("look", {}, read_only=True),
+        call("look", {"at": 1}, read_only=True),
+        call("send", {"to": "b"}, "invalid_tool_output", "returned"),
+        call("send", {"to": "c"}, "tool_error"),
+        call("send", {}, "invalid_arguments", "pending"),
+        call("wait", {"seconds": 60}, "cancelled", "started"),
+        call("wait", {"seconds": 61}, "cancelled", "pending"),
+    )
     assert failed(tool_calls=calls).model_text().split("\n\n")[1].splitlines() == [
-        "Calls that succeeded (not undone; do not repeat what changed something): send ×2, read",
+        'Calls that ran, and whose effects stand; do not repeat them: send {"to":"a"}',
+        "Calls that only read: look ×2",
+        'Calls that ran, but whose results were withheld; do not repeat them: send {"to":"b"}',
+        'Calls that may have run: they were cut short, maybe after they took effect: wait {"seconds":60}',
         'Calls that failed: send {"to":"c"}',
-        'Calls that were cut short, maybe after they took effect: wait {"seconds":60}',
+        'Calls that did not run: send {}; wait {"seconds":61}',
     ]
     assert result(value=1, tool_calls=calls).model_text() == "Result: 1"
 
 
-def test_of_many_failed_calls_and_of_long_inputs_the_beginning_is_shown() -> None:
-    calls = tuple(call("send", {"to": str(number) * 500}, "tool_error") for number in range(9))
+def test_of_many_calls_the_last_are_shown_and_of_long_inputs_the_beginning() -> None:
+    calls = tuple(call("send", {"to": f"{number:03}" + "x" * 500}) for number in range(99))
     [_, told] = failed(tool_calls=calls).model_text().split("\n\n")
-    assert told.count("send {") == 5
-    assert told.endswith(", and 4 more")
-    assert len(told) < 1000
+    assert "do not repeat them: send ×99: …, {" in told
+    assert '"098xxx' in told
+    assert "of 503 characters left out" in told
+    assert len(told) < 3500
+
+
+def test_secrets_in_inputs_are_not_shown() -> None:
+    input = {"password": "hunter2", "pin": "hunter2", "to": "ann"}
+    text = failed(tool_calls=(call("log_in", input, masked=frozenset({"pin"})),)).model_text()
+    assert 'log_in {"password":"[redacted]","pin":"[redacted]","to":"ann"}' in text
 
 
 # --- notes
 
 OF_TYPES = tuple(
-    Diagnostic(severity="warning", message=f"problem {line}", code=code, line=line, column=1)
+    Diagnostic(severity="warning", message=f"problem {line}", code=code, line=line, column=1, show="on_failure")
     for line, code in enumerate(["TS2532", "ty:x", "TS2345", "TS1", "TS2", "TS3", "TS4"], 1)
 )
 OTHER = Diagnostic(severity="warning", message="a remark", code="guest")
@@ -181,7 +219,7 @@ OTHER = Diagnostic(severity="warning", message="a remark", code="guest")
 
 def test_the_warnings_of_a_type_check_are_shown_if_the_program_failed_those_of_its_line_first() -> None:
     notes = failed(diagnostics=(*OF_TYPES, OTHER)).model_text().partition("Notes:\n")[2].splitlines()
-    assert notes == ["- a remark", *(f"- type check, line {line}: problem {line}" for line in (3, 1, 2, 4, 5))]
+    assert notes == ["- a remark", *(f"- line {line}: problem {line}" for line in (3, 1, 2, 4, 5))]
 
 
 @pytest.mark.parametrize("status", ["succeeded", "rejected", "timed_out", "cancelled"])

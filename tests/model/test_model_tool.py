@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from corral import Corral, ExecutionContext, Language, ModelTool, ToolRegistry, tool
+from corral import Corral, ExecutionContext, Language, ModelTool, ToolRegistry, define_tool, tool
 from corral.errors import ConfigError, StartFailed
 from tests.model.conftest import TOOLS, many
 
@@ -149,7 +149,6 @@ async def test_what_the_operator_must_mend_is_raised() -> None:
 
 async def test_a_program_that_does_not_fit_the_declarations_is_told_each_problem_once() -> None:
     async with Corral(TOOLS, check=True) as corral:
-        await corral.check("return 1")
         text = await corral.model_tool()(
             {"code": 'await tools.add({ a: "x", b: 1 });\nreturn await tools.look_up({});'}
         )
@@ -208,6 +207,9 @@ async def test_describe_declares_a_tool_in_full_and_says_if_there_is_none(langua
     missing = await describe({"name": "doors.open_7"})
     assert missing.startswith('The call was rejected; nothing ran.\nToolNotFound: no tool "doors.open_7"; did you mean')
     assert 'tool "describe_tools": name: field required' in await describe({})
+    several = await describe({"name": ["doors.open_07", "doors.open_7"]})
+    assert several.startswith(text.rstrip())
+    assert '# no tool "doors.open_7"; did you mean' in several.replace("//", "#")
 
 
 async def test_tools_that_come_later_are_found() -> None:
@@ -222,3 +224,79 @@ async def test_tools_that_come_later_are_found() -> None:
     assert "no tool has these words" in await search({"query": "bell"})
     registry.register(ring_bell)
     assert "tools.ring_bell(" in await search({"query": "bell"})
+
+
+# --- tools that are hidden from those who may not call them
+
+
+def seen(input: object) -> str:
+    return "seen"
+
+
+def gone(input: object) -> str:
+    return "gone"
+
+
+def guarded(**options: Any) -> Corral:
+    tools = [
+        define_tool(name="look", description="Looks.", execute=seen),
+        define_tool(name="shred", description="Shreds.", scopes={"admin"}, execute=gone),
+    ]
+    return Corral(tools, check=False, **options)
+
+
+ADMIN = ExecutionContext(scopes={"admin"})
+
+
+async def test_a_description_and_a_prompt_show_what_their_caller_may_call() -> None:
+    corral = guarded(hide_denied=True)
+    for context, shown in ((ExecutionContext(), False), (ADMIN, True)):
+        [runs] = corral.model_tools(context=context)
+        for text in (
+            runs.description,
+            corral.system_prompt(context=context),
+            corral.declarations(context=context),
+            corral.catalog("python", context=context).text,
+        ):
+            assert ("shred" in text, "look(" in text) == (shown, True)
+    assert "shred" in guarded().model_tool().description
+    assert "shred" not in guarded().model_tool(hide_denied=True, context=ExecutionContext()).description
+
+
+async def test_for_a_caller_who_is_not_known_yet_the_text_says_that_there_may_be_more() -> None:
+    corral = guarded(hide_denied=True)
+    runs, search, describe = corral.model_tools()
+    assert "1 tool. There may be others. Look for more: await tools.search(" in runs.description
+    assert "shred" not in runs.description
+    assert "search(" in corral.catalog("python").text
+    for context, shown in ((None, False), (ADMIN, True)):
+        assert ("shred" in await search({"query": ""}, context)) is shown
+        assert ("Shreds." in await describe({"name": "shred"}, context)) is shown
+        assert ("gone" in await runs({"code": "return await tools.shred()"}, context)) is shown
+    assert 'no tool "shred"; there are: look' in await runs({"code": "return await tools.shred()"})
+
+
+def test_a_registry_without_tools_for_anybody_can_be_shown() -> None:
+    corral = Corral([define_tool(name="shred", scopes={"admin"}, execute=gone)], hide_denied=True)
+    assert corral.catalog().text.startswith("// 0 tools. There may be others.")
+    assert corral.catalog(context=ExecutionContext()).text.startswith("// 0 tools. The list is complete.")
+
+
+def test_a_text_is_made_once_for_callers_who_see_the_same_and_their_news_are_their_own() -> None:
+    counted: list[str] = []
+
+    def count(text: str) -> int:
+        counted.append(text)
+        return len(text) // 4
+
+    corral = guarded(hide_denied=True)
+    one = corral.catalog(context=ADMIN, count_tokens=count)
+    made = len(counted)
+    other = corral.catalog(context=ExecutionContext(scopes={"admin", "unheard-of"}), count_tokens=count)
+    assert (one.text, len(counted)) == (other.text, made)
+    nobody = corral.catalog(context=ExecutionContext(), count_tokens=count)
+    corral.tools.register(define_tool(name="burn", scopes={"admin"}, execute=gone))
+    assert "burn" in one.news()
+    assert "burn" in other.news()
+    assert (one.news(), nobody.news()) == ("", "")
+    assert "burn" in corral.catalog(context=ADMIN, count_tokens=count).text

@@ -34,6 +34,7 @@ class Outcome:
 
 
 Run = Callable[[Sequence[str]], list[Outcome]]
+RunByEngine = Callable[[Sequence[str]], list[dict[str, Any]]]
 Strip = Callable[[Sequence[str]], list[str | None]]
 
 
@@ -71,12 +72,18 @@ def run(engine: Callable[[list[dict[str, str]]], list[dict[str, Any]]]) -> Run:
     def run(sources: Sequence[str]) -> list[Outcome]:
         prepared = [_prepare(source) for source in sources]
         programs = [each for each in prepared if isinstance(each, Program)]
-        finished = iter(engine([{"code": program.code, "form": program.form} for program in programs]))
+        finished = iter(engine([{"code": program.code} for program in programs]))
         return [
             _outcome(each, next(finished)) if isinstance(each, Program) else Outcome(rejected=each) for each in prepared
         ]
 
     return run
+
+
+@pytest.fixture(scope="session")
+def run_by_engine(engine: Callable[[list[dict[str, str]]], list[dict[str, Any]]]) -> RunByEngine:
+    """Has the engine compile and run sources itself. Each outcome has a `value` or an `error`."""
+    return lambda sources: engine([{"module": source} for source in sources])
 
 
 @pytest.fixture(scope="session")

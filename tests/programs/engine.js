@@ -1,7 +1,9 @@
-// Runs prepared programs in the real engine: a JSON array of {code, form} on standard input, of outcomes on output.
+// Runs prepared programs in the real engine: a JSON array of {code} on standard input, of outcomes on output. A case
+// {strip} is stripped of its types by the engine, and {module} compiled by the engine, as a module.
 import { stripTypeScriptTypes } from "node:module";
+import { compile, evaluate } from "../../src/corral/guest/typescript/engine.ts";
+import { Decoration } from "../../src/corral/guest/typescript/decorators.ts";
 
-const { evalContext } = Deno[Deno.internal].core;
 const tools = { answer: 42 };
 const modules = { m: { default: "default of m", b: "b of m" }, n: { default: "default of n", c: "c of n" } };
 const load = Object.assign(
@@ -13,23 +15,26 @@ const load = Object.assign(
 );
 const enter = async (value, plain) => (typeof value === "function" ? await value(plain ? { ...tools, plain } : tools) : value);
 
-const place = (text) => /(?:program\.ts|base64,[^:\s]*):(\d+):(\d+)/.exec(text)?.slice(1).map(Number) ?? null;
+const decorate = (name, decorators) => new Decoration(name, decorators);
+const place = (text) => /program\.ts:(\d+):(\d+)/.exec(text)?.slice(1).map(Number) ?? null;
 const plain = (value) => (typeof value === "function" ? "[function]" : value === undefined ? null : value);
 
-async function run({ code, form, strip }) {
+async function run({ code, strip, module }) {
   globalThis.ran = [];
   try {
     if (strip !== undefined) return { value: stripTypeScriptTypes(strip) };
-    let program;
-    if (form === "script") {
-      const [value, failure] = evalContext(code, "file:///program.ts");
-      if (failure !== null) throw failure.thrown;
-      program = value;
-    } else {
-      const bytes = new TextEncoder().encode(code);
-      program = (await import(`data:application/typescript;charset=utf-8;base64,${bytes.toBase64()}`)).default;
+    if (module !== undefined) {
+      const bytes = new TextEncoder().encode(module);
+      const { default: value } = await import(`data:application/typescript;charset=utf-8;base64,${bytes.toBase64()}`);
+      return { value: plain(await value) };
     }
-    return { value: plain(await program(load, enter)), ran: globalThis.ran };
+    const compiled = compile(() => evaluate(code, "file:///program.ts"));
+    if (!("program" in compiled)) {
+      const { message, stack } = compiled.refusal;
+      return { error: `SyntaxError: ${message}`, place: place(stack), ran: globalThis.ran };
+    }
+    const { program } = compiled;
+    return { value: plain(await program(load, enter, decorate)), ran: globalThis.ran };
   } catch (error) {
     if (!(error instanceof Error)) return { error: String(error), place: null, ran: globalThis.ran };
     const text = `${error.message}\n${error.stack}`;

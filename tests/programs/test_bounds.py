@@ -86,7 +86,7 @@ def test_fences_are_parsed_a_bounded_number_of_times(fence: str, monkeypatch: py
 
 
 def test_a_word_before_many_slashes_is_read_once() -> None:
-    assert prepare_typescript("// import " + "/" * 900 + "\n42").form == "script"
+    assert prepare_typescript("// import " + "/" * 900 + "\n42").code.count("/") > 900
 
 
 @pytest.mark.parametrize("seed", range(300))

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from corral.errors import ProgramRejected
+from corral.guest.python.calls import failure_classes
 from corral.programs import prepare_python
+from corral.programs.python.imports import ERRORS
 from corral.types import Reference
 
 SURE = {
@@ -24,6 +27,11 @@ SURE = {
     "from tools import add, sub as minus": "add sub",
     "from tools.github import list_issues": "github.list_issues",
     "import tools\nawait tools.add()": "add",
+    "from tools import *\nprint(await add(), await github.list_issues())": "add github",
+    "from tools import *\nx = sorted(await ls())\nawait open(), await asyncio.sleep(0)": "ls open",
+    "from tools.github import *\ndef f(a: Issue) -> None: ...\nawait list_issues()": "github.list_issues",
+    "from tools import *": "",
+    "from corral import ToolError as E, tools\nawait tools.add()": "add",
     "import tools as t\nawait t.add()": "add",
     "from codemode import tools\nawait tools.add()": "add",
     "x = {'tools': 1}; x['tools']; 'tools.a'  # tools.b": "",
@@ -59,7 +67,6 @@ UNSURE = {
     "class A:\n    tools = 1\n    def f(self): return tools.a": "",
     "def f(x=tools): return x.a": "",
     "import tools as t\nt": "",
-    "from tools import *": "",
     "globals()['tools']": "",
     "eval('tools')": "",
     "import sys\nsys.modules['__main__']": "",
@@ -104,3 +111,12 @@ def test_a_program_that_is_too_large_to_be_looked_through_is_computed(source: st
     references = prepare_python(source).references
     assert references is not None
     assert references.computed
+
+
+def test_the_errors_that_programs_may_import_are_those_that_they_have() -> None:
+    assert failure_classes().keys() == ERRORS
+
+
+def test_a_second_star_is_refused_since_nothing_says_whose_a_name_is() -> None:
+    with pytest.raises(ProgramRejected, match=r"A second `import \*` of tools at line 2"):
+        prepare_python("from tools.a import *\nfrom tools.b import *\nawait x()")

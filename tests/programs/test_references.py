@@ -76,8 +76,8 @@ SURE = {
     "switch (1) { case 1: const tools = []; default: tools.pop() }": "",
     "const [{ x: [tools] }] = [{ x: [[]] }]; tools.pop()": "",
     "const f = function tools() { tools.name }": "",
-    "import * as tools from 'tools'; tools.add()": "",
-    "import { tools } from 'tools'; tools.add()": "",
+    "import * as tools from 'tools'; tools.add()": "add",
+    "import { tools } from 'tools'; tools.add()": "add",
     "enum tools { A } return tools.A": "",
     "const foo = { tools: { a: 1 }, self: 1 }; return foo.tools.a + foo.self": "",
     "async function main(api) { return api.add() }\nconst other = (api) => api.sub;": "add",
@@ -124,7 +124,7 @@ UNSURE = {
     "t\\u006fols.add()": "",
     "tools.\\u0061dd()": "\\u0061dd",
     f"tools.{'x' * 201}()": "",
-    "tools.add(); let x: = 1": "add",
+    "tools.add(); let x = = 1": "add",
 }
 
 
@@ -206,7 +206,7 @@ HOLDERS = {
     "held": "const held = tools; {}",
     "loose": "let loose = tools; {}",
     "inner.tools": "const inner = {{ tools }}; {}",
-    "given": "return await ((given) => {{ {} }})(tools)",
+    "given": "return await (async (given) => {{ {} }})(tools)",
     "api": "async function main(api) {{ {} }}",
     "parameter": "export default async (parameter) => {{ {} }}",
     "(arguments[0])": "export default async function () {{ {} }}",

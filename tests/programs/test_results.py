@@ -166,8 +166,3 @@ def test_a_program_without_a_result_says_how_to_have_one(source: str, advice: st
 @pytest.mark.parametrize("source", ["return 1", "if (x) { return 1 }\nfor (;;) {}", "throw new Error('x')", "f()"])
 def test_a_program_with_a_result_gets_no_advice(source: str) -> None:
     assert prepare_typescript(source).diagnostics == ()
-
-
-def test_what_needs_no_compiler_runs_as_a_script() -> None:
-    assert prepare_typescript("const a: number = 1; a").form == "script"
-    assert prepare_typescript("enum A { B }").form == "module"

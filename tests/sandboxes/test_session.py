@@ -36,7 +36,7 @@ def frame(kind, payload, nonce=nonce, flags=0):
 def write(data):
     while data:
         data = data[os.write(1, data):]
-CALL, LOG, EXIT = 17, 18, 19
+CALL, LOG, EXIT, OUTCOME = 17, 18, 19, 20
 END = frame(EXIT, b'["value",1,[],0,[]]')
 """
 
@@ -111,6 +111,12 @@ async def run(host: Host, script: str) -> list[Any] | None:
         'write(frame(LOG, b\'["shout","x"]\'))',
         "write(frame(LOG, b'[\"log\",7]'))",
         "write(frame(EXIT, b'[]'))",
+        "write(frame(OUTCOME, b'[\"value\",1]'))",
+        "write(2 * frame(OUTCOME, b'[\"value\",1,true]'))",
+        "write(frame(OUTCOME, b'[\"value\",1,false]') + frame(CALL, b'[1,\"a\",{}]'))",
+        'write(frame(LOG, b\'["log","",true]\'))',
+        'write(frame(LOG, b\'["log","x",false]\'))',
+        'for i in range(200): write(frame(LOG, b\'["log","x",true]\'))',
         "write(frame(EXIT, b'[\"value\",1]'))",
         "write(frame(EXIT, b'[\"other\",1,[],0,[]]'))",
     ],
@@ -126,6 +132,19 @@ async def test_a_forged_frame_ends_the_run(host: Host, script: str) -> None:
 async def test_nothing_after_an_exit_is_read(host: Host) -> None:
     assert await run(host, "write(END + frame(CALL, b'[1,\"a\",{}]') + b'garbage')") == ["value", 1, [], 0, []]
     assert host.calls == []
+
+
+async def test_a_guest_that_ignores_that_its_program_has_ended_is_told_to_finish(host: Host) -> None:
+    calls = "write(frame(CALL, b'[1,\"a\",{}]') + frame(OUTCOME, b'[\"value\",1,false]'))"
+    finish = "while os.read(0, 1 << 20)[-20:-18] != bytes([4, 0]): pass"
+    assert await run(host, f"{calls}\n{finish}\nwrite(END)") == ["value", 1, [], 0, []]
+
+
+async def test_parts_of_an_entry_are_one_also_where_the_guest_dies_within_it(host: Host) -> None:
+    part = 'write(frame(LOG, b\'["log","a",true]\'))'
+    whole = 'write(frame(LOG, b\'["log","b"]\'))'
+    assert await run(host, f"{part}\n{part}\n{whole}\n{part}\nos.close(1); os.read(0, 1)") is None
+    assert [entry.text for entry in host.logs] == ["aab", "a"]
 
 
 async def test_a_guest_that_only_closes_its_pipe_is_lost(host: Host) -> None:

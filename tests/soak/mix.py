@@ -100,7 +100,7 @@ KINDS = (
         ),
         _is_value("ab"),
     ),
-    Kind("a module", 4, lambda chance: f"enum E {{ A = {chance.randint(1, 999)} }} return E[E.A]", _is_value("A")),
+    Kind("an enum", 4, lambda chance: f"enum E {{ A = {chance.randint(1, 999)} }} return E[E.A]", _is_value("A")),
     Kind("cancelled", 12, _waits, _is_value("waited"), cancelled=True),
     Kind("cancelled at work", 4, lambda _: "while (true) {}", lambda _: False, cancelled=True, harmful=True),
     Kind(

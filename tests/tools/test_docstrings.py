@@ -56,6 +56,27 @@ def test_no_docstring_says_nothing(text: str | None) -> None:
     assert read_docstring(text) == Docstring()
 
 
+@pytest.mark.parametrize(
+    ("returns", "told"),
+    [
+        ("current_directory_content: The names.", "current_directory_content: The names."),
+        ("order_id: The id.\n    status: How it is.", "order_id: The id.\nstatus: How it is."),
+        ("dict: The names.", "The names."),
+        ("list[str]: The names.", "The names."),
+        ("Order: It.", "It."),
+        ("bool", "bool"),
+        ("count", "count"),
+    ],
+)
+def test_of_what_comes_back_members_are_told_and_types_are_not(returns: str, told: str) -> None:
+    assert read_docstring(f"Looks.\n\nReturns:\n    {returns}\n").returns == told
+
+
+def test_several_results_in_numpy_style_are_all_told() -> None:
+    found = read_docstring("Looks.\n\nReturns\n-------\nnames : list\n    All.\ncount : int\n    How many.\n")
+    assert found.returns == "names: All.\ncount: How many."
+
+
 @given(st.text(alphabet=st.sampled_from("ab:\n -*@`Args()Returnsparam>|.\t"), max_size=60))
 def test_an_odd_docstring_never_raises(text: str) -> None:
     read_docstring(text)

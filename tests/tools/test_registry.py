@@ -80,6 +80,12 @@ def test_a_missing_tool_is_an_error_with_near_names() -> None:
         ToolRegistry().resolve("zzz")
 
 
+def test_many_tools_are_counted_instead_of_listed() -> None:
+    registry = ToolRegistry(*(named(f"list_thing_{number}", f"space{number % 3}") for number in range(60)))
+    with pytest.raises(ToolNotFound, match=r'^no tool "zzz"; there are 60 others in space0, space1, space2$'):
+        registry.resolve("zzz")
+
+
 def test_an_endless_name_makes_a_short_error_that_can_be_encoded() -> None:
     with pytest.raises(ToolNotFound) as raised:
         ToolRegistry(add).resolve("\ud800\n" * 1_000_000)

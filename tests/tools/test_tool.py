@@ -3,9 +3,9 @@ from __future__ import annotations
 import contextvars
 import functools
 import threading
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from enum import Enum
 from types import MappingProxyType
@@ -14,7 +14,8 @@ from uuid import UUID
 
 import anyio
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 from typing_extensions import TypedDict
 
 from corral.errors import InvalidArguments, InvalidToolOutput, ToolDefinitionError
@@ -46,7 +47,7 @@ def problems(called: Tool, raw: object) -> str:
 
 def refusal(called: Tool, value: object) -> str:
     with pytest.raises(InvalidToolOutput) as raised:
-        called.dump_output(value)
+        replace(called, validate_output="strict").dump_output(value)
     return str(raised.value)
 
 
@@ -74,6 +75,12 @@ class Color(Enum):
 class Node(BaseModel):
     value: int
     children: list[Node] = Field(default_factory=list["Node"], alias="kids")
+
+
+@dataclass
+class Named:
+    name: str
+    day: date
 
 
 class TestDefinition:
@@ -233,7 +240,8 @@ class TestDefinition:
             (lambda: tool(_opaque_result), "the result is of type Opaque"),
             (lambda: tool(_callback), "parameter 'then' is of type Callable"),
             (lambda: tool(_undefined), "'Undefined', which is not defined"),
-            (lambda: tool(_generator), "is a generator; return a list"),
+            (lambda: tool(_OfClass.__dict__["of_class"]), r"by way of its class: tool\(Class.method\)"),
+            (lambda: tool(functools.partial(Node)), "not the class"),
             (lambda: tool(_two_contexts), "first and second both take the ExecutionContext"),
             (lambda: tool(Node.model_dump), "is a method; make the tool of an instance"),
             (lambda: tool(Node), "not the class"),
@@ -266,8 +274,11 @@ def _opaque_result() -> Opaque: ...
 def _callback(then: Callable[[int], int]) -> int: ...
 def _undefined(a: int) -> int: ...
 def _two_contexts(first: ExecutionContext, second: ExecutionContext) -> int: ...
-def _generator() -> Iterable[int]:
-    yield 1
+
+
+class _OfClass:
+    @classmethod
+    def of_class(cls, a: int) -> int: ...
 
 
 _undefined.__annotations__["a"] = "Undefined"
@@ -324,6 +335,16 @@ class TestInput:
     )
     def test_an_input_that_is_no_object_is_refused(self, raw: object, got: str) -> None:
         assert problems(add, raw) == f'tool "add": expected object, got {got}'
+
+    def test_fields_that_a_dataclass_does_not_have_are_told_as_those_of_a_model(self) -> None:
+        @pydantic_dataclass(config=ConfigDict(extra="forbid"))
+        class Box:
+            label: str
+
+        @tool
+        def f(box: Box) -> None: ...
+
+        assert problems(f, {"box": {"label": "a", "seat": 1}}) == 'tool "f": box.seat: unexpected field'
 
     def test_a_tool_goes_by_the_name_that_the_model_writes(self) -> None:
         renamed = tool(name="add-up", namespace="my math")(add.function)
@@ -422,7 +443,7 @@ class TestInput:
             return even
 
         assert "n is odd" in problems(f, {"even": {"n": 1}})
-        assert refusal(f, {"n": 1}) == 'tool "f" returned a wrong result: is not valid'
+        assert refusal(f, {"n": 1}) == 'tool "f" ran, but its result was withheld: is not valid'
 
 
 class TestOutput:
@@ -446,7 +467,7 @@ class TestOutput:
         @tool
         def f() -> dict[str, list[int]]: ...
 
-        assert refusal(f, {"a": [1, "hunter2"]}) == 'tool "f" returned a wrong result: a[1]: expected integer'
+        assert refusal(f, {"a": [1, "hunter2"]}) == 'tool "f" ran, but its result was withheld: a[1]: expected integer'
 
     def test_a_model_that_was_made_without_validation_is_refused(self) -> None:
         @tool
@@ -482,6 +503,47 @@ class TestOutput:
         assert f.dump_output(range(3)) == [0, 1, 2]
         assert g.dump_output(iter("ab")) == ["a", "b"]
         assert g.dump_output(MappingProxyType({"a": memoryview(b"x")})) == {"a": b"x"}
+
+    def test_what_is_not_of_its_type_fits_if_its_plain_data_does(self) -> None:
+        day, node = date(2026, 1, 2), Node(value=1)
+        data: object = {"value": 1, "kids": []}
+        for annotation, value, expected in (
+            (dict[str, Any], node, data),
+            (Mapping[str, object], Named("a", day), {"name": "a", "day": day}),
+            (dict[str, Any] | None, node, data),
+            (list[dict[str, Any]], [node], [data]),
+            (Node | list[dict[str, Any]], [node], [data]),
+            (str, day, "2026-01-02"),
+            (str, Decimal("1.50"), "1.50"),
+            (str | int, Color.RED, "red"),
+            (dict[str, Any], {1: node}, {"1": data}),
+            (dict[str, str], {"day": day}, {"day": "2026-01-02"}),
+            (dict[str, Any], {1: b"x", "two": {3}}, {"1": b"x", "two": [3]}),
+        ):
+
+            def f() -> Any: ...
+
+            f.__annotations__ = {"return": annotation}
+            remarks: list[str] = []
+            assert tool(f).dump_output(value, remarks.append) == expected, annotation
+            assert tool(validate_output="strict")(f).dump_output(value) == expected, annotation
+            assert remarks == []
+
+    def test_what_fits_in_no_form_is_remarked_on(self) -> None:
+        for annotation, value in ((dict[str, Any], [1]), (int, Node(value=1)), (dict[str, int], Node(value=1))):
+
+            def f() -> Any: ...
+
+            f.__annotations__ = {"return": annotation}
+            remarks: list[str] = []
+            tool(f).dump_output(value, remarks.append)
+            assert len(remarks) == 1, annotation
+
+    def test_a_decimal_is_declared_as_the_text_that_it_becomes(self) -> None:
+        @tool
+        def f() -> dict[str, Decimal]: ...
+
+        assert f.output_schema == {"type": "object", "additionalProperties": {"type": "string", "format": "decimal"}}
 
     def test_generic_models_are_specialised(self) -> None:
         item = TypeVar("item")

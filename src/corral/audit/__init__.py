@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from corral.audit.arguments import digest
+from corral.audit.digests import digest
 from corral.audit.events import AuditEvent, Outcome, new_event_id
 from corral.audit.json_lines import JsonLinesSink
 from corral.audit.log import AuditLog, as_audit_log

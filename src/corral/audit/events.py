@@ -18,7 +18,9 @@ from corral.preview import preview_text
 
 __all__ = ["AuditEvent", "Outcome", "cleaned", "json_of", "new_event_id", "short_text"]
 
-Outcome: TypeAlias = Literal["succeeded", "failed", "denied", "cancelled"]
+Outcome: TypeAlias = Literal["succeeded", "failed", "denied", "cancelled", "withheld", "unknown"]
+"""`withheld`: the tool ran, and the program did not get its result. `unknown`: the tool was called, and nobody knows
+what came of it, as it did not answer in time. A `cancelled` call may have taken effect."""
 
 _FORMAT = 1
 _TEXT_CHARS = 1000

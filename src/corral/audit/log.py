@@ -11,11 +11,12 @@ from typing import Literal
 import anyio
 import anyio.to_thread
 
-from corral.audit.arguments import digest_of, redacted
+from corral.audit.digests import digest_of
 from corral.audit.events import AuditEvent
 from corral.audit.sources import AuditSource, as_sink
 from corral.audit.writer import Receipt, Writer
 from corral.errors import AccessDenied, ConfigError
+from corral.redaction import redacted
 from corral.types import JsonSchema
 
 __all__ = ["AuditLog", "as_audit_log"]

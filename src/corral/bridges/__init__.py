@@ -7,8 +7,8 @@ from corral.bridges.grants import Grant, Grants, OutsideExecution, Tokens, new_e
 from corral.bridges.guards import Pipeline, Policy, pipeline
 from corral.bridges.pipe import PipeBridge
 from corral.bridges.rates import MemoryRates, RateLimits, RateStore
-from corral.bridges.records import CallRecorder
-from corral.bridges.scopes import ImpliedScopes, capabilities_of, early_denial
+from corral.bridges.records import CallRecorder, remarks_on
+from corral.bridges.scopes import ImpliedScopes, capabilities_of, early_denial, hidden_denial
 
 __all__ = [
     "ASGIApp",
@@ -29,8 +29,10 @@ __all__ = [
     "Tokens",
     "capabilities_of",
     "early_denial",
+    "hidden_denial",
     "new_execution_id",
     "outcome_of",
     "pipeline",
     "record_denial",
+    "remarks_on",
 ]

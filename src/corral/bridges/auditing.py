@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping
 
 import anyio
 
 from corral.audit import AuditEvent, AuditLog, Outcome, new_event_id
 from corral.bridges.grants import Grant, granted
-from corral.errors import AccessDenied, CallBudgetExceeded, Cancelled, error_class
-from corral.types import Call, CallError, ExecutionError, Handler, JsonSchema, Reply
+from corral.bridges.scopes import denied_unseen
+from corral.errors import AccessDenied, CallBudgetExceeded, Cancelled, ScopeDenied, ToolNotFound, error_class
+from corral.types import Call, CallError, ExecutionError, Handler, JsonSchema, Progress, Reply
 
 __all__ = ["audited", "outcome_of", "record_denial"]
 
 logger = logging.getLogger("corral.audit")
+
+_FAILED_AFTER: Mapping[Progress, Outcome] = {"started": "unknown", "returned": "withheld"}
+"""The outcome of a call that failed for the program, though the tool itself did not say so."""
 
 
 def audited(handler: Handler, log: AuditLog | None) -> Handler:
@@ -37,7 +42,10 @@ def audited(handler: Handler, log: AuditLog | None) -> Handler:
             with anyio.CancelScope(shield=True):
                 await log.record(_event(call, began, started, arguments, CallError.of(Cancelled())))
             raise
-        event = _event(call, began, started, arguments, reply.error)
+        error = reply.error
+        if error is not None and error.code == ToolNotFound.code and (denial := _unseen(call)) is not None:
+            error = CallError.of(denial)
+        event = _event(call, began, started, arguments, error)
         if event.outcome == "denied":
             await record_denial(log, event)
         else:
@@ -66,12 +74,22 @@ def outcome_of(error: CallError | ExecutionError | None) -> Outcome:
 
 
 def _input_schema(call: Call) -> JsonSchema | None:
-    tool = None if call.grant is None else granted(call).tools.get(call.tool)
+    if call.grant is None:
+        return None
+    tools = granted(call).tools
+    tool = tools.get(call.tool) or tools.hidden(call.tool)
     return None if tool is None else tool.input_schema
+
+
+def _unseen(call: Call) -> ScopeDenied | None:
+    """The denial that a call of no tool is, if there is one that is hidden from its caller."""
+    return None if call.grant is None else denied_unseen(call.tool, granted(call).tools, granted(call).scopes)
 
 
 def _event(call: Call, began: float, started: float, arguments: object, error: CallError | None) -> AuditEvent:
     outcome = outcome_of(error)
+    if outcome == "failed" and call.progress in _FAILED_AFTER:
+        outcome = _FAILED_AFTER[call.progress]
     grant: Grant | None = call.grant
     context = None if grant is None else grant.context
     return AuditEvent(  # in the order of its fields: with keywords, the slowest part of the audit

@@ -13,6 +13,7 @@ from corral.bridges.grants import called, granted
 from corral.errors import AccessDenied, InvalidToken, InvalidToolOutput, MessageTooLarge, ToolError, ToolFailed
 from corral.guest import UnencodableValue, encode_value
 from corral.tools import ParsedInput, Tool
+from corral.tools.streams import TooMuch
 from corral.types import Call, Handler, Reply
 
 __all__ = ["being_cancelled", "dispatch", "encoded", "parsed_of", "unexpected"]
@@ -28,32 +29,40 @@ def dispatch() -> Handler:
         grant = granted(call)
         if not grant.live:  # it has waited for its turn, or for an approval
             raise InvalidToken("the execution of this call has ended")
-        context = grant.context
+        most_bytes = grant.limits.tool_output_bytes
+        call.progress = "started"
         try:
             if tool.timeout_seconds is None:
-                value = await tool.execute(parsed, context)
+                value = await tool.execute(parsed, grant.context, most_bytes=most_bytes)
             else:
                 value = await _within(tool.timeout_seconds, tool, parsed, call)
-        except (ToolError, AccessDenied):
+        except (ToolError, AccessDenied) as error:
+            if error.outcome_known:
+                call.progress = "raised"
             raise
+        except TooMuch:
+            raise MessageTooLarge(
+                f"tools.{call.tool} ran, and was stopped: it yields more than {most_bytes} bytes, all that are "
+                "allowed; ask for less at a time"
+            ) from None
         except KeyboardInterrupt:
             raise
         except anyio.get_cancelled_exc_class() as error:
             if being_cancelled():
                 raise
+            call.progress = "raised"
             raise unexpected(call) from error  # something inside the tool was, and the program must hear of it
         except BaseException as error:  # SystemExit too: tools wrap command lines, and must not end the host
+            call.progress = "raised"
             raise unexpected(call) from error
+        call.progress = "returned"
         try:
-            value = tool.dump_output(value)
+            value = tool.dump_output(value, call.warn)
         except InvalidToolOutput:  # its message is for the model and says little on purpose
-            logger.warning(
-                "tools.%s broke its output schema in execution %s",
-                call.tool,
-                granted(call).execution_id,
-                exc_info=True,
-            )
+            logger.warning("a result was withheld in execution %s", grant.execution_id, exc_info=True)
             raise
+        if call.remark is not None:
+            logger.warning("in execution %s: %s", grant.execution_id, call.remark)
         return Reply(value=value, nothing=value is None and _returns_nothing(tool))
 
     return run
@@ -69,12 +78,14 @@ def encoded(handler: Handler) -> Handler:
         try:
             value = encode_value(reply.value)
         except UnencodableValue as problem:
-            raise InvalidToolOutput(f"tools.{call.tool} returned what a program cannot receive: {problem}") from problem
+            raise InvalidToolOutput(
+                f"tools.{call.tool} ran, but its result was withheld: a program cannot receive it: {problem}"
+            ) from problem
         allowed = granted(call).limits.tool_output_bytes
         if len(value.text) > allowed:
             raise MessageTooLarge(
-                f"tools.{call.tool} returned {len(value.text)} bytes; {allowed} are allowed, "
-                "so ask it for less at a time"
+                f"tools.{call.tool} ran, but its result was withheld: it has {len(value.text)} bytes, and {allowed} "
+                "are allowed; ask for less at a time"
             )
         return Reply(value=reply.value, encoded=value)
 
@@ -97,9 +108,12 @@ def unexpected(call: Call, failed: str | None = None) -> ToolFailed:
 
 
 async def _within(seconds: float, tool: Tool, parsed: ParsedInput, call: Call) -> object:
+    grant = granted(call)
     with anyio.move_on_after(seconds):
-        return await tool.execute(parsed, granted(call).context)
-    raise ToolFailed(f"tools.{call.tool} did not answer within {seconds:g} s")
+        return await tool.execute(parsed, grant.context, most_bytes=grant.limits.tool_output_bytes)
+    raise ToolFailed(
+        f"tools.{call.tool} did not answer within {seconds:g} s; it may have taken effect", outcome_known=False
+    )
 
 
 def being_cancelled() -> bool:

@@ -15,6 +15,7 @@ import anyio
 
 from corral.bridges.rates import Bucket
 from corral.bridges.records import CallRecorder
+from corral.bridges.turns import Turns
 from corral.clock import Clock
 from corral.errors import AccessDenied, ConfigError, InvalidToken
 from corral.tools import Tool, ToolRegistry
@@ -63,6 +64,7 @@ class Grant:
         "running",
         "scopes",
         "tools",
+        "turns",
         "waiting",
     )
 
@@ -98,6 +100,8 @@ class Grant:
         """Calls that take up one of the places in flight."""
         self.waiting: deque[anyio.Event] = deque()
         """Calls that wait for such a place."""
+        self.turns = Turns()
+        """Whose turn it is to run, of calls that have passed all other guards."""
         self.nobody_answers = False
         """Whether somebody was asked for an approval, and did not answer in time."""
         self.ended = False

@@ -35,6 +35,7 @@ __all__ = [
     "pipeline",
     "rated",
     "recorded",
+    "sequenced",
     "validated",
 ]
 
@@ -59,6 +60,7 @@ Pipeline: TypeAlias = Callable[[Policy], Handler]
 def pipeline(policy: Policy) -> Handler:
     """audit ▸ authenticate ▸ authorize ▸ limit ▸ validate ▸ approve ▸ dispatch; read from the last line up."""
     handler = dispatch()
+    handler = sequenced(handler)
     handler = encoded(handler)
     handler = approved(handler, policy.approve, policy.approval_seconds)
     handler = validated(handler)
@@ -119,10 +121,10 @@ def recorded(handler: Handler) -> Handler:
         try:
             reply = await handler(call)
         except BaseException:
-            recorder.cut_short(entry, (time.perf_counter() - started) * 1000)
+            recorder.cut_short(entry, call, (time.perf_counter() - started) * 1000)
             raise
         duration_ms = (time.perf_counter() - started) * 1000
-        recorder.finish(entry, reply, duration_ms)
+        recorder.finish(entry, call, reply, duration_ms)
         if logger.isEnabledFor(logging.DEBUG):
             outcome = "answered" if reply.error is None else reply.error.name
             name, execution_id = call.tool.encode("unicode_escape").decode(), granted(call).execution_id
@@ -169,3 +171,24 @@ def validated(handler: Handler) -> Handler:
         return await handler(call)
 
     return validate
+
+
+def sequenced(handler: Handler) -> Handler:
+    """Starts calls in the order in which they come: one of a sequential tool when all before it have ended, and those
+    after it when it has."""
+
+    async def sequence(call: Call) -> Reply:
+        turns = granted(call).turns
+        alone = called(call).sequential
+        if alone or turns.contended:
+            await turns.wait(alone=alone)
+        else:
+            turns.running += 1
+        try:
+            return await handler(call)
+        finally:
+            turns.running -= 1
+            if turns.contended:
+                turns.pass_on()
+
+    return sequence

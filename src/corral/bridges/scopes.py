@@ -5,14 +5,14 @@ Nothing is implied that the host did not say: `admin` does not give `admin:read`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from corral.errors import ConfigError, ScopeDenied
 from corral.results import ProgramCapabilities
 from corral.tools import Tool, ToolRegistry
 from corral.types import ExecutionError, Reference, References, ToolName
 
-__all__ = ["ImpliedScopes", "allows", "capabilities_of", "early_denial", "require_scopes"]
+__all__ = ["ImpliedScopes", "capabilities_of", "denied_unseen", "early_denial", "hidden_denial", "require_scopes"]
 
 _MOST_NAMED = 10
 """Tools that an early denial explains."""
@@ -41,13 +41,8 @@ class ImpliedScopes:
         return frozenset(held)
 
 
-def allows(tool: Tool, held: frozenset[str]) -> bool:
-    """Whether `held` has all of `scopes` and one of `any_scope`."""
-    return _missing(tool, held) is None
-
-
 def require_scopes(tool: Tool, name: str, held: frozenset[str]) -> None:
-    """Raises ScopeDenied, naming what is missing, unless the tool `allows` it."""
+    """Raises ScopeDenied, naming what is missing, unless `held` is enough."""
     if missing := _missing(tool, held):
         raise ScopeDenied(f"tools.{name} needs {missing}")
 
@@ -66,7 +61,8 @@ def capabilities_of(references: References, tools: ToolRegistry) -> ProgramCapab
     known = tools.snapshot()
     used: dict[str, Tool] = {}
     for reference in references.named:
-        if (named := _tool(reference, known)) is not None:
+        named = next((name for name in _paths(reference) if name in known), None)
+        if named is not None:
             used[str(named)] = known[named]
         else:  # a namespace as a whole
             used |= {str(each): tool for each, tool in known.items() if each.namespace == reference.path}
@@ -79,14 +75,34 @@ def early_denial(references: References, tools: ToolRegistry, held: frozenset[st
 
     What it picks by computed names is denied when it is called.
     """
-    known = tools.snapshot()
+    return _denial(references, tools.snapshot().get, held)
+
+
+def hidden_denial(references: References, tools: ToolRegistry, held: frozenset[str]) -> ExecutionError | None:
+    """The denial of a program that names tools which are hidden from its caller, for the host's records alone."""
+    return _denial(references, lambda name: tools.hidden(str(name)), held)
+
+
+def denied_unseen(name: str, tools: ToolRegistry, held: frozenset[str]) -> ScopeDenied | None:
+    """The denial of a call of a tool that is hidden from its caller, for the host's records alone."""
+    tool = tools.hidden(name)
+    missing = None if tool is None else _missing(tool, held)
+    return None if missing is None else ScopeDenied(f"tools.{name} needs {missing}")
+
+
+def _denial(
+    references: References, find: Callable[[ToolName], Tool | None], held: frozenset[str]
+) -> ExecutionError | None:
     missing: dict[ToolName, str] = {}
     first: Reference | None = None
     for reference in references.named:
-        named = _tool(reference, known)
-        if named is not None and named not in missing and (lacks := _missing(known[named], held)):
-            first = first or reference
-            missing[named] = f"tools.{named} needs {lacks}"
+        for named in _paths(reference):
+            tool = find(named)
+            if tool is not None and named not in missing and (lacks := _missing(tool, held)):
+                first = first or reference
+                missing[named] = f"tools.{named} needs {lacks}"
+            if tool is not None:
+                break
     if first is None:
         return None
     reasons = list(missing.values())
@@ -101,10 +117,7 @@ def early_denial(references: References, tools: ToolRegistry, held: frozenset[st
     )
 
 
-def _tool(reference: Reference, known: Mapping[ToolName, Tool]) -> ToolName | None:
-    """The tool that a path leads to, or through, as `add.bind` does through `add`."""
+def _paths(reference: Reference) -> Iterable[ToolName]:
+    """The tools that a path may lead to, or through, as `add.bind` does through `add`."""
     name = ToolName.parse(reference.path)
-    if name in known:
-        return name
-    above = None if name.namespace is None else ToolName(None, name.namespace)
-    return above if above in known else None
+    return (name,) if name.namespace is None else (name, ToolName(None, name.namespace))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 
-from corral.checking.check import Check
+from corral.checking.check import Check, names_something
 from corral.checking.kinds import SERVERS, ServerKind
 from corral.checking.lsp import ServerLost
 from corral.checking.python import PythonCheck
@@ -18,7 +19,7 @@ from corral.checking.typescript import TypeScriptCheck
 from corral.checking.verdict import Verdict, verdict_on
 from corral.checking.workspace import Document
 from corral.errors import ProgramRejected
-from corral.programs import typed_python, typed_typescript
+from corral.programs import TypedProgram, TypedPython, typed_python, typed_typescript
 from corral.tools import ToolRegistry
 from corral.types import Language, References
 
@@ -28,9 +29,11 @@ logger = logging.getLogger("corral.checking")
 
 _CHECK_SECONDS = 3.0
 """For one program. A usual one takes a hundredth of that; a server that takes longer is started anew."""
-_TURN_SECONDS = 1.0
-"""How long a program waits while others are checked, before it goes unchecked."""
-_LONG_TURN_SECONDS = 30.0
+_WAIT_SECONDS = 10.0
+"""How long a program waits for a server that starts, and while others are checked, before it goes unchecked. Deno's
+server takes one to four seconds to start, the others tenths of one."""
+_LONG_WAIT_SECONDS = 30.0
+"""The same of one that must not go unchecked."""
 _BEGUN_CHARS = 8_000
 """Longer programs are read in a thread."""
 
@@ -65,7 +68,7 @@ class Checker:
         return server is not None and server.ready
 
     def wait(self, language: Language, seconds: float) -> bool:
-        """Waits until the server of a language has been started. Says whether it is ready."""
+        """Waits until the server of a language has been started. Tells if it is ready."""
         server = self._servers.get(language)
         return server is not None and server.wait(seconds)
 
@@ -77,24 +80,33 @@ class Checker:
         env: bool,
         must: bool = False,
         references: References | None = None,
-    ) -> Verdict | None:
-        """What is wrong with a program; None if it could not be checked. It blocks, a few seconds at most.
+    ) -> Verdict:
+        """Checks a program. It blocks: until a server that starts is ready, and others have been checked.
 
         `references` are those of the program, if they are known. `env`: the program finds a `process` with its
-        environment. `must`: it waits for longer while others are checked.
+        environment. `must`: it waits for longer.
         """
         server = self._servers.get(language)
-        if server is None or not server.ready:
-            return None
+        if server is None:
+            return Verdict(unchecked=f"there is no language server for {language} here")
+        seconds = _LONG_WAIT_SECONDS if must else _WAIT_SECONDS
+        until = time.monotonic() + seconds
         try:
+            program = _typed(source, language)
+            if program is None:
+                return Verdict(unchecked="it cannot be parsed as a whole")
+            if not names_something(program.root):
+                return Verdict()
+            if not server.wait(seconds):
+                return Verdict(unchecked="the language server did not start in time")
             declared = self._sets.declared(tools, language, references, must=must)
-            check = None if declared is None else _read(source, declared, env=env)
-            if declared is None or check is None:
-                return None
-            turn = _LONG_TURN_SECONDS if must else _TURN_SECONDS
+            if declared is None:
+                return Verdict(unchecked="it may call any of so many tools that declaring them all takes a while")
+            check = _check_of(program, declared, env=env)
+            turn = max(0.0, until - time.monotonic())
             with server.document(declared.declarations.text, turn_seconds=turn, seconds=_CHECK_SECONDS) as document:
                 if document is None:
-                    return None
+                    return Verdict(unchecked="the language server was busy with other programs")
                 verdict = verdict_on(check.findings(document), check.locate)
         except Exception as error:
             return _failed(error, language)
@@ -114,9 +126,12 @@ class Checker:
         if (known := declared.verdicts.get((source, env))) is not None:
             return known
         try:
-            check = _read(source, declared, env=env)
-            if check is None or not check.names_something:
-                return None if check is None else Verdict()
+            program = _typed(source, language)
+            if program is None:
+                return None
+            if not names_something(program.root):
+                return Verdict()
+            check = _check_of(program, declared, env=env)
             with ExitStack() as stack:
                 turn = server.document(declared.declarations.text, turn_seconds=0, seconds=_CHECK_SECONDS, at_once=True)
                 if (document := stack.enter_context(turn)) is None:
@@ -124,7 +139,8 @@ class Checker:
                 document.begin(check.text.text)
                 return Begun(source, env, check, document, stack.pop_all())
         except Exception as error:
-            return _failed(error, language)
+            _failed(error, language)
+            return None
 
     def close(self) -> None:
         """Ends the servers. Idempotent."""
@@ -164,7 +180,8 @@ class Begun:
             with self._resources:
                 remarks = await self._document.finish()
         except Exception as error:
-            return _failed(error, tools.language)
+            _failed(error, tools.language)
+            return None
         if not self._check.is_settled(remarks):
             return None
         verdict = Verdict()
@@ -176,18 +193,27 @@ class Begun:
         self._resources.close()
 
 
-def _read(source: str, tools: ToolSet, *, env: bool) -> Check | None:
-    """A program as it is to be checked; None if it cannot be. Raises ProgramRejected as preparing it does."""
-    if tools.language == "python":
-        python = typed_python(source)
-        return None if python is None else PythonCheck(python, tools)
-    typescript = typed_typescript(source)
-    return None if typescript is None else TypeScriptCheck(typescript, tools, env=env)
+def _typed(source: str, language: Language) -> TypedProgram | TypedPython | None:
+    """A program as it is to be read; None if it cannot be.
+
+    Raises:
+        ProgramRejected: as when it is prepared.
+    """
+    return typed_python(source) if language == "python" else typed_typescript(source)
 
 
-def _failed(error: Exception, language: Language) -> None:
-    """Says why a program goes unchecked."""
+def _check_of(program: TypedProgram | TypedPython, tools: ToolSet, *, env: bool) -> Check:
+    if isinstance(program, TypedPython):
+        return PythonCheck(program, tools)
+    return TypeScriptCheck(program, tools, env=env)
+
+
+def _failed(error: Exception, language: Language) -> Verdict:
+    """Logs why a program goes unchecked."""
     if isinstance(error, ServerLost):
         logger.warning("the language server for %s was lost over a program: %s", language, error)
-    elif not isinstance(error, ProgramRejected):  # it is rejected for that when it is prepared
-        logger.error("a check failed, so its program goes unchecked", exc_info=error)
+        return Verdict(unchecked="the language server gave no answer")
+    if isinstance(error, ProgramRejected):  # it is rejected for that when it is prepared
+        return Verdict(unchecked="it is no program")
+    logger.error("a check failed, so its program goes unchecked", exc_info=error)
+    return Verdict(unchecked="the check failed")

@@ -3,33 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
 from tree_sitter import Node
 
 from corral.checking.growth import root_of
 from corral.programs.edits import Edits
-from corral.programs.grammar import FUNCTIONS, text_of, unwrapped
+from corral.programs.grammar import FUNCTIONS, finder, text_of, unwrapped, walk
 
 __all__ = [
     "affected",
     "anchor",
     "annotate",
+    "assigned_in",
+    "assigned_names",
     "binder",
+    "bound_by",
+    "called_on",
     "called_with",
     "defines_async",
     "first_parameter",
+    "has_default",
     "hedged_name",
+    "hedged_variable",
+    "is_asked",
     "is_awaited",
+    "is_called",
+    "is_conditional",
+    "is_on_failure",
     "is_shown",
+    "is_tested",
     "is_tried",
     "is_typeof",
+    "iterated",
     "operands",
+    "parsed_by",
+    "path_after",
     "path_in",
     "receiver",
     "value_at",
 ]
 
 _COMPARISONS = frozenset({"+", "-", "*", "/", "%", "**", "<", ">", "<=", ">=", "==", "===", "!=", "!=="})
+_EQUALITIES = frozenset({"==", "===", "!=", "!=="})
+_BRANCHING = frozenset({"if_statement", "ternary_expression"})
 _SHOWING = frozenset({"console", "JSON", "Math"})
 _CONVERTING = frozenset({"String", "Number", "Boolean", "parseInt", "parseFloat", "BigInt"})
 _CONTAINERS = frozenset(
@@ -38,6 +55,9 @@ _CONTAINERS = frozenset(
 _OUTCOMES = frozenset({"error", "errors", "isError", "ok", "success"})
 """Members by which results that can fail say so."""
 _BINDERS = frozenset({"variable_declarator", "required_parameter", "optional_parameter"})
+_ASSIGNED = finder(
+    "(assignment_expression left: (identifier) @name) (augmented_assignment_expression left: (identifier) @name)"
+)
 _ASSIGNMENTS = frozenset({"assignment_expression", "augmented_assignment_expression"})
 
 
@@ -97,6 +117,13 @@ def receiver(name: Node) -> Node | None:
     if bound.type in _ASSIGNMENTS | {"for_in_statement"}:
         return bound.child_by_field_name("right")
     return parent
+
+
+def called_on(value: Node) -> Node | None:
+    """What is called to get a value that is awaited."""
+    value = unwrapped(value)
+    call = unwrapped(value.named_children[0]) if value.type == "await_expression" and value.named_children else None
+    return None if call is None or call.type != "call_expression" else call.child_by_field_name("function")
 
 
 def called_with(bound: Node) -> Node | None:
@@ -193,6 +220,18 @@ def annotate(edits: Edits, pattern: Node, type_: str) -> None:
         edits.insert(pattern.end_byte + is_definite, f": {type_}".encode())
 
 
+def assigned_in(root: Node) -> dict[str, list[tuple[int, int]]]:
+    """The functions that assign to variables, by the variables' names."""
+    found: dict[str, list[tuple[int, int]]] = {}
+    for name in _ASSIGNED(root).get("name", ()):
+        above: Node | None = name.parent
+        while above is not None and above.type not in FUNCTIONS:
+            above = above.parent
+        if above is not None:
+            found.setdefault(text_of(name), []).append((above.start_byte, above.end_byte))
+    return found
+
+
 def first_parameter(function: Node) -> Node | None:
     """What the first argument of a function is bound to, unless it says of what type it is."""
     single = function.child_by_field_name("parameter")
@@ -204,6 +243,25 @@ def first_parameter(function: Node) -> Node | None:
         if pattern is not None and pattern.type in ("identifier", "object_pattern"):
             return None if parameter.child_by_field_name("type") else pattern
     return None
+
+
+def path_after(name: Node) -> str:
+    """The members that are taken of a name, one of the other: `shop.find` after `api` in `api.shop.find()`."""
+    names: list[str] = []
+    node, parent = name, name.parent
+    while parent is not None and parent.type == "member_expression" and parent.child_by_field_name("object") == node:
+        names.append(text_of(parent.child_by_field_name("property") or parent))
+        node, parent = parent, parent.parent
+    return ".".join(names)
+
+
+def assigned_names(root: Node) -> Iterator[tuple[str, Literal["assignment", "loop"]]]:
+    """Names that are assigned to as a whole, and by what."""
+    for node in walk(root):
+        if node.type in ("assignment_expression", "for_in_statement"):
+            target = node.child_by_field_name("left")
+            if target is not None and target.type == "identifier":
+                yield text_of(target), "assignment" if node.type == "assignment_expression" else "loop"
 
 
 def path_in(member: Node, call: Node) -> list[str | None] | None:
@@ -233,7 +291,7 @@ def path_in(member: Node, call: Node) -> list[str | None] | None:
 
 
 def hedged_name(node: Node) -> str | None:
-    """The name of a member that a program takes without counting on it, as in `page.items ?? page.data`."""
+    """The name of a member or variable that a program takes without counting on it, as in `page.items ?? []`."""
     if node.type == "call_expression":
         return _asked_for(node)
     if node.type != "member_expression":
@@ -242,16 +300,65 @@ def hedged_name(node: Node) -> str | None:
     parent = node.parent
     if parent is None:
         return None
-    if _is_guarded(node):
+    if _has_alternative(node, parent) or is_typeof(parent):
         return name
-    if parent.type == "member_expression":
-        return name if any(child.type == "optional_chain" for child in parent.children) else None
+    if _is_guarded(node) or _is_alternative(node):
+        return name
+    if any(child.type == "optional_chain" for child in parent.children):
+        return name
     if parent.type == "if_statement" or (parent.parent is not None and parent.parent.type == "if_statement"):
         return name if name in _OUTCOMES else None
-    if parent.type != "binary_expression" or parent.children[1].type not in ("??", "||"):
+    return None
+
+
+def hedged_variable(node: Node) -> str | None:
+    """The name of a variable that a program does not count on."""
+    parent = node.parent
+    if node.type != "identifier" or parent is None:
         return None
-    others = (each for each in parent.named_children if each != node)
-    return name if any(_takes_member(each) for each in others) else None
+    is_optional = any(child.type == "optional_chain" for child in parent.children)
+    is_hedged = is_optional or _has_alternative(node, parent) or is_typeof(parent) or is_tested(node, parent)
+    return text_of(node) if is_hedged else None
+
+
+def _has_alternative(node: Node, parent: Node) -> bool:
+    """Whether an expression says what else is taken if a value is not there, or asks whether it is."""
+    if parent.type != "binary_expression":
+        return False
+    operator = parent.children[1].type
+    if operator in ("??", "||"):
+        others = (each for each in parent.named_children if each != node)
+        return parent.named_children[0] == node or node.type == "identifier" or any(map(_takes_member, others))
+    return operator in _EQUALITIES and any(text_of(each) in ("undefined", "null") for each in parent.named_children)
+
+
+def _is_alternative(node: Node) -> bool:
+    """Whether an expression is in what is taken only if something else is not there."""
+    below, above = node, node.parent
+    while above is not None and above.type not in FUNCTIONS and not above.type.endswith("statement"):
+        if above.type == "binary_expression" and above.children[1].type in ("??", "||"):
+            return above.named_children[0] != below
+        below, above = above, above.parent
+    return False
+
+
+def is_asked(name: Node) -> bool:
+    """Whether a member is only asked for whether it is there, given its name."""
+    member = name.parent
+    return member is not None and member.parent is not None and is_tested(member, member.parent)
+
+
+def is_tested(node: Node, parent: Node) -> bool:
+    """Whether a value is only asked for whether there is one."""
+    if parent.type == "parenthesized_expression" and parent.parent is not None:
+        node, parent = parent, parent.parent
+    if parent.type in ("if_statement", "while_statement", "ternary_expression"):
+        return parent.child_by_field_name("condition") == node
+    if parent.type == "binary_expression" and parent.children[1].type in _EQUALITIES:
+        return any(text_of(each) in ("true", "false") for each in parent.named_children)
+    if parent.type == "binary_expression":
+        return parent.children[1].type == "&&" and parent.named_children[0] == node
+    return parent.type == "unary_expression" and parent.children[0].type == "!"
 
 
 def _asked_for(call: Node) -> str | None:
@@ -298,14 +405,103 @@ def is_typeof(node: Node) -> bool:
     return node.type == "unary_expression" and node.children[0].type == "typeof" and bool(node.named_children)
 
 
+def is_called(expression: Node) -> bool:
+    """Whether an expression is what a call calls, unless it says that there may be nothing to call."""
+    call = expression.parent
+    if call is None or call.type != "call_expression" or call.child_by_field_name("function") != expression:
+        return False
+    return all(child.type != "optional_chain" for child in call.children)
+
+
+def iterated(node: Node) -> Node | None:
+    """What is gone through, given a node of it: in a loop, a spread or a pattern of an array."""
+    value, parent = node, node.parent
+    while parent is not None and parent.type in (
+        "member_expression",
+        "subscript_expression",
+        "call_expression",
+        "await_expression",
+        "parenthesized_expression",
+        "non_null_expression",
+    ):
+        value, parent = parent, parent.parent
+    if parent is None:
+        return None
+    if parent.type == "for_in_statement":
+        return value if parent.child_by_field_name("right") == value else None
+    if parent.type == "variable_declarator" and value.type == "array_pattern":
+        return parent.child_by_field_name("value")
+    return value if parent.type in ("spread_element", "variable_declarator", "yield_expression") else None
+
+
+def parsed_by(node: Node) -> Node | None:
+    """What is given to `JSON.parse`, given a node of it."""
+    value, parent = node, node.parent
+    while parent is not None and parent.type not in FUNCTIONS:
+        if parent.type == "arguments":
+            call = parent.parent
+            is_parse = call is not None and text_of(call.child_by_field_name("function") or call) == "JSON.parse"
+            return value if is_parse and parent.named_children[0] == value else None
+        value, parent = parent, parent.parent
+    return None
+
+
+def bound_by(name: Node) -> str | None:
+    """The variable that a pattern binds a member to, given the member's name in it."""
+    if name.type == "shorthand_property_identifier_pattern":
+        return text_of(name)
+    parent = name.parent
+    value = None if parent is None or parent.type != "pair_pattern" else parent.child_by_field_name("value")
+    return text_of(value) if value is not None and value.type == "identifier" else None
+
+
+def has_default(name: Node) -> bool:
+    """Whether a pattern says what a member is where it is not there."""
+    parent = name.parent
+    while parent is not None and parent.type in ("pair_pattern", "assignment_pattern", "object_assignment_pattern"):
+        if parent.type == "object_assignment_pattern":
+            return True
+        value = parent.child_by_field_name("value")
+        if value is not None and value.type == "assignment_pattern":
+            return True
+        parent = parent.parent
+    return False
+
+
+def is_conditional(node: Node) -> bool:
+    """Whether a program gets there only under a condition."""
+    return any(
+        above.type == "switch_case" or (above.type in _BRANCHING and above.named_children[0] != below)
+        for below, above in _ascent(node)
+    )
+
+
+def is_on_failure(node: Node) -> bool:
+    """Whether a program gets there only when something has failed."""
+    for below, above in _ascent(node):
+        if above.type == "catch_clause":
+            return True
+        if above.type == "arguments" and below.type in FUNCTIONS and above.parent is not None:
+            name = text_of(above.parent.child_by_field_name("function") or above).rpartition(".")[2]
+            if name == "catch" or (name == "then" and above.named_children[0] != below):
+                return True
+    return False
+
+
 def is_tried(node: Node) -> bool:
     """Whether an error there would be caught."""
-    below, above = node, node.parent
-    while above is not None:
+    for below, above in _ascent(node):
         if above.type == "try_statement" and above.child_by_field_name("body") == below:
             return above.child_by_field_name("handler") is not None
-        below, above = above, above.parent
     return False
+
+
+def _ascent(node: Node) -> Iterator[tuple[Node, Node]]:
+    """The nodes around a node, from the inside out, each after the one within it through which the way leads."""
+    above = node.parent
+    while above is not None:
+        yield node, above
+        node, above = above, above.parent
 
 
 def is_awaited(node: Node) -> bool:
@@ -336,7 +532,7 @@ def is_shown(node: Node) -> bool:
         case "spread_element":
             return parent.parent is not None and parent.parent.type == "object"
         case "pair" | "array" | "object":
-            return _is_returned(parent)
+            return _is_printed(parent)
         case _:
             return False
 
@@ -364,19 +560,11 @@ def _owner(call: Node) -> str:
     return "" if owner is None else text_of(owner)
 
 
-def _is_returned(node: Node) -> bool:
-    """Whether a literal is in what the program itself gives back, or is shown."""
-    while node.type in _CONTAINERS:
-        parent = node.parent
-        if parent is None:
-            return False
+def _is_printed(node: Node) -> bool:
+    """Whether a literal is in what is shown. In what the program gives back, promises are awaited."""
+    parent = node.parent
+    while parent is not None and node.type in _CONTAINERS:
         if parent.type == "arguments":
             return _shows(parent.parent)
-        node = parent
-    if node.type != "return_statement":
-        return False
-    while node.parent is not None:
-        node = node.parent
-        if node.type in FUNCTIONS:
-            return False
-    return True
+        node, parent = parent, parent.parent
+    return False

@@ -9,9 +9,12 @@ from typing import Literal
 
 from corral.preview import preview_text
 
-__all__ = ["Finding", "Kind", "near"]
+__all__ = ["NOTHING_SHARED", "Finding", "Kind", "near"]
 
 Kind = Literal["argument", "member", "unawaited", "unbound", "tool"]
+
+NOTHING_SHARED = "Programs share nothing: define it here, or return it and write it into the next program."
+"""The advice on a name that is bound to nothing and near to nothing: an earlier program may have had it."""
 
 _MAX_MESSAGE_CHARS = 1000
 _MAX_DECLARED_CHARS = 800
@@ -33,6 +36,8 @@ class Finding:
     """What to write instead, as a sentence."""
     declared: str | None = None
     """The declaration that it does not fit."""
+    always: bool = False
+    """It is worth a remark on a program that succeeds, too."""
 
     def rejected(
         self, kind: Kind, *, message: str | None = None, hint: str | None = None, declared: str | None = None

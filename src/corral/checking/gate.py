@@ -9,6 +9,7 @@ import anyio.to_thread
 
 from corral.checking.checker import Begun, Checker
 from corral.checking.verdict import Verdict
+from corral.clock import Clock
 from corral.errors import ProgramRejected
 from corral.tools import ToolRegistry
 from corral.types import Call, Handler, Language, References, Reply
@@ -46,7 +47,13 @@ class Gate:
     @property
     def is_open(self) -> bool:
         """Whether the program may go on: it has been checked, or could not be and need not be."""
-        return self._decided.is_set() and (not self._must if self.verdict is None else self.verdict.rejection is None)
+        if not self._decided.is_set():
+            return False
+        return self.verdict.rejection is None if self.is_checked and self.verdict else not self._must
+
+    @property
+    def is_checked(self) -> bool:
+        return self.verdict is not None and self.verdict.unchecked is None
 
     @property
     def rejection(self) -> ProgramRejected | None:
@@ -73,12 +80,13 @@ class Gate:
         """Until it is decided."""
         await self._decided.wait()
 
-    def guard(self, handler: Handler) -> Handler:
-        """Lets calls through once it is open; if it stays shut, none."""
+    def guard(self, handler: Handler, clock: Clock) -> Handler:
+        """Lets calls through once it is open; if it stays shut, none. The clock stands while they wait."""
 
         async def gated(call: Call) -> Reply:
             if not self.is_open:
-                await self._decided.wait()
+                with clock.standing():
+                    await self._decided.wait()
                 if not self.is_open:
                     await anyio.sleep_forever()  # until the program is ended
             return await handler(call)

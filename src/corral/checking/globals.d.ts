@@ -312,7 +312,7 @@ interface NumberConstructor { parseInt(text: any, radix?: any): number; parseFlo
 interface Object { __proto__?: any }
 interface Number { toLocaleString(locales?: any, options?: any): string; toFixed(digits?: any): string }
 interface JSON {
-  parse(text: any, reviver?: any): any;
+  parse(text: string | number | boolean | null | undefined, reviver?: any): any;
   stringify(value: any, replacer?: any, space?: any): string;
   rawJSON(text: any): any;
   isRawJSON(value: any): boolean;

@@ -1,49 +1,59 @@
-"""What a TypeScript program adds to objects after it has made them: the compiler does not follow that."""
+"""Where a TypeScript program puts values of its own: the compiler goes by the declared types all the same."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from tree_sitter import Node
 
 from corral.programs.grammar import text_of, unwrapped, walk
 
-__all__ = ["Growth", "is_written", "member_name", "object_of", "root_of"]
+__all__ = ["Growth", "Write", "is_written", "member_name", "object_of", "root_of", "writes_of"]
 
 _ASSIGNMENTS = frozenset({"assignment_expression", "augmented_assignment_expression"})
 _GROWING = frozenset({"assign", "defineProperty", "defineProperties", "setPrototypeOf", "set"})
+_FILLING = frozenset({"push", "unshift", "splice", "fill", "set", "add"})
+"""Methods that put their arguments into an array, a `Map` or a `Set`."""
 _MEMBERS = frozenset({"member_expression", "subscript_expression"})
+_PATTERNS = frozenset({"array_pattern", "object_pattern", "pair_pattern", "assignment_pattern", "rest_pattern"})
+
+
+class Write(NamedTuple):
+    """A value that is put somewhere: into a variable or member, `into` a container, or under a `name` in an object."""
+
+    target: Node
+    value: Node | None
+    """None: it is not written out."""
+    into: bool = False
+    name: str | None = None
 
 
 class Growth(NamedTuple):
-    """The names of members that are set somewhere, and whether others may be too."""
+    """The names of members that are set somewhere, whether others may be too, and all that is put anywhere."""
 
     names: frozenset[str]
     computed: bool
-    open: tuple[Node, ...] = ()
-    """What members are added to whose names are not written out."""
+    writes: tuple[Write, ...] = ()
 
     @classmethod
     def of(cls, root: Node) -> Growth:
         names: set[str] = set()
         computed = False
-        opened: list[Node] = []
+        writes: list[Write] = []
         for node in walk(root):
             if node.type in _MEMBERS and is_written(node):
                 name = member_name(node)
                 computed = computed or name is None
-                if name is None and (owner := object_of(node)) is not None:
-                    opened.append(owner)
                 names |= {name} if name else set()
             elif node.type == "call_expression" and _grows(node):
                 computed = True
                 arguments = node.child_by_field_name("arguments")
-                given = arguments.named_children if arguments else []
-                if any(each.type != "object" for each in given[1:]):
-                    opened.append(given[0])
-                for literal in given:
+                for literal in arguments.named_children if arguments else ():
                     names |= _keys(literal)
-        return cls(frozenset(names), computed, tuple(opened))
+            writes += writes_of(node)
+        names.update(each.name for each in writes if each.name)
+        return cls(frozenset(names), computed, tuple(writes))
 
 
 def member_name(node: Node) -> str | None:
@@ -88,6 +98,63 @@ def root_of(node: Node) -> Node | None:
         if inner is None:
             return None
         node = inner
+
+
+def writes_of(node: Node) -> Iterator[Write]:
+    """What a node itself puts anywhere."""
+    if node.type in _ASSIGNMENTS:
+        operator = node.child_by_field_name("operator")
+        is_computing = operator is not None and text_of(operator) not in ("??=", "||=", "&&=")
+        target, value = node.child_by_field_name("left"), node.child_by_field_name("right")
+        if target is not None and not is_computing:
+            yield from _targets(unwrapped(target), value)
+    elif node.type == "for_in_statement" and node.child_by_field_name("kind") is None:
+        if (target := node.child_by_field_name("left")) is not None:
+            yield from _targets(unwrapped(target), None)
+    elif node.type == "call_expression":
+        called, arguments = node.child_by_field_name("function"), node.child_by_field_name("arguments")
+        given = [] if arguments is None else [each for each in arguments.named_children if each.type != "comment"]
+        if _grows(node) and given:
+            yield from _added(given)
+        elif called is not None and called.type == "member_expression" and member_name(called) in _FILLING:
+            owner = object_of(called)
+            yield from () if owner is None else (Write(unwrapped(owner), value, into=True) for value in given)
+
+
+def _targets(target: Node, value: Node | None) -> Iterator[Write]:
+    """What is written to, by the target of an assignment."""
+    waiting, first = [target], True
+    while waiting:
+        node = waiting.pop()
+        if node.type == "identifier" or node.type == "member_expression":
+            yield Write(node, value if first else None)
+        elif node.type == "subscript_expression" and (owner := object_of(node)) is not None:
+            name = member_name(node)
+            yield Write(unwrapped(owner), value if first else None, into=name is None, name=name)
+        elif node.type in _PATTERNS:
+            children = node.named_children
+            waiting += children[-1:] if node.type == "pair_pattern" else children
+        first = False
+
+
+def _added(given: list[Node]) -> Iterator[Write]:
+    """What `Object.assign(…)` and its like add to the first of their arguments."""
+    target = unwrapped(given[0])
+    if len(given) > 1 and given[1].type == "string":
+        yield Write(target, given[2] if len(given) > 2 else None, name=text_of(given[1])[1:-1])
+        return
+    for source in given[1:]:
+        if source.type != "object":
+            yield Write(target, None, into=True)
+            continue
+        for member in source.named_children:
+            key = member.child_by_field_name("key")
+            if member.type == "shorthand_property_identifier":
+                yield Write(target, member, name=text_of(member))
+            elif key is not None and key.type in ("property_identifier", "string"):
+                yield Write(target, member.child_by_field_name("value"), name=text_of(key).strip("\"'"))
+            elif member.type != "comment":
+                yield Write(target, None, into=True)
 
 
 def _grows(call: Node) -> bool:

@@ -6,9 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 from urllib.parse import unquote
 
-__all__ = ["is_closed"]
+__all__ = ["is_closed", "open_objects", "resolved"]
 
+_CLOSING = ("additionalProperties", "unevaluatedProperties")
 _MAX_SCHEMAS = 500
+_MAX_WALKED = 20_000
 
 
 def is_closed(schema: Mapping[str, Any], path: Sequence[str | None]) -> bool:
@@ -20,13 +22,37 @@ def is_closed(schema: Mapping[str, Any], path: Sequence[str | None]) -> bool:
     for step in path:
         found = [inner for each in _alternatives(schema, found) for inner in _inside(each, step)]
     objects = [each for each in _alternatives(schema, found) if "properties" in each or each.get("type") == "object"]
-    return bool(objects) and all(
-        each.get("additionalProperties") is False or each.get("unevaluatedProperties") is False for each in objects
-    )
+    return bool(objects) and all(any(each.get(word) is False for word in _CLOSING) for each in objects)
 
 
-def _alternatives(root: Mapping[str, Any], schemas: Sequence[object]) -> list[Mapping[str, Any]]:
-    """The schemas, and all that they refer to or are made of."""
+def open_objects(schema: Mapping[str, Any]) -> set[frozenset[str]] | None:
+    """The members, as sets of names, of the objects in a schema that may have others too. None: it is too large."""
+    found: set[frozenset[str]] = set()
+    waiting: list[object] = [schema]
+    for _ in range(_MAX_WALKED):
+        if not waiting:
+            return found
+        node = waiting.pop()
+        if isinstance(node, Mapping):
+            members = cast("Mapping[str, object]", node)
+            waiting += members.values()
+            parts = _alternatives(schema, [members], ("allOf",))
+            is_open = all(each.get(word) is not False for each in parts for word in _CLOSING)
+            listed = [cast("object", each["properties"]) for each in parts if "properties" in each]
+            names = [
+                name for each in listed if isinstance(each, Mapping) for name in cast("Mapping[str, object]", each)
+            ]
+            if is_open and listed:
+                found.add(frozenset(names))
+        elif isinstance(node, Sequence) and not isinstance(node, str):
+            waiting += cast("Sequence[object]", node)
+    return None
+
+
+def _alternatives(
+    root: Mapping[str, Any], schemas: Sequence[object], words: Sequence[str] = ("anyOf", "oneOf", "allOf")
+) -> list[Mapping[str, Any]]:
+    """The schemas, and all that they refer to or, by these words, are made of."""
     waiting, seen = list(schemas), list[Mapping[str, Any]]()
     known: set[int] = set()
     while waiting and len(seen) < _MAX_SCHEMAS:
@@ -37,8 +63,8 @@ def _alternatives(root: Mapping[str, Any], schemas: Sequence[object]) -> list[Ma
         known.add(id(node))
         seen.append(node)
         if isinstance(reference := node.get("$ref"), str):
-            waiting.append(_resolved(root, reference))
-        for word in ("anyOf", "oneOf", "allOf"):
+            waiting.append(resolved(root, reference))
+        for word in words:
             if isinstance(members := node.get(word), Sequence):
                 waiting += cast("Sequence[object]", members)
     return seen
@@ -55,7 +81,7 @@ def _inside(schema: Mapping[str, Any], step: str | None) -> Iterator[object]:
         yield schema.get("additionalProperties")
 
 
-def _resolved(root: Mapping[str, Any], reference: str) -> object:
+def resolved(root: Mapping[str, Any], reference: str) -> object:
     """What a reference inside the document leads to (RFC 6901)."""
     if not reference.startswith("#"):
         return None

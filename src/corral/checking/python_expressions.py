@@ -7,26 +7,36 @@ from collections.abc import Iterator
 
 from tree_sitter import Node
 
+from corral.programs.python.awaits import FUTURES, unwrap
 from corral.programs.python.grammar import text_of
 
 __all__ = [
+    "TAKING_VALUES",
+    "added_up",
     "anchor",
     "call_around",
+    "gathered_list",
+    "gone_through",
     "holds_other_texts",
     "is_annotation",
     "is_probed",
     "is_result",
     "is_tried",
+    "keyed",
     "literal_in",
-    "openly_written",
     "operands",
     "own_classes",
+    "path_from",
     "path_to",
-    "written_keys",
+    "takes_apart",
 ]
 
 _PROBING = re.compile(rb"\b(?:KeyError|LookupError|AttributeError|TypeError)\b")
 _ANY_ERROR = re.compile(rb"except(?: (?:Exception|BaseException)\b.*)?$")
+_KEY_TYPE = re.compile(r"with key of type `(?:Literal\[(?P<key>.*?)\]|slice\[.*?)` on object of type `")
+TAKING_VALUES = frozenset(
+    {"len", "sorted", "sum", "min", "max", "dict", "zip", "enumerate", "list", "set", "json.dumps"}
+)
 _LITERALS = frozenset(
     {
         *("pair", "dictionary", "list", "tuple", "parenthesized_expression", "expression_list"),
@@ -62,6 +72,48 @@ def call_around(node: Node) -> Node | None:
             return above if below.type == "argument_list" or above.child_by_field_name("function") == below else None
         below, above = above, above.parent
     return None
+
+
+def gathered_list(node: Node) -> Node | None:
+    """What a call calls that gathers awaitables, if it is given one list of them."""
+    call = call_around(node)
+    function = None if call is None else call.child_by_field_name("function")
+    arguments = None if call is None else call.child_by_field_name("arguments")
+    if function is None or arguments is None or text_of(function) not in FUTURES or "gather" not in text_of(function):
+        return None
+    kinds = [each.type for each in arguments.named_children]
+    return function if kinds in (["list"], ["list_comprehension"], ["generator_expression"]) else None
+
+
+def gone_through(bound: Node) -> Node | None:
+    """What a loop goes through, or a function like `sorted` by its `key`, given the name that each of it gets."""
+    loop, value = bound.parent, bound
+    if loop is not None and loop.type in ("pattern_list", "tuple_pattern") and loop.named_children[1:] == [bound]:
+        loop, value = loop.parent, loop  # `for number, each in enumerate(...)`
+    if loop is not None and loop.type == "lambda_parameters":
+        return _mapped(loop.parent) if loop.named_children == [bound] else None
+    if loop is None or loop.type not in ("for_statement", "for_in_clause") or loop.child_by_field_name("left") != value:
+        return None
+    right = loop.child_by_field_name("right")
+    if value == bound or right is None:
+        return right
+    function, given = right.child_by_field_name("function"), right.child_by_field_name("arguments")
+    is_counted = right.type == "call" and text_of(function) == "enumerate" and given is not None
+    return given.named_children[0] if is_counted and given is not None and given.named_children else None
+
+
+def _mapped(function: Node | None) -> Node | None:
+    """What a lambda is called with each part of."""
+    above = None if function is None else function.parent
+    arguments = above if above is None or above.type == "argument_list" else above.parent
+    call = None if arguments is None else arguments.parent
+    if above is None or arguments is None or call is None or call.type != "call":
+        return None
+    given, name = arguments.named_children, text_of(call.child_by_field_name("function"))
+    if above.type == "keyword_argument":
+        is_key = text_of(above.child_by_field_name("name")) == "key" and name in ("sorted", "min", "max")
+        return given[0] if is_key else None
+    return given[1] if name in ("map", "filter") and given[0] == function and len(given) == 2 else None
 
 
 def literal_in(node: Node) -> Node | None:
@@ -111,72 +163,6 @@ def holds_other_texts(given: Node, wanted: str) -> bool:
     return bool(allowed) and any(f'"{each}"' not in allowed[0] for each in texts)
 
 
-def written_keys(root: Node) -> set[str]:
-    """The keys that a program sets somewhere."""
-    keys: set[str] = set()
-    waiting = [root]
-    while waiting:
-        node = waiting.pop()
-        waiting += node.named_children
-        if node.type == "subscript" and node.parent is not None and _is_target(node):
-            keys |= {text_of(each).strip("\"'") for each in node.children_by_field_name("subscript")}
-        elif node.type == "call":
-            function = node.child_by_field_name("function")
-            if function is not None and text_of(function).endswith((".update", ".setdefault", ".pop")):
-                arguments = node.child_by_field_name("arguments")
-                keys |= _named_in(arguments) if arguments is not None else set()
-    return keys
-
-
-def openly_written(root: Node) -> Iterator[Node]:
-    """What keys are added to that are not written out."""
-    waiting = [root]
-    while waiting:
-        node = waiting.pop()
-        waiting += node.named_children
-        if node.type == "subscript" and node.parent is not None and _is_target(node):
-            keys = node.children_by_field_name("subscript")
-            value = node.child_by_field_name("value")
-            if value is not None and any(each.type not in ("string", "integer", "slice") for each in keys):
-                yield value
-        elif node.type == "call":
-            function, arguments = node.child_by_field_name("function"), node.child_by_field_name("arguments")
-            if function is not None and function.type == "attribute" and text_of(function).endswith(".update"):
-                owner = function.child_by_field_name("object")
-                given = [] if arguments is None else arguments.named_children
-                if owner is not None and any(each.type not in ("dictionary", "keyword_argument") for each in given):
-                    yield owner
-        elif node.type == "augmented_assignment":
-            left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
-            if left is not None and right is not None and "|" in text_of(node.child_by_field_name("operator") or node):
-                yield left
-
-
-def _is_target(node: Node) -> bool:
-    parent = node.parent
-    while parent is not None and parent.type in ("pattern_list", "tuple_pattern", "expression_list"):
-        node, parent = parent, parent.parent
-    if parent is None:
-        return False
-    if parent.type in ("assignment", "augmented_assignment", "for_statement"):
-        return parent.child_by_field_name("left") == node
-    return parent.type == "delete_statement"
-
-
-def _named_in(arguments: Node) -> set[str]:
-    """The texts and keywords among arguments, and the keys of dicts there."""
-    names: set[str] = set()
-    for each in arguments.named_children:
-        if each.type == "string":
-            names.add(text_of(each).strip("\"'"))
-        elif each.type == "keyword_argument":
-            names.add(text_of(each.child_by_field_name("name") or each))
-        elif each.type == "dictionary":
-            pairs = (pair.child_by_field_name("key") for pair in each.named_children)
-            names |= {text_of(key).strip("\"'") for key in pairs if key is not None}
-    return names
-
-
 def own_classes(root: Node) -> frozenset[str]:
     """The names that statements of the module bind to classes, or to anything."""
     names: set[str] = set()
@@ -211,6 +197,15 @@ def _last_statement(statement: Node) -> Node | None:
     if module is None or module.type != "module":
         return None
     return [each for each in module.named_children if each.type != "comment"][-1]
+
+
+def takes_apart(value: Node, owner: Node) -> bool:
+    """Whether something looks into a value, as no task and no future allows."""
+    if owner.type in ("subscript", "for_statement", "for_in_clause"):
+        field = "value" if owner.type == "subscript" else "right"
+        return owner.child_by_field_name(field) == value and owner.children[0].type != "async"
+    call = owner.parent if owner.type == "argument_list" else None
+    return call is not None and text_of(call.child_by_field_name("function")) in TAKING_VALUES
 
 
 def is_annotation(node: Node) -> bool:
@@ -250,3 +245,53 @@ def _tries_around(node: Node) -> Iterator[Node]:
         if above.type == "try_statement" and above.child_by_field_name("body") == below:
             yield above
         below, above = above, above.parent
+
+
+def path_from(name: Node) -> list[str]:
+    """A name, and what is taken of it by attributes, one after another."""
+    path, node = [text_of(name)], name
+    while (
+        (above := node.parent) is not None and above.type == "attribute" and above.child_by_field_name("object") == node
+    ):
+        path.append(text_of(above.child_by_field_name("attribute")))
+        node = above
+    return path[:4]
+
+
+def keyed(node: Node, message: str) -> tuple[Node | None, Node | None]:
+    """The subscript that a remark on a key is about, and its key."""
+    said = _KEY_TYPE.search(message)
+    inside = [node, unwrap(node)[1], *node.named_children]
+    taken = [each for each in inside if each is not None and each.type == "subscript"]
+    keys = [(each, each.children_by_field_name("subscript")) for each in taken]
+    single = [(each, key[0]) for each, key in keys if len(key) == 1]
+    if said is None:
+        single = [pair for pair in single if pair[1].type == "string"]
+    elif said["key"] is None:
+        single = [pair for pair in single if pair[1].type == "slice"]
+    else:
+        plain = said["key"].strip("\"'")
+        single = [pair for pair in single if text_of(pair[1]).strip("\"'") == plain]
+    return single[0] if single else (None, None)
+
+
+def added_up(node: Node) -> tuple[Node, str] | None:
+    """What `sum(...)` or `text.join(...)` around a node adds up, and which of both does; of a list `[]` is added."""
+    call = node
+    while call.type != "call":
+        if call.parent is None or call.parent.end_byte > node.end_byte:
+            return None
+        call = call.parent
+    function, given = call.child_by_field_name("function"), call.child_by_field_name("arguments")
+    is_join = function is not None and function.type == "attribute"
+    name = text_of(function.child_by_field_name("attribute") if function is not None and is_join else function)
+    if given is None or name not in ("sum", "join") or is_join != (name == "join"):
+        return None
+    if given.type == "generator_expression":
+        items: Node | None = given
+    else:
+        items = given.named_children[0] if given.named_child_count == 1 else None
+    if items is None or items.type not in ("generator_expression", "list_comprehension"):
+        return None if items is None or items.type not in ("identifier", "await", "subscript") else (items, f"{name}[]")
+    body = items.child_by_field_name("body")
+    return None if body is None else (body, name)

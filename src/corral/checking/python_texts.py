@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
-__all__ = ["certainly_differs", "mismatch", "union_members"]
+__all__ = ["certainly_differs", "is_text_for_number", "lacks", "mismatch", "union_members"]
 
 _MISMATCH = re.compile(r"[Ee]xpected `(?P<target>.*?)`, found `(?P<source>.*?)`(?:\n|$)", re.DOTALL)
 _LITERAL = re.compile(r"Literal\[(.*)\]", re.DOTALL)
@@ -21,6 +21,7 @@ _KINDS: Mapping[str, str] = {
     "float": "float",
     "None": "none",
     "bytes": "bytes",
+    "bytearray": "bytes",
     "list": "array",
     "tuple": "array",
     "set": "array",
@@ -35,6 +36,10 @@ _KINDS: Mapping[str, str] = {
     "Coroutine": "coroutine",
     "def": "function",
     "type": "function",
+}
+_CLASSES: Mapping[str, type] = {
+    **{each.__name__: each for each in (str, int, float, bool, list, dict, set, tuple)},
+    "LiteralString": str,
 }
 _MAX_MEMBERS = 200
 
@@ -57,6 +62,27 @@ def is_text_for_number(source: str, target: str) -> bool:
     """Whether a text is given where a number is wanted, which a text may spell."""
     given, wanted = ({kind for kind, _ in _kinds(each, frozenset())} for each in (source, target))
     return given == {"string"} and bool(wanted & _NUMBERS)
+
+
+def lacks(type_: str, member: str, has_key: Callable[[str, str], bool]) -> bool:
+    """Whether no value of a type, one of a union's, has a member: a key as it is written, or an attribute behind a dot.
+
+    `has_key` says whether a class has a key, and of one that is no TypedDict, that it may.
+    """
+    literal = _LITERAL.fullmatch(type_)
+    name = _NAME.match(type_)
+    kind = {"string": str, "int": int, "bool": bool}.get(_literal(literal[1])[0]) if literal else None
+    if kind is None:
+        kind = _CLASSES.get(name[0] if name else "")
+    if "&" in type_ or "~" in type_ or name is None:
+        return False
+    if kind is None and has_key(name[0], ""):
+        return False
+    if member.startswith("."):
+        return not hasattr(kind or dict, member[1:])
+    if member.startswith('"'):
+        return kind not in (None, dict) or (kind is None and not has_key(name[0], member.strip('"')))
+    return kind in (None, dict, int, float, bool)
 
 
 def union_members(type_: str) -> list[str]:

@@ -12,13 +12,15 @@ __all__ = ["CheckResult"]
 
 @dataclass(frozen=True, kw_only=True)
 class CheckResult:
-    """What is wrong with a program, as far as can be told without running it.
+    """The outcome of a check: what is wrong with a program, as far as can be told without running it.
 
-    `checked` says whether a language server has looked at it; without that, only what cannot be a program is found.
+    `checked` tells if a language server has looked at it; without that, only what cannot be a program is found.
     """
 
     language: Language
     checked: bool
+    unchecked: str | None = None
+    """Why no language server has looked at it, as a clause."""
     diagnostics: tuple[Diagnostic, ...] = ()
 
     @property
@@ -35,7 +37,8 @@ class CheckResult:
         elif self.checked:
             parts = ["The program fits the declarations."]
         else:
-            parts = ["The program can be read. Its types were not checked."]
+            reason = f": {self.unchecked}" if self.unchecked else ""
+            parts = [f"The program can be read. Its types were not checked{reason}."]
         if notes:
             parts.append("\n".join(["Notes:", *notes]))
         return "\n\n".join(preview_text(part, max_chars) for part in parts)

@@ -1,4 +1,4 @@
-"""A language server that is kept: started in the background, restarted when it dies, never waited for long."""
+"""A language server that is kept: started in the background, and started anew when it dies."""
 
 from __future__ import annotations
 
@@ -49,6 +49,8 @@ class LanguageServer:
         self._checks = 0
         self._failures = 0
         self._starting = False
+        self._starts_at = 0.0
+        """When the last start begins or began, after a pause (`time.monotonic`)."""
         self._closing = threading.Event()
         self._settled = threading.Event()
         """Set while no start is under way."""
@@ -74,13 +76,16 @@ class LanguageServer:
             if self._closing.is_set() or self._starting or self.ready:
                 return
             self._starting = True
+            pause_seconds = _PAUSES_SECONDS[min(max(self._failures - 1, 0), len(_PAUSES_SECONDS) - 1)]
+            self._starts_at = time.monotonic() + pause_seconds
             self._settled.clear()
         name = f"corral-{self.kind.name}"
         threading.Thread(target=self._start, args=(declare,), name=name, daemon=True).start()
 
     def wait(self, seconds: float) -> bool:
-        """Waits for a start that is under way. Says whether the server is ready."""
-        self._settled.wait(seconds)
+        """Waits for a start that is under way, unless it will not even begin in time. Tells if the server is ready."""
+        if self._starts_at < time.monotonic() + seconds:
+            self._settled.wait(seconds)
         return self.ready
 
     @contextlib.contextmanager
@@ -136,8 +141,7 @@ class LanguageServer:
             if self._lost is not None:
                 self._lost.close()
                 self._lost = None
-            pause_seconds = _PAUSES_SECONDS[min(max(self._failures - 1, 0), len(_PAUSES_SECONDS) - 1)]
-            if not self._closing.wait(pause_seconds):
+            if not self._closing.wait(self._starts_at - time.monotonic()):
                 self._keep(self._warm(declare()))
         except Exception as error:
             self._failures += 1
@@ -151,6 +155,9 @@ class LanguageServer:
 
     def _warm(self, declarations: str) -> Workspace:
         workspace = self._opening = Workspace(self.kind)
+        if self._finalizer is not None:
+            self._finalizer.detach()
+        self._finalizer = weakref.finalize(self, _end, os.getpid(), workspace, self._closing)
         try:
             if self._closing.is_set():
                 raise StartFailed("it is not needed any more")
@@ -167,9 +174,6 @@ class LanguageServer:
         with self._state:
             if not self._closing.is_set():
                 self._workspace, self._owner, self._checks = workspace, os.getpid(), 0
-                if self._finalizer is not None:
-                    self._finalizer.detach()
-                self._finalizer = weakref.finalize(self, _end, os.getpid(), workspace)
                 return
         workspace.close()
 
@@ -185,6 +189,8 @@ class LanguageServer:
             self.start(lambda: declarations)
 
 
-def _end(owner: int, workspace: Workspace) -> None:
+def _end(owner: int, workspace: Workspace, closing: threading.Event) -> None:
     if os.getpid() == owner:
+        closing.set()
+        workspace.kill()
         workspace.close()

@@ -8,34 +8,50 @@ refuses runs well. Where the compiler disagrees with a program about one of its 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
 
 from tree_sitter import Node
 
-from corral.checking.check import Check
 from corral.checking.expressions import (
     affected,
     anchor,
     annotate,
+    assigned_names,
     binder,
-    called_with,
-    defines_async,
+    bound_by,
     first_parameter,
-    hedged_name,
-    is_awaited,
-    is_shown,
+    has_default,
+    is_asked,
+    is_called,
+    is_conditional,
+    is_on_failure,
     is_tried,
     is_typeof,
     operands,
+    parsed_by,
+    path_after,
     path_in,
     receiver,
     value_at,
 )
-from corral.checking.findings import Finding, near
-from corral.checking.growth import Growth, is_written, root_of
+from corral.checking.findings import NOTHING_SHARED, Finding, near
+from corral.checking.growth import is_written, root_of
+from corral.checking.inputs import Flaw, flaws
 from corral.checking.kinds import GLOBALS
+from corral.checking.misuse import Misuse
+from corral.checking.suspects import (
+    ARRAY_METHODS,
+    async_visits,
+    forgotten_calls,
+    misused_dictionaries,
+    named_tools,
+    tools_as_callbacks,
+    written_input,
+    written_inputs,
+)
 from corral.checking.text import CheckedText
 from corral.checking.toolset import DeclaredTool, ToolSet
 from corral.checking.typescript_texts import (
@@ -45,19 +61,21 @@ from corral.checking.typescript_texts import (
     literal_target,
     mismatch,
     missing,
-    named_types,
+    shortened,
     union_members,
 )
 from corral.checking.workspace import Document, Remark
 from corral.programs import TypedProgram
 from corral.programs.edits import TextIndex
-from corral.programs.grammar import FUNCTIONS, finder, text_of, unwrapped, walk
-from corral.types import Position
+from corral.programs.grammar import text_of, unwrapped, walk
+from corral.types import Position, ToolName
 
 __all__ = ["TypeScriptCheck"]
 
-_ROUNDS = 3
+_ROUNDS = 5
 """How often a program is checked with more of its variables as `any`."""
+_OF_TYPES = frozenset({"argument", "member"})
+"""What is not known for certain as long as the compiler has a wrong idea of a variable."""
 _WARNED = frozenset({1, 2})
 """Severities: errors and warnings."""
 _AT_TOP = frozenset({"import_statement", "export_statement", "internal_module", "module", "ambient_declaration"})
@@ -76,13 +94,20 @@ _VALUE = _ITERATED | _COMPUTED | {2349, 2351, 2367, 2538, 2678, 2801, 7053, 1804
 """Something is used as what it is not."""
 _OWN = _MEMBER | _ARGUMENT | {2349, 2351, 2403, 2451, 2540, 2719, 7005, 7034, 7053}
 """What shows that the compiler has a wrong idea of a variable."""
+_NOT_CALLABLE = 2349
+_INDEXED = frozenset({7015, 7053})
+_NULLISH = frozenset({2531, 18047})
+_AWAIT_OUTSIDE = 1308
+_MAKE_ASYNC = (
+    "Make it async. If `map` calls it, await them all: `await Promise.all(list.map(async ...))`, or use `for...of`."
+)
+_ADVICE = re.compile(r" (?:Do you need to (?:install|change)|Try changing the 'lib')\b.*", re.DOTALL)
+"""Advice of the compiler that nobody can follow here."""
 _OF_PROMISE = re.compile(r"\b(?:[Tt]ypes?|this) '(?:[^']*(?:' and '| ))?Promise<")
 _ENVIRONMENTS = frozenset({"require", "module", "process", "window", "document", "navigator", "Deno", "Bun"})
 """What programs look for to find out where they run."""
 _PLATFORM = frozenset(re.findall(r"declare var ([A-Z]\w*)", GLOBALS.read_text(encoding="utf-8")))
 """Classes that a program finds, by whose names declarations may call other types."""
-_CALLS = finder("(call_expression) @call (variable_declarator name: (identifier) @held value: (call_expression))")
-_NAMES = finder("(identifier) @name")
 _AWAIT_IT = "It is a promise: `await` it first."
 _TAKEN_OF = re.compile(r"does not exist on type '(.*?)'\.(?: |$)", re.MULTILINE | re.DOTALL)
 _KEY = re.compile(r"^\s*(?:readonly )?([\w$]+|\"[^\"]*\")\??:|[{;] (?:readonly )?([\w$]+|\"[^\"]*\")\??:", re.MULTILINE)
@@ -96,7 +121,7 @@ class _Relax(NamedTuple):
     """None: there is nothing to be said of it."""
 
 
-class TypeScriptCheck(Check):
+class TypeScriptCheck(Misuse):
     """`env`: the program finds a `process`."""
 
     def __init__(self, typed: TypedProgram, tools: ToolSet, *, env: bool) -> None:
@@ -104,18 +129,22 @@ class TypeScriptCheck(Check):
         self._typed = typed
         self._env = env
         self._relaxed: dict[int, Node] = {}
+        self._calls: list[tuple[Node, DeclaredTool]] = []
+        """Calls in whose inputs something has been found."""
         self.put(self._composed())
 
     def locate(self, offset: int) -> Position:
         return self._positions.position(offset)
 
     def is_settled(self, remarks: Sequence[Remark]) -> bool:
-        return not any(map(_is_told, remarks)) and not any(True for _ in self._shown())
+        return not any(map(_is_told, remarks)) and not any(map(any, self._suspects()))
 
     def judged(self, document: Document) -> list[Finding]:
         findings: list[Finding] = []
-        for _ in range(_ROUNDS):
+        unsaid: list[Finding] = []
+        for number in range(_ROUNDS):
             document.write(self.text.text)
+            unsaid += [] if number else [*self._uncalled(), *self._dictionaries(), *self._unfinished()]
             judged = [each for remark in document.remarks() if (each := self._judged(remark))]
             told = [each.finding if isinstance(each, _Relax) else each for each in judged]
             findings = [each for each in told if each is not None]
@@ -126,20 +155,17 @@ class TypeScriptCheck(Check):
             if len(self._relaxed) == known:
                 break
             self.put(self._composed())
-        return [*findings, *self._forgotten()]
+        else:
+            findings = [replace(each, kind=None) if each.kind in _OF_TYPES else each for each in findings]
+        findings += [*unsaid, *self._forgotten()]
+        incomplete = list(self._incomplete(findings))
+        better = {each.offset for each in incomplete}
+        told = [*(each for each in findings if each.offset not in better), *incomplete]
+        return [replace(each, message=shortened(each.message)) for each in told]
 
     @cached_property
     def _positions(self) -> TextIndex:
         return TextIndex(self._typed.edits.text)
-
-    @cached_property
-    def _growth(self) -> Growth:
-        return Growth.of(self.root)
-
-    @cached_property
-    def _is_grown_openly(self) -> bool:
-        """Whether members are added to a result whose names are not written out."""
-        return any(any(each.declared for each in self.types(anchor(owner))) for owner in self._growth.open)
 
     @cached_property
     def _probed(self) -> set[str]:
@@ -147,13 +173,12 @@ class TypeScriptCheck(Check):
         return {text_of(node.named_children[0]) for node in walk(self.root) if is_typeof(node)}
 
     @cached_property
-    def _hedged(self) -> set[str]:
-        """Members that the program does not count on."""
-        return {name for node in walk(self.root) if (name := hedged_name(node))}
-
-    @cached_property
-    def _named(self) -> dict[str, str]:
-        return named_types(self.tools.declarations.text)
+    def _undeclared(self) -> dict[str, str]:
+        """How to declare names that the program assigns to, by name."""
+        return {
+            name: f"Declare it: `let {name}`." if kind == "assignment" else f"Declare it: `for (const {name} of ...)`."
+            for name, kind in assigned_names(self.root)
+        }
 
     # --- what the server reads
 
@@ -193,15 +218,27 @@ class TypeScriptCheck(Check):
         code = _number(remark)
         start, end = self.text.offsets(remark.span)
         node = self.node_between(start, end)
-        warning = Finding(code=f"TS{code}", message=remark.message, offset=start)
+        warning = Finding(code=f"TS{code}", message=_ADVICE.sub("", remark.message), offset=start)
         if node is None or self._is_erased(start):
             return warning
+        if code == _AWAIT_OUTSIDE:
+            return warning.rejected("unawaited", message="`await` is in a function that is not async", hint=_MAKE_ASYNC)
         if code in _UNBOUND:
             return self._unbound(warning, node)
         if code in _MEMBER:
             return self._member(warning, node)
-        if code in _ARGUMENT and (call := self._tool_call(node, code)) is not None:
+        if code in _ARGUMENT and (call := self._tool_call(node, counted=code in _COUNT)) is not None:
             return self._argument(warning, node, call, code)
+        if code in _ARGUMENT and (text := parsed_by(node)) is not None:
+            return self._parsed(warning, text)
+        if code == _NOT_CALLABLE and (found := self._not_callable(warning, node)) is not None:
+            return found
+        if code in _INDEXED and (found := self._indexed_text(warning, node)) is not None:
+            return found
+        if code in _NULLISH and (found := self._of_nothing(warning, node)) is not None:
+            return found
+        if code in _ITERATED and (found := self._not_iterable(warning, node)) is not None:
+            return found
         if "is not assignable to type 'Promise<" in remark.message:
             return _Relax(affected(node), warning)
         if code in _VALUE | _ARGUMENT and _OF_PROMISE.search(remark.message):
@@ -216,11 +253,19 @@ class TypeScriptCheck(Check):
         name = text_of(node)
         if node.type not in ("identifier", "shorthand_property_identifier"):
             return warning
-        if name in self._probed or name in self._growth.names or (name in _ENVIRONMENTS and is_tried(node)):
+        if name in self._probed or name in self._growth.names or is_tried(node) or is_on_failure(node):
             return warning
-        is_called = node.parent is not None and node.parent.type == "call_expression"
-        hint = None if "Did you mean" in warning.message else self.tools.hint_for(name, is_called=is_called)
-        return warning.rejected("unbound", hint=hint)
+        if name == "process" and is_conditional(node):
+            return warning
+        is_called = (
+            node.parent is not None and node.parent.type == "call_expression" and "Did you" not in warning.message
+        )
+        hint = self.tools.hint_for(name, is_called=is_called, path=path_after(node))
+        if hint is None and "Did you" in warning.message:
+            return warning.rejected("unbound")
+        if hint is None:
+            hint = self._undeclared.get(name, NOTHING_SHARED)
+        return warning.rejected("unbound", message=warning.message.partition(" Did you mean")[0], hint=hint)
 
     def _member(self, warning: Finding, node: Node) -> Finding | _Relax:
         name, owner = text_of(node).strip("\"'`"), receiver(node)
@@ -229,21 +274,28 @@ class TypeScriptCheck(Check):
             return warning
         parent = node.parent
         own = _Relax(root_of(owner), warning)
-        if parent is not None and parent.type == "member_expression" and is_written(parent):
-            return own
-        if taken.startswith("Promise<"):
+        is_target = parent is not None and parent.type == "member_expression" and is_written(parent)
+        if taken.startswith("Promise<") and not is_target:
             return self._unawaited(warning, owner) or warning.rejected("unawaited", hint=_AWAIT_IT)
-        if self._is_grown_openly:
+        if is_target or name in self._growth.names:  # what is added to a result says nothing about the rest of it
+            return warning if any(each.declared for each in self.types(anchor(owner))) else own
+        if taken in ("never", "any", "{}", "unknown"):
             return own
-        if name in self._growth.names or taken in ("never", "any", "{}", "unknown") or name in self._hedged:
-            return own
+        if name in self._hedged or has_default(node) or bound_by(node) in self._hedged_variables:
+            places = [each for each in self.types(anchor(owner)) if each.declared]
+            is_misspelt = "Did you mean" in warning.message and not any(map(self._is_rewritten, places))
+            return replace(warning, always=is_misspelt) if places else own
         if taken in _PLATFORM and self._is_annotated(owner):
             return own  # it means the platform's class
         places = [each for each in self.types(anchor(owner)) if each.declared]
-        excerpts = [self.tools.declarations.excerpt(each.span) for each in places]
+        if any(map(self._is_rewritten, places)):
+            return own
+        excerpts = [self.tools.excerpt(each) for each in places]
         if any("): Promise<" in each for each in excerpts):
             return self._unknown_tool(warning, node, owner)
         members = [each for each in union_members(taken) if each not in ("null", "undefined")]
+        if any(each.startswith(("Record<", "{ [")) for each in members):
+            return own  # the compiler says so of a dictionary that may be null
         is_array = len(members) == 1 and members[0].endswith("]")
         if excerpts and is_array:
             return warning.rejected("member", hint="It is an array.", declared=excerpts[0])
@@ -251,13 +303,21 @@ class TypeScriptCheck(Check):
             if len(members) > len(excerpts) or any(name in _keys_of(each) for each in excerpts):
                 return warning  # one of several types may have it
             hint = None if "Did you mean" in warning.message else near(name, _keys_of(excerpts[0]))
+            is_meant = hint is not None or "Did you mean" in warning.message or name in ARRAY_METHODS
+            is_meant = is_meant or (parent is not None and is_called(parent))  # results have no functions
+            if not is_meant and (is_asked(node) or any(map(self.tools.may_have_more, places))):
+                return warning
+            if name in ARRAY_METHODS and len(arrays := self.tools.types.arrays(self.tools.span(places[0]))) == 1:
+                hint = f"It is an object; its array is {arrays[0]!r}."
             return warning.rejected("member", hint=hint, declared=excerpts[0])
         if len(members) == 1 and self._is_declared(owner):
             return warning.rejected("member")
         return own
 
     def _unknown_tool(self, warning: Finding, node: Node, owner: Node) -> Finding:
-        if is_tried(node):
+        if is_tried(node) or (
+            node.parent is not None and node.parent.parent is not None and is_typeof(node.parent.parent)
+        ):
             return warning
         path = text_of(node)
         if (chain := text_of(unwrapped(owner))) not in ("tools", "codemode"):
@@ -266,16 +326,22 @@ class TypeScriptCheck(Check):
 
     def _argument(self, warning: Finding, node: Node, call: Node, code: int) -> Finding | _Relax | None:
         tool = self._tool_of(self._called(call))
+        self._calls += [] if tool is None else [(call, tool)]
         found = mismatch(warning.message)
         signature = None if tool is None else self._with_types(tool.signature, found)
         value = value_at(node)
-        own = _Relax(root_of(value), warning)
+        variable = root_of(value)
+        own = _Relax(variable, warning)
         if code in _COUNT:
-            return warning.rejected("argument", declared=signature)
+            return warning.rejected("argument", hint=self._right_call(tool), declared=signature)
         if found is not None and found[1].startswith("Promise<"):
             return own
         if found is not None and any(each.startswith("Promise<") for each in union_members(found[0])):
             return self._unawaited(warning, value) or own
+        if variable is not None and self._is_set_elsewhere(variable):
+            return own
+        if found is not None and found[0] == "undefined" and _is_element(value):
+            found = "null", found[1]
         differs = found is not None and certainly_differs(*found, self._named)
         if (
             found is not None
@@ -299,7 +365,13 @@ class TypeScriptCheck(Check):
             return warning.rejected("argument", declared=signature)
         if found is None or not differs or (is_text_for_less(*found, self._named) and not self._is_known(value)):
             return own
-        return warning.rejected("argument", declared=signature)
+        hint = None if "Did you mean" in warning.message else _literal_meant(*found)
+        if hint is None and value.parent is not None and value.parent.parent == call:
+            hint = self._right_call(tool)
+        return warning.rejected("argument", hint=hint, declared=signature)
+
+    def _right_call(self, tool: DeclaredTool | None) -> str | None:
+        return None if tool is None else f"Write `{self.tools.call_of(tool.name)}`."
 
     def _with_types(self, signature: str, found: tuple[str, str] | None) -> str:
         """A signature, and what the types are called otherwise that a message names as wanted."""
@@ -314,117 +386,58 @@ class TypeScriptCheck(Check):
                 return warning.rejected("unawaited", hint=hint)
         return None
 
-    # --- calls that nothing awaits, where the compiler has nothing against them
+    # --- where the compiler has nothing against it
+
+    def _suspects(self) -> Iterator[Iterable[object]]:
+        yield forgotten_calls(self._places)
+        yield named_tools(self._places, self._tool_names)
+        yield misused_dictionaries(self._places, self.tools.types)
+        yield tools_as_callbacks(self._places, self._tool_names)
+        yield async_visits(self._places)
+        yield (flaw for _, name, literal in written_inputs(self._places) for flaw in self._flaws(name, literal))
+
+    def _flaws(self, name: str, literal: Node) -> Iterable[Flaw]:
+        tool = self.tools.tools.get(ToolName.parse(name))
+        return () if tool is None or tool.input_schema is None else flaws(tool.input_schema, literal)
 
     def _forgotten(self) -> Iterator[Finding]:
-        for node in self._shown():
+        """Calls that nothing awaits."""
+        for node in forgotten_calls(self._places):
             if (tool := self._promised(node)) is not None:
                 message = f"{tool}(...) is used without `await`: this is a promise, and not yet its value."
                 finding = Finding(code="unawaited", message=message, offset=node.start_byte)
                 yield finding.rejected("unawaited", hint=f"Write `await {tool}(...)`.")
 
-    def _shown(self) -> Iterator[Node]:
-        """Calls, and constants that may hold one's promise, where only a value is of use."""
-        found = _CALLS(self.root)
-        candidates = found.get("call", [])
-        held = {name.text for name in found.get("held", ())}
-        if held:
-            candidates = [*candidates, *(name for name in _NAMES(self.root).get("name", ()) if name.text in held)]
-        return (node for node in candidates if is_shown(node) and not is_awaited(node))
-
-    # --- where things come from
-
-    def _promised(self, expression: Node) -> str | None:
-        """The tool, as the program calls it, whose promise an expression is: its call, or a constant that holds it."""
-        expression = unwrapped(expression)
-        if expression.type == "identifier":
-            value = self._initial(expression)
-            if value is None:
-                return None
-            expression = unwrapped(value)
-        if expression.type != "call_expression":
-            return None
-        called = self._called(expression)
-        return text_of(called) if self._is_tool(called) or self._is_async(called) else None
-
-    def _is_async(self, called: Node) -> bool:
-        """Whether it is a function of the program's own that gives a promise."""
-        if called.type != "identifier":
-            return False
-        places = [each for each in self.definitions(called) if each.own]
-        return len(places) == 1 and (name := self.node_at(places[0])) is not None and defines_async(name)
-
-    def _called(self, call: Node) -> Node:
-        return unwrapped(call.child_by_field_name("function") or call)
-
-    def _is_tool(self, called: Node) -> bool:
-        return self._tool_of(called) is not None
-
-    def _tool_of(self, called: Node) -> DeclaredTool | None:
-        return self.tool_named(anchor(called))
-
-    def _tool_call(self, node: Node, code: int) -> Node | None:
-        """The call of a tool that something is in the arguments of; it belongs to the innermost call around it."""
-        below, above = node, node.parent
-        while above is not None and (above.type not in FUNCTIONS or above == node):
-            if above.type == "call_expression":
-                is_argument = below == above.child_by_field_name("arguments")
-                if is_argument or code in _COUNT:
-                    return above if self._is_tool(self._called(above)) else None
-            below, above = above, above.parent
-        return None
-
-    def _initial(self, name: Node) -> Node | None:
-        """What a constant is bound to where it is declared."""
-        for location in self.definitions(name):
-            if location.own:
-                node = self.node_at(location)
-                declarator = None if node is None else node.parent
-                if node is not None and declarator is not None and declarator.type == "variable_declarator":
-                    is_constant = declarator.parent is not None and declarator.parent.children[0].type == "const"
-                    return (
-                        declarator.child_by_field_name("value") if is_constant and node.type == "identifier" else None
-                    )
-        return None
-
-    def _is_declared(self, expression: Node, hops: int = 2) -> bool:
-        """Whether an expression is a member of a result, or a result, as the declarations have it."""
-        name = anchor(expression)
-        if name is None:
-            return False
-        is_shorthand = name.type == "shorthand_property_identifier"  # its definitions are also what it is given for
-        if not is_shorthand and any(each.declared for each in self.definitions(name)):
-            return True
-        if not (is_shorthand or name.type in ("identifier", "shorthand_property_identifier_pattern")) or not hops:
-            return False
-        value = self._initial(name) or self._visited(name)
-        return value is not None and self._is_declared(value, hops - 1)
-
-    def _visited(self, name: Node) -> Node | None:
-        """What a function goes through whose parameter a name is: `rows` in `rows.map((row) => …)`."""
-        for location in self.definitions(name):
-            if location.own and (bound := self.node_at(location)) is not None:
-                call = called_with(bound)
-                called = None if call is None else self._called(call)
-                return None if called is None else called.child_by_field_name("object")
-        return None
-
-    def _is_annotated(self, expression: Node) -> bool:
-        """Whether the program itself says of what type a variable is."""
-        root = root_of(expression)
-        nodes = [] if root is None else [self.node_at(each) for each in self.definitions(root) if each.own]
-        parents = [node.parent for node in nodes if node is not None and node.parent is not None]
-        return any(parent.child_by_field_name("type") is not None for parent in parents)
-
-    def _is_known(self, expression: Node) -> bool:
-        """Whether the program spells a value out, or the declarations say what it is."""
-        expression = unwrapped(expression)
-        if expression.type.endswith("identifier") and (value := self._initial(expression)) is not None:
-            expression = unwrapped(value)
-        return expression.type in ("string", "template_string") or self._is_declared(expression)
+    def _incomplete(self, findings: Sequence[Finding]) -> Iterator[Finding]:
+        """Inputs that lack what a tool must have, unless that has been found already."""
+        calls = {call.start_byte: (call, name, literal) for call, name, literal in written_inputs(self._places)}
+        for call, tool in self._calls:
+            if (literal := written_input(call)) is not None:
+                calls[call.start_byte] = call, str(tool.name), literal
+        for call, name, literal in calls.values():
+            told = [each.message for each in findings if each.kind and call.start_byte <= each.offset < call.end_byte]
+            for flaw in self._flaws(name, literal):
+                is_told = bool(flaw.names) and all(any(repr(each) in one for one in told) for each in flaw.names)
+                if not is_told and (tool := self._tool_of(self._called(call))) is not None:
+                    finding = Finding(code="input", message=flaw.message, offset=flaw.node.start_byte)
+                    yield finding.rejected("argument", hint=flaw.hint, declared=tool.signature)
 
     def _is_erased(self, offset: int) -> bool:
         return any(start <= offset < end for start, end in self._typed.types)
+
+
+def _literal_meant(given: str, wanted: str) -> str | None:
+    """A question after the text that may have been meant, of those that are possible."""
+    texts = [each.strip('"') for each in union_members(wanted) if each[0] == '"']
+    return near(given.strip('"'), texts) if given[0] == '"' else None
+
+
+def _is_element(value: Node) -> bool:
+    """Whether a value is an array's element, of which undefined leaves the program as null."""
+    parent = value.parent
+    while parent is not None and parent.type in ("parenthesized_expression", "as_expression"):
+        parent = parent.parent
+    return parent is not None and parent.type == "array"
 
 
 def _is_undefined(key: Node) -> bool:

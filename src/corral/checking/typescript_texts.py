@@ -17,6 +17,7 @@ __all__ = [
     "mismatch",
     "missing",
     "named_types",
+    "shortened",
     "union_members",
 ]
 
@@ -40,6 +41,8 @@ _NUMBER = re.compile(r"-?[\d.]+(?:e[+-]?\d+)?")
 _OPENING, _CLOSING = "([{<", ")]}>"
 _MAX_MEMBERS = 200
 _MAX_HOPS = 20
+
+_LONG_TYPE = re.compile(r"'[^'\n]*\{[^'\n]{80,}'")
 
 _CROSSES_AS: Mapping[str, frozenset[str]] = {
     "Date": frozenset({"string"}),
@@ -85,6 +88,13 @@ def missing(message: str) -> list[str]:
     """The properties whose absence a message complains of in its last line; [] if it is about something else."""
     match = _first(message.splitlines()[-1] if message else "", _MISSING_ONE, _MISSING_MORE)
     return [] if match is None else re.split(r", (?:and )?", match["names"].partition(", and ")[0])
+
+
+def shortened(message: str) -> str:
+    """A message without what a declaration beside it says better: the types around the innermost one, and long ones."""
+    *outer, last = [line.strip() for line in message.strip().splitlines()] or [""]
+    where = [line for line in outer if line.startswith("Types of property")]
+    return " ".join(_LONG_TYPE.sub("'{ ... }'", line) for line in (*where, last))
 
 
 def _first(line: str, *patterns: re.Pattern[str]) -> re.Match[str] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from corral.checking.findings import Finding
 from corral.errors import ProgramRejected
@@ -19,10 +19,12 @@ _ONCE = frozenset({"unawaited", "unbound"})
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What came of a check. With a `rejection` the program must not run."""
+    """The outcome of a check. With a `rejection` the program must not run."""
 
     diagnostics: tuple[Diagnostic, ...] = ()
     rejection: ProgramRejected | None = None
+    unchecked: str | None = None
+    """Why the program could not be checked, as a clause. Then there is nothing else."""
 
 
 def verdict_on(findings: Iterable[Finding], locate: Callable[[int], Position]) -> Verdict:
@@ -38,6 +40,7 @@ def verdict_on(findings: Iterable[Finding], locate: Callable[[int], Position]) -
             code=each.code,
             line=place.line,
             column=place.column,
+            show="always" if each.always and not each.kind else "on_failure",
         )
         for place, each in (*problems[:_MAX_DIAGNOSTICS], *warnings)
     )
@@ -45,11 +48,17 @@ def verdict_on(findings: Iterable[Finding], locate: Callable[[int], Position]) -
 
 
 def _once(problems: Iterable[tuple[Position, Finding]]) -> list[tuple[Position, Finding]]:
-    """Problems, but for those that say of a name, or of a call that nothing awaits, what has been said of it before."""
+    """Problems, but for those that say of a name, or of a call that nothing awaits, what has been said of it before.
+
+    A declaration is shown with the first of those that concern it.
+    """
     found: dict[object, tuple[Position, Finding]] = {}
+    shown: set[str] = set()
     for place, each in problems:
         key = (each.kind, each.hint or each.message) if each.kind in _ONCE else (each.code, each.message, each.offset)
-        found.setdefault(key, (place, each))
+        if key not in found:
+            found[key] = place, replace(each, declared=None) if each.declared in shown else each
+            shown.update([each.declared] if each.declared else [])
     return list(found.values())
 
 

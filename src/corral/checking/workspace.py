@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import shutil
 import tempfile
 import time
 from collections import OrderedDict
 from collections.abc import Generator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +28,7 @@ __all__ = ["MODULE", "Document", "Location", "Remark", "Span", "Workspace"]
 MODULE = "corral_tools_0"
 """What a program imports, in a language in which it has to; the last digit becomes that of its place."""
 _START_SECONDS = 60.0
-"""Deno's server takes two to four seconds, and more on a busy machine. Nobody waits for it."""
+"""Deno's server takes one to four seconds, and more on a busy machine."""
 _MAX_ITEMS = 1000
 _MAX_PLACE = 1 << 31
 _MALFORMED = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
@@ -168,7 +170,7 @@ class Workspace:
     def _initialized(self, jail: Jail) -> tuple[LspClient, str]:
         kind, deadline = self.kind, time.monotonic() + _START_SECONDS
         plan = jail.plan(kind.arguments, kind.environment, data_bytes=kind.data_bytes)
-        process = self._process = GuestProcess.spawn(self._spawner, plan)
+        process = self._process = GuestProcess.spawn(self._spawner, replace(plan, scratch=self._directory))
         try:
             client = LspClient(process, kind.settings)
             root = Path(jail.path("")).as_uri()
@@ -255,14 +257,16 @@ class Document:
 @contextlib.contextmanager
 def _directory(kind: ServerKind) -> Generator[Path]:
     """A directory with the files of a server, which the user of its jail may read."""
-    with tempfile.TemporaryDirectory(prefix="corral-check-", ignore_cleanup_errors=True) as name:
-        directory = Path(name)
+    directory = Path(tempfile.mkdtemp(prefix="corral-check-"))
+    try:
         directory.chmod(0o755)
         for path, text in kind.written().items():
             file = directory / path
             file.parent.mkdir(mode=0o755, exist_ok=True)
             file.write_text(text, encoding="utf-8")
         yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _remarks(report: Any) -> list[Remark]:

@@ -80,7 +80,7 @@ def _show(result: CheckResult, program: GivenProgram, view: Screen) -> None:
         view.out(f"{file} was not type-checked: there is no language server for {program.language}")
         view.err(f"{view.paint('help', 'bold')}: {install_command(program.language)}")
     else:
-        view.out(f"{file} was not type-checked: it cannot be parsed, or the language server gave no answer")
+        view.out(f"{file} was not type-checked: {result.unchecked}")
         view.err(
             f"{view.paint('help', 'bold')}: corral run tries whether it runs, corral doctor whether the server does"
         )

@@ -88,6 +88,7 @@ def _mcp(arguments: argparse.Namespace) -> int:
         corral = Corral(
             load_tools(arguments.tools, arguments.mcp_configs, required=True),
             audit=arguments.audit,
+            hide_denied=arguments.hide_denied,
             approve=_approve(arguments.approve, served),
         )
         server = served.mcp_server(
@@ -265,5 +266,5 @@ def _row(what: str, tools: Iterable[Any]) -> str:
 
 
 def _tokens(tools: Sequence[Any]) -> int:
-    """Roughly, by four bytes each, as catalogs count them."""
+    """Roughly, at four bytes each."""
     return -(-len(to_json(tools)) // 4)

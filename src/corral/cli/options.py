@@ -68,6 +68,7 @@ def add_caller(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:  # p
     group.add_argument("--organization", dest="organization_id", metavar="ID")
     group.add_argument("--session", dest="session_id", metavar="ID")
     group.add_argument("--scope", dest="scopes", action="append", metavar="SCOPE", help="may be repeated")
+    group.add_argument("--hide-denied", action="store_true", help="hide tools that need other scopes than these")
     group.add_argument(
         "--audit", metavar="PLACE", help="write an audit log: a .jsonl or .sqlite file, or a postgresql:// URL"
     )

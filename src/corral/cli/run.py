@@ -93,6 +93,7 @@ def _run(arguments: argparse.Namespace) -> int:
             required_tier=arguments.required_tier,
             check=not arguments.no_check,
             audit=arguments.audit,
+            hide_denied=arguments.hide_denied,
             approve=_approve(arguments.approve, view, terminal),
         )
         result = asyncio.run(_execute(corral, program, arguments, view))
@@ -129,13 +130,10 @@ async def _execute(
 ) -> ExecutionResult:
     progress = Progress(view) if _wants_progress(arguments, view) else None
     source, language, _, env = program
-    async with corral:
-        if not arguments.no_check:  # which waits for the language server, so that the run is checked too
-            await corral.check(source, language, env=env is not None)
-        async with corral.start(source, language=language, context=caller(arguments), env=env) as run:
-            with interruptible(run.cancel):
-                await _follow(run, progress, view, console=not (arguments.json or arguments.quiet))
-                return await run.result()
+    async with corral, corral.start(source, language=language, context=caller(arguments), env=env) as run:
+        with interruptible(run.cancel):
+            await _follow(run, progress, view, console=not (arguments.json or arguments.quiet))
+            return await run.result()
 
 
 def _wants_progress(arguments: argparse.Namespace, view: Screen) -> bool:

@@ -77,6 +77,7 @@ def _serve(arguments: argparse.Namespace) -> int:
             load_tools(arguments.tools, arguments.mcp_configs, required=True),
             limits=Limits(**{name: getattr(arguments, name) for name in _LIMITS}),
             audit=arguments.audit,
+            hide_denied=arguments.hide_denied,
             approve=(lambda _: True) if arguments.approve == "all" else None,
         )
         with listening(arguments.host, arguments.port) as listener:

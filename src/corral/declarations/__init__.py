@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from corral.declarations.catalog import Catalog, CatalogLevel
-from corral.declarations.discovery import discovery_tools
+from corral.declarations.discovery import checked_discovery, discovery_tools
 from corral.declarations.python import declare_python
 from corral.declarations.secrets import secret_parameters
 from corral.declarations.signatures import ToolShape
@@ -13,6 +13,7 @@ __all__ = [
     "Catalog",
     "CatalogLevel",
     "ToolShape",
+    "checked_discovery",
     "declare_python",
     "declare_typescript",
     "discovery_tools",

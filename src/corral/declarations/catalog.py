@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from itertools import groupby, islice
 from typing import Literal, TypeAlias
 
+from corral.declarations.describing import text_lines
 from corral.declarations.discovery import discovery_tools
-from corral.declarations.printers import comment_lines, declare, declare_short
-from corral.declarations.python import declare_python
-from corral.declarations.signatures import Signature
-from corral.declarations.typescript import declare_typescript
+from corral.declarations.filling import fill
+from corral.declarations.legend import abbreviated
+from corral.declarations.printers import Degree, Views, comment_lines
+from corral.declarations.shapes import Doc
+from corral.declarations.signatures import in_order
+from corral.declarations.tokens import estimated_tokens
 from corral.errors import ConfigError
 from corral.tools import Tool, ToolRegistry
 from corral.types import Language, ToolName
@@ -18,13 +23,28 @@ from corral.types import Language, ToolName
 __all__ = ["Catalog", "CatalogLevel"]
 
 CatalogLevel: TypeAlias = Literal["full", "signatures", "names", "namespaces"]
-"""How much is shown: declarations; one line for each tool; their names; how many there are in each namespace."""
+"""The least that is shown of any tool: its declaration; its signature; its name; that there is one in a namespace."""
 
-_LEVELS: tuple[CatalogLevel, ...] = ("full", "signatures", "names", "namespaces")
+_LEVELS: Mapping[Degree, CatalogLevel] = {
+    Degree.COUNTED: "namespaces",
+    Degree.NAMED: "names",
+    Degree.SHORT: "signatures",
+    Degree.SUMMED: "signatures",
+    Degree.GIVEN: "signatures",
+    Degree.FULL: "full",
+}
 _LEAST_BUDGET = 500
 """Tokens: what `tools.search` and `tools.describe` and how to use them take, and some more."""
 _NEWS_SHARE = 8
 """News may take this part of the budget when all of it is spent."""
+_MANNERS: Mapping[Degree, str] = {
+    Degree.COUNTED: "not all of them named",
+    Degree.NAMED: "some by name only",
+    Degree.SHORT: "some in short",
+    Degree.SUMMED: "some in short",
+    Degree.GIVEN: "some in short",
+    Degree.FULL: "in full",
+}
 
 Tools: TypeAlias = Mapping[ToolName, Tool]
 
@@ -32,13 +52,17 @@ Tools: TypeAlias = Mapping[ToolName, Tool]
 class Catalog:
     """The tools of a registry as a text for a model's prompt, and later what has changed since.
 
-    `text` never changes, so that a prompt that begins with it can be cached; `news()` is to be appended. All tools are
-    shown in the same level, the first that is within the budget. Below `full` the text says how to look for more.
+    `text` never changes, so that a prompt that begins with it can be cached; `news()` is to be appended. If not all
+    tools have room in full, each is shown in less: names before signatures, first lines of descriptions before the
+    rest, inputs before results. The text then says how to look for more.
 
     Args:
         tools: may change at any time.
         budget_tokens: for the text and its news together; when it is spent, each of the news may still take an eighth.
-        count_tokens: how many tokens a text has; a quarter of its bytes, if it is not given.
+        count_tokens: how many tokens a text has; an estimate, if it is not given.
+        first: names of tools and namespaces that are likely to be needed. They are shown in full before any others are
+            shown, in this order, as far as there is room.
+        complete: these are all tools that programs will have; else the text always says how to look for more.
 
     Raises:
         ConfigError: the budget is less than 500.
@@ -51,21 +75,30 @@ class Catalog:
         *,
         budget_tokens: int = 4_000,
         count_tokens: Callable[[str], int] | None = None,
+        first: Collection[str] = (),
+        complete: bool = True,
     ) -> None:
         if budget_tokens < _LEAST_BUDGET:
             raise ConfigError(f"budget_tokens={budget_tokens} is too little to tell anything; at least {_LEAST_BUDGET}")
         self._tools = tools
         self._language: Language = language
         self._budget = budget_tokens
-        self._count = count_tokens or _estimate
+        self._count = count_tokens or estimated_tokens
+        self._first = tuple(first)
+        self.complete = complete
         self._advertised = False
-        self._read: dict[ToolName, Signature] = {}
         self._shown: Tools = tools.snapshot()
         self.level: CatalogLevel
-        """In which tools are shown; news may be in a lower one, and then all that follow are."""
-        self.level, self.text = self._show(self._shown, _LEVELS, budget_tokens, "")
-        self._advertised = self.level != "full"
+        """The least that is shown of any tool, in the text or in news."""
+        self.level, self.text = self._show(self._shown, budget_tokens, "")
         self._spent = self._count(self.text)
+
+    def again(self, tools: ToolRegistry) -> Catalog:
+        """A catalog of the same text for another conversation, where this one has told no news. Its registry has the
+        same tools now."""
+        other = copy(self)
+        vars(other).update(_tools=tools)
+        return other
 
     def news(self) -> str:
         """What is to be appended for tools that came, changed or went since the text or the last news; maybe nothing.
@@ -81,79 +114,74 @@ class Catalog:
         room = max(self._budget - self._spent, self._budget // _NEWS_SHARE)
         text = self._list("Gone: ", gone, room // 2) if gone else ""
         if new:
-            levels = _LEVELS[_LEVELS.index(self.level) :]
-            self.level, shown = self._show(new, levels, room - self._count(text), "New or changed: ")
-            self._advertised |= self.level != "full"
+            level, shown = self._show(new, room - self._count(text), "New or changed: ")
+            self.level = min(self.level, level, key=list(_LEVELS.values()).index)
             text = shown + text
         self._spent += self._count(text)
         return text
 
-    # --- one level
+    def _show(self, tools: Tools, budget: int, heading: str) -> tuple[CatalogLevel, str]:
+        """The tools within the budget, and the least that is shown of any of them."""
+        views = Views(tools, self._language)
+        advertised: Tools = {} if self._advertised else discovery_tools(self._tools, self._language)
+        if not self.complete:
+            views.add(advertised)
+        names = sorted(tools, key=_by_turns(tools))
+        whole = self._whole(views, {name: tools[name] for name in names}, budget, heading)
+        if whole is not None:
+            self._advertised |= not self.complete
+            return "full", whole
+        views.add(advertised)
 
-    def _show(
-        self, tools: Tools, levels: Sequence[CatalogLevel], budget: int, heading: str
-    ) -> tuple[CatalogLevel, str]:
-        """The first level in which the tools are within the budget, and their text. The last one is cut to fit."""
-        self._read.clear()
-        for level in levels[:-1]:
-            if self._is_near(level, tools, budget, heading):
-                text = self._text(level, tools, heading)
-                if self._count(text) <= budget:
-                    return level, text
-        return levels[-1], self._namespaces(tools, budget, heading)
+        def text(degrees: Mapping[ToolName, Degree]) -> str:
+            return self._partial(views, degrees, advertised, budget, heading)
 
-    def _is_near(self, level: CatalogLevel, tools: Tools, budget: int, heading: str) -> bool:
-        """Whether the first tools are within the budget, tried with more and more of them: to print all of very many
-        that are not would take long."""
-        if level == "names":
-            return self._count(" ".join(name.name for name in tools)) <= budget
+        degrees = fill(names, self._likely(tools), lambda tried: self._count(text(tried)), budget)
+        self._advertised = True
+        return _LEVELS[min(degrees.values())], text(degrees)
+
+    def _likely(self, tools: Tools) -> list[ToolName]:
+        """Those that the host named, or whose namespace it named, in its order."""
+        return [name for first in self._first for name in tools if first in (str(name), name.namespace)]
+
+    def _whole(self, views: Views, tools: Tools, budget: int, heading: str) -> str | None:
+        """All of it, if there is room. Names are looked at first, then descriptions, then the declarations of more and
+        more of the tools: to read and print all of very many would take long."""
         if self._count("\n".join(f"{name.name}(): Promise" for name in tools)) > budget:
-            return False
-        count = 1
-        while count < len(tools):
-            first = dict(islice(tools.items(), count))
-            if self._count(self._text(level, first, heading)) > budget:
-                return False
-            count *= 2
-        return True
+            return None
+        legend = abbreviated({name: Doc(tool.description) for name, tool in tools.items()})
+        told = [f"{name.name}(): Promise {' '.join(text_lines(doc.text))}" for name, doc in legend.docs.items()]
+        if self._count("\n".join((*legend.lines, *told))) > budget:
+            return None
+        kept = 1
+        while kept < len(tools):
+            if self._count(views.declare(dict.fromkeys(islice(tools, kept), Degree.FULL))) > budget:
+                return None
+            kept *= 2
+        remark = "The list is complete." if self.complete else f"There may be others.{_advice(tools)}"
+        text = self._remark(f"{heading}{_counted(len(tools), 'tool')}. {remark}") + views.declare_whole()
+        return text if self._count(text) <= budget else None
 
-    def _text(self, level: CatalogLevel, tools: Tools, heading: str) -> str:
-        count = _counted(len(tools), "tool")
-        match level:
-            case "full":
-                declared = declare_python(tools) if self._language == "python" else declare_typescript(tools)
-                return self._remark(f"{heading}{count}. The list is complete.") + declared
-            case "signatures":
-                remark = self._remark(f"{heading}{count}, in short.{self._advice(tools)}")
-                return remark + declare_short(tools, self._language, whole=self._discovery(), known=self._read)
-            case _:
-                remark = self._remark(f"{heading}{count}, by name.{self._advice(tools)}")
-                return remark + self._declared_discovery() + self._remark("\n".join(_names(tools)))
-
-    def _namespaces(self, tools: Tools, budget: int, heading: str) -> str:
-        counts = [
-            f"{namespace} ({len(list(group))})"
-            for namespace, group in groupby(tools, key=lambda name: name.namespace)
-            if namespace is not None
-        ]
-        remark = f"{heading}{_counted(len(tools), 'tool')}, too many to name.{self._advice(tools)}"
-        text = self._remark(remark) + self._declared_discovery()
-        return text + (self._list("Namespaces: ", counts, budget - self._count(text)) if counts else "")
-
-    # --- parts of it
-
-    def _advice(self, tools: Tools) -> str:
-        """How to find out more, with the first of the tools as an example."""
-        example = next(iter(tools))
-        return f' Look for more: await tools.search("words"), await tools.describe("{example}").'
-
-    def _discovery(self) -> Tools:
-        """What is to be declared of `tools.search` and `tools.describe`: nothing if they were before."""
-        return {} if self._advertised else discovery_tools(self._tools, self._language)
-
-    def _declared_discovery(self) -> str:
-        found = self._discovery()
-        return declare(found, self._language) if found else ""
+    def _partial(
+        self, views: Views, degrees: Mapping[ToolName, Degree], advertised: Tools, budget: int, heading: str
+    ) -> str:
+        """What there is to be read of tools in such degrees. Ever more namespaces are counted, and not listed."""
+        manner = _MANNERS[min(degrees.values())]
+        text = self._remark(f"{heading}{_counted(len(degrees), 'tool')}, {manner}.{_advice(degrees)}")
+        shown = {name: degree for name, degree in degrees.items() if degree > Degree.NAMED}
+        if shown or advertised:
+            text += views.declare({**dict.fromkeys(advertised, Degree.FULL), **shown})
+        named = [name for name, degree in degrees.items() if degree is Degree.NAMED]
+        counted = Counter(name.namespace for name, degree in degrees.items() if degree is Degree.COUNTED)
+        if named:
+            text += self._remark("\n".join(_names(in_order(named), counted)))
+        if counted:
+            spaces = [
+                f"{count} without one" if space is None else f"{space} ({count})"
+                for space, count in sorted(counted.items(), key=lambda item: item[0] or "")
+            ]
+            text += self._list("Namespaces: ", spaces, budget // 2 if named or shown else budget - self._count(text))
+        return text
 
     def _list(self, heading: str, items: Sequence[str], budget: int) -> str:
         """The items on one line, as many of the first ones as are within the budget."""
@@ -169,12 +197,27 @@ class Catalog:
         return comment_lines(text, self._language)
 
 
-def _names(tools: Iterable[ToolName]) -> list[str]:
-    """A line for each namespace; that of tools without one comes first."""
-    return [
-        f"{'' if namespace is None else f'{namespace}: '}{', '.join(name.name for name in group)}"
-        for namespace, group in groupby(tools, key=lambda name: name.namespace)
-    ]
+def _advice(tools: Iterable[ToolName]) -> str:
+    """How to find out more, with the first of the tools as an example."""
+    example = next(iter(tools), "name")
+    return f' Look for more: await tools.search("words"), await tools.describe("{example}").'
+
+
+def _by_turns(tools: Iterable[ToolName]) -> Callable[[ToolName], tuple[object, ...]]:
+    """The order in which tools are to be shown: those without a namespace, which are the host's own, then the first one
+    of each namespace, then the second ones."""
+    turns: dict[ToolName, int] = {}
+    for _, group in groupby(in_order(tools), key=lambda name: name.namespace):
+        turns |= {name: turn for turn, name in enumerate(group)}
+    return lambda name: (name.namespace is not None, turns[name], str(name))
+
+
+def _names(named: Iterable[ToolName], counted: Counter[str | None]) -> Iterator[str]:
+    """A line for each namespace; that of tools without one comes first. They take in what is only counted of theirs."""
+    for namespace, group in groupby(named, key=lambda name: name.namespace):
+        more = counted.pop(namespace, 0)
+        names = [*(name.name for name in group), *([f"and {more} more"] if more else [])]
+        yield f"{'' if namespace is None else f'{namespace}: '}{', '.join(names)}"
 
 
 def _differ(before: Tool, after: Tool) -> bool:
@@ -188,7 +231,3 @@ def _content(tool: Tool) -> tuple[object, ...]:
 
 def _counted(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
-
-
-def _estimate(text: str) -> int:
-    return -(-len(text.encode("utf-8", "surrogatepass")) // 4)

@@ -13,14 +13,14 @@ class Definitions:
 
     def __init__(self) -> None:
         self._known: dict[tuple[Document, Target], Definition] = {}
-        self._namesakes: dict[str, list[tuple[Document, Target]]] = {}
+        self._namesakes: dict[tuple[str, str], list[tuple[Document, Target]]] = {}
 
     def find(self, document: Document, target: Target, base_name: str) -> Definition | None:
         """The definition of the target, or of a target of that name elsewhere that means just the same."""
         known = self._known.get((document, target))
         if known is not None:
             return known
-        for other, place in self._namesakes.get(base_name, ()):
+        for other, place in self._namesakes.get((base_name, document.text_at(target.pointer)), ()):
             for ours, theirs in _equal_targets(document, target, other, place):
                 shared = self._known.get((other, theirs))
                 if shared is not None:
@@ -29,7 +29,8 @@ class Definitions:
 
     def add(self, document: Document, target: Target, definition: Definition) -> None:
         self._known[document, target] = definition
-        self._namesakes.setdefault(definition.base_name, []).append((document, target))
+        namesakes = self._namesakes.setdefault((definition.base_name, document.text_at(target.pointer)), [])
+        namesakes.append((document, target))
 
 
 def _equal_targets(document: Document, target: Target, other: Document, place: Target) -> list[tuple[Target, Target]]:

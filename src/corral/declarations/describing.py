@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from itertools import pairwise
 
 from corral.declarations.documents import listing, mapping
 from corral.declarations.names import json_text
 from corral.declarations.shapes import Doc
 
-__all__ = ["describe", "printable", "text_lines"]
+__all__ = ["describe", "examples", "printable", "summary", "text_lines", "told", "told_of_tool"]
 
 _MAX_TAG_CHARACTERS = 200
+_MAX_EXAMPLES = 3
+_MAX_EXAMPLE_CHARACTERS = 120
+"""In all: an example is to be short, or it is left out."""
+_MAX_SUMMARY_CHARACTERS = 120
+_MIN_WRAPPED_CHARACTERS = 60
+"""A line of this length may have been broken only to keep it from getting longer."""
 
 _TEXT_TAGS = ("format", "pattern", "contentEncoding", "contentMediaType")
 _NUMBER_TAGS = (
@@ -44,9 +49,65 @@ def describe(schema: object, name: str) -> Doc:
 
 
 def text_lines(text: str) -> list[str]:
-    """The lines of a text, all of it visible, without blank ones around it or next to each other."""
-    lines = [printable(line).rstrip() for line in inspect.cleandoc(text).splitlines()]
-    return [line for before, line in pairwise(["", *lines]) if line or before]
+    """The lines of a text, all of it visible, without blank ones. What was wrapped is one line again."""
+    lines: list[str] = []
+    is_after_blank = True
+    for line in inspect.cleandoc(text).splitlines():
+        visible = printable(line).rstrip()
+        if visible and lines and len(lines[-1]) >= _MIN_WRAPPED_CHARACTERS and _goes_on(visible, is_after_blank):
+            lines[-1] += f" {visible}"
+        elif visible:
+            lines.append(visible)
+        is_after_blank = not visible
+    return lines
+
+
+def _goes_on(line: str, is_after_blank: bool) -> bool:
+    """Whether it may be the rest of a sentence or a paragraph, and is no item of a list."""
+    return line[0].islower() or (not is_after_blank and line[0].isupper())
+
+
+def told(doc: Doc, *, default: str | None = None) -> list[str]:
+    """The lines for a reader: the text, then in parentheses what the type cannot say.
+
+    `default` is how the language writes the default of `doc`.
+    """
+    lines = text_lines(doc.text)
+    tags: list[str] = []
+    if default is not None and not ("default" in doc.text.lower() and default.strip("\"'") in doc.text):
+        tags.append(f"default {printable(default)}")
+    tags += [f"{name} {printable(text)}".rstrip() for name, text in doc.tags]
+    joined = ", ".join(tags)
+    if len(lines) == 1 and joined:
+        return [f"{lines[0]} ({joined})"]
+    return [*lines, *([joined] if joined else [])]
+
+
+def summary(text: str) -> str:
+    """The first line of a text, cut between words."""
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    if len(line) <= _MAX_SUMMARY_CHARACTERS:
+        return line
+    return f"{line[:_MAX_SUMMARY_CHARACTERS].rpartition(' ')[0] or line[:_MAX_SUMMARY_CHARACTERS]} …"
+
+
+def told_of_tool(doc: Doc) -> list[str]:
+    """What the reader of a tool's declaration is told, line by line: each tag begins one."""
+    return [*text_lines(doc.text), *(line for tag, text in doc.tags for line in text_lines(f"{tag}: {text}"))]
+
+
+def examples(schema: object) -> str:
+    """The first examples that a schema has, as JSON, as many as are short; maybe none."""
+    keywords = mapping(schema)
+    given = [*listing(keywords.get("examples")), *([keywords["example"]] if "example" in keywords else [])]
+    found: dict[str, None] = {}
+    room = _MAX_EXAMPLE_CHARACTERS
+    for each in given[:_MAX_EXAMPLES]:
+        text = json_text(each)
+        if text and text not in found and len(text) <= room:
+            found[text] = None
+            room -= len(text)
+    return ", ".join(found)
 
 
 def printable(text: str) -> str:
@@ -89,6 +150,7 @@ def _tags(keywords: dict[str, object]) -> Iterator[tuple[str, str]]:
     for name in _FLAG_TAGS:
         if keywords.get(name) is True:
             yield name, ""
+    yield from _tag("e.g.", examples(keywords))
 
 
 def _default(keywords: dict[str, object]) -> str | None:

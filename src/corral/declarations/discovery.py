@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, cast
 
+from corral.declarations.describing import summary
 from corral.declarations.printers import comment_lines, declare, declare_short, one_line
 from corral.errors import ToolNotFound
 from corral.tools import Tool, ToolRegistry
@@ -19,12 +21,11 @@ from corral.tools.problems import quoted
 from corral.tools.schema import ANYTHING
 from corral.types import ExecutionContext, JsonSchema, Language, ToolName
 
-__all__ = ["discovery_tools"]
+__all__ = ["checked_discovery", "discovery_tools"]
 
 _MOST_FOUND = 50
 _FOUND_BY_DEFAULT = 10
 _MOST_DESCRIBED = 20
-_MAX_SUMMARY_CHARACTERS = 120
 _MAX_DECLARATION_CHARACTERS = 40_000
 """A longer declaration is made short."""
 _MOST_NAMESPACES = 20
@@ -68,7 +69,12 @@ _FOUND: JsonSchema = {
     },
 }
 _NAMES: JsonSchema = {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": _MOST_DESCRIBED}
-_NAMED: JsonSchema = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+_NAMED: JsonSchema = {
+    "type": "object",
+    "properties": {"name": {"anyOf": [{"type": "string"}, _NAMES]}},
+    "required": ["name"],
+    "additionalProperties": False,
+}
 _DESCRIBED: JsonSchema = {
     "type": "object",
     "properties": {"name": {"type": "string"}, "declaration": {"type": "string"}},
@@ -77,16 +83,16 @@ _DESCRIBED: JsonSchema = {
 
 
 class _Input:
-    """An object, whose first member may stand for it."""
+    """An object, whose first member may stand for it in these forms."""
 
-    def __init__(self, declared: JsonSchema, checked: JsonSchema, owner: str) -> None:
-        self.json_schema: JsonSchema | None = {"anyOf": [{"type": "string"}, declared]}
-        self._first = next(iter(declared["properties"]))
-        self._checked, self._owner = checked, owner
+    def __init__(self, schema: JsonSchema, owner: str, *first: JsonSchema) -> None:
+        self.json_schema: JsonSchema | None = {"anyOf": [*first, schema]}
+        self._first = next(iter(schema["properties"]))
+        self._object, self._owner = schema, owner
 
     @cached_property
     def _schema(self) -> DocumentSchema:
-        return DocumentSchema(self._checked, owner=self._owner)
+        return DocumentSchema(self._object, owner=self._owner)
 
     def load(self, raw: object) -> object:
         return self._schema.load(cast("object", raw) if isinstance(raw, dict) else {self._first: raw})
@@ -100,14 +106,18 @@ class _Output:
         return ANYTHING.dump(value)
 
 
-_SEARCH_INPUT = _Input(_QUESTION, _QUESTION, "tools.search")
+_SEARCH_INPUT = _Input(_QUESTION, "tools.search", {"type": "string"})
 _SEARCH_OUTPUT = _Output(_FOUND)
-_DESCRIBE_INPUT = _Input(
-    _NAMED,
-    {**_NAMED, "properties": {"name": {"anyOf": [{"type": "string"}, _NAMES]}}, "additionalProperties": False},
-    "tools.describe",
-)
+_DESCRIBE_INPUT = _Input(_NAMED, "tools.describe", {"type": "string"}, _NAMES)
 _DESCRIBE_OUTPUT = _Output(_DESCRIBED)
+
+
+def checked_discovery(tools: ToolRegistry, language: Language) -> Mapping[ToolName, Tool]:
+    """The two as programs are checked against them. Whether `tools.describe` gives a list depends on its input, which a
+    declaration cannot say."""
+    found = discovery_tools(tools, language)
+    name = ToolName(None, "describe")
+    return {**found, name: replace(found[name], output=ANYTHING)}
 
 
 def discovery_tools(tools: ToolRegistry, language: Language) -> Mapping[ToolName, Tool]:
@@ -126,7 +136,7 @@ def discovery_tools(tools: ToolRegistry, language: Language) -> Mapping[ToolName
         ),
         Tool(
             name="describe",
-            description="Declares a tool of that name in full.",
+            description="Declares a tool of that name in full; for a list of names, gives a list.",
             read_only=True,
             idempotent=True,
             input=_DESCRIBE_INPUT,
@@ -161,7 +171,7 @@ class _Discovery:
         end = min(begin + len(tools), total)
         found: dict[str, object] = {
             "items": [
-                {"name": str(name), "description": _summary(tool.description), "signature": self._signature(name, tool)}
+                {"name": str(name), "description": summary(tool.description), "signature": self._signature(name, tool)}
                 for name, tool in tools
             ],
             "total": total,
@@ -171,10 +181,17 @@ class _Discovery:
         return found if tools else {**found, "hint": self._hint(query, namespace, total)}
 
     def describe(self, name: str | list[str]) -> dict[str, str] | list[dict[str, str]]:
-        return self._described(name) if isinstance(name, str) else [self._described(each) for each in name]
+        return self._described(name) if isinstance(name, str) else [self._described_or_not(each) for each in name]
+
+    def _described_or_not(self, asked: str) -> dict[str, str]:
+        """One of several: what is unknown must not cost the others their answer."""
+        try:
+            return self._described(asked)
+        except ToolNotFound as error:
+            return {"name": _path(asked), "declaration": comment_lines(str(error), self._language), "error": str(error)}
 
     def _described(self, asked: str) -> dict[str, str]:
-        path = _PREFIX.sub("", asked, count=1) if _PREFIX.match(asked) else asked
+        path = _path(asked)
         name = ToolName.parse(path)
         tool = self.own.get(name) or self._resolve(path)
         text = declare({name: tool}, self._language)
@@ -225,16 +242,12 @@ class _Discovery:
         return f"tools.search({named})"
 
 
+def _path(asked: str) -> str:
+    return _PREFIX.sub("", asked, count=1) if _PREFIX.match(asked) else asked
+
+
 def _listed(namespaces: tuple[str, ...]) -> str:
     if not namespaces:
         return "there are no namespaces"
     more = len(namespaces) - _MOST_NAMESPACES
     return f"namespaces: {', '.join(namespaces[:_MOST_NAMESPACES])}{f' and {more} more' if more > 0 else ''}"
-
-
-def _summary(description: str) -> str:
-    """The first line, cut between words."""
-    line = next((line.strip() for line in description.splitlines() if line.strip()), "")
-    if len(line) <= _MAX_SUMMARY_CHARACTERS:
-        return line
-    return f"{line[:_MAX_SUMMARY_CHARACTERS].rpartition(' ')[0] or line[:_MAX_SUMMARY_CHARACTERS]} …"

@@ -15,6 +15,10 @@ class Language:
     """Whether a type can tell integers from other numbers."""
     mixes_members: bool
     """Whether a literal may have properties of several members of a union, if none of them forbids it."""
+    writes_defaults: bool
+    """Whether the default of a parameter is a part of its declaration."""
+    has_object_types: bool
+    """Whether the type of an object can be written where it is used. If not, each is declared under a name."""
 
 
 TYPESCRIPT = Language(
@@ -34,6 +38,8 @@ TYPESCRIPT = Language(
     ),
     has_integers=False,
     mixes_members=True,
+    writes_defaults=False,
+    has_object_types=True,
 )
 PYTHON = Language(
     taken=frozenset(
@@ -54,4 +60,6 @@ PYTHON = Language(
     ),
     has_integers=True,
     mixes_members=False,
+    writes_defaults=True,
+    has_object_types=False,
 )

@@ -38,7 +38,8 @@ def read_object(keywords: dict[str, object], read: Callable[[object], Shape], na
     properties = (
         Property(name, shape, name in required, describe(schemas.get(name), name)) for name, shape in shapes.items()
     )
-    return replace(others, properties=tuple(properties))
+    title = keywords.get("title")
+    return replace(others, properties=tuple(properties), title=title if isinstance(title, str) else "")
 
 
 def _others(keywords: dict[str, object], read: Callable[[object], Shape], listed: dict[str, Shape]) -> Object:

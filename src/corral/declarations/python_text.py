@@ -9,10 +9,21 @@ from collections.abc import Sequence
 from typing import cast
 from unicodedata import normalize
 
-from corral.declarations.describing import printable, text_lines
+from corral.declarations import describing
+from corral.declarations.describing import printable
 from corral.declarations.shapes import Constant, Doc
 
-__all__ = ["commented", "constant_text", "docstring", "indented", "is_name", "literal", "quoted", "told"]
+__all__ = [
+    "commented",
+    "constant_text",
+    "docstring",
+    "indented",
+    "is_name",
+    "literal",
+    "quoted",
+    "told",
+    "with_comment",
+]
 
 _ENDS_DOCSTRING = re.compile(r'\\|"(?="")')
 _DIRECTIVE = re.compile(r"#(?=\s*[\w-]+\s*:)")
@@ -50,34 +61,33 @@ def literal(value: object) -> str:
 
 
 def told(doc: Doc, *, default: bool = True) -> list[str]:
-    """What the reader is told, line by line: the text, then what the type cannot say in parentheses."""
-    lines = text_lines(doc.text)
-    tags = [f"{name} {printable(text)}".rstrip() for name, text in doc.tags]
-    if default and doc.default not in (None, "null"):
-        tags.insert(0, f"default {printable(literal(json.loads(doc.default)))}")
-    joined = ", ".join(tags)
-    if len(lines) == 1 and joined:
-        return [f"{lines[0]} ({joined})"]
-    return [*lines, *([joined] if joined else [])]
+    """What the reader is told, line by line."""
+    shown = literal(json.loads(doc.default)) if default and doc.default not in (None, "null") else None
+    return describing.told(doc, default=shown)
 
 
 def docstring(lines: Sequence[str]) -> list[str]:
     """The lines of a docstring that says this; none if it says nothing."""
     safe = [_ENDS_DOCSTRING.sub(r"\\\g<0>", line) for line in lines]
-    match safe:
-        case []:
-            return []
-        case [line] if line.endswith('"'):
-            return [f'"""{line[:-1]}\\""""']
-        case [line]:
-            return [f'"""{line}"""']
-        case _:
-            return [f'"""{safe[0]}', *safe[1:], '"""']
+    if not safe:
+        return []
+    if safe[-1].endswith('"'):
+        safe[-1] = f'{safe[-1][:-1]}\\"'
+    safe[0] = f'"""{safe[0]}'
+    safe[-1] += '"""'
+    return safe
 
 
 def commented(lines: Sequence[str]) -> list[str]:
     """The lines as comments, none of which type checkers take for a directive to them."""
     return [f"#: {_DIRECTIVE.sub('#:', printable(line))}".rstrip() for line in lines]
+
+
+def with_comment(line: str, lines: Sequence[str]) -> list[str]:
+    """The line and its comments: one comment ends it, more stand above."""
+    if len(lines) == 1:
+        return [f"{line} {commented(lines)[0]}"]
+    return [*commented(lines), line]
 
 
 def indented(lines: Sequence[str]) -> list[str]:

@@ -11,7 +11,16 @@ from itertools import product
 from corral.declarations.algebra import MAX_EXPANSIONS, alternatives, intersect, union
 from corral.declarations.arrays import layout
 from corral.declarations.names import pascal_case
-from corral.declarations.python_text import commented, constant_text, docstring, indented, is_name, quoted, told
+from corral.declarations.python_text import (
+    commented,
+    constant_text,
+    docstring,
+    indented,
+    is_name,
+    quoted,
+    told,
+    with_comment,
+)
 from corral.declarations.shapes import (
     NEVER,
     NUMBER,
@@ -35,7 +44,7 @@ from corral.declarations.traits import members_of
 
 __all__ = ["PythonTypes", "Scope", "extra_items", "listed", "worked_out"]
 
-_LINE_CHARACTERS = 100
+_LINE_CHARACTERS = 240
 _MAX_NAME_CHARACTERS = 40
 _MAX_ALTERNATIVES = 32
 """How many alternatives an intersection is worked out to."""
@@ -56,11 +65,13 @@ _BUILTINS = frozenset(("bool", "bytes", "dict", "float", "int", "list", "str", "
 @dataclass(frozen=True)
 class Scope:
     """Where an expression stands: `owner` begins the names of its classes where shorter ones are taken; `shadowed`
-    are the names that mean something else there; `level` is how deep it is in another one."""
+    are the names that mean something else there; `level` is how deep it is in another one; `inline` asks for objects to
+    be spelt out as they would be in a program, which is for readers only."""
 
     owner: str
     shadowed: frozenset[str] = frozenset()
     level: int = 0
+    inline: bool = False
 
 
 @dataclass(frozen=True)
@@ -81,7 +92,7 @@ class PythonTypes:
         self._names = names
         self._pending: deque[_Pending] = deque()
         self._mentioned: set[Definition] = set()
-        self._intersections: dict[tuple[Intersection, frozenset[str]], str | None] = {}
+        self._intersections: dict[tuple[Intersection, frozenset[str], bool], str | None] = {}
         self._imported: set[str] = set()
         self._modules: set[str] = set()
         self._extends_typing = False
@@ -162,7 +173,7 @@ class PythonTypes:
 
     def _intersection(self, shape: Intersection, hint: str, scope: Scope) -> str:
         """Worked out once. What would be part of itself without a class in between is `Any`."""
-        key = (shape, scope.shadowed)
+        key = (shape, scope.shadowed, scope.inline)
         if key not in self._intersections and len(self._intersections) < _MAX_INTERSECTIONS:
             self._intersections[key] = None
             self._intersections[key] = self.show(worked_out(shape), hint, scope)
@@ -191,10 +202,14 @@ class PythonTypes:
             otherwise = UNKNOWN if shape.additional is None and not shape.properties else NEVER
             values = self.show(extra_items(shape) or otherwise, f"{hint}-value", scope)
             return f"{self._word('dict', scope)}[{self._word('str', scope)}, {values}]"
+        if scope.inline and extra_items(shape) is None:
+            members = (f"{quoted(each.name)}: {self._member(each, scope)}" for each in listed(shape))
+            return f"{{{', '.join(members)}}}"
         return self._named(shape, hint, scope)
 
     def _named(self, shape: Shape, hint: str, scope: Scope) -> str:
-        base = pascal_case(hint)[:_MAX_NAME_CHARACTERS]
+        title = shape.title if isinstance(shape, Object) else ""
+        base = pascal_case(title or hint)[:_MAX_NAME_CHARACTERS]
         name = self._names.pick(base, f"{pascal_case(scope.owner)[:_MAX_NAME_CHARACTERS]}{base}")
         self._pending.append(_Pending(name, shape, Doc(), Scope(scope.owner)))
         return name
@@ -212,27 +227,33 @@ class PythonTypes:
         """A class, or a call of `TypedDict` where a class cannot have members of such names."""
         base, extra, arguments = self._word("TypedDict", pending.scope), extra_items(shape), ""
         properties = listed(shape)
-        types = [self._member(each, pending.scope) for each in properties]
+        is_total = any(each.required for each in properties)
+        types = [self._member(each, pending.scope, is_total=is_total) for each in properties]
         if extra is not None:
             self._extends_typing = True
             arguments = f", extra_items={self.show(extra, f'{pending.name}-extra', pending.scope)}"
         words = {word for text in types for word in _WORD.findall(text)}
         is_class = all(is_name(each.name) and each.name not in words for each in properties)
-        members: list[str] = []
-        for each, text in zip(properties, types, strict=True):
-            member = f"{each.name}: {text}" if is_class else f"{quoted(each.name)}: {text},"
-            members += [*commented(told(each.doc)), member]
+        if not is_total:
+            arguments += ", total=False"
+        members = [
+            line
+            for each, text in zip(properties, types, strict=True)
+            for line in with_comment(
+                f"{each.name}: {text}" if is_class else f"{quoted(each.name)}: {text},", told(each.doc)
+            )
+        ]
         if is_class:
             members = [*docstring(told(pending.doc)), *members]
             return [f"class {pending.name}({base}{arguments}):", *indented(members)]
         start, end = f'{pending.name} = {base}("{pending.name}", {{', f"}}{arguments})"
         line = f"{start}{' '.join(members).removesuffix(',')}{end}"
-        is_short = len(members) == len(properties) and len(line) <= _LINE_CHARACTERS
+        is_short = not any(each.doc for each in properties) and len(line) <= _LINE_CHARACTERS
         return [*commented(told(pending.doc)), *([line] if is_short else [start, *indented(members), end])]
 
-    def _member(self, each: Property, scope: Scope) -> str:
+    def _member(self, each: Property, scope: Scope, *, is_total: bool = True) -> str:
         text = self.show(each.shape, each.name[:_MAX_NAME_CHARACTERS], scope)
-        return text if each.required else f"{self._word('NotRequired', scope)}[{text}]"
+        return text if each.required or not is_total else f"{self._word('NotRequired', scope)}[{text}]"
 
 
 def extra_items(shape: Object) -> Shape | None:

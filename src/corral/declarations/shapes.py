@@ -145,6 +145,8 @@ class Object:
     properties: tuple[Property, ...] = ()
     patterns: tuple[tuple[KeyPattern, Shape], ...] = ()
     additional: Shape | None = None
+    title: str = field(default="", compare=False)
+    """How its schema is called, if it has a title."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import reduce
 from typing import NamedTuple
 
@@ -28,12 +29,14 @@ from corral.declarations.shapes import (
 )
 from corral.declarations.signatures import Signature
 
-__all__ = ["Depth", "shortened"]
+__all__ = ["shortened"]
 
-_MAX_CHARACTERS = 240
 _MAX_PARTS = 200
 """How many shapes within one are looked at; further ones are widened."""
 _MAX_PROPERTIES = 20
+_MOST_KEPT = (16, 8, 4, 2)
+"""How many members of an input are shown that has more of them than there is room for."""
+_MAX_HOPS = 20
 _MAX_MEMBERS = 8
 _MAX_CONSTANT_CHARACTERS = 30
 _MAX_ITEMS = 4
@@ -42,29 +45,60 @@ _MAX_ARRAYS = 5
 _KINDS = {"string": STRING, "number": NUMBER, "boolean": BOOLEAN}
 
 
-class Depth(NamedTuple):
+class _Depth(NamedTuple):
     """How many objects within each other are spelt out in an input and in an output; others are any object."""
 
     input: int
     output: int
 
 
-def shortened(signature: Signature, depths: Iterable[Depth], show: Callable[[Signature], str | None]) -> Signature:
-    """The signature in the first depth in which it can be shown in few characters; else with nothing known of it."""
-    for depth in depths:
-        shorter = _in_depth(signature, depth)
+_DEPTHS = (_Depth(2, 2), _Depth(2, 1), _Depth(1, 1), _Depth(1, 0), _Depth(0, 0))
+
+
+def shortened(signature: Signature, show: Callable[[Signature], str | None], characters: int) -> Signature:
+    """The first of ever shorter forms of the signature that is shown in so many characters.
+
+    At first there are fewer levels of objects, then fewer members of the input; in the end nothing is known of it.
+    """
+    for shorter in _forms(signature):
         shown = show(shorter)
-        if shown is not None and len(shown) <= _MAX_CHARACTERS:
+        if shown is not None and len(shown) <= characters:
             return shorter
-    return Signature(UNKNOWN, UNKNOWN, Doc(), omissible=not signature.needs_input)
+    return Signature(UNKNOWN, UNKNOWN, Doc(), omissible=not signature.needs_input, is_empty=signature.is_empty)
 
 
-def _in_depth(signature: Signature, depth: Depth) -> Signature:
+def _forms(signature: Signature) -> Iterator[Signature]:
+    members = _members(signature.input)
+    for depth in _DEPTHS[:-1] if len(members) <= _MAX_PROPERTIES else ():
+        yield _in_depth(signature, depth)
+    for most in _MOST_KEPT:
+        if len(members) > most:
+            kept = set(list(dict.fromkeys((*(each for each in members if each.required), *members)))[:most])
+            given = Object(tuple(each for each in members if each in kept))
+            yield _in_depth(signature._replace(input=given), _DEPTHS[-2])._replace(
+                omissible=not signature.needs_input, is_elided=True
+            )
+    yield _in_depth(signature, _DEPTHS[-1])
+
+
+def _members(shape: Shape) -> tuple[Property, ...]:
+    for _ in range(_MAX_HOPS):
+        if not isinstance(shape, Reference):
+            break
+        shape = shape.definition.shape or UNKNOWN
+    is_plain = isinstance(shape, Object) and not shape.patterns and shape.additional in (None, NEVER)
+    return shape.properties if isinstance(shape, Object) and is_plain else ()
+
+
+def _in_depth(signature: Signature, depth: _Depth) -> Signature:
     return Signature(
         _Shortening().shape(signature.input, depth.input),
         _Shortening().shape(signature.output, depth.output),
         Doc(),
         omissible=not signature.needs_input,
+        is_empty=signature.is_empty,
+        inline_input=True,
+        inline_output=True,
     )
 
 
@@ -116,7 +150,8 @@ class _Shortening:
         if not shape.properties:
             values = [value for _, value in shape.patterns]
             values += [] if shape.additional in (None, NEVER) else [shape.additional]
-            return Object(additional=union(self.shape(each, levels) for each in values)) if values else shape
+            value = union(self.shape(each, levels) for each in values)
+            return Object(additional=value) if values and value != UNKNOWN else replace(shape, additional=None)
         if levels == 0 or len(shape.properties) > _MAX_PROPERTIES:
             return ANY_OBJECT
         return Object(tuple(self._properties(shape, levels - 1)))

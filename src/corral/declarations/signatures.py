@@ -10,10 +10,13 @@ from typing import NamedTuple, Protocol
 from unicodedata import normalize
 
 from corral.declarations.definitions import Definitions
+from corral.declarations.describing import examples
 from corral.declarations.documents import Document, mapping
 from corral.declarations.languages import Language
 from corral.declarations.reader import Reader
 from corral.declarations.shapes import (
+    ANY_OBJECT,
+    NEVER,
     UNKNOWN,
     Array,
     Definition,
@@ -27,7 +30,18 @@ from corral.declarations.shapes import (
 from corral.declarations.traits import traits
 from corral.types import JsonSchema, ToolName
 
-__all__ = ["Signature", "ToolShape", "TypeNames", "name_definitions", "read_signatures"]
+__all__ = [
+    "RETURNS",
+    "Signature",
+    "ToolShape",
+    "TypeNames",
+    "in_order",
+    "name_definitions",
+    "read_signature",
+    "read_signatures",
+]
+
+RETURNS = "Returns"
 
 
 class ToolShape(Protocol):
@@ -48,30 +62,43 @@ class Signature(NamedTuple):
     input: Shape
     output: Shape
     doc: Doc
-    """Of the tool; its tags are `returns` and `approval`."""
+    """Of the tool; its tags are for lines of their own."""
     omissible: bool | None = None
     """Whether a call may go without input; None: if its shape says so."""
+    is_empty: bool = False
+    """Whether no members are announced at all, so that calls are written without input."""
+    inline_input: bool = False
+    """Whether objects of the input are spelt out where they are, also where the language has no types for that."""
+    inline_output: bool = False
+    is_elided: bool = False
+    """Whether the input has further members."""
 
     @property
     def needs_input(self) -> bool:
         return not (traits(self.input).accepts_empty if self.omissible is None else self.omissible)
 
 
+def in_order(names: Iterable[ToolName]) -> list[ToolName]:
+    """The order to declare tools in: those without a namespace first, then by namespace."""
+    return sorted(names, key=lambda name: (name.namespace or "", name.name))
+
+
 def read_signatures(tools: Mapping[ToolName, ToolShape], language: Language) -> dict[ToolName, Signature]:
-    """The signatures in the order to declare them: tools without a namespace first, then by namespace."""
+    """The signatures in the order to declare them."""
     definitions = Definitions()
+    return {name: read_signature(name, tools[name], language, definitions) for name in in_order(tools)}
+
+
+def read_signature(name: ToolName, tool: ToolShape, language: Language, definitions: Definitions) -> Signature:
+    """The signature of a tool, which may mention what is defined for others."""
 
     def read(schema: JsonSchema | None, root_name: str) -> Shape:
         if schema is None:
             return UNKNOWN
         return Reader(Document(schema), root_name=root_name, definitions=definitions, language=language).read_root()
 
-    signatures: dict[ToolName, Signature] = {}
-    for name in sorted(tools, key=lambda name: (name.namespace or "", name.name)):
-        tool = tools[name]
-        given, returned = read(tool.input_schema, f"{name.name}-input"), read(tool.output_schema, f"{name.name}-output")
-        signatures[name] = Signature(given, returned, _doc(tool, returned))
-    return signatures
+    given, returned = read(tool.input_schema, f"{name.name}-input"), read(tool.output_schema, f"{name.name}-output")
+    return Signature(given, returned, _doc(tool, returned), is_empty=_is_empty(tool.input_schema, given))
 
 
 class TypeNames:
@@ -106,11 +133,19 @@ def name_definitions(signatures: Iterable[Signature], type_names: TypeNames) -> 
     return names
 
 
+def _is_empty(schema: JsonSchema | None, given: Shape) -> bool:
+    closed = given == Object(additional=NEVER)
+    return closed or (given == ANY_OBJECT and mapping(schema).get("properties") == {})
+
+
 def _doc(tool: ToolShape, output: Shape) -> Doc:
     returns = mapping(tool.output_schema).get("description")
-    tags = [("returns", returns)] if isinstance(returns, str) and not isinstance(output, Reference) else []
+    tags = [(RETURNS, returns)] if isinstance(returns, str) and not isinstance(output, Reference) else []
+    found = examples(tool.input_schema)
+    if found:
+        tags.insert(0, ("E.g.", found))
     if tool.needs_approval is not False:
-        tags.append(("approval", "required" if tool.needs_approval is True else "depends on the input"))
+        tags.append(("Approval", "required" if tool.needs_approval is True else "depends on the input"))
     return Doc(tool.description, tuple(tags))
 
 

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from corral.declarations import describing
 from corral.declarations.algebra import union
 from corral.declarations.arrays import layout
-from corral.declarations.jsdoc import comment
 from corral.declarations.names import quoted
 from corral.declarations.shapes import (
     NEVER,
@@ -16,6 +16,7 @@ from corral.declarations.shapes import (
     Array,
     Constant,
     Definition,
+    Doc,
     Intersection,
     KeyPattern,
     Never,
@@ -28,10 +29,13 @@ from corral.declarations.shapes import (
     Unknown,
 )
 
-__all__ = ["LINE_CHARACTERS", "indented", "property_key", "type_expression"]
+__all__ = ["commented", "indented", "property_key", "told", "type_expression"]
 
 _BARE_KEY = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
-LINE_CHARACTERS = 90
+_DIRECTIVE = re.compile(r"^(\s*)@")
+"""Such as `@ts-ignore`, which compilers find where a comment begins."""
+_ESCAPED = r"\1\\@"
+_LINE_CHARACTERS = 240
 """How long a type may be that has members and stands on one line."""
 _PRIMITIVES = {"bytes": "Uint8Array", "integer": "number"}
 _OBJECT_MEMBERS = frozenset(
@@ -40,23 +44,27 @@ _OBJECT_MEMBERS = frozenset(
 """What TypeScript believes every object to have: an optional property of such a name must allow it."""
 
 
-def type_expression(
-    shape: Shape,
-    names: Mapping[Definition, str],
-    *,
-    unknown: str = "unknown",
-    line_characters: float = LINE_CHARACTERS,
-) -> str:
+def type_expression(shape: Shape, names: Mapping[Definition, str], *, unknown: str = "unknown") -> str:
     """The type, on one line if it is short and has no comments. Each definition in it needs a name.
 
     `unknown` is the type of what nothing is known of.
     """
-    return _Printer(names, unknown, line_characters).show(shape)
+    return _Printer(names, unknown).show(shape)
 
 
 def indented(text: str) -> str:
     """The text two columns further in. No literal of ours contains a line break."""
     return "\n".join(f"  {line}" if line else line for line in text.split("\n"))
+
+
+def commented(lines: Sequence[str]) -> str:
+    """The lines as comments, of which nothing can become a directive."""
+    return "".join(f"{_comment(line)}\n" for line in lines)
+
+
+def told(doc: Doc) -> list[str]:
+    """What the reader is told, line by line."""
+    return describing.told(doc, default=None if doc.default == "null" else doc.default)
 
 
 def property_key(name: str) -> str:
@@ -65,10 +73,9 @@ def property_key(name: str) -> str:
 
 
 class _Printer:
-    def __init__(self, names: Mapping[Definition, str], unknown: str, line_characters: float) -> None:
+    def __init__(self, names: Mapping[Definition, str], unknown: str) -> None:
         self._names = names
         self._unknown = unknown
-        self._line_characters = line_characters
 
     def show(self, shape: Shape) -> str:
         match shape:
@@ -116,15 +123,17 @@ class _Printer:
             return f"Record<string, {'never' if shape.additional == NEVER else self._unknown}>"
         if not shape.properties and not shape.patterns and isinstance(shape.additional, Primitive | Unknown):
             return f"Record<string, {self.show(shape.additional)}>"
+        texts = [told(each.doc) for each in shape.properties]
         line = f"{{ {'; '.join(members)} }}"
-        if len(line) <= self._line_characters and "\n" not in line:
+        if len(line) <= _LINE_CHARACTERS and "\n" not in line and not any(texts):
             return line
-        return "\n".join(("{", *(indented(f"{member};") for member in members), "}"))
+        texts += [[]] * (len(members) - len(texts))
+        return "\n".join(("{", *map(_member, members, texts), "}"))
 
     def _property(self, each: Property) -> str:
         optional = "" if each.required else "?"
         types = " | ".join((self.show(each.shape), *_inherited(each)))
-        return f"{comment(each.doc)}{property_key(each.name)}{optional}: {types}"
+        return f"{property_key(each.name)}{optional}: {types}"
 
     def _index_signatures(self, shape: Object) -> Iterator[str]:
         """An index signature has to allow what each property and narrower signature in its range is."""
@@ -151,6 +160,17 @@ class _Printer:
         absent = ["undefined"] if any(not each.required for each in properties) else []
         inherited = [name for each in properties for name in _inherited(each)]
         return " | ".join((self.show(shape), *absent, *inherited))
+
+
+def _member(member: str, lines: Sequence[str]) -> str:
+    """A line of an object's type; a comment of one line ends it, longer ones stand above."""
+    if len(lines) == 1 and "\n" not in member:
+        return indented(f"{member}; {_comment(lines[0])}")
+    return indented(f"{commented(lines)}{member};")
+
+
+def _comment(line: str) -> str:
+    return f"// {_DIRECTIVE.sub(_ESCAPED, line)}"
 
 
 def _inherited(each: Property) -> list[str]:

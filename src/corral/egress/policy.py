@@ -2,31 +2,58 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from ipaddress import IPv4Network, IPv6Network
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
+import idna
 from pydantic import BeforeValidator, Field
 
 from corral.egress.addresses import Address, is_internal_name, is_public, read_host
+from corral.egress.suffixes import open_suffix
 from corral.errors import EgressBlocked
 from corral.types import Frozen, Positive, PositiveSeconds
 
 __all__ = ["EgressPolicy", "blocked", "too_large", "too_late"]
 
+_PORT = re.compile(r"^[^:]*:\d+$|\]:\d+$")
+
 
 def _hosts(value: object) -> object:
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise ValueError("hosts is a collection of names")
-    return frozenset(_host(each) for each in value)  # pyright: ignore[reportUnknownVariableType]
+    return frozenset(_host(each) for each in cast("Iterable[object]", value))
 
 
-def _host(pattern: Any) -> str:
-    name = str(pattern).removeprefix("*.")
+def _host(pattern: object) -> str:
+    """A pattern as hosts are compared with it.
+
+    Raises:
+        ValueError: it is none; the text says why.
+    """
+    if not isinstance(pattern, str):
+        raise ValueError(f"{pattern!r:.100} is not a name")
+    shown = f"{pattern!r:.100}"
+    wildcard, name = ("*.", pattern[2:]) if pattern.startswith("*.") else ("", pattern)
+    if "://" in name or "/" in name or _PORT.search(name):
+        raise ValueError(f"{shown} has more than a host: schemes and ports are options of their own, and paths are not")
+    if "*" in name:
+        raise ValueError(f"{shown} has a * that is not the whole first label, as in *.example.com")
     try:
-        return str(pattern)[: -len(name)] + str(read_host(name.strip("[]")))
+        ascii_name = name if name.isascii() else idna.encode(name, uts46=True).decode()
+        host = read_host(ascii_name.strip("[]"))
     except ValueError:
-        raise ValueError(f"{pattern!r} is neither a host nor *. and a name; write names in ASCII") from None
+        raise ValueError(f"{shown} is neither a host nor *. and a name") from None
+    if not wildcard:
+        return str(host)
+    if not isinstance(host, str):
+        raise ValueError(f"{shown} is a * before an address; networks cannot be listed, but addresses")
+    if is_internal_name(f"x.{host}"):  # nobody can have one but who runs the network
+        return wildcard + host
+    if (suffix := open_suffix(host)) is not None:
+        raise ValueError(f"{shown} covers names that anybody may have, below {suffix}; list the names that are meant")
+    return wildcard + host
 
 
 class EgressPolicy(Frozen):
@@ -38,7 +65,7 @@ class EgressPolicy(Frozen):
     hosts: Annotated[frozenset[str], BeforeValidator(_hosts)] | None = None
     """Names ("api.example.com"), names below one ("*.example.com", not example.com itself) and addresses that may be
     asked. None: all public ones. Empty: nothing. A name that is listed may be an internal one; what it resolves to is
-    checked all the same."""
+    checked all the same. Below names where anybody may have one ("*.com", "*.github.io") not all can be listed."""
     ports: frozenset[int] = frozenset({80, 443})
     schemes: frozenset[Literal["http", "https"]] = frozenset({"http", "https"})
     exempt_networks: tuple[IPv4Network | IPv6Network, ...] = ()
@@ -104,9 +131,13 @@ def blocked(host: str, reason: str) -> EgressBlocked:
 
 def too_large(host: str, policy: EgressPolicy) -> EgressBlocked:
     """The error for a body, as it is sent or as it is decoded."""
-    return blocked(host, f"the body is larger than max_response_bytes={policy.max_response_bytes}")
+    error = blocked(host, f"the body is larger than max_response_bytes={policy.max_response_bytes}")
+    error.outcome_known = False
+    return error
 
 
 def too_late(host: str, policy: EgressPolicy) -> EgressBlocked:
     """The error for a request that is not over in time."""
-    return blocked(host, f"it took longer than total_seconds={policy.total_seconds}")
+    error = blocked(host, f"it took longer than total_seconds={policy.total_seconds}")
+    error.outcome_known = False
+    return error

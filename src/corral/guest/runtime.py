@@ -23,17 +23,42 @@ from corral.types import Language
 
 __all__ = ["RuntimeDirectory", "http_runtime", "python_file", "python_modules"]
 
-_REALM = ("kinds", "values", "tools", "console", "globals", "run", "performance", "timers", "realm")
+_REALM = (
+    "kinds",
+    "values",
+    "tools",
+    "inspect",
+    "console",
+    "globals",
+    "decorators",
+    "run",
+    "performance",
+    "timers",
+    "realm",
+)
 """What is evaluated in every context: realm.ts, after all that it needs."""
 _PLATFORM = ("intrinsics", "platform")
 """What is evaluated in a context when its program first touches a part of the platform."""
-_PROCESS = ("kinds", "values", "tools", "console", "globals", "run", "engine", "frames", "rehearsal", "main")
+_PROCESS = (
+    "kinds",
+    "values",
+    "tools",
+    "inspect",
+    "console",
+    "globals",
+    "decorators",
+    "run",
+    "engine",
+    "frames",
+    "rehearsal",
+    "main",
+)
 """What a process with one execution is started with: main.ts, after all that it needs. As one file, because the engine
 takes 4 ms longer for ten."""
 _CONTEXTS = ("contexts", "engine", "harden", "frames", *_REALM, *_PLATFORM)
 _HTTP = ("values", "tools", "http")
 """What a program imports that runs elsewhere: http.ts, after all that it needs."""
-_PYTHON = ("values", "frames", "calls", "console", "errors", "loop", "program")
+_PYTHON = ("values", "frames", "calls", "console", "hints", "errors", "loop", "program")
 """What a guest for Python is made of, each after those that it needs."""
 _PYTHON_HTTP = ("values", "calls", "http")
 """What a program in Python imports that runs elsewhere, the same way."""

@@ -91,6 +91,18 @@ class _HostEncoder(PlainEncoder):
             case _:
                 return super().other(value, depth)
 
+    def key_text(self, key: Any, depth: int) -> str | None:
+        return None if key is None or isinstance(key, type) else super().key_text(key, depth)
+
+    def pairs(self, done: dict[str, Any], rest: list[tuple[Any, Any]], depth: int) -> Any:
+        """Refused: a tool has to return the same form each time, whatever the keys are."""
+        del done
+        for key, _ in rest:
+            if self.key_text(key, depth) is None:
+                kind = type(key).__name__
+                raise self.refused(f"a key of type {kind}; keys become texts, so make it one: str(...)", depth)
+        raise self.refused("two keys that become the same text", depth)
+
     def rest(self, value: Any, depth: int) -> Any:
         raise self.refused(f"a {type(value).__name__} has no form in a program", depth)
 

@@ -7,11 +7,13 @@ from typing import Any, TypeAlias, TypedDict, cast
 
 from corral import ExecutionContext, Language, ModelTool
 from corral.errors import MissingExtra
-from corral.integrations.kit import Corrals, OnEvent, kit, own_tools, require_distinct
+from corral.integrations.kit import Corrals, OnEvent, kit, own_tools, parts_of, require_distinct
+from corral.pictures import Picture
 
 try:
     from anthropic.lib.tools import BetaAsyncFunctionTool, ToolError, beta_async_tool
     from anthropic.types.beta import BetaCacheControlEphemeralParam, BetaTextBlockParam
+    from anthropic.types.beta.beta_tool_result_block_param import Content
 except ModuleNotFoundError as error:
     raise MissingExtra(
         f"corral.integrations.anthropic needs the module {error.name}: pip install 'corral[anthropic]'"
@@ -49,7 +51,7 @@ def code_mode(
         ConfigError: a tool has a name that another has, or is Corral's; or as `corral.integrations.kit.kit`.
     """
     own = own_tools(tools)
-    added = kit(corrals, instructions=system, language=language, budget_tokens=budget_tokens)
+    added = kit(corrals, instructions=system, language=language, budget_tokens=budget_tokens, context=context)
     require_distinct(added, map(_name_of, own))
     runnable = [_runnable(tool, context, on_event) for tool in added.tools]
     if cache_control is None:
@@ -59,14 +61,23 @@ def code_mode(
 
 
 def _runnable(tool: ModelTool, context: Context, on_event: OnEvent | None) -> BetaAsyncFunctionTool[Any]:
-    async def run(**arguments: Any) -> str:
+    async def run(**arguments: Any) -> str | list[Content]:
         result = await tool.run(arguments, context() if callable(context) else context, on_event=on_event)
         if not result.success:
             raise ToolError(result.model_text())
-        return result.model_text()
+        return parts_of(result, _text, _image)
 
     schema = cast("Any", tool.input_schema)
     return beta_async_tool(run, name=tool.name, description=tool.description, input_schema=schema)
+
+
+def _text(text: str) -> Content:
+    return {"type": "text", "text": text}
+
+
+def _image(picture: Picture) -> Content:
+    media_type = cast("Any", picture.media_type)
+    return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": picture.base64}}
 
 
 def _name_of(tool: Any) -> str:

@@ -8,14 +8,24 @@ from typing import Any, TypedDict
 
 from corral import ExecutionContext, Language, ModelTool
 from corral.errors import MissingExtra
-from corral.integrations.kit import Context, Corrals, OnEvent, context_for, kit, own_tools, require_distinct
+from corral.integrations.kit import (
+    Context,
+    Corrals,
+    OnEvent,
+    context_for,
+    kit,
+    own_tools,
+    parts_of,
+    require_distinct,
+)
+from corral.pictures import Picture
 
 try:
     from google.adk.agents.readonly_context import ReadonlyContext
     from google.adk.tools.base_tool import BaseTool
     from google.adk.tools.tool_context import ToolContext
     from google.adk.utils.instructions_utils import InstructionProvider, inject_session_state
-    from google.genai.types import FunctionDeclaration
+    from google.genai.types import FunctionDeclaration, Part
 except ModuleNotFoundError as error:
     raise MissingExtra(
         f"corral.integrations.google_adk needs the module {error.name}: pip install 'corral[google-adk]'"
@@ -50,14 +60,14 @@ def code_mode(
         ConfigError: a tool has a name that another has, or is Corral's; or as `corral.integrations.kit.kit`.
     """
     own = own_tools(tools)
-    added = kit(corrals, language=language, budget_tokens=budget_tokens)
+    added = kit(corrals, language=language, budget_tokens=budget_tokens, context=context)
     require_distinct(added, map(_name_of, own))
     made = [_CodeTool(tool, context or _of_session, on_event) for tool in added.tools]
     return AgentParts(instruction=_with_prompt(instruction, added.prompt), tools=[*made, *own])
 
 
 class _CodeTool(BaseTool):
-    """A `ModelTool` as the framework has tools. Its answer has the member `result`, or `error`."""
+    """A `ModelTool` as the framework has tools. Its answer has `result` or `error`, and maybe `pictures`."""
 
     def __init__(self, tool: ModelTool, context: Context[ToolContext], on_event: OnEvent | None) -> None:
         super().__init__(name=tool.name, description=tool.description)
@@ -70,9 +80,21 @@ class _CodeTool(BaseTool):
             name=self.name, description=self.description, parameters_json_schema=self._tool.input_schema
         )
 
-    async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> dict[str, str]:
+    async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> dict[str, Any]:
         result = await self._tool.run(args, context_for(self._context, tool_context), on_event=self._on_event)
-        return {"result" if result.success else "error": result.model_text()}
+        told = parts_of(result, _text, _image)
+        if isinstance(told, list):
+            return {"result": told[0], "pictures": told[1:]}
+        return {"result" if result.success else "error": told}
+
+
+def _text(text: str) -> str | Part:
+    return text
+
+
+def _image(picture: Picture) -> str | Part:
+    """What the framework takes out of an answer, and sends as a part of its own."""
+    return Part.from_bytes(data=picture.data, mime_type=picture.media_type)
 
 
 def _of_session(call: ToolContext) -> ExecutionContext:

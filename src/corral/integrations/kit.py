@@ -9,9 +9,10 @@ from typing import Any, TypeAlias, TypeVar, cast
 
 from pydantic_core import from_json
 
-from corral import Catalog, Corral, Event, ExecutionContext, Language, ModelTool, Tool, ToolSource
+from corral import Catalog, Corral, Event, ExecutionContext, ExecutionResult, Language, ModelTool, Tool, ToolSource
 from corral.errors import ConfigError
 from corral.model import system_prompt
+from corral.pictures import Picture
 
 __all__ = [
     "Context",
@@ -23,11 +24,13 @@ __all__ = [
     "context_for",
     "kit",
     "own_tools",
+    "parts_of",
     "read_arguments",
     "require_distinct",
 ]
 
 T = TypeVar("T")
+B = TypeVar("B")
 
 Corrals: TypeAlias = Corral | Mapping[str, Corral]
 """One, or several by a name that ends the names of their tools: {"sales": ...} gives `execute_code_sales`."""
@@ -55,19 +58,28 @@ class Kit:
 
 
 def kit(
-    corrals: Corrals, *, instructions: str = "", language: Language = "typescript", budget_tokens: int = 4_000
+    corrals: Corrals,
+    *,
+    instructions: str = "",
+    language: Language = "typescript",
+    budget_tokens: int = 4_000,
+    context: object = None,
 ) -> Kit:
     """Prompt and tools of these Corrals; the budget is for each of their catalogs.
+
+    A Corral that hides tools from those who may not call them shows what the `context` may call. Of a caller who is
+    only known later, when `context` is something else, it shows what anybody may call, and that there may be more.
 
     Raises:
         ConfigError: as `by_label`, or no programs are in this language.
     """
     named = by_label(corrals)
+    caller = context if isinstance(context, ExecutionContext) else None
     tools: list[ModelTool] = []
     catalogs: dict[str, Catalog] = {}
     running: dict[str, Corral] = {}
     for label, corral in named.items():
-        catalog = corral.catalog(language, budget_tokens=budget_tokens)
+        catalog = corral.catalog(language, budget_tokens=budget_tokens, context=caller)
         made = corral.model_tools(language, catalog=catalog, in_prompt=True, label=label)
         catalogs[made[0].name] = catalog
         running[made[0].name] = corral
@@ -124,6 +136,13 @@ def context_for(given: Context[T], call: T, found: object = None) -> ExecutionCo
     if given is not None:
         return given(call) if callable(given) else given
     return found if isinstance(found, ExecutionContext) else ExecutionContext()
+
+
+def parts_of(result: ExecutionResult, text: Callable[[str], B], picture: Callable[[Picture], B]) -> str | list[B]:
+    """What a model is told of a result: its text; with the pictures in it, if there are any that models can see."""
+    said = result.model_text()
+    pictures = [each for each in result.pictures if each.is_common] if result.success else []
+    return [text(said), *map(picture, pictures)] if pictures else said
 
 
 def carrying(context: ExecutionContext, key: str, value: object) -> ExecutionContext:

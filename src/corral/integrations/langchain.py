@@ -7,8 +7,19 @@ from typing import Any, Never, TypeAlias, TypedDict, cast
 
 from corral import Language, ModelTool
 from corral.errors import ConfigError, MissingExtra
-from corral.integrations.kit import Context, Corrals, OnEvent, carrying, context_for, kit, own_tools, require_distinct
+from corral.integrations.kit import (
+    Context,
+    Corrals,
+    OnEvent,
+    carrying,
+    context_for,
+    kit,
+    own_tools,
+    parts_of,
+    require_distinct,
+)
 from corral.integrations.langchain_tools import RUNTIME, runtime_of, tools_of
+from corral.pictures import Picture
 
 try:
     from langchain_core.tools import BaseTool, StructuredTool, ToolException
@@ -50,7 +61,7 @@ def code_mode(
     Raises:
         ConfigError: a tool has a name that another has, or is Corral's; or as `corral.integrations.kit.kit`.
     """
-    added = kit(corrals, instructions=system_prompt, language=language, budget_tokens=budget_tokens)
+    added = kit(corrals, instructions=system_prompt, language=language, budget_tokens=budget_tokens, context=context)
     own = own_tools(tools)
     require_distinct(added, map(_name, own))
     made = [_structured(tool, context, on_event) for tool in added.tools]
@@ -58,12 +69,12 @@ def code_mode(
 
 
 def _structured(tool: ModelTool, context: Context[ToolRuntime[Any, Any]], on_event: OnEvent | None) -> StructuredTool:
-    async def run(runtime: ToolRuntime[Any, Any], **arguments: object) -> str:
+    async def run(runtime: ToolRuntime[Any, Any], **arguments: object) -> str | list[dict[str, str]]:
         caller = carrying(context_for(context, runtime, runtime.context), RUNTIME, runtime)
         result = await tool.run(arguments, caller, on_event=on_event)
         if not result.success:
             raise ToolException(result.model_text())
-        return result.model_text()
+        return parts_of(result, _text, _image)
 
     def refuse(runtime: ToolRuntime[Any, Any], **arguments: object) -> Never:  # noqa: ARG001
         raise ConfigError(f"{tool.name} is asynchronous: await agent.ainvoke(...) instead of agent.invoke(...)")
@@ -76,6 +87,14 @@ def _structured(tool: ModelTool, context: Context[ToolRuntime[Any, Any]], on_eve
         func=refuse,
         handle_tool_error=True,
     )
+
+
+def _text(text: str) -> dict[str, str]:
+    return {"type": "text", "text": text}
+
+
+def _image(picture: Picture) -> dict[str, str]:
+    return {"type": "image", "base64": picture.base64, "mime_type": picture.media_type}
 
 
 def _name(tool: AgentTool) -> str:

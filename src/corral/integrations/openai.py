@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, cast, overload
 
 import anyio
 
-from corral import ExecutionContext, Language, ModelTool
+from corral import ExecutionContext, ExecutionResult, Language, ModelTool
 from corral.errors import MissingExtra
 from corral.integrations.kit import (
     Context,
@@ -17,9 +17,11 @@ from corral.integrations.kit import (
     context_for,
     kit,
     own_tools,
+    parts_of,
     read_arguments,
     require_distinct,
 )
+from corral.pictures import Picture
 
 try:
     from openai.types.chat import (
@@ -29,6 +31,7 @@ try:
         ChatCompletionToolUnionParam,
     )
     from openai.types.responses import Response, ResponseFunctionToolCall, ToolParam
+    from openai.types.responses.response_function_call_output_item_param import ResponseFunctionCallOutputItemParam
     from openai.types.responses.response_input_item_param import FunctionCallOutput
 except ModuleNotFoundError as error:
     raise MissingExtra(
@@ -71,6 +74,8 @@ class CodeMode:
     ) -> FunctionCallOutput | ChatCompletionToolMessageParam | None:
         """What to send back for an item; None if it is no call of a tool of Corral's.
 
+        Pictures go with it over the Responses API; a chat completion takes none from tools.
+
         `context` is for this call, in place of the one that `code_mode` was given.
 
         Raises:
@@ -78,11 +83,12 @@ class CodeMode:
         """
         match item:
             case ResponseFunctionToolCall(name=name, arguments=arguments) if name in self.by_name:
-                text = await self._answer(name, arguments, context or context_for(self.context, item))
-                return {"type": "function_call_output", "call_id": item.call_id, "output": text}
+                result = await self._answer(name, arguments, context or context_for(self.context, item))
+                output = parts_of(result, _text, _image)
+                return {"type": "function_call_output", "call_id": item.call_id, "output": output}
             case ChatCompletionMessageFunctionToolCall(function=called) if called.name in self.by_name:
-                text = await self._answer(called.name, called.arguments, context or context_for(self.context, item))
-                return {"role": "tool", "tool_call_id": item.id, "content": text}
+                result = await self._answer(called.name, called.arguments, context or context_for(self.context, item))
+                return {"role": "tool", "tool_call_id": item.id, "content": result.model_text()}
             case _:
                 return None
 
@@ -118,8 +124,8 @@ class CodeMode:
             raise group.exceptions[0] from None
         return [output for _, output in sorted(given.items()) if output is not None]
 
-    async def _answer(self, name: str, arguments: str, context: ExecutionContext) -> str:
-        return await self.by_name[name](read_arguments(arguments), context, on_event=self.on_event)
+    async def _answer(self, name: str, arguments: str, context: ExecutionContext) -> ExecutionResult:
+        return await self.by_name[name].run(read_arguments(arguments), context, on_event=self.on_event)
 
 
 def code_mode(
@@ -140,7 +146,7 @@ def code_mode(
         ConfigError: a tool has a name that another has, or is Corral's; or as `corral.integrations.kit.kit`.
     """
     own = own_tools(tools)
-    added = kit(corrals, instructions=instructions, language=language, budget_tokens=budget_tokens)
+    added = kit(corrals, instructions=instructions, language=language, budget_tokens=budget_tokens, context=context)
     require_distinct(added, (str(tool.get("function", tool).get("name")) for tool in own))
     return CodeMode(
         instructions=added.prompt,
@@ -150,6 +156,14 @@ def code_mode(
         on_event=on_event,
         by_name={tool.name: tool for tool in added.tools},
     )
+
+
+def _text(text: str) -> ResponseFunctionCallOutputItemParam:
+    return {"type": "input_text", "text": text}
+
+
+def _image(picture: Picture) -> ResponseFunctionCallOutputItemParam:
+    return {"type": "input_image", "image_url": picture.url}
 
 
 def _for_responses(tool: ModelTool) -> ToolParam:

@@ -16,13 +16,15 @@ from corral.integrations.kit import (
     context_for,
     kit,
     own_tools,
+    parts_of,
     read_arguments,
     require_distinct,
 )
 from corral.integrations.openai_agents_tools import RUN_CONTEXT, tools_of
+from corral.pictures import Picture
 
 try:
-    from agents import Agent, FunctionTool, RunContextWrapper, Tool
+    from agents import Agent, FunctionTool, RunContextWrapper, Tool, ToolOutputImage, ToolOutputText
     from agents.tool_context import ToolContext
 except ModuleNotFoundError as error:
     raise MissingExtra(
@@ -60,7 +62,7 @@ def code_mode(
         ConfigError: a tool has a name that another has, or is Corral's; or as `corral.integrations.kit.kit`.
     """
     own = own_tools(tools)
-    added = kit(corrals, language=language, budget_tokens=budget_tokens)
+    added = kit(corrals, language=language, budget_tokens=budget_tokens, context=context)
     require_distinct(added, (tool.name for tool in own))
     made = [_function_tool(tool, context, on_event) for tool in added.tools]
     return AgentParts(instructions=_with_prompt(instructions, added.prompt), tools=[*made, *own])
@@ -78,9 +80,10 @@ def _with_prompt(own: Instructions, prompt: str) -> Instructions:
 
 
 def _function_tool(tool: ModelTool, context: Context[ToolContext[Any]], on_event: OnEvent | None) -> FunctionTool:
-    async def invoke(call: ToolContext[Any], arguments: str) -> str:
+    async def invoke(call: ToolContext[Any], arguments: str) -> str | list[ToolOutputText | ToolOutputImage]:
         caller = carrying(context_for(context, call, call.context), RUN_CONTEXT, call)
-        return await tool(read_arguments(arguments), caller, on_event=on_event)
+        result = await tool.run(read_arguments(arguments), caller, on_event=on_event)
+        return parts_of(result, _text, _image)
 
     return FunctionTool(
         name=tool.name,
@@ -89,3 +92,11 @@ def _function_tool(tool: ModelTool, context: Context[ToolContext[Any]], on_event
         on_invoke_tool=invoke,
         strict_json_schema=False,
     )
+
+
+def _text(text: str) -> ToolOutputText | ToolOutputImage:
+    return ToolOutputText(text=text)
+
+
+def _image(picture: Picture) -> ToolOutputText | ToolOutputImage:
+    return ToolOutputImage(image_url=picture.url)

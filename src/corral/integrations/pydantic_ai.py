@@ -36,13 +36,15 @@ from corral.integrations.kit import (
     carrying,
     context_for,
     kit,
+    parts_of,
     require_distinct,
 )
 from corral.integrations.pydantic_ai_tools import RUN_CONTEXT, ToolsetSource, run_context, tools_of
 from corral.integrations.shared import Shared
+from corral.pictures import Picture
 
 try:
-    from pydantic_ai import CapabilityEvent, InstructionPart, ModelRetry, RunContext, RunUsage, UserError
+    from pydantic_ai import BinaryContent, CapabilityEvent, InstructionPart, ModelRetry, RunContext, RunUsage, UserError
     from pydantic_ai.capabilities import AbstractCapability
     from pydantic_ai.tools import ToolDefinition
     from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool
@@ -194,7 +196,7 @@ class _CodeToolset(AbstractToolset[Any]):
     @override
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
-    ) -> str:
+    ) -> str | list[str | BinaryContent]:
         own = self._kit_for(ctx)
         [called] = [each for each in own.tools if each.name == name]
         context = self._mode.context_of(ctx)
@@ -203,15 +205,23 @@ class _CodeToolset(AbstractToolset[Any]):
         else:
             result = await self._run(own.corrals[name], called, tool_args, context, ctx)
             news = own.catalogs[name].news()
-        text = f"{result.model_text()}\n\nTools have changed:\n{news}" if news else result.model_text()
+        changes = f"\n\nTools have changed:\n{news}" if news else ""
         if result.status == "rejected":
-            raise ModelRetry(text)
-        return text
+            raise ModelRetry(f"{result.model_text()}{changes}")
+        told = parts_of(result, _text, _image)
+        return f"{told}{changes}" if isinstance(told, str) else [f"{told[0]}{changes}", *told[1:]]
 
     def _kit_for(self, ctx: RunContext[Any]) -> Kit:
         """Made when the first step of a run asks for it: by then the Corrals are open, and know all their tools."""
         if self._kit is None:
-            made = kit(self._mode.corrals, language=self._mode.language, budget_tokens=self._mode.budget_tokens)
+            mode = self._mode
+            hides = any(corral.hide_denied for corral in mode.named.values())
+            made = kit(
+                mode.corrals,
+                language=mode.language,
+                budget_tokens=mode.budget_tokens,
+                context=mode.context_of(ctx) if hides else None,
+            )
             toolsets = () if ctx.agent is None else ctx.agent.toolsets
             require_distinct(
                 made, [name for toolset in toolsets if isinstance(toolset, FunctionToolset) for name in toolset.tools]
@@ -270,6 +280,14 @@ class _CodeToolset(AbstractToolset[Any]):
             raise failure
         assert result is not None
         return result
+
+
+def _text(text: str) -> str | BinaryContent:
+    return text
+
+
+def _image(picture: Picture) -> str | BinaryContent:
+    return BinaryContent(picture.data, media_type=picture.media_type)
 
 
 def _require_apart(mode: CodeMode, ctx: RunContext[Any]) -> None:

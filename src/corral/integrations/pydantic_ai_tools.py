@@ -16,7 +16,7 @@ from corral.tools import Offer, ToolSource
 
 try:
     from pydantic import ValidationError
-    from pydantic_ai import RunContext, RunUsage, ToolReturn
+    from pydantic_ai import BinaryContent, RunContext, RunUsage, ToolReturn
     from pydantic_ai import Tool as AgentTool
     from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, ToolFailed
     from pydantic_ai.models.test import TestModel
@@ -97,6 +97,7 @@ def _tool(toolset: _AnyToolset, definition: ToolDefinition, namespace: str | Non
         input_schema=definition.parameters_json_schema,
         output_schema=definition.return_schema or None,
         needs_approval=definition.kind == "unapproved",
+        sequential=definition.sequential,
         execute=execute,
     )
 
@@ -131,4 +132,16 @@ async def _call(
         raise ToolError(
             f"{definition.name} would have to be answered later, which a program cannot wait for"
         ) from error
-    return to_jsonable_python(result.return_value if isinstance(result, ToolReturn) else result, bytes_mode="base64")
+    return to_jsonable_python(_returned(result, definition), bytes_mode="base64")
+
+
+def _returned(result: object, definition: ToolDefinition) -> object:
+    """The value; together with the pictures that go along with it for a model, unless it has a schema of its own."""
+    if not isinstance(result, ToolReturn):
+        return result
+    answer = cast("ToolReturn[Any]", result)
+    given: Sequence[object] = () if answer.content is None or isinstance(answer.content, str) else answer.content
+    pictures = [each for each in given if isinstance(each, BinaryContent) and each.is_image]
+    if not pictures or definition.return_schema:
+        return answer.return_value
+    return {"value": answer.return_value, "content": pictures}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 
 import tree_sitter_typescript
@@ -17,6 +18,7 @@ __all__ = [
     "declaration_of",
     "destructures",
     "finder",
+    "first_jsx",
     "kind_id",
     "parse",
     "statements",
@@ -26,10 +28,15 @@ __all__ = [
 ]
 
 _LANGUAGE = Language(tree_sitter_typescript.language_typescript())
+_LANGUAGE_WITH_JSX = Language(tree_sitter_typescript.language_tsx())
+_JSX = frozenset({"jsx_element", "jsx_self_closing_element"})
+_VARIANCE = re.compile(rb"(?<=[<,])(\s*)(in|out|in(\s+)out)(?=\s+[\w$]+\s*(?:[,>=]|extends\s))")
+_ACCESSOR = re.compile(rb"(?<![\w$.])accessor(?=[ \t]+(?!(?:in|instanceof|as|satisfies|of)[^\w$])[\w$#\"'\[])")
+"""`accessor` in front of a name, which is a modifier of fields and nothing else."""
+_VISIBLE = re.compile(rb"\S")
 
 MAX_DEPTH = 700
-"""Levels of a syntax tree. V8 takes at least 1,000 levels of any construct; the engine's TypeScript compiler
-overflows its stack, and takes the process along, from 1,000 levels on."""
+"""Levels of a syntax tree. V8 takes at least 1,000 levels of any construct."""
 
 ENTRY_NAMES = ("main", "run", "execute", "handler", "handle", "solve", "program", "start", "entry", "task")
 """What models call the function that is their program, the likeliest first."""
@@ -52,8 +59,21 @@ _NOT_STATEMENTS = frozenset({"comment", "html_comment", "hash_bang_line"})
 
 
 def parse(text: bytes) -> Tree:
-    """The syntax tree of a text, which has error nodes where the text is not TypeScript."""
-    return Parser(_LANGUAGE).parse(text)
+    """The syntax tree of a text, which has error nodes where the text is not TypeScript.
+
+    Of what the grammar does not know, it is not shown `in` and `out` of type parameters, and `readonly` for `accessor`,
+    which is as long and may stand at the same places.
+    """
+    shown = _ACCESSOR.sub(b"readonly", text) if b"accessor" in text else text
+    if b"in" in text or b"out" in text:
+        shown = _VARIANCE.sub(lambda found: _VISIBLE.sub(b" ", found[0]), shown)
+    return Parser(_LANGUAGE).parse(shown)
+
+
+def first_jsx(text: bytes) -> Node | None:
+    """The first element of JSX, in a text that is TypeScript but for JSX."""
+    root = Parser(_LANGUAGE_WITH_JSX).parse(text).root_node
+    return None if root.has_error else next((each for each in walk(root) if each.type in _JSX), None)
 
 
 def kind_id(kind: str) -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from dataclasses import dataclass
-from hashlib import sha256
 from operator import itemgetter
 
 from tree_sitter import Node
@@ -16,35 +15,18 @@ from tree_sitter import Node
 from corral.errors import ProgramRejected
 from corral.programs.edits import Edits, position_at
 from corral.programs.grammar import FUNCTION_VALUES, child_of_type, text_of, unwrapped
+from corral.programs.names import Names
 from corral.programs.strip import Findings
 
-__all__ = ["Entry", "Names", "guard_words", "rewrite_modules"]
+__all__ = ["Entry", "guard_words", "rewrite_modules"]
 
 _IMPORT_WORD = re.compile(rb"(?<![\w$])import(?![\w$])")
-_MODULE_WORD = re.compile(rb"(?<![\w$])(?:import|export)(?![\w$])")
 _CALL_BEHIND = re.compile(
     rb"(?:\s|[\x80-\xff]|(?://|<!--|-->)(?:(?!\xe2\x80[\xa8\xa9])[^\r\n])*|/\*.*?\*/)*+(?:[(.]|/\*|\Z)", re.DOTALL
 )
+_HARMLESS = frozenset({"comment", "string_fragment", "regex_pattern", "property_identifier"})
 _MAX_TRIVIA = 1000
 """How many bytes behind an `import` are read; what is not over by then counts as a call."""
-_NAMESPACES = frozenset({"internal_module", "module"})
-
-
-@dataclass(frozen=True, slots=True)
-class Names:
-    """Names that wrapping brings into a program, none of which the program spells."""
-
-    load: str
-    entry: str
-    label: str
-    default: str
-
-    @classmethod
-    def avoiding(cls, text: bytes) -> Names:
-        words = ("$load", "$entry", "$program", "$main")
-        clash = b"\\u" in text or any(word.encode() in text for word in words)
-        suffix = f"_{sha256(text).hexdigest()[:16]}" if clash else ""
-        return cls(*(word + suffix for word in words))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +71,6 @@ def rewrite_modules(
 
 def _rewrite_import(node: Node, edits: Edits, names: Names, keyword: str) -> str | None:
     """Turns an import into a declaration, `const` or `var`, from what the loader gives. Returns its specifier."""
-    if node.type == "import_alias":
-        _replace(edits, node.children[0], keyword)
-        return None
     clause = child_of_type(node, "import_clause", "import_require_clause")
     if clause is not None and _imports_only_types(clause):
         edits.blank(node.start_byte, node.end_byte, first=b";")
@@ -105,7 +84,7 @@ def _rewrite_import(node: Node, edits: Edits, names: Names, keyword: str) -> str
     if source is None:
         return None
     if b"\n" in (source.text or b""):
-        raise _misplaced(edits.text, node.start_byte, "import")
+        raise _misplaced(edits.text, node.start_byte)
     if clause is not None and clause.type == "import_require_clause":
         _replace(edits, child_of_type(clause, "require"), f"await {names.load}")
     else:
@@ -210,22 +189,22 @@ def _replace(edits: Edits, node: Node | None, word: str) -> None:
 
 
 def guard_words(root: Node, edits: Edits) -> None:
-    """Makes sure that no `import` is left for the engine, and in a tree with errors no `export` either.
+    """Makes sure that no `import` is left for the engine.
 
     What looks like a call of it is blanked in a comment and escaped in a string, so that it stays harmless even where
     the engine reads a source in another way than the parser.
     """
     text, replaced = edits.text, edits.replaced()
-    for found in (_MODULE_WORD if root.has_error else _IMPORT_WORD).finditer(text):
+    for found in _IMPORT_WORD.finditer(text):
         start, end = found.span()
         before = bisect_right(replaced, start, key=itemgetter(0)) - 1
         if before >= 0 and start < replaced[before][1]:
             continue
         node = root.descendant_for_byte_range(start, end)
         kind = node.type if node is not None else ""
-        if node is None or not _is_harmless(node, found.group()):
-            raise _misplaced(text, start, found.group().decode())
-        if found.group() == b"export" or not _CALL_BEHIND.match(text, end, end + _MAX_TRIVIA):
+        if kind not in _HARMLESS:
+            raise _misplaced(text, start)
+        if node is None or not _CALL_BEHIND.match(text, end, end + _MAX_TRIVIA):
             continue
         if kind == "comment":
             edits.blank(start, end)
@@ -240,30 +219,17 @@ def guard_words(root: Node, edits: Edits) -> None:
             edits.replace(start, end, rb"\u0069mport")
 
 
-def _is_harmless(node: Node, word: bytes) -> bool:
-    if node.type in ("comment", "string_fragment", "regex_pattern", "property_identifier"):
-        return True
-    ancestor = node.parent
-    if word == b"import" and ancestor is not None and ancestor.type != "import_alias":
-        return False
-    while ancestor is not None:
-        if ancestor.type in _NAMESPACES:
-            return True
-        ancestor = ancestor.parent
-    return False
-
-
 def _is_tagged(fragment: Node) -> bool:
     template = fragment.parent
     owner = template.parent if template is not None and template.type == "template_string" else None
     return owner is not None and owner.type == "call_expression"
 
 
-def _misplaced(text: bytes, offset: int, word: str) -> ProgramRejected:
+def _misplaced(text: bytes, offset: int) -> ProgramRejected:
     place = position_at(text, offset)
     return ProgramRejected(
-        f"The `{word}` at line {place.line}, column {place.column} is not one that a program may have."
-        + (" Write `import … from …` at the top level, or `await import(…)`." if word == "import" else ""),
+        f"The `import` at line {place.line}, column {place.column} is not one that a program may have."
+        " Write `import … from …` at the top level, or `await import(…)`.",
         line=place.line,
         column=place.column,
     )

@@ -16,6 +16,7 @@ from tree_sitter import Node
 
 from corral.programs.edits import Edits, TextIndex
 from corral.programs.grammar import FUNCTIONS, statements, text_of, unwrapped
+from corral.programs.tool_imports import ToolImport
 from corral.types import MAX_TOOL_PATH, Reference, References
 
 __all__ = ["find_references"]
@@ -67,15 +68,17 @@ _NOT_SCOPES = frozenset(
 )
 
 
-def find_references(root: Node, edits: Edits, entered: Sequence[Node | str | None] = ()) -> References:
+def find_references(
+    root: Node, edits: Edits, entered: Sequence[Node | str | None] = (), imported: Sequence[ToolImport] = ()
+) -> References:
     """The tools that a program refers to, each at its name, in the order in which it first does so.
 
     `entered` is what is called with the tools: a function, the name of one, or None for what only a run can tell.
-    What `edits` replace does not count: they erase the types.
+    What `edits` replace does not count: they erase the types. `imported` is what the program imports of the tools.
     """
     search = _Search(root, edits)
     try:
-        search.run(entered)
+        search.run(entered, imported)
     except _TooMuch:
         search.computed = True
     return search.result()
@@ -108,8 +111,13 @@ class _Search:
         """The variables that hold the tools, in the order in which they were found."""
         self._steps = 0
 
-    def run(self, entered: Sequence[Node | str | None]) -> None:
+    def run(self, entered: Sequence[Node | str | None], imported: Sequence[ToolImport]) -> None:
         self._look_for_escapes()
+        for path, place in imported:
+            if path is None:
+                self.computed = True
+            else:
+                self._name([path], place)
         for each in entered:
             self._enter(each)
         for name, word in _GLOBALS.items():

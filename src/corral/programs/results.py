@@ -14,6 +14,7 @@ from tree_sitter import Node
 
 from corral.programs.commonjs import assigns_exports
 from corral.programs.edits import Edits, position_at
+from corral.programs.entry import arguments_of
 from corral.programs.grammar import (
     ENTRY_NAMES,
     FUNCTION_VALUES,
@@ -25,7 +26,8 @@ from corral.programs.grammar import (
     unwrapped,
     walk,
 )
-from corral.programs.modules import Entry, Names
+from corral.programs.modules import Entry
+from corral.programs.names import Names
 from corral.types import Diagnostic
 
 __all__ = ["Ending", "give_result", "named"]
@@ -104,8 +106,10 @@ class _Program:
     def _call(self, entry: Entry) -> str:
         if not entry.callable:
             return f"return {entry.value};"
-        self.entered.append(entry.function or entry.name)
         function = entry.function or self._functions.get(entry.name or "")
+        if (arguments := arguments_of(function)) is not None:
+            return f"return await {entry.value}({arguments});"
+        self.entered.append(entry.function or entry.name)
         return f"return await {self._names.entry}({entry.value}, {_flag(destructures(function))});"
 
     def _unused_function(self, last: Node | None) -> str | None:
@@ -181,8 +185,11 @@ class _Program:
             value = unwrapped(assigned) if unwrapped(assigned).type in FUNCTION_VALUES else value
         if value.type in FUNCTION_VALUES or value.type == "identifier":
             function = value if value.type in FUNCTION_VALUES else self._functions.get(text_of(value))
-            self.entered.append(value if value.type in FUNCTION_VALUES else text_of(value))
-            before, after = f"return await {self._names.entry}(", f", {_flag(destructures(function))})"
+            if (arguments := arguments_of(function)) is not None:
+                before, after = "return await (", f")({arguments})"
+            else:
+                self.entered.append(value if value.type in FUNCTION_VALUES else text_of(value))
+                before, after = f"return await {self._names.entry}(", f", {_flag(destructures(function))})"
         else:
             before, after = "return await (", ")"
         self._edits.wrap(expression.start_byte, expression.end_byte, before.encode(), after.encode())

@@ -1,7 +1,6 @@
-"""TypeScript to JavaScript by erasing types in place, so that every line and column stays where it was.
+"""TypeScript to JavaScript in place: types are erased, and what has meaning at run time is lowered.
 
-What has meaning at run time and is not JavaScript (enums, namespaces, parameter properties, decorators) is left
-for the engine's compiler, and said so.
+Every token that runs stays on its line; where nothing is lowered, at its column too.
 """
 
 from __future__ import annotations
@@ -10,21 +9,26 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import NamedTuple
 
 from tree_sitter import Node
 
 from corral.errors import ProgramRejected
-from corral.programs.edits import Edits, position_at
-from corral.programs.grammar import FUNCTIONS, MAX_DEPTH, child_of_type, kind_id, parse, statements, walk
+from corral.programs.decorators import decorate
+from corral.programs.edits import Edits, blanked, position_at
+from corral.programs.grammar import FUNCTIONS, MAX_DEPTH, child_of_type, kind_id, parse, statements, text_of, walk
+from corral.programs.lower import Lowering, is_accessor
+from corral.programs.names import Names
 
-__all__ = ["Findings", "erase_types", "strip_types"]
+__all__ = ["Findings", "Misread", "erase_types", "strip_types"]
 
 _TRIVIA = re.compile(rb"(?:\s|\xc2\xa0|\xef\xbb\xbf|\xe2\x80[\xa8\xa9]|(?://|<!--|-->)[^\r\n]*|/\*.*?\*/)*", re.DOTALL)
 _LINE_END = re.compile(rb"[\r\n]|\xe2\x80[\xa8\xa9]")
 _BRACKET_LINE = re.compile(rb"[\r\n]\s*\[")
 _DECLARATION_LIKE = re.compile(rb"\{|(?:async\s+)?function(?![\w$])|class(?![\w$])")
 _MODIFIERS = frozenset({"accessibility_modifier", "override_modifier", "readonly"})
-_POSTFIX = frozenset({"subscript_expression", "call_expression", "non_null_expression"})
+_MAX_ALIASES = 50
+_CLASS_KINDS = ("class_declaration", "abstract_class_declaration", "class")
 _TYPE_STATEMENTS = (
     "interface_declaration",
     "type_alias_declaration",
@@ -36,12 +40,27 @@ _TYPE_STATEMENTS = (
 )
 
 
+class Misread(NamedTuple):
+    """A stretch that the parser reads in another way than TypeScript.
+
+    As `shown` it reads the rest right. What is not `erased` is then a type, and goes with the others.
+    """
+
+    start: int
+    end: int
+    shown: bytes
+    erased: bool
+
+
 @dataclass(slots=True)
 class Findings:
     """What the walk met besides types."""
 
-    needs_compiler: bool = False
-    """Whether something is left that only the engine's compiler can turn into JavaScript."""
+    misread: list[Misread] = field(default_factory=list[Misread])
+    broken: Node | None = None
+    """Of a source with errors, the first of what is TypeScript only and holds one of them."""
+    stray_await: Node | None = None
+    """The first `await` in a function that is not async."""
     returns: bool = False
     """Whether a `return` stands outside every function."""
     imports: list[Node] = field(default_factory=list[Node])
@@ -57,38 +76,38 @@ class Findings:
 def strip_types(source: str) -> str:
     """The JavaScript of a TypeScript source, each token where it stood.
 
-    Raises ProgramRejected for a source that is not TypeScript or that holds more than types to erase.
+    Raises ProgramRejected for a source that is not TypeScript, or that the parser reads in another way.
     """
     text = source.encode()
     root = parse(text).root_node
     edits = Edits(text)
-    if root.has_error:
+    if root.has_error or erase_types(root, edits, Names.avoiding(text)).misread:
         raise ProgramRejected("The source is not valid TypeScript.")
-    if erase_types(root, edits).needs_compiler:
-        raise ProgramRejected("The source holds enums, namespaces, parameter properties or decorators.")
     return edits.apply()[0].decode()
 
 
-def erase_types(root: Node, edits: Edits) -> Findings:
-    """Adds the edits that erase every type under `root`. Raises ProgramRejected over MAX_DEPTH levels.
+def erase_types(root: Node, edits: Edits, names: Names) -> Findings:
+    """Adds the edits that make JavaScript of what is under `root`. Raises ProgramRejected over MAX_DEPTH levels.
 
-    In a tree with errors nothing is erased, since what looks like a type there may be none.
+    Of a tree with errors, what is TypeScript and holds an error stays as it is.
     """
-    eraser = _Eraser(root, edits)
-    handlers = _OTHER_HANDLERS if root.has_error else _HANDLERS
+    eraser = _Eraser(root, edits, names)
     cursor = root.walk()
+    has_error = root.has_error
     depth = 0
-    functions: list[int] = []
+    functions: list[tuple[int, bool]] = []
     while (node := cursor.node) is not None:
         kind = node.kind_id
-        handler = handlers.get(kind)
-        descend = handler is None or handler(eraser, node)
+        handler = _HANDLERS.get(kind)
+        descend = handler is None or (has_error and eraser.leaves(node)) or handler(eraser, node)
         if kind == _RETURN and not functions:
             eraser.found.returns = True
+        elif kind == _AWAIT and functions and not functions[-1][1]:
+            eraser.found.stray_await = eraser.found.stray_await or node
         if descend and cursor.goto_first_child():
             depth += 1
             if kind in _FUNCTION_KINDS:
-                functions.append(depth)
+                functions.append((depth, kind in _STATIC_BLOCK or child_of_type(node, "async") is not None))
             if depth > MAX_DEPTH:
                 place = position_at(edits.text, node.start_byte)
                 message = f"The program is nested too deeply at line {place.line}, column {place.column}."
@@ -97,7 +116,7 @@ def erase_types(root: Node, edits: Edits) -> Findings:
         while not cursor.goto_next_sibling():
             if not cursor.goto_parent():
                 return eraser.found
-            if functions and functions[-1] == depth:
+            if functions and functions[-1][0] == depth:
                 functions.pop()
             depth -= 1
     return eraser.found
@@ -106,15 +125,25 @@ def erase_types(root: Node, edits: Edits) -> Findings:
 class _Eraser:
     """One handler per kind of node; each says whether the walk should go on inside the node."""
 
-    def __init__(self, root: Node, edits: Edits) -> None:
+    def __init__(self, root: Node, edits: Edits, names: Names) -> None:
         self.found = Findings()
         self._root = root
         self._edits = edits
         self._text = edits.text
+        self._names = names
+        self._lowering = Lowering(root, edits, names)
+        self._aliases = 0
+
+    def leaves(self, node: Node) -> bool:
+        """Whether a node has to stay as it is, because it is broken."""
+        if not node.has_error or node.kind_id not in _ONLY_TYPESCRIPT:
+            return False
+        self.found.broken = self.found.broken or node
+        return True
 
     def erase(self, node: Node) -> bool:
-        if self._runs_on([node]):
-            return self.compiled(node)
+        if (line_end := self._runs_on([node])) is not None:
+            return self._end_at(node.start_byte, line_end)
         self._blank(node.start_byte, node.end_byte)
         return False
 
@@ -131,10 +160,26 @@ class _Eraser:
         return self.erase(node)
 
     def assertion(self, node: Node) -> bool:
-        operator, end = child_of_type(node, "as", "satisfies"), self._assertion_end(node)
-        if operator is None or end is None:
-            return self.compiled(node)
+        operator = child_of_type(node, "as", "satisfies")
+        if operator is None:
+            return True
+        if (line_end := self._runs_on(node.children[1:])) is not None:
+            return self._end_at(operator.start_byte, line_end)
+        end, parent = self._assertion_end(node)
+        if self._is_read_on(end) and not self._ends_statement(end):
+            return self._end_at(operator.start_byte, end)
+        joined = parent is not None and parent.children[1].type in ("|", "&")
+        if joined and b"." in self._text[operator.end_byte : end]:
+            shown = self._text[operator.end_byte : end].replace(b".", b"_")
+            self.found.misread.append(Misread(operator.end_byte, end, shown, erased=False))
+            return True
         self._blank(operator.start_byte, end)
+        return True
+
+    def _end_at(self, start: int, end: int) -> bool:
+        """A statement ends behind this type, where the parser reads on."""
+        shown = blanked(self._text[start:end].decode()).encode()
+        self.found.misread.append(Misread(start, end, b";" + shown[1:], erased=True))
         return True
 
     def non_null(self, node: Node) -> bool:
@@ -150,9 +195,6 @@ class _Eraser:
 
     def parameter(self, node: Node) -> bool:
         children = node.children
-        if any(child.type in _MODIFIERS for child in children):
-            self.found.needs_compiler = True
-            return True
         if children[0].type == "this":
             following = node.next_sibling
             end = following.end_byte if following is not None and following.type == "," else node.end_byte
@@ -181,6 +223,8 @@ class _Eraser:
         types = {child.type for child in node.children}
         if types & {"declare", "abstract"}:
             return self.erase_statement(node)
+        if "decorator" not in types and is_accessor(node, self._text):
+            self._lowering.accessor(node)
         self._modifiers(node)
         if "=" not in types and (annotation := node.child_by_field_name("type")) is not None:
             self._edits.blank(annotation.start_byte, annotation.end_byte, first=b";")
@@ -188,11 +232,18 @@ class _Eraser:
 
     def method(self, node: Node) -> bool:
         self._modifiers(node)
+        parameters = node.child_by_field_name("parameters")
+        found = parameters.named_children if parameters is not None else ()
+        properties = [each for each in found if child_of_type(each, *_MODIFIERS) is not None]
+        if properties:
+            self._lowering.parameter_properties(node, properties)
         return True
 
-    def abstract_class(self, node: Node) -> bool:
+    def class_(self, node: Node) -> bool:
         if word := child_of_type(node, "abstract"):
             self._edits.blank(word.start_byte, word.end_byte)
+        if b"@" in self._text:
+            decorate(node, self._edits, self._names, self._lowering)
         return True
 
     def import_statement(self, node: Node) -> bool:
@@ -200,6 +251,15 @@ class _Eraser:
             return self.erase_statement(node)
         self.found.imports.append(node)
         return True
+
+    def import_alias(self, node: Node) -> bool:
+        """`import a = B.C`, which is only a type if nothing reads `a`."""
+        exported = node.parent is not None and node.parent.type == "export_statement"
+        if child_of_type(node, "type") is not None or not (exported or self._is_read(node.named_children[0])):
+            return self.erase_statement(node)
+        word = node.children[0]
+        self._edits.replace(word.start_byte, word.end_byte, b"const ")
+        return False
 
     def export_statement(self, node: Node) -> bool:
         declared = node.child_by_field_name("declaration")
@@ -211,6 +271,7 @@ class _Eraser:
         if only_types:
             return self.erase_statement(node)
         self.found.exports.append(node)
+        self._lowering.export(node)
         return True
 
     def specifier(self, node: Node) -> bool:
@@ -224,18 +285,22 @@ class _Eraser:
     def namespace(self, node: Node) -> bool:
         if _only_types(node):
             return self.erase_statement(node)
-        return self.compiled(node)
+        self._lowering.namespace(node)
+        return True
 
-    def compiled(self, _: Node) -> bool:
-        self.found.needs_compiler = True
+    def enum(self, node: Node) -> bool:
+        self._lowering.enum(node)
         return True
 
     def tagged_generic(self, node: Node) -> bool:
         """``tag<T>`…` `` reaches us as two comparisons; no comparison with a template makes sense."""
         left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
         if left is not None and right is not None and right.type == "template_string":
-            operators = [child.type for child in (*left.children, *node.children) if child.type in ("<", ">")]
-            self.found.needs_compiler |= operators == ["<", ">"]
+            operators = [child for child in (*left.children, *node.children) if child.type in ("<", ">")]
+            if [each.type for each in operators] == ["<", ">"]:
+                start, end = operators[0].start_byte, operators[1].end_byte
+                shown = blanked(self._text[start:end].decode()).encode()
+                self.found.misread.append(Misread(start, end, shown, erased=True))
         return True
 
     def expression_statement(self, node: Node) -> bool:
@@ -254,20 +319,30 @@ class _Eraser:
             self.found.import_metas.append(node.children[0])
         return False
 
-    def _assertion_end(self, node: Node) -> int | None:
-        """Where the type of an assertion ends, or None if the parser ended it where TypeScript would not.
+    def _is_read(self, name: Node) -> bool:
+        """Whether a name stands anywhere but in types and where it is declared. Of many names it is assumed."""
+        self._aliases += 1
+        if self._aliases > _MAX_ALIASES:
+            return True
+        for found in re.finditer(rb"(?<![\w$.])%s(?![\w$])" % re.escape(text_of(name).encode()), self._text):
+            if found.start() != name.start_byte:
+                node = self._root.descendant_for_byte_range(*found.span())
+                if node is not None and node.type in ("identifier", "shorthand_property_identifier"):
+                    parent = node.parent
+                    if parent is None or parent.type != "nested_type_identifier":
+                        return True
+        return False
 
-        It takes the `.C` of `as a.b.C` for a property, and the `| C` of `as a.b.C | D` for an operator.
+    def _assertion_end(self, node: Node) -> tuple[int, Node | None]:
+        """Where the type of an assertion ends, and what the parser takes the assertion for the beginning of.
+
+        It takes the `.C` of `as a.b.C` for a property, and then the `| C` of `as a.b.C | D` for an operator.
         """
-        if self._runs_on(node.children[1:]):
-            return None
         parent = node.parent
         while parent is not None and parent.type == "member_expression" and parent.children[0] == node:
             node, parent = parent, parent.parent
-        if parent is None or parent.children[0] != node:
-            return node.end_byte
-        operator = parent.children[1].type if parent.type == "binary_expression" else ""
-        return None if parent.type in _POSTFIX or operator in ("|", "&") else node.end_byte
+        leads = parent is not None and parent.type == "binary_expression" and parent.children[0] == node
+        return node.end_byte, parent if leads else None
 
     def _modifiers(self, member: Node) -> None:
         """Blanks the modifiers and marks of a class member; a `;` keeps it apart from the member before."""
@@ -282,14 +357,21 @@ class _Eraser:
     def _blank(self, start: int, end: int) -> None:
         self._edits.blank(start, end, first=b";" if self._ends_statement(end) else b"")
 
+    def _is_read_on(self, end: int) -> bool:
+        """Whether what ends here would, once blanked, run on into the next line."""
+        following = self._following(end)
+        opens = self._text[following : following + 1] in (b"(", b"[", b"`", b"*")
+        return opens and self._breaks_line(end, following)
+
+    def _following(self, end: int) -> int:
+        trivia = _TRIVIA.match(self._text, end)
+        return trivia.end() if trivia else end
+
     def _ends_statement(self, end: int) -> bool:
         """Whether what ends here ends a statement that, once blanked, would run on into the next line."""
-        trivia = _TRIVIA.match(self._text, end)
-        following = trivia.end() if trivia else end
-        if self._text[following : following + 1] not in (b"(", b"[", b"`", b"*"):
+        if not self._is_read_on(end):
             return False
-        if not self._breaks_line(end, following):
-            return False
+        following = self._following(end)
         node = self._root.descendant_for_byte_range(following, following + 1)
         while node is not None and node.start_byte == following:
             if node.type in ("expression_statement", "public_field_definition", "method_definition"):
@@ -297,16 +379,18 @@ class _Eraser:
             node = node.parent
         return False
 
-    def _runs_on(self, types: Sequence[Node]) -> bool:
-        """Whether the parser took a `[` on a new line for a part of a type; TypeScript begins a statement there."""
+    def _runs_on(self, types: Sequence[Node]) -> int | None:
+        """Where a type ends whose parser took a `[` on a new line for a part of it; TypeScript begins a statement."""
         if not _BRACKET_LINE.search(self._text, types[0].start_byte, types[-1].end_byte):
-            return False
-        return any(
-            each.type in ("array_type", "lookup_type")
-            and self._breaks_line(each.children[0].end_byte, each.children[1].start_byte)
+            return None
+        ends = [
+            each.children[0].end_byte
             for part in types
             for each in chain([part], walk(part))
-        )
+            if each.type in ("array_type", "lookup_type")
+            and self._breaks_line(each.children[0].end_byte, each.children[1].start_byte)
+        ]
+        return min(ends, default=None)
 
     def _breaks_line(self, start: int, end: int) -> bool:
         return _LINE_END.search(self._text, start, end) is not None
@@ -334,16 +418,14 @@ def _only_types(node: Node) -> bool:
 
 _Handler = Callable[[_Eraser, Node], bool]
 
-_OTHER_HANDLERS: dict[int, _Handler] = {
+_HANDLERS: dict[int, _Handler] = {
     kind_id("import"): _Eraser.import_call,
     kind_id("meta_property"): _Eraser.meta_property,
     kind_id("import_statement"): _Eraser.import_statement,
-    kind_id("import_alias"): _Eraser.import_statement,
+    kind_id("import_alias"): _Eraser.import_alias,
     kind_id("export_statement"): _Eraser.export_statement,
-}
-
-_HANDLERS: dict[int, _Handler] = _OTHER_HANDLERS | {
     **{kind_id(kind): _Eraser.erase_statement for kind in _TYPE_STATEMENTS},
+    **{kind_id(kind): _Eraser.class_ for kind in _CLASS_KINDS},
     kind_id("type_annotation"): _Eraser.annotation,
     kind_id("asserts_annotation"): _Eraser.erase,
     kind_id("type_predicate_annotation"): _Eraser.erase,
@@ -359,16 +441,24 @@ _HANDLERS: dict[int, _Handler] = _OTHER_HANDLERS | {
     kind_id("arrow_function"): _Eraser.arrow,
     kind_id("public_field_definition"): _Eraser.field,
     kind_id("method_definition"): _Eraser.method,
-    kind_id("abstract_class_declaration"): _Eraser.abstract_class,
     kind_id("import_specifier"): _Eraser.specifier,
     kind_id("export_specifier"): _Eraser.specifier,
     kind_id("internal_module"): _Eraser.namespace,
     kind_id("module"): _Eraser.namespace,
-    kind_id("enum_declaration"): _Eraser.compiled,
-    kind_id("decorator"): _Eraser.compiled,
+    kind_id("enum_declaration"): _Eraser.enum,
     kind_id("binary_expression"): _Eraser.tagged_generic,
     kind_id("expression_statement"): _Eraser.expression_statement,
 }
 
+_ONLY_TYPESCRIPT = frozenset(
+    kind_id(kind)
+    for kind in (
+        *_TYPE_STATEMENTS,
+        *("type_annotation", "asserts_annotation", "type_predicate_annotation", "type_parameters", "implements_clause"),
+        *("type_arguments", "type_assertion", "enum_declaration", "internal_module", "module"),
+    )
+)
 _RETURN = kind_id("return_statement")
+_AWAIT = kind_id("await_expression")
+_STATIC_BLOCK = frozenset({kind_id("class_static_block")})
 _FUNCTION_KINDS = frozenset(map(kind_id, FUNCTIONS))

@@ -20,7 +20,11 @@ from corral.types import (
     ToolName,
 )
 
-__all__ = ["Job", "Sandbox", "SandboxProvider"]
+__all__ = ["GRACE_SECONDS", "Job", "Sandbox", "SandboxProvider"]
+
+
+GRACE_SECONDS = 0.25
+"""How long calls go on that run when their program has ended, unless their tool must finish."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,6 @@ from corral.sandboxes.jail import Engine
 from corral.sandboxes.jailed import JailedProvider
 from corral.sandboxes.loops import in_thread
 from corral.sandboxes.pool import default_size
-from corral.sandboxes.process import GuestProcess
 from corral.sandboxes.running import GuestRun
 from corral.sandboxes.sharing import Share, SharedGuest
 from corral.sandboxes.starter import GUEST_FILE, Guest, GuestStarter, Order
@@ -40,8 +39,6 @@ measured (7 MB). With 64 MB of memory, 1.2 million small objects in an array tha
 and never in six runs with 48 (V8 15)."""
 _CONTEXTS_MB = 32
 """What the contexts of 64 executions take, 0.2 MB each, and those that have ended and are not collected yet."""
-_NEEDS_PROCESS = "needs_process"
-"""What a context says of a program that only the engine's module compiler can read, or explain."""
 
 
 class DenoSandbox(JailedProvider[Share]):
@@ -103,12 +100,8 @@ class DenoSandbox(JailedProvider[Share]):
         """Waits until as many sandboxes are ready as the pool holds."""
         await in_thread(partial(self._pool.full, _SETTLE_SECONDS))
 
-    async def start_process(self, config: SandboxConfig) -> Guest:
-        """A process for one execution, whatever the isolation: for programs that a context cannot run."""
-        return await self._pool.take(self.order(config, "process"), keep=False)
-
-    def order(self, config: SandboxConfig, isolation: Literal["process", "context"] | None = None) -> Order:
-        shared = (isolation or self.isolation) == "context"
+    def order(self, config: SandboxConfig) -> Order:
+        shared = self.isolation == "context"
         if shared:
             config = config.model_copy(update={"memory_mb": config.memory_mb + _CONTEXTS_MB})
         arguments = ["run", *self._flags(config)]
@@ -142,11 +135,6 @@ def _engine() -> Path:
         raise StartFailed(f"the Deno engine is not where its package should be: {error}; pip install deno") from error
 
 
-async def _run_alone(process: GuestProcess, job: Job, bridge: PipeEndpoint, config: SandboxConfig) -> Exit:
-    process.limit_cpu(job.limits.cpu_seconds)
-    return await GuestRun(process, process, job, bridge.handler, memory_mb=config.memory_mb).execute()
-
-
 class _InProcess(Sandbox):
     """A process; executes one job and is then used up."""
 
@@ -158,7 +146,9 @@ class _InProcess(Sandbox):
 
     async def execute(self, job: Job, bridge: Endpoint) -> Exit:
         assert isinstance(bridge, PipeEndpoint)
-        return await _run_alone(self._process, job, bridge, self._config)
+        process = self._process
+        process.limit_cpu(job.limits.cpu_seconds)
+        return await GuestRun(process, process, job, bridge.handler, memory_mb=self._config.memory_mb).execute()
 
     async def aclose(self) -> None:
         self._process.close()
@@ -179,19 +169,9 @@ class _InContext(Sandbox):
 
     async def execute(self, job: Job, bridge: Endpoint) -> Exit:
         assert isinstance(bridge, PipeEndpoint)
-        provider = self._provider
-        assert provider is not None
-        if job.program.form == "script":
-            process = self._share.guest.process
-            self._run = GuestRun(self._share, process, job, bridge.handler, memory_mb=self._config.memory_mb)
-            exit = await self._run.execute()
-            if self._run.called or not self._run.ended_with(_NEEDS_PROCESS):
-                return exit
-        guest = await provider.start_process(self._config)
-        try:
-            return await _run_alone(guest.process, job, bridge, self._config)
-        finally:
-            guest.close()
+        process = self._share.guest.process
+        self._run = GuestRun(self._share, process, job, bridge.handler, memory_mb=self._config.memory_mb)
+        return await self._run.execute()
 
     async def aclose(self) -> None:
         if self._provider is not None:

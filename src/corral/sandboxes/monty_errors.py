@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pydantic_monty import Frame, MontyRuntimeError, MontySyntaxError
 
 from corral.errors import MemoryExceeded, ProgramFailed, ProgramRejected
+from corral.guest.python.hints import MAX_SEGMENT, hint
 from corral.types import CallError, ExecutionError, Exit, Position, Program
 
 __all__ = ["EXCEPTIONS", "SCRIPT", "exception_for", "failure", "locate"]
@@ -37,7 +38,8 @@ _INTERNAL = "Internal error in monty: "
 _MODULE = re.compile(r"No module named '([\w.]{1,100})'")
 _NAME_OF_MODULE = re.compile(r"cannot import name '(\w{1,100})' from '([\w.]{1,100})'")
 _MEMBER_OF_MODULE = re.compile(r"module '([\w.]{1,100})' has no attribute '(\w{1,100})'")
-_MEMBER_OF_TYPE = re.compile(r"(?:type object )?'(\w{1,100})'(?: object)? has no attribute '(\w{1,100})'")
+_MEMBER_OF_TYPE = re.compile(r"(?:type object )?'([\w.]{1,100})'(?: object)? has no attribute '(\w{1,100})'")
+_UNMAKEABLE = re.compile(r"cannot create '(\w{1,100})' instances")
 _NAME = re.compile(r"name '(\w{1,100})' is not defined")
 
 
@@ -73,7 +75,7 @@ def failure(
     elif isinstance(inner, TypeError | AttributeError) and "coroutine" in message:
         name, message = "NotAwaited", _not_awaited(message, forgotten())
     else:
-        message = _explained(name, message)
+        message = f"{_explained(name, message)}{_hint(name, message, own, program)}"
     position = _position(own, program)
     return Exit(
         status="failed",
@@ -96,6 +98,19 @@ def locate(program: Program, line: int, column: int) -> Position:
         line, column = len(lines), len(lines[-1]) + 1
     before = lines[line - 1][: column - 1]
     return program.locate(line, len(before) + sum(character > "\uffff" for character in before) + 1)
+
+
+def _hint(name: str, message: str, frames: Sequence[Frame], program: Program) -> str:
+    """Without the values, which Monty does not show."""
+    if not frames or name not in ("TypeError", "AttributeError"):
+        return ""
+    frame = frames[-1]
+    lines = program.code.split("\n")[frame.line - 1 : frame.end_line]
+    if not lines or len(lines) > MAX_SEGMENT:
+        return ""
+    lines[-1] = lines[-1][: frame.end_column - 1]
+    lines[0] = lines[0][frame.column - 1 :]
+    return hint(name, message, "\n".join(lines), {})
 
 
 def _rejected(name: str, message: str, frames: Sequence[Frame], program: Program) -> Exit:
@@ -147,16 +162,29 @@ def _explained(name: str, message: str) -> str:
         module = found[1].partition(".")[0]
         has = "CPythonSandbox" if module in sys.stdlib_module_names else f'CPythonSandbox(packages=["{module}"])'
         return f"Monty has no module {module}; {has} has"
-    if found := _NAME_OF_MODULE.search(message):
+    if (found := _NAME_OF_MODULE.search(message)) and _may_have(found[2], found[1]):
         return _lacking(found[2], found[1])
-    if name == "AttributeError" and (found := _MEMBER_OF_MODULE.search(message)):
+    if name == "AttributeError" and (found := _MEMBER_OF_MODULE.search(message)) and _may_have(found[1], found[2]):
         return _lacking(found[1], found[2])
     found = _MEMBER_OF_TYPE.fullmatch(message)
-    if name == "AttributeError" and found and hasattr(getattr(builtins, found[1], None), found[2]):
+    if name == "AttributeError" and found and hasattr(_known(found[1]), found[2]):
         return f"Monty's {found[1]} has no {found[2]}; CPythonSandbox's has"
+    if name == "TypeError" and (found := _UNMAKEABLE.fullmatch(message)) and callable(_known(found[1])):
+        return f"Monty has no way to make a {found[1]}; CPythonSandbox has"
     if name == "NameError" and (found := _NAME.search(message)) and hasattr(builtins, found[1]):
         return f"Monty has no built-in {found[1]}; CPythonSandbox has"
     return message
+
+
+def _may_have(module: str, member: str) -> bool:
+    """Whether Python's own module has it, or is not loaded here, so that nobody knows."""
+    return module not in sys.modules or hasattr(sys.modules[module], member)
+
+
+def _known(path: str) -> object:
+    """What Python itself has under this name, of what is loaded here."""
+    module, _, name = path.rpartition(".")
+    return getattr(sys.modules.get(module or "builtins"), name, None)
 
 
 def _lacking(module: str, member: str) -> str:

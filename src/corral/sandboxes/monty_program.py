@@ -6,12 +6,14 @@ trio alike. A call starts when the program makes it: Monty does not tell which o
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
@@ -40,7 +42,7 @@ from corral.errors import (
 from corral.guest import decode_value, encode_value
 from corral.guest.python.console import Console
 from corral.guest.python.values import TooLarge, UnencodableValue
-from corral.sandboxes.base import Job
+from corral.sandboxes.base import GRACE_SECONDS, Job
 from corral.sandboxes.monty_errors import SCRIPT, exception_for, failure, locate
 from corral.sandboxes.monty_values import NORMALIZE, NotData, Tools, encode_input, encode_result, value_for_program
 from corral.sandboxes.monty_worker import Worker
@@ -163,9 +165,15 @@ class MontyProgram:
                 forgotten=self._forgotten,
                 memory_mb=self._worker.memory_mb,
             )
+        finally:
+            if not self.ended:
+                self.end_lines()
+        return self._finished(exit)
+
+    def end_lines(self) -> None:
+        """Passes on the last lines that did not end. Once `end` was called, the event loop may call it, too."""
         for stream in self._lines:
             self._print(stream, "", last=True)
-        return self._finished(exit)
 
     def _succeeded(self) -> Exit:
         tools = self._node("")
@@ -186,7 +194,10 @@ class MontyProgram:
         return Exit(value=decode_value(encoded.text, tagged=encoded.tagged))
 
     def _finished(self, exit: Exit) -> Exit:
-        """Waits for the calls that the program left behind, and says which they were."""
+        """Waits for the calls that the program left behind, and says which it never awaited.
+
+        Of a program with a value, or an error, they have a grace; `MontyRun` ends the rest.
+        """
         self._over = True
         left = [asked for asked in self._asked.values() if asked.input is not None]
         exit = replace(exit, dropped_log_bytes=self._console.dropped)
@@ -194,8 +205,12 @@ class MontyProgram:
             return exit
         if any(asked.number not in self._ready for asked in left):
             self._desk.hold(exit)
-        while any(asked.number not in self._ready for asked in left):
-            self._wait()
+        deadline = None if exit.value is None and exit.error is None else time.monotonic() + GRACE_SECONDS
+        with contextlib.suppress(Empty):
+            while any(asked.number not in self._ready for asked in left):
+                self._wait(deadline)
+        if self._raised and "gather" in self._job.program.code:
+            return exit  # they may be those that a failed `gather` left behind, which Monty does not tell
         return replace(exit, unawaited=tuple(map(self._unawaited, left[:_MAX_UNAWAITED])))
 
     # --- the exchange
@@ -268,11 +283,15 @@ class MontyProgram:
     def _taken(self, number: int) -> ExternalSettledResult:
         return self._result(self._asked.pop(number), self._ready.pop(number))
 
-    def _wait(self) -> None:
-        """Takes all answers that have come; blocks until there is one."""
+    def _wait(self, deadline: float | None = None) -> None:
+        """Takes all answers that have come; blocks until there is one.
+
+        Raises:
+            Empty: there was none until the deadline.
+        """
         self._waits = True
         while True:
-            settled = self._settled.get()
+            settled = self._settled.get(timeout=None if deadline is None else max(0.0, deadline - time.monotonic()))
             if settled is None:
                 raise Ended
             self._ready[settled[0]] = settled[1]
@@ -341,7 +360,7 @@ class MontyProgram:
         return self._tools[max(waiting or self._tools)] if self._tools else None
 
     def _unawaited(self, asked: Asked) -> Unawaited:
-        reply = self._ready[asked.number]
+        reply = self._ready.get(asked.number)
         error = reply.error if reply is not None else None
         position = None
         if asked.offset is not None:

@@ -20,7 +20,8 @@ from corral.sandboxes.base import Job
 from corral.sandboxes.loops import Hand, checking, hand_maker
 from corral.sandboxes.monty_program import Asked, Ended, MontyProgram
 from corral.sandboxes.monty_worker import Worker, can_limit
-from corral.sandboxes.outcomes import failed_exit
+from corral.sandboxes.outcomes import cut_short, failed_exit
+from corral.sandboxes.session import must_finish
 from corral.types import Call, Exit, Handler, LogEntry
 
 __all__ = ["MontyRun"]
@@ -46,6 +47,12 @@ class MontyRun:
         self._make_hand: Callable[[], Hand[None]] = hand_maker()
         self._hand: Hand[None] | None = None
         self._logs: deque[LogEntry] = deque()
+        self._serving: dict[int, Call] = {}
+        """The calls that are being answered, by Monty's numbers."""
+        self._answered: anyio.Event | None = None
+        """Set when one has been, once the program has ended."""
+        self._cut_short: list[str] = []
+        """The tools of calls that did not end within the grace of their program."""
         self._cpu_until = 0.0
         self._out_of_cpu = False
         self._scope = anyio.CancelScope()
@@ -63,7 +70,7 @@ class MontyRun:
             await self._run()
         self._hear()
         assert self._exit is not None
-        return self._exit
+        return cut_short(self._exit, self._cut_short)
 
     async def _run(self) -> None:
         async with anyio.create_task_group() as tasks:
@@ -71,10 +78,13 @@ class MontyRun:
                 async with checking(self._watch):
                     self._worker.submit(self._drive)
                     await self._attend(tasks)
-                tasks.cancel_scope.cancel()  # sleeps that nobody awaits any longer
+                await self._finish_calls()
+                tasks.cancel_scope.cancel()  # sleeps that nobody awaits any longer, and calls that nobody needs
             except BaseException:
                 self._program.end()
                 self._worker.kill()  # at once, however long a tool takes to notice that it is cancelled
+                self._program.end_lines()
+                self._hear()
                 raise
 
     # --- what the program's thread calls
@@ -140,6 +150,17 @@ class MontyRun:
                 self._hand = self._make_hand()
                 await self._hand.take()
 
+    async def _finish_calls(self) -> None:
+        """Once the program has ended, waits for the calls that must be finished."""
+        left = list(self._serving.values())
+        self._cut_short += [call.tool for call in left if not must_finish(call)]
+        if len(self._cut_short) < len(left):
+            assert self._exit is not None
+            self._job.on_outcome(self._exit)  # for a deadline that comes before them
+        while any(map(must_finish, self._serving.values())):
+            self._answered = anyio.Event()
+            await self._answered.wait()
+
     def _wake(self) -> None:
         if self._hand is not None:
             hand, self._hand = self._hand, None
@@ -153,7 +174,13 @@ class MontyRun:
         async with self._in_flight:
             value = decode_value(asked.input.text, tagged=asked.input.tagged)
             call = Call(asked.tool, value, asked.sequence, len(asked.input.text))
-            self._program.settle(asked.number, await self._handler(call))
+            self._serving[asked.number] = call
+            try:
+                self._program.settle(asked.number, await self._handler(call))
+            finally:
+                del self._serving[asked.number]
+                if self._answered is not None:
+                    self._answered.set()
 
     def _hear(self) -> None:
         while self._logs:

@@ -28,6 +28,8 @@ _NOT_DATA = re.compile(
     re.DOTALL,
 )
 """How Monty 1.4 prints what it has no form for outside."""
+_CLASS = re.compile(r"<class '\w+'>")
+"""How a class of the program's arrives where it is a key."""
 _CYCLES = frozenset({"[...]", "{...}", "(...)"})
 _TOOL = re.compile(r"tools\.[\w.]+")
 """What is left of a tool that was not called; as an input nothing tells it from a text."""
@@ -36,7 +38,7 @@ _FIRST = frozenset("<rsdt[{(")
 NORMALIZE = """
 def _corral_plain(value, parents):
     kind = type(value).__name__
-    if kind in ('range', 'dict_keys', 'dict_values', 'dict_items'):
+    if kind in ('range', 'dict_keys', 'dict_values', 'dict_items') or kind.endswith('_iterator'):
         value = list(value)
     if id(value) in parents:
         return ('cycle', '')
@@ -48,13 +50,13 @@ def _corral_plain(value, parents):
         return {key: _corral_plain(member, parents + [id(value)]) for key, member in value.items()}
     if kind == 'Pattern':
         return value.pattern
-    if kind in ('function', 'coroutine', 'module', 'slice', 'Match') or kind.endswith('_iterator'):
+    if kind in ('function', 'coroutine', 'module', 'slice', 'Match'):
         return (kind, repr(value))
     return value
 _corral_plain(_corral_result, [])
 """
-"""Run in Monty after a program whose result may hold what is no data: makes lists of ranges and views, and tuples,
-which it leaves nowhere else, of what cannot leave."""
+"""Run in Monty after a program whose result may hold what is no data: makes lists of ranges, views and iterators, and
+tuples, which it leaves nowhere else, of what cannot leave."""
 
 
 class Tools:
@@ -158,11 +160,14 @@ class _Encoder(Encoder):
         return plain
 
     def mapping(self, owner: object, items: Iterable[tuple[Any, Any]], depth: int) -> Any:
-        members = list(items)
+        members = [(key[8:-2] if type(key) is str and _CLASS.fullmatch(key) else key, each) for key, each in items]
         for key, _ in members:
             if type(key) is str:
                 self._count(len(key))
         return super().mapping(owner, members, depth)
+
+    def class_name(self, value: object) -> str | None:
+        return value.name if isinstance(value, MontyClassTypeProxy) else super().class_name(value)
 
     def text(self, value: str, depth: int) -> Any:
         """A text that may stand for something else."""

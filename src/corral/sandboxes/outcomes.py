@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from corral.errors import (
     AccessDenied,
     CallBudgetExceeded,
+    Cancelled,
     CorralError,
     MalformedMessage,
     MemoryExceeded,
@@ -18,14 +23,18 @@ from corral.errors import (
     ToolError,
     error_class,
 )
+from corral.sandboxes.expressions import explained
 from corral.sandboxes.session import GuestExit
 from corral.sandboxes.traces import located_text, program_trace
 from corral.types import Diagnostic, ExecutionError, Exit, Position, Program, Unawaited
 
-__all__ = ["TIMEOUT_EXIT_CODE", "failed_exit", "read_exit"]
+__all__ = ["TIMEOUT_EXIT_CODE", "cut_short", "failed_exit", "read_exit"]
 
+_LINE_END = re.compile("\r\n|[\r\n\u2028\u2029]")
 TIMEOUT_EXIT_CODE = 124
 """As timeout(1) has it."""
+_MAX_CUT = 10
+"""Tools that a remark names."""
 _OF_CALLS = (ToolError, AccessDenied, CallBudgetExceeded, MessageTooLarge, OutputExceeded, MemoryExceeded)
 """What an error of the program may say it is; anything else is an ordinary failure."""
 
@@ -38,6 +47,18 @@ def failed_exit(error: CorralError) -> Exit:
         exit_code=TIMEOUT_EXIT_CODE if timed_out else 1,
         error=ExecutionError(code=error.code, name=type(error).__name__, message=str(error)),
     )
+
+
+def cut_short(exit: Exit, tools: Sequence[str]) -> Exit:
+    """The exit with a remark on the calls that ended with their program."""
+    if not tools:
+        return exit
+    counted = [f"tools.{tool}{f' ×{count}' if count > 1 else ''}" for tool, count in Counter(tools).items()]
+    more = [f"and {len(counted) - _MAX_CUT} more"] if len(counted) > _MAX_CUT else []
+    shown = ", ".join([*counted[:_MAX_CUT], *more])
+    message = f"the program ended before calls did, so they were cut short, maybe after they took effect: {shown}"
+    remark = Diagnostic(severity="warning", message=message, code=Cancelled.code)
+    return replace(exit, diagnostics=(*exit.diagnostics, remark))
 
 
 def read_exit(content: GuestExit, program: Program) -> Exit:
@@ -66,7 +87,7 @@ def read_exit(content: GuestExit, program: Program) -> Exit:
     error = ExecutionError(
         code=code if issubclass(error_class(code), _OF_CALLS) else ProgramFailed.code,
         name=name,
-        message=located_text(message, program),
+        message=_explained(located_text(message, program), trace.position, program),
         cause=cause,
         line=trace.position and trace.position.line,
         column=trace.position and trace.position.column,
@@ -75,14 +96,15 @@ def read_exit(content: GuestExit, program: Program) -> Exit:
     return Exit(status="failed", exit_code=1, error=error, **rest)
 
 
+def _explained(message: str, position: Position | None, program: Program) -> str:
+    return explained(message, program.source, position) if program.language == "typescript" else message
+
+
 def _syntax_error(name: str, message: str, stack: str, program: Program) -> ExecutionError:
-    """Of V8 `TypeError: SyntaxError: Expression expected`, an excerpt, and the place: only text and place are kept."""
-    position = program_trace(stack, program).position if program.language == "python" else _place(message, program)
+    position = program_trace(stack, program).position
     text = message.splitlines()[0] if message else "the program does not parse"
-    for prefix in ("TypeError: ", "Uncaught ", "SyntaxError: "):
-        text = text.removeprefix(prefix)
-    if position is not None:
-        text = located_text(text, program).removesuffix(f" at program.ts:{position.line}:{position.column}")
+    if position is not None and program.language == "typescript" and _is_end(position, program.source):
+        text = "Unexpected end of input"
     return ExecutionError(
         code=ProgramRejected.code,
         name=name,
@@ -92,8 +114,11 @@ def _syntax_error(name: str, message: str, stack: str, program: Program) -> Exec
     )
 
 
-def _place(message: str, program: Program) -> Position | None:
-    return program_trace(f"    at {message.splitlines()[-1]}" if message else "", program).position
+def _is_end(position: Position, source: str) -> bool:
+    """Whether nothing of a program is left at its place: what the engine names there is not the program's."""
+    lines = _LINE_END.split(source.rstrip())
+    here = lines[position.line - 1].encode("utf-16-le", "surrogatepass") if position.line <= len(lines) else b""
+    return position.line >= len(lines) and 2 * (position.column - 1) >= len(here)
 
 
 def _unawaited(call: object, program: Program) -> Unawaited:

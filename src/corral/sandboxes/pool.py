@@ -60,19 +60,17 @@ class Pool(Generic[K, T]):
         self._owner = os.getpid()
         self._last_taken = 0.0
 
-    async def take(self, key: K, *, keep: bool = True) -> T:
+    async def take(self, key: K) -> T:
         """A ready one, or else a new one. It is the caller's: to be used once, and closed.
-
-        Unless `keep`, this kind is so rare that none are kept ready.
 
         Raises:
             Whatever `make` does.
         """
         self._hopeless.discard(key)
-        ready = self._pop(key) if keep else None
+        ready = self._pop(key)
         if ready is not None:
             return ready
-        birth = _Birth(self, key, keep=keep)
+        birth = _Birth(self, key)
         try:
             # As many at a time as there are processors, and one: more would only all come later.
             return await anyio.to_thread.run_sync(birth.run, limiter=_starts())
@@ -194,16 +192,15 @@ class _Birth(Generic[K, T]):
     nobody knows of would be left behind.
     """
 
-    def __init__(self, pool: Pool[K, T], key: K, *, keep: bool) -> None:
+    def __init__(self, pool: Pool[K, T], key: K) -> None:
         self._pool = pool
         self._key = key
-        self._keep = keep
         self._lock = threading.Lock()
         self._abandoned = False
         self._made: T | None = None
 
     def run(self) -> T:
-        made = (self._pool._pop(self._key) if self._keep else None) or self._pool._make(self._key, False)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        made = self._pool._pop(self._key) or self._pool._make(self._key, False)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
         with self._lock:
             self._made = made
             abandoned = self._abandoned

@@ -10,7 +10,7 @@ from dataclasses import replace
 from corral.errors import BridgeError, MalformedMessage, MemoryExceeded, ProgramTimeout, SandboxLost
 from corral.sandboxes.base import Job
 from corral.sandboxes.loops import checking
-from corral.sandboxes.outcomes import failed_exit, read_exit
+from corral.sandboxes.outcomes import cut_short, failed_exit, read_exit
 from corral.sandboxes.process import GuestProcess
 from corral.sandboxes.session import Channel, GuestExit, GuestSession
 from corral.sandboxes.traces import located_text
@@ -53,7 +53,6 @@ class GuestRun:
         start: dict[str, object] = {
             "run": self._run,
             "code": job.program.code,
-            "form": job.program.form,
             "tools": [str(name) for name in job.tools],
             "env": None if job.env is None else dict(job.env),
             "limits": job.limits.model_dump(
@@ -70,25 +69,17 @@ class GuestRun:
         finally:
             if self._session.held is not None:
                 job.on_outcome(self._read(self._session.held))
-        return await self._lost() if self.content is None else self._read(self.content)
-
-    @property
-    def called(self) -> bool:
-        """Whether the program has called a tool."""
-        return self._session.called
+        exit = await self._lost() if self.content is None else self._read(self.content)
+        return cut_short(exit, self._session.cut_short)
 
     @property
     def clean(self) -> bool:
         """Whether the guest is as good for others as it was: it has said how the program ended, and has memory left."""
-        return isinstance(self.content, list) and not self.ended_with(MemoryExceeded.code)
-
-    def ended_with(self, code: str) -> bool:
-        """Whether the guest has said that it ended with an error of this code."""
         match self.content:
-            case ["error", [str() as given, *_], *_]:
-                return given == code
-            case _:
+            case ["error", [MemoryExceeded.code, *_], *_]:
                 return False
+            case _:
+                return isinstance(self.content, list)
 
     def _read(self, content: GuestExit | BridgeError) -> Exit:
         if isinstance(content, BridgeError):

@@ -16,11 +16,11 @@ from pydantic_core import to_json
 from corral.errors import BridgeError, MalformedMessage
 from corral.guest import Frame, FrameKind, FrameReader, decode_value, encode_frame, encode_value
 from corral.guest.frames import run_address
-from corral.sandboxes.base import Job
+from corral.sandboxes.base import GRACE_SECONDS, Job
 from corral.sandboxes.loops import Hand, hand_maker
 from corral.types import MAX_TOOL_PATH, Call, Handler, LogEntry, LogLevel, Reply
 
-__all__ = ["Channel", "GuestExit", "GuestSession"]
+__all__ = ["Channel", "GuestExit", "GuestSession", "must_finish"]
 
 _AROUND_BYTES = len('[,"",]')
 _NAME_BYTES = 1_000
@@ -88,6 +88,8 @@ class GuestSession:
             },
         )
         self._log_room = limits.log_bytes
+        self._lines: dict[LogLevel, list[str]] = {}
+        """Of each level, the parts of an entry that has not ended."""
         self._calls_room = limits.calls
         self._replies = bytearray()
         self._unsent = 0
@@ -103,16 +105,19 @@ class GuestSession:
         """Workers that will look for a call."""
         self._busy = 0
         """Workers that have one."""
+        self._serving: dict[anyio.CancelScope, Call] = {}
+        """The call that each worker answers."""
+        self._answered: anyio.Event | None = None
+        """Set when no worker has a call any more, once the calls that nobody needs have been cut short."""
+        self._ending = False
+        """The program has ended, and its calls have a grace."""
+        self.cut_short: list[str] = []
+        """The tools whose calls were cut short at the end of it."""
         self._attention: Hand[None] | None = None
         self._over = False
         self._outcome: GuestExit | BridgeError | None = None
         self.held: GuestExit | None = None
         """The program's outcome, as an EXIT would hold it, if it came before its last calls were answered."""
-
-    @property
-    def called(self) -> bool:
-        """Whether the guest has made a call."""
-        return self._calls_room < self._job.limits.calls
 
     async def run(self, start: dict[str, object]) -> GuestExit | None:
         """Sends START and serves the guest until its EXIT, which is returned, or its end, for which None stands.
@@ -120,6 +125,16 @@ class GuestSession:
         Raises:
             MalformedMessage, MessageTooLarge: the guest broke the protocol and must not be used further.
         """
+        try:
+            await self._serve(start)
+        finally:
+            for level in list(self._lines):
+                self._say(level, "")
+        if isinstance(self._outcome, BridgeError):
+            raise self._outcome
+        return self._outcome
+
+    async def _serve(self, start: dict[str, object]) -> None:
         async with anyio.create_task_group() as tasks:
             async with self._channel.reading(self._receive):
                 try:
@@ -128,13 +143,11 @@ class GuestSession:
                 except BaseException:
                     self._channel.kill()  # at once, however long a tool takes to notice that it is cancelled
                     raise
+            await self._finish_calls()
             while self._idle:
                 self._idle.pop().give(None)  # which then find that it is over
-            if self._busy or self._summoned or self._writing:
+            if self._busy or self._summoned or self._writing or self._ending:
                 tasks.cancel_scope.cancel()
-        if isinstance(self._outcome, BridgeError):
-            raise self._outcome
-        return self._outcome
 
     def _receive(self, data: bytes) -> None:
         """Takes what the guest wrote; `b""` is its end. Called by the event loop, outside of any task."""
@@ -152,7 +165,8 @@ class GuestSession:
                 elif frame.kind == FrameKind.OUTCOME:
                     if self.held is not None:
                         raise MalformedMessage("the sandbox sent more than one outcome")
-                    self.held = _outcome(frame)
+                    self.held, lasts = _outcome(frame)
+                    self._ending = not lasts
                 else:
                     self._outcome = _exit(frame)
                     self._over = True
@@ -164,7 +178,7 @@ class GuestSession:
         if self._unassigned and self._idle and not self._corked:
             self._summoned += 1
             self._idle.pop().give(None)  # the usual case: one call, and a worker that waits for it
-        elif self._over or self._corked or self._unassigned:
+        elif self._over or self._corked or self._unassigned or self._ending:
             self._wake()
 
     def _wake(self) -> None:
@@ -178,6 +192,8 @@ class GuestSession:
 
     def _queue(self, frame: Frame) -> None:
         """Takes a call as it is: decoded, its input may be 25 times as large."""
+        if self._ending:
+            raise MalformedMessage("the sandbox sent a call after the program had ended")
         self._calls_room -= 1
         self._unanswered += 1
         if self._calls_room < 0 or self._unanswered > self._job.limits.calls_in_flight:
@@ -186,7 +202,11 @@ class GuestSession:
 
     async def _attend(self, tasks: TaskGroup) -> None:
         """Does what only a task can do: starts further workers, and writes the replies of a busy turn."""
+        granted = False
         while not self._over:
+            if self._ending and not granted:
+                granted = True
+                tasks.start_soon(self._grant)
             if self._unassigned:
                 self._summon(tasks)
             if self._corked:
@@ -196,6 +216,35 @@ class GuestSession:
             else:
                 self._attention = self._make_hand()
                 await self._attention.take()
+
+    async def _grant(self) -> None:
+        """Gives the calls of a program that has ended a grace, then has the guest exit without the rest."""
+        await anyio.sleep(GRACE_SECONDS)
+        self.cut_short += self._cut_short()
+        await self._wait_for_workers()
+        self._replies += encode_frame(FrameKind.FINISH, b"[]", self._address)
+        await self._flush()
+
+    async def _finish_calls(self) -> None:
+        """Once the guest has exited, waits for the calls that must be finished; the others end now."""
+        if not self._busy or isinstance(self._outcome, BridgeError):
+            return
+        self._cut_short()
+        self.held = self._outcome or self.held  # for a deadline that comes before them
+        await self._wait_for_workers()
+
+    def _cut_short(self) -> list[str]:
+        """Cancels the calls that need not be finished, and names their tools."""
+        self._unassigned.clear()
+        cut = {scope: call.tool for scope, call in self._serving.items() if not must_finish(call)}
+        for scope in cut:
+            scope.cancel()
+        return list(cut.values())
+
+    async def _wait_for_workers(self) -> None:
+        self._answered = anyio.Event()
+        if self._busy:
+            await self._answered.wait()
 
     def _summon(self, tasks: TaskGroup) -> None:
         """Sees to it that calls that nobody has taken yet do not wait for one that a worker waits in.
@@ -212,7 +261,20 @@ class GuestSession:
                 tasks.start_soon(self._work, tasks)
 
     async def _work(self, tasks: TaskGroup) -> None:
-        """Answers calls, one after another, until the session ends."""
+        """Answers calls, one after another, until the session ends or the one that it answers is cut short."""
+        with anyio.CancelScope() as scope:
+            await self._answer(tasks, scope)
+        if scope.cancelled_caught:
+            self._leave(scope)
+
+    def _leave(self, scope: anyio.CancelScope) -> None:
+        """A worker has no call any more."""
+        self._serving.pop(scope, None)
+        self._busy -= 1
+        if self._busy == 0 and self._answered is not None:
+            self._answered.set()
+
+    async def _answer(self, tasks: TaskGroup, scope: anyio.CancelScope) -> None:
         while True:
             if self._over:
                 return
@@ -230,6 +292,7 @@ class GuestSession:
                     self._violated(violation)
                     self._wake()
                     return
+                self._serving[scope] = call
                 reply = await self._handler(call)
                 self._replies += self._encoded(call, reply)  # not in one: `+=` reads its left side before the await
                 self._input_bytes -= size
@@ -237,7 +300,7 @@ class GuestSession:
                 self._unsent += 1
                 if not self._corked or self._unsent >= _BURST:
                     await self._flush()
-            self._busy -= 1
+            self._leave(scope)
             hand = self._make_hand()
             self._idle.append(hand)
             await hand.take()
@@ -287,22 +350,37 @@ class GuestSession:
         if self._unassigned:
             self._wake()
 
-    def _has_log_room(self, text: str) -> bool:
-        self._log_room -= len(text.encode("utf-8")) + 1
+    def _has_log_room(self, size: int) -> bool:
+        self._log_room -= size
         return self._log_room >= 0
 
     def _log(self, frame: Frame) -> None:
         match decode_value(frame.payload, tagged=False):
-            case [str() as level, str() as text] if level in _LEVELS and self._has_log_room(text):
-                self._job.on_log(LogEntry(level=level, text=text))
+            case [str() as level, str() as text] if level in _LEVELS and self._has_log_room(len(text.encode()) + 1):
+                self._say(level, text)
+            case [str() as level, str() as text, True] if (
+                text and level in _LEVELS and self._has_log_room(len(text.encode()))
+            ):
+                self._lines.setdefault(level, []).append(text)
             case _:
                 raise MalformedMessage("the sandbox sent console output that is not well formed, or more than allowed")
 
+    def _say(self, level: LogLevel, text: str) -> None:
+        """Passes an entry on, of which this is the end."""
+        begun = self._lines.pop(level, None)
+        self._job.on_log(LogEntry(level=level, text=text if begun is None else "".join([*begun, text])))
 
-def _outcome(frame: Frame) -> GuestExit:
+
+def must_finish(call: Call) -> bool:
+    """Whether a call is waited for although its program has ended."""
+    return call.found is not None and call.found.must_finish
+
+
+def _outcome(frame: Frame) -> tuple[GuestExit, bool]:
+    """As an EXIT would hold it, and whether the program lasts: whether all of its calls are to be answered."""
     match decode_value(frame.payload, tagged=frame.tagged):
-        case ["value" | "error", _] as content:
-            return [*content, [], 0, []]
+        case ["value" | "error" as kind, content, bool() as lasts]:
+            return [kind, content, [], 0, []], lasts
         case _:
             raise MalformedMessage("the sandbox sent an outcome that is not well formed")
 

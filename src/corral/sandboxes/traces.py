@@ -7,23 +7,16 @@ from dataclasses import dataclass
 
 from corral.types import Position, Program
 
-__all__ = ["MODULE_PREFIX", "Trace", "located_text", "program_trace"]
+__all__ = ["Trace", "located_text", "program_trace"]
 
-MODULE_PREFIX = "export default "
-"""What the guest puts before a script's code to have the engine's module compiler explain a syntax error."""
-
-# The two names under which the guest runs a program: a script's, and the data: URL of a module (Deno shortens long ones
-# in stack traces, so only its ends are fixed).
-_PLACE = re.compile(
-    r"(?:corral:program\.ts|(?P<module>data:application/typescript[^\s():]{0,2000})):(?P<line>\d{1,7}):(?P<column>\d{1,7})",
-    re.ASCII,
-)
+# The name under which the guest runs a program.
+_PLACE = re.compile(r"corral:program\.ts:(?P<line>\d{1,7}):(?P<column>\d{1,7})", re.ASCII)
 # The name under which the Python guest runs a program; its own stacks have columns, what a program prints has none.
 _PYTHON_PLACE = re.compile(r'File "corral:program\.py", line (?P<line>\d{1,7})(?::(?P<column>\d{1,7}))?', re.ASCII)
 _MAX_PLACES = 50
 """Places that are renamed in one text. A program may print thousands; a stack has ten."""
 # The function that stands around the program is not the model's: its frames show only the place.
-_WRAPPER = re.compile(r"(at (?:async )?)(?:default|<anonymous>|Object\.<anonymous>) \(([^()]*)\)$")
+_WRAPPER = re.compile(r"(at (?:async )?)(?:<anonymous>|Object\.<anonymous>) \(([^()]*)\)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +52,7 @@ def located_text(text: str, program: Program) -> str:
     """
     if program.language == "python":
         return _rename_python(text, program) if "corral:program.py" in text else text
-    return _rename(text, program) if "program.ts:" in text or "data:application/typescript" in text else text
+    return _rename(text, program) if "corral:program.ts:" in text else text
 
 
 def _rename(text: str, program: Program) -> str:
@@ -82,7 +75,4 @@ def _python_position(place: re.Match[str], program: Program) -> Position:
 
 
 def _position(place: re.Match[str], program: Program) -> Position:
-    line, column = int(place["line"]), int(place["column"])
-    if place["module"] is not None and program.form == "script" and line == 1:
-        column -= len(MODULE_PREFIX)
-    return program.locate(line, max(column, 1))
+    return program.locate(int(place["line"]), max(int(place["column"]), 1))

@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from docstring_parser import Docstring as ParsedDocstring
 
 __all__ = ["Docstring", "read_docstring"]
+
+_NAME = re.compile(r"[a-z_][a-z0-9_]*")
+_TYPES = frozenset(
+    """any array arr bool boolean bytearray bytes callable char class complex coroutine date datetime decimal dict
+    dictionary double enum file float frozenset function generator int integer iterable iterator json list long map
+    mapping none null number numeric object obj sequence set str string text timedelta tuple type union uuid void
+    awaitable path""".split()
+)
+"""Words in lower case that name types in docstrings. Anything else in lower case names a value."""
 
 
 class Docstring(NamedTuple):
@@ -33,5 +46,19 @@ def read_docstring(text: str | None) -> Docstring:
     return Docstring(
         description="\n\n".join(paragraphs),
         parameters={each.arg_name.lstrip("*"): each.description for each in parsed.params if each.description},
-        returns=parsed.returns.description if parsed.returns else None,
+        returns=_returns(parsed),
     )
+
+
+def _returns(parsed: ParsedDocstring) -> str | None:
+    """The texts on what comes back. The name of a result, or of a member, is kept; a type is not."""
+    told: list[str] = []
+    for each in parsed.many_returns:
+        name, text = each.return_name or _member(each.type_name or ""), each.description or ""
+        told.append(f"{name}: {text}" if name and name != text else text)
+    return "\n".join(filter(None, told)) or None
+
+
+def _member(text: str) -> str | None:
+    """What stands where a type does, if it is the name of a member, as in `names: all that are there`."""
+    return text if _NAME.fullmatch(text) and text not in _TYPES else None

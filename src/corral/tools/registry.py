@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, NamedTuple
+
+from typing_extensions import override
 
 from corral.errors import ToolDefinitionError, ToolNotFound
 from corral.tools.names import RESERVED_ROOT_NAMES, distinct_identifiers, identifier, namespace_identifier
@@ -20,6 +23,10 @@ __all__ = ["ToolRegistry", "ToolsFound"]
 
 _LISTED_NAMES = 20
 """How many names an error lists when none is near the wanted one."""
+_MOST_VIEWS = 256
+"""Of one registry, for different scopes."""
+_MOST_PARTS = 32
+"""Different sets of tools that views are prepared for."""
 
 
 class ToolsFound(NamedTuple):
@@ -29,6 +36,14 @@ class ToolsFound(NamedTuple):
     """Best first."""
     total: int
     """How many tools there are on all pages."""
+
+
+class Problem(NamedTuple):
+    """The reason why tools of a namespace may be missing."""
+
+    text: str
+    scopes: frozenset[str] = frozenset()
+    """Those that every one of these tools asks for."""
 
 
 class ToolRegistry:
@@ -41,7 +56,27 @@ class ToolRegistry:
     def __init__(self, *tools: Tool | Callable[..., Any]) -> None:
         self._lock = threading.RLock()
         self._state = _State({}, {})
+        self._views: OrderedDict[frozenset[str], _View] = OrderedDict()
         self.register(*tools)
+
+    def visible_to(self, scopes: frozenset[str]) -> ToolRegistry:
+        """A view of this registry, of the tools that a caller with these scopes may call and no others.
+
+        A tool that is left out is unknown to the view in every way. Names are those of this registry, and the view
+        changes with it.
+        """
+        with self._lock:
+            view = self._views.pop(scopes, None) or _View(
+                scopes, now=self._now, change=self._change, hidden=self.hidden
+            )
+            self._views[scopes] = view
+            if len(self._views) > _MOST_VIEWS:
+                self._views.popitem(last=False)
+        return view
+
+    def hidden(self, name: str) -> Tool | None:  # noqa: ARG002
+        """The tool of that guest name that a view leaves out; it is for the host alone."""
+        return None
 
     # --- changing it
 
@@ -57,20 +92,28 @@ class ToolRegistry:
         self._change((), added)
 
     def exchange(
-        self, gone: Iterable[Tool], added: Iterable[Tool], *, namespace: str | None = None, problem: str | None = None
+        self,
+        gone: Iterable[Tool],
+        added: Iterable[Tool],
+        *,
+        namespace: str | None = None,
+        problem: str | None = None,
+        scopes: Iterable[str] = (),
     ) -> None:
         """Takes tools away and adds others, all or none, in one step. Those of `gone` that are not there do not matter.
 
         `problem` says to programs that look for a tool in `namespace` why it may be missing; None: there is no problem.
+        A view shows it to callers with all of `scopes`.
 
         Raises:
             ToolDefinitionError: as `register`.
         """
-        problems = {} if namespace is None else {namespace_identifier(namespace): problem}
+        found = None if problem is None else Problem(problem, frozenset(scopes))
+        problems = {} if namespace is None else {namespace_identifier(namespace): found}
         self._change(tuple(gone), tuple(added), problems)
 
     def _change(
-        self, gone: Iterable[Tool], added: Iterable[Tool], problems: Mapping[str, str | None] = MappingProxyType({})
+        self, gone: Iterable[Tool], added: Iterable[Tool], problems: Mapping[str, Problem | None] = MappingProxyType({})
     ) -> None:
         with self._lock:
             spaces = {name: dict(members) for name, members in self._state.spaces.items()}
@@ -100,14 +143,14 @@ class ToolRegistry:
     def copy(self) -> ToolRegistry:
         """A registry of the same tools that changes independently."""
         copied = ToolRegistry()
-        copied._state = self._state
+        copied._state = self._now()
         return copied
 
     # --- looking things up
 
     def get(self, name: ToolName | str) -> Tool | None:
         """The tool of that guest name or, failing that, of that original name (`namespace.name` in a namespace)."""
-        state = self._state
+        state = self._now()
         return state.by_path.get(str(name)) or state.by_original.get(str(name))
 
     def resolve(self, path: str) -> Tool:
@@ -116,7 +159,7 @@ class ToolRegistry:
         Raises:
             ToolNotFound: with near names.
         """
-        tool = self._state.by_path.get(path)
+        tool = self._now().by_path.get(path)
         if tool is None:
             raise self._not_found(path)
         return tool
@@ -125,40 +168,40 @@ class ToolRegistry:
         """Tools whose names, parameters or descriptions have words of the query, best first: first those whose name it
         is. All tools in the order of iteration for a query without words; of one namespace only, if it is given.
         """
-        state = self._state
+        state = self._now()
         paths, total = state.search_index.search(query, namespace=namespace, limit=limit, offset=offset)
         return ToolsFound([(ToolName.parse(path), state.by_path[path]) for path in paths], total)
 
     def near(self, path: str) -> list[str]:
         """Up to three guest names that may be meant by one that there is not."""
-        return self._state.search_index.near(path)
+        return self._now().search_index.near(path)
 
     def snapshot(self) -> Mapping[ToolName, Tool]:
         """The tools of this moment by guest name, in the order of iteration; it never changes."""
-        return self._state.by_name
+        return self._now().by_name
 
     def names(self) -> tuple[ToolName, ...]:
         """All guest names."""
-        return tuple(self._state.by_name)
+        return tuple(self._now().by_name)
 
     @property
     def problems(self) -> Mapping[str, str]:
         """Why tools may be missing, by the namespace that they would be in, as programs write it."""
-        return self._state.problems
+        return {namespace: problem.text for namespace, problem in self._now().problems.items()}
 
     def namespaces(self) -> tuple[str, ...]:
         """All namespaces as programs write them, alphabetically."""
-        return tuple(sorted({name.namespace for name in self._state.by_name if name.namespace is not None}))
+        return tuple(sorted({name.namespace for name in self._now().by_name if name.namespace is not None}))
 
     def untyped(self) -> tuple[ToolName, ...]:
         """Tools of which it is not known what they return: programs have to guess."""
-        return tuple(name for name, tool in self._state.by_name.items() if tool.output_schema is None)
+        return tuple(name for name, tool in self._now().by_name.items() if tool.output_schema is None)
 
     def __iter__(self) -> Iterator[ToolName]:
-        return iter(self._state.by_name)
+        return iter(self._now().by_name)
 
     def __len__(self) -> int:
-        return len(self._state.by_name)
+        return len(self._now().by_name)
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, ToolName | str) and self.get(name) is not None
@@ -166,17 +209,24 @@ class ToolRegistry:
     def __repr__(self) -> str:
         return f"<ToolRegistry of {len(self)} tools>"
 
+    def _now(self) -> _State:
+        return self._state
+
     def _not_found(self, path: str) -> ToolNotFound:
-        state = self._state
+        state = self._now()
         namespace, dot, _ = path.partition(".")
         if namespace in state.problems:
-            return ToolNotFound(f"no tool {quoted(path)}: {state.problems[namespace]}")
+            return ToolNotFound(f"no tool {quoted(path)}: {state.problems[namespace].text}")
         near = state.search_index.near(path)
         if near:
             return ToolNotFound(f"no tool {quoted(path)}; did you mean {' or '.join(near)}?")
         names = [str(name) for name in state.by_name if dot and name.namespace == namespace] or list(state.by_path)
         if not names:
             return ToolNotFound(f"no tool {quoted(path)}; there are none")
+        if len(names) == len(state.by_path) > _LISTED_NAMES:  # a list of some of them would be no help
+            spaces = self.namespaces()
+            among = f" in {', '.join(spaces)}" if 0 < len(spaces) <= _LISTED_NAMES else ""
+            return ToolNotFound(f"no tool {quoted(path)}; there are {len(names)} others{among}")
         listed = ", ".join(names[:_LISTED_NAMES])
         more = f" and {len(names) - _LISTED_NAMES} more" if len(names) > _LISTED_NAMES else ""
         return ToolNotFound(f"no tool {quoted(path)}; there are: {listed}{more}")
@@ -185,13 +235,56 @@ class ToolRegistry:
 class _State:
     """What a registry holds between two changes. Never modified; indexes are built when first needed."""
 
-    def __init__(self, spaces: Mapping[str | None, Mapping[str, Tool]], problems: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        spaces: Mapping[str | None, Mapping[str, Tool]],
+        problems: Mapping[str, Problem],
+        named: Mapping[ToolName, Tool] | None = None,
+        whole: _State | None = None,
+    ) -> None:
         self.spaces = spaces
         self.problems = problems
         """Why tools may be missing, by the namespace that they would be in."""
+        self._named = named
+        self._whole = whole
+        """What it is a part of."""
+        self._views: dict[frozenset[str], _State] = {}
+        self._lock = threading.Lock()
+
+    def visible_to(self, scopes: frozenset[str]) -> _State:
+        """What of it a caller with these scopes may call. Callers who may call the same get the same object."""
+        relevant = scopes & self._scopes
+        found = self._views.get(relevant)
+        if found is None:
+            with self._lock:
+                found = self._views[relevant] = self._part(relevant)
+                while len(self._views) > _MOST_VIEWS or len({id(each) for each in self._views.values()}) > _MOST_PARTS:
+                    del self._views[next(iter(self._views))]
+        return found
+
+    def _part(self, held: frozenset[str]) -> _State:
+        named = {name: tool for name, tool in self.by_name.items() if tool.is_allowed_with(held)}
+        problems = {namespace: problem for namespace, problem in self.problems.items() if problem.scopes <= held}
+        for known in (self, *self._views.values()):
+            if known.by_name.keys() == named.keys() and known.problems == problems:
+                return known
+        tools = frozenset(named.values())
+        spaces = {
+            namespace: {original: tool for original, tool in members.items() if tool in tools}
+            for namespace, members in self.spaces.items()
+        }
+        return _State(spaces, problems, MappingProxyType(named), whole=self)
+
+    @cached_property
+    def _scopes(self) -> frozenset[str]:
+        """Those that some tool asks for; others make no difference."""
+        asked = {scope for tool in self.by_name.values() for scope in tool.scopes | tool.any_scope}
+        return frozenset(asked.union(*(problem.scopes for problem in self.problems.values())))
 
     @cached_property
     def by_name(self) -> Mapping[ToolName, Tool]:
+        if self._named is not None:
+            return self._named
         named: dict[ToolName, Tool] = {}
         for namespace, members in self.spaces.items():
             space = None if namespace is None else namespace_identifier(namespace)
@@ -213,7 +306,46 @@ class _State:
 
     @cached_property
     def search_index(self) -> SearchIndex:
-        return SearchIndex(Entry(name, tool.description, tool.input_schema) for name, tool in self.by_name.items())
+        return SearchIndex(self.entries.values())
+
+    @cached_property
+    def entries(self) -> Mapping[ToolName, Entry]:
+        if self._whole is not None:
+            return {name: self._whole.entries[name] for name in self.by_name}
+        return {name: Entry(name, tool) for name, tool in self.by_name.items()}
+
+
+class _View(ToolRegistry):
+    """The tools of another registry that a caller with certain scopes may call. What changes it changes the other."""
+
+    def __init__(
+        self,
+        scopes: frozenset[str],
+        *,
+        now: Callable[[], _State],
+        change: Callable[..., None],
+        hidden: Callable[[str], Tool | None],
+    ) -> None:
+        self._scopes = scopes
+        self._whole_now, self._whole_change, self._whole_hidden = now, change, hidden
+        super().__init__()
+
+    @override
+    def hidden(self, name: str) -> Tool | None:
+        if name in self._now().by_path:
+            return None
+        return self._whole_hidden(name) or self._whole_now().by_path.get(name)
+
+    @override
+    def _now(self) -> _State:
+        return self._whole_now().visible_to(self._scopes)
+
+    @override
+    def _change(
+        self, gone: Iterable[Tool], added: Iterable[Tool], problems: Mapping[str, Problem | None] = MappingProxyType({})
+    ) -> None:
+        if gone or added or problems:
+            self._whole_change(gone, added, problems)
 
 
 def _order(name: ToolName) -> tuple[str, str]:

@@ -7,6 +7,7 @@ into plain data (see `corral.tools.plain`). Both are built once, when the tool i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Protocol, TypeVar, cast
 
 from pydantic import BaseModel, TypeAdapter
@@ -16,8 +17,8 @@ from typing_extensions import override
 
 from corral.errors import ToolDefinitionError
 from corral.tools.documents import DocumentSchema
-from corral.tools.plain import listed, plain, plain_container
-from corral.tools.problems import Problem, SchemaMismatch
+from corral.tools.plain import listed, plain, plain_container, written
+from corral.tools.problems import ABSENT, Problem, SchemaMismatch
 from corral.tools.type_problems import TypeValidator
 from corral.types import JsonSchema
 
@@ -32,7 +33,13 @@ __all__ = [
     "input_schema_of",
     "json_schema_of",
     "output_schema_of",
+    "says_nothing",
 ]
+
+_ANNOTATIONS = frozenset(
+    {"$comment", "$defs", "$id", "$schema", "default", "definitions", "deprecated", "description", "examples", "title"}
+)
+"""Keywords that allow every value."""
 
 
 class InputSchema(Protocol):
@@ -79,17 +86,40 @@ class Anything:
 ANYTHING = Anything()
 
 
+def says_nothing(schema: JsonSchema | None) -> bool:
+    """Whether every value is as good as any other to it."""
+    return schema is None or _ANNOTATIONS.issuperset(schema)
+
+
 # --- types --------------------------------------------------------------------------------------------------
 
 
 class _WithoutTitles(GenerateJsonSchema):
-    """Titles of fields repeat their names; defaults that JSON cannot say stay unsaid."""
+    """Leaves out titles of fields, which repeat their names, and defaults that JSON cannot say.
+
+    Members with a default are required in outputs: what is dumped has them.
+    """
 
     ignored_warning_kinds: set[JsonSchemaWarningKind] = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012
 
     @override
+    def decimal_schema(self, schema: Any) -> JsonSchema:
+        written = super().decimal_schema(schema)
+        return {"type": "string", "format": "decimal"} if written.get("type") == "string" else written
+
+    @override
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
+
+    @override
+    def default_schema(self, schema: Any) -> dict[str, Any]:
+        return self.generate_inner(schema["schema"]) if self.mode == "serialization" else super().default_schema(schema)
+
+    @override
+    def field_is_required(self, field: Any, total: bool) -> bool:
+        if self.mode == "serialization" and field["type"] in ("model-field", "dataclass-field"):
+            return not (field.get("serialization_exclude") or field.get("serialization_exclude_if"))
+        return super().field_is_required(field, total)
 
 
 def json_schema_of(adapter: TypeAdapter[Any], mode: JsonSchemaMode) -> JsonSchema:
@@ -136,7 +166,11 @@ class ArgumentsInput:
 
 
 class TypeOutput:
-    """Anything that pydantic validates as a type: validated first, then turned into plain data."""
+    """Anything that pydantic validates as a type: validated first, then turned into plain data.
+
+    A value that is not of the type fits all the same if its plain data does, since that is what a program gets: a
+    model where a dict is declared, a date where a text is.
+    """
 
     def __init__(self, adapter: TypeAdapter[Any]) -> None:
         self.json_schema = json_schema_of(adapter, "serialization")
@@ -144,8 +178,25 @@ class TypeOutput:
         self._dump = adapter.serializer.to_python
 
     def dump(self, value: object) -> object:
-        valid = self._validate(value, by_alias=True, by_name=True)
+        try:
+            valid = self._validate(value, by_alias=True, by_name=True)
+        except SchemaMismatch:
+            valid = self._of_data(value)
+            if valid is ABSENT:
+                raise
         return listed(self._dump(valid, by_alias=True, warnings="error", fallback=plain_container))
+
+    def _of_data(self, value: object) -> object:
+        """The valid value for the plain data of one that is not valid; ABSENT: that is not valid either."""
+        with suppress(Exception):
+            data = plain(value)
+            before = value
+            for form in (data, written(data)):
+                if form != before:
+                    with suppress(SchemaMismatch):
+                        return self._validate(form, by_alias=True, by_name=True)
+                before = form
+        return ABSENT
 
 
 # --- what authors of tools may write ------------------------------------------------------------------------

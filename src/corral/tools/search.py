@@ -9,13 +9,15 @@ from __future__ import annotations
 import difflib
 import heapq
 import math
+import re
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import islice
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
+from corral.tools.tool import Tool
 from corral.tools.words import SYNONYMS, UNIMPORTANT, stem, words
 from corral.types import JsonSchema, ToolName
 
@@ -26,6 +28,11 @@ _MAX_QUERY_WORDS = 24
 _MAX_DESCRIPTION_CHARACTERS = 2_000
 _MAX_PARAMETERS = 50
 _MAX_PARAMETER_CHARACTERS = 200
+
+_MENTION = re.compile(
+    r"[\s`'\"]*+(?:await\s++)?+(?:(?:tools|codemode)\.)?+([\w$]++(?:[./][\w$-]++)*+)(?:\(.*+)?+[\s`'\";]*+", re.DOTALL
+)
+"""A tool as programs mention it."""
 
 _SATURATION, _LENGTH = 1.2, 0.5
 """k1 and b of BM25."""
@@ -40,12 +47,17 @@ _NEAR_CANDIDATES = 25
 _MAX_NEAR = 3
 
 
-class Entry(NamedTuple):
-    """What is known of a tool."""
+class Entry:
+    """What is known of a tool. Several indexes may have it, and then what its words count for is worked out once."""
 
-    name: ToolName
-    description: str
-    input_schema: JsonSchema | None
+    def __init__(self, name: ToolName, tool: Tool) -> None:
+        self.name = name
+        self._tool = tool
+
+    @cached_property
+    def weights(self) -> Mapping[str, float]:
+        """The stems of all that is known of the tool, and what they count for."""
+        return _weighed(self.name, self._tool.description, self._tool.input_schema)
 
 
 class SearchIndex:
@@ -60,14 +72,27 @@ class SearchIndex:
         there are of those in all. Without words in the query these are all tools, in order.
         """
         limit, offset = max(limit, 0), max(offset, 0)
-        asked = words(query[:_MAX_QUERY_CHARACTERS])[:_MAX_QUERY_WORDS]
+        query = query[:_MAX_QUERY_CHARACTERS]
+        mentioned = _MENTION.fullmatch(query)
+        query = query if mentioned is None else mentioned[1]
+        asked = words(query)[:_MAX_QUERY_WORDS]
+        tiers = self._named(query, asked)
         scores = self._postings.scores(asked) if asked else dict.fromkeys(range(len(self._entries)), 0.0)
+        scores = {**dict.fromkeys(tiers, 0.0), **scores}  # a name may be made of words that nothing is found by
         if namespace is not None:
             scores = {each: score for each, score in scores.items() if self._entries[each].name.namespace == namespace}
-        named = " ".join(asked)
-        tiers = dict.fromkeys(self._by_name.get(named, ()), 1) | dict.fromkeys(self._by_path.get(named, ()), 0)
-        best = heapq.nsmallest(offset + limit, scores, key=lambda each: (tiers.get(each, 2), -scores[each], each))
+        best = heapq.nsmallest(offset + limit, scores, key=lambda each: (tiers.get(each, 4), -scores[each], each))
         return [self._paths[each] for each in best[offset:]], len(scores)
+
+    def _named(self, query: str, asked: list[str]) -> dict[int, int]:
+        """Those that it is the name of, from 0, which is exactly, to 3, which is without its namespace and in another
+        spelling."""
+        named = "".join(asked)
+        spelled = self._by_spelling.get(named, ()) if named else ()
+        names = self._by_name.get(named, ()) if named else ()
+        exact = [each for each in names if self._entries[each].name.name == query]
+        whole = [each for each in spelled if self._paths[each] == query]
+        return dict.fromkeys(names, 3) | dict.fromkeys(spelled, 2) | dict.fromkeys(exact, 1) | dict.fromkeys(whole, 0)
 
     def near(self, path: str) -> list[str]:
         """Up to three paths that look like `path`, nearest first: the same name in a namespace, then similar ones."""
@@ -82,7 +107,7 @@ class SearchIndex:
         return list(dict.fromkeys([*same, *similar]))[:_MAX_NEAR]
 
     @cached_property
-    def _by_path(self) -> Mapping[str, list[int]]:
+    def _by_spelling(self) -> Mapping[str, list[int]]:
         return _grouped(self._paths)
 
     @cached_property
@@ -95,7 +120,7 @@ class SearchIndex:
 
     @cached_property
     def _postings(self) -> _Postings:
-        return _Postings(_weighed(entry) for entry in self._entries)
+        return _Postings(entry.weights for entry in self._entries)
 
 
 class _Postings:
@@ -149,21 +174,20 @@ class _Postings:
                 yield word, _BEGINNING * len(asked) / len(word)
 
 
-def _weighed(entry: Entry) -> dict[str, float]:
-    """The stems of all that is known of a tool, and what they count for."""
-    description = entry.description[:_MAX_DESCRIPTION_CHARACTERS].strip()
+def _weighed(name: ToolName, description: str, input_schema: JsonSchema | None) -> Mapping[str, float]:
+    description = description[:_MAX_DESCRIPTION_CHARACTERS].strip()
     summary, _, detail = description.partition("\n")
     if ". " in summary:
         summary, _, rest = summary.partition(". ")
         detail = f"{rest}\n{detail}"
     fields = [
-        (entry.name.name, _NAME),
-        (entry.name.namespace or "", _NAMESPACE),
+        (name.name, _NAME),
+        (name.namespace or "", _NAMESPACE),
         (summary, _SUMMARY),
         (detail, _DETAIL),
     ]
-    for name, text in _parameters(entry.input_schema):
-        fields += [(name, _PARAMETER), (text[:_MAX_PARAMETER_CHARACTERS], _PARAMETER_DETAIL)]
+    for parameter, text in _parameters(input_schema):
+        fields += [(parameter, _PARAMETER), (text[:_MAX_PARAMETER_CHARACTERS], _PARAMETER_DETAIL)]
     weights: defaultdict[str, float] = defaultdict(float)
     for text, weight in fields:
         for word in words(text):
@@ -184,7 +208,7 @@ def _parameters(schema: JsonSchema | None) -> Iterator[tuple[str, str]]:
 def _grouped(names: Iterable[str]) -> dict[str, list[int]]:
     found: defaultdict[str, list[int]] = defaultdict(list)
     for number, name in enumerate(names):
-        found[" ".join(words(name))].append(number)
+        found["".join(words(name))].append(number)
     return found
 
 

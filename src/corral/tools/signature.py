@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Collection,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+)
 from dataclasses import dataclass
 from inspect import Parameter
 from types import UnionType
@@ -18,7 +28,15 @@ from corral.errors import ToolDefinitionError
 from corral.tools.schema import ANYTHING, ArgumentsInput, OutputSchema, TypeOutput, json_schema_of
 from corral.types import ExecutionContext
 
-__all__ = ["Arguments", "Parameters", "read_parameters", "read_result", "underlying_function"]
+__all__ = [
+    "Arguments",
+    "Parameters",
+    "is_generator",
+    "read_parameters",
+    "read_result",
+    "underlying_function",
+    "without_partial",
+]
 
 Arguments = tuple[list[object], dict[str, object]]
 """Positional and keyword arguments of one call."""
@@ -44,9 +62,15 @@ class Parameters:
 
 def underlying_function(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function that holds the annotations and the docstring: that of a partial or of a callable object too."""
-    if isinstance(function, functools.partial):
-        return underlying_function(cast("functools.partial[Any]", function).func)
+    function = without_partial(function)
     return function if inspect.isroutine(function) else type(function).__call__
+
+
+def without_partial(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What a partial calls in the end; anything else as it is."""
+    while isinstance(function, functools.partial):
+        function = cast("functools.partial[Any]", function).func
+    return function
 
 
 def _bound_keywords(function: Callable[..., Any]) -> Mapping[str, object]:
@@ -86,13 +110,15 @@ def read_result(function: Callable[..., Any], *, name: str, description: str | N
     Raises:
         ToolDefinitionError: the type has no schema.
     """
-    types = _Types(underlying_function(function), name)
-    if "return" not in types.hints:
+    underlying = underlying_function(function)
+    types = _Types(underlying, name)
+    if "return" not in types.hints and not is_generator(underlying):
         return ANYTHING
+    hint = _gathered(types.hints.get("return", Iterator))
     try:
-        output = TypeOutput(types.adapter(types.hints["return"]))
+        output = TypeOutput(types.adapter(hint))
     except _NO_SCHEMA as error:
-        raise types.without_schema("the result", types.hints["return"], error) from error
+        raise types.without_schema("the result", hint, error) from error
     if description:
         output.json_schema.setdefault("description", description)
     return output
@@ -141,6 +167,21 @@ class _Types:
             "a dataclass, a TypedDict or a built-in type, or define __get_pydantic_core_schema__ on it "
             f"({first_line[:200]})"
         )
+
+
+def is_generator(function: Callable[..., Any]) -> bool:
+    """Whether it yields."""
+    return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+
+
+_GATHERED = frozenset({AsyncGenerator, AsyncIterable, AsyncIterator, Generator, Iterable, Iterator})
+
+
+def _gathered(hint: Any) -> Any:
+    """The type of what is made of a result of this type: of an iterator a list."""
+    if (get_origin(hint) or hint) not in _GATHERED:
+        return hint
+    return list[get_args(hint)[0] if get_args(hint) else Any]
 
 
 def _local_names(function: Callable[..., Any]) -> dict[str, Any]:

@@ -34,6 +34,10 @@ class ToolSource(ABC):
     namespace: str | None = None
     """Where its tools are; None: beside the host's own."""
 
+    scopes: Iterable[str] = frozenset()
+    """Scopes that each of its tools asks for. Where tools are hidden from those who may not call them, it tells nobody
+    else why its tools are missing."""
+
     @property
     def tools(self) -> Sequence[Tool]:
         """What is known of them before it is open."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from inspect import Parameter
-from typing import Any, Generic, TypeAlias, TypedDict, cast, overload
+from typing import Any, Generic, Literal, TypeAlias, TypedDict, cast, overload
 
 from anyio import to_thread
 from typing_extensions import ParamSpec, TypeVar, Unpack
@@ -16,19 +17,27 @@ from typing_extensions import ParamSpec, TypeVar, Unpack
 from corral.errors import InvalidArguments, InvalidToolOutput, ToolDefinitionError
 from corral.tools.docstrings import read_docstring
 from corral.tools.names import identifier, namespace_identifier
-from corral.tools.problems import SchemaMismatch, field_names
+from corral.tools.plain import json_value, plain
+from corral.tools.problems import SchemaMismatch, cut, field_names
 from corral.tools.rates import Rate, RateLimit, RateScope, parse_rates
-from corral.tools.schema import InputSchema, OutputSchema, input_schema_of, output_schema_of
-from corral.tools.signature import Arguments, read_parameters, read_result, underlying_function
+from corral.tools.schema import InputSchema, OutputSchema, input_schema_of, output_schema_of, says_nothing
+from corral.tools.signature import Arguments, read_parameters, read_result, underlying_function, without_partial
+from corral.tools.streams import Gathering, is_iterator
 from corral.types import ExecutionContext, JsonSchema, ToolName
 
-__all__ = ["Approval", "ParsedInput", "Tool", "as_tool", "define_tool", "tool"]
+__all__ = ["Approval", "OutputValidation", "ParsedInput", "Tool", "as_tool", "define_tool", "output_validation", "tool"]
+
+_REMARK_CHARS = 300
 
 P = ParamSpec("P", default=...)
 R = TypeVar("R", default=Any, covariant=True)
 
 Approval: TypeAlias = bool | Callable[[Any, ExecutionContext], bool | Awaitable[bool]]
 """Whether a call needs an approval; a function decides by the validated input and the context."""
+
+OutputValidation: TypeAlias = Literal["warn", "strict", "off"]
+"""What becomes of a result that is not what the output schema says. The tool has run by then: `warn` delivers the
+result with a remark, `strict` withholds it, and with `off` nobody looks."""
 
 
 @dataclass(slots=True)
@@ -61,25 +70,34 @@ class Tool(Generic[P, R]):
     needs_approval: Approval = False
     read_only: bool = False
     idempotent: bool = False
+    sequential: bool = False
+    """Whether no other call of the same execution runs while one of it does."""
     timeout_seconds: float | None = None
+    validate_output: OutputValidation | bool = "warn"
+    """True is `strict`, False is `off`."""
+    must_finish: bool = False
+    """Whether a call that has begun is waited for when its program has ended: within the execution's wall clock."""
     input: InputSchema = field(repr=False)
     output: OutputSchema = field(repr=False)
     function: Callable[P, R] = field(repr=False)
     bind: Callable[[Any, ExecutionContext], Arguments] = field(repr=False)
     """From validated input and context to the function's arguments."""
     is_async: bool = field(init=False, repr=False)
-    """Whether calling the function gives a coroutine; others run in a worker thread."""
+    """Whether calling the function gives a coroutine or an async generator; others run in a worker thread."""
     rates: Mapping[RateScope, Rate] = field(init=False, repr=False)
     """What `rate_limit` says."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "is_async", inspect.iscoroutinefunction(underlying_function(self.function)))
+        function = underlying_function(self.function)
+        is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+        object.__setattr__(self, "is_async", is_async)
         identifier(self.name)
         if self.namespace is not None:
             namespace_identifier(self.namespace)
         timeout = self.timeout_seconds
         if timeout is not None and not (timeout > 0 and math.isfinite(timeout)):
             raise ToolDefinitionError(f"tool {self.name!r}: timeout_seconds must be positive, not {timeout}")
+        object.__setattr__(self, "validate_output", output_validation(self.validate_output, f"tool {self.name!r}"))
         try:
             object.__setattr__(self, "rates", parse_rates(self.rate_limit))
         except ValueError as error:
@@ -104,6 +122,10 @@ class Tool(Generic[P, R]):
         namespace = None if self.namespace is None else namespace_identifier(self.namespace)
         return str(ToolName(namespace, identifier(self.name)))
 
+    def is_allowed_with(self, scopes: frozenset[str]) -> bool:
+        """Whether these are all of its `scopes`, and one of its `any_scope`."""
+        return self.scopes <= scopes and (not self.any_scope or not self.any_scope.isdisjoint(scopes))
+
     def parse_input(self, raw: object) -> ParsedInput:
         """Validates what a program sent.
 
@@ -117,31 +139,85 @@ class Tool(Generic[P, R]):
             absent = [name for name in field_names(self.input_schema) if name not in given]
             raise InvalidArguments(f'tool "{self.label}": {mismatch.public(absent)}') from mismatch
 
-    async def execute(self, parsed: ParsedInput, context: ExecutionContext) -> object:
+    async def execute(self, parsed: ParsedInput, context: ExecutionContext, *, most_bytes: float = math.inf) -> object:
         """Runs the function, in a worker thread if it is not async; its exceptions pass through.
 
-        A cancelled call of a function in a thread returns at once; the thread goes on to its end.
+        What it yields becomes a list. A cancelled call of a function in a thread returns at once; the thread goes on to
+        its end, or to the next item that it yields.
+
+        Raises:
+            TooMuch: it yields far more than `most_bytes`.
         """
         arguments, keywords = self.bind(parsed.value, context)
         function: Callable[..., Any] = self.function
         if self.is_async:
-            return await function(*arguments, **keywords)
-        # in a tuple, because trio refuses coroutines as results of a thread
-        (result,) = await to_thread.run_sync(lambda: (function(*arguments, **keywords),), abandon_on_cancel=True)
-        return await result if inspect.isawaitable(result) else result
+            given: Any = function(*arguments, **keywords)
+            result = cast("object", given if isinstance(given, AsyncGenerator) else await given)
+        else:
+            gathering = Gathering(most_bytes)
+            try:
+                # in a tuple, because trio refuses coroutines as results of a thread
+                (result,) = await to_thread.run_sync(
+                    lambda: (gathering.read(function(*arguments, **keywords)),), abandon_on_cancel=True
+                )
+            finally:
+                gathering.stop()
+            if inspect.isawaitable(result):
+                result = await result
+        return await Gathering(most_bytes).receive(result) if is_iterator(result) else result
 
-    def dump_output(self, value: object) -> object:
-        """Validates what the function returned, and turns it into plain data (see `corral.tools.schema`).
+    def dump_output(self, value: object, warn: Callable[[str], object] | None = None) -> object:
+        """Turns what the function returned into plain data (see `corral.tools.schema`), and validates it.
+
+        `warn` hears of a result that is delivered although it is not what the output schema says. Where no schema says
+        anything, a text that is JSON is read.
 
         Raises:
             InvalidToolOutput: naming the tool and the paths that are wrong, but no value; `__cause__` has details.
         """
         try:
-            return self.output.dump(value)
-        except SchemaMismatch as mismatch:
-            raise InvalidToolOutput(f'tool "{self.label}" returned a wrong result: {mismatch.discreet()}') from mismatch
+            if hasattr(type(value), "__next__"):
+                value = list(cast("Iterator[object]", value))  # it can be read only once, and may be read twice
+            data = plain(value) if self.validate_output == "off" else self.output.dump(value)
         except Exception as error:
-            raise InvalidToolOutput(f'tool "{self.label}" returned a result that cannot be read as data') from error
+            if self.validate_output == "strict":
+                raise self._withheld(error) from error
+            return self._delivered(value, error, warn)
+        return json_value(data) if type(data) is str and says_nothing(self.output.json_schema) else data
+
+    def _delivered(self, value: object, error: Exception, warn: Callable[[str], object] | None) -> object:
+        """What is delivered of a result for which the output schema raised this error."""
+        try:
+            data = plain(value)
+            if type(data) is str and (read := json_value(data)) is not data:
+                with suppress(SchemaMismatch):
+                    return self.output.dump(read)
+                data = cast("object", read) if isinstance(read, dict | list) else data
+        except Exception as unreadable:
+            raise self._withheld(unreadable) from unreadable
+        if warn is not None:
+            problem = cut(error.discreet(), _REMARK_CHARS) if isinstance(error, SchemaMismatch) else "it is not valid"
+            warn(f"{self.label} returned what its output schema does not say: {problem}; the value was delivered")
+        return data
+
+    def _withheld(self, error: Exception) -> InvalidToolOutput:
+        problem = error.discreet() if isinstance(error, SchemaMismatch) else "it cannot be read as data"
+        return InvalidToolOutput(f'tool "{self.label}" ran, but its result was withheld: {problem}')
+
+
+def output_validation(given: object, owner: str) -> OutputValidation:
+    """What is meant by an option `validate_output`.
+
+    Raises:
+        ToolDefinitionError: it is none.
+    """
+    if given is True or given == "strict":
+        return "strict"
+    if given is False or given == "off":
+        return "off"
+    if given == "warn":
+        return "warn"
+    raise ToolDefinitionError(f'{owner}: validate_output={given!r} is none of "warn", "strict", "off"')
 
 
 # --- making tools -------------------------------------------------------------------------------------------
@@ -157,7 +233,10 @@ class ToolSettings(TypedDict, total=False):
     needs_approval: Approval
     read_only: bool
     idempotent: bool
+    sequential: bool
     timeout_seconds: float | None
+    validate_output: OutputValidation | bool
+    must_finish: bool
 
 
 FunctionP = ParamSpec("FunctionP")
@@ -234,8 +313,6 @@ def _from_function(
 ) -> Tool[FunctionP, FunctionR]:
     name = name or _name_of(function)
     underlying = underlying_function(function)
-    if inspect.isgeneratorfunction(underlying) or inspect.isasyncgenfunction(underlying):
-        raise ToolDefinitionError(f"tool {name!r} is a generator; return a list")
     docstring = read_docstring(underlying.__doc__ or _class_docstring(function))
     if output_schema is None:
         output = read_result(function, name=name, description=docstring.returns)
@@ -259,13 +336,16 @@ def _from_function(
 
 
 def _name_of(function: Callable[..., Any]) -> str:
-    if not callable(function) or isinstance(function, type | Tool):
+    bare = without_partial(function)
+    if isinstance(bare, classmethod):
+        raise ToolDefinitionError("a class method is made a tool by way of its class: tool(Class.method)")
+    if not callable(bare) or isinstance(bare, type | Tool):
         raise ToolDefinitionError(
             "a tool is made of a function, a bound method or a callable object, not "
-            f"{_named(cast('object', function))}; corral.tools_from(...) takes lists, and tools of other libraries"
+            f"{_named(cast('object', bare))}; corral.tools_from(...) takes lists, and tools of other libraries"
         )
-    underlying = underlying_function(function)
-    name: str = type(function).__name__ if underlying.__name__ == "__call__" else underlying.__name__
+    underlying = underlying_function(bare)
+    name: str = type(bare).__name__ if underlying.__name__ == "__call__" else underlying.__name__
     if name == "<lambda>":
         raise ToolDefinitionError("a lambda has no name; pass one: tool(name=...)(lambda ...)")
     return name
@@ -276,8 +356,9 @@ def _named(value: object) -> str:
 
 
 def _class_docstring(function: Callable[..., Any]) -> str | None:
-    """That of a callable object; the class of a function or a partial says nothing about it."""
-    return None if inspect.isroutine(function) or isinstance(function, functools.partial) else function.__doc__
+    """That of a callable object; the class of a function says nothing about it."""
+    bare = without_partial(function)
+    return None if inspect.isroutine(bare) else bare.__doc__
 
 
 def _bind_input(function: Callable[..., Any], name: str) -> Callable[[Any, ExecutionContext], Arguments]:

@@ -88,7 +88,7 @@ _PYDANTIC_TEXTS = {
         string="string string_sub",
         boolean="bool",
         bytes="bytes",
-        array="list tuple set frozen_set iterable",
+        array="list tuple named_tuple set frozen_set iterable",
         object="dict mapping model model_attributes dataclass",
         date="date",
         date_and_time="datetime",
@@ -98,8 +98,11 @@ _PYDANTIC_TEXTS = {
         UUID="uuid",
         URL="url",
     ),
-    "missing": "field required",
+    **dict.fromkeys(("missing", "missing_argument", "missing_keyword_only_argument"), "field required"),
     "extra_forbidden": UNEXPECTED,
+    "unexpected_keyword_argument": UNEXPECTED,
+    "unexpected_positional_argument": "unexpected item",
+    "multiple_argument_values": "given twice",
     "none_required": "expected null",
     "finite_number": "expected a finite number",
     "literal_error": "expected {expected}",
@@ -125,7 +128,9 @@ _MAX_READ = 100
 """How many problems of a large value are looked at: a program can send 65,000 unexpected fields; twenty are shown."""
 
 # here the path ends in a field, and a value is not what matters
-_ABOUT_THE_FIELD = frozenset({"missing", "extra_forbidden"})
+_ABOUT_THE_FIELD = frozenset(
+    {"missing", "missing_argument", "missing_keyword_only_argument", "extra_forbidden", "unexpected_keyword_argument"}
+)
 
 
 def _problems(error: ValidationError, value: object, most: int | None) -> list[Problem]:

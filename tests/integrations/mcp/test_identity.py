@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -12,7 +13,7 @@ from mcp.client.streamable_http import streamable_http_client
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from corral import Corral, ExecutionContext
+from corral import Corral, ExecutionContext, tool
 from corral.errors import AccessDenied
 from corral.integrations.mcp import McpRequest, mcp_server
 from tests.integrations.mcp.serving import MODES, listening, make_corral, run, serving
@@ -105,3 +106,39 @@ async def test_it_can_be_mounted_in_another_app() -> None:
         for mode in MODES:
             async with Client(f"{url}/tools/mcp", mode=mode) as client:
                 assert (await who(client))[0] == "anonymous"
+
+
+async def test_who_asks_is_shown_the_tools_that_it_may_call() -> None:
+    @tool(scopes={"admin"})
+    async def shred() -> str:
+        """Shreds."""
+        return "gone"
+
+    @tool(read_only=True)
+    async def look() -> str:
+        """Looks."""
+        return "seen"
+
+    def scoped(request: McpRequest) -> ExecutionContext:
+        assert request.request is not None
+        return ExecutionContext(scopes=request.request.headers["x-scopes"].split(), session_id="s")
+
+    async with (
+        Corral([shred, look], hide_denied=True, check=False) as corral,
+        listening(mcp_server(corral, context=scoped)) as url,
+    ):
+        for scopes, shown in (("", False), ("admin", True), ("other", False)):
+            async with (
+                httpx2.AsyncClient(headers={"x-scopes": scopes}) as http,
+                Client(streamable_http_client(url, http_client=http)) as client,
+            ):
+                runs = (await client.list_tools()).tools[0]
+                assert "look(" in (runs.description or "")
+                assert ("shred(" in (runs.description or "")) is shown
+                assert runs.annotations is not None
+                assert runs.annotations.read_only_hint is not shown
+                ran = await run(client, "return await tools.shred()")
+                told = "gone" if shown else 'no tool \\"shred\\"; there are: look'
+                assert told in json.dumps(ran.structured_content)
+                found = await client.call_tool("search_tools", {"query": "shred"})
+                assert ("tools.shred" in str(found.content)) is shown

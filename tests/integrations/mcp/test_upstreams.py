@@ -63,5 +63,5 @@ async def test_one_call_does_a_task_of_many_steps(tmp_path: Path) -> None:
         assert_ending(started)
         said.seek(0)
         own, each = counted(said.read())
-    assert own < 4_000
+    assert own < 5_000  # a catalog of 4,000 and what is said besides
     assert each > 60_000

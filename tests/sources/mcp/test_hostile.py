@@ -90,16 +90,15 @@ async def test_what_the_protocol_does_not_allow_is_a_clear_error(server: Offered
         await server.call("misshapen")
 
 
-async def test_structured_content_must_fit_the_schema(server: Offered) -> None:
-    with pytest.raises(
-        InvalidToolOutput, match=r'tool "rogue.mismatch" returned a wrong result: count: expected integer'
-    ):
-        await server.call("mismatch")
+async def test_structured_content_must_fit_the_schema_if_that_is_strict(server: Offered) -> None:
+    assert await server.call("mismatch") == {"count": "many"}
+    async with opened(rogue(validate_output="strict")) as strict:
+        with pytest.raises(InvalidToolOutput, match=r'"rogue.mismatch" ran, but .* withheld: count: expected integer'):
+            await strict.call("mismatch")
 
 
-async def test_structured_content_that_is_declared_must_be_there(server: Offered) -> None:
-    with pytest.raises(InvalidToolOutput, match="'rogue': unstructured has an output schema, but sent no structured"):
-        await server.call("unstructured")
+async def test_what_came_is_delivered_where_declared_structured_content_is_missing(server: Offered) -> None:
+    assert await server.call("unstructured") == "3"
 
 
 async def test_a_prompt_of_the_server_is_refused(server: Offered) -> None:
@@ -370,7 +369,7 @@ async def test_a_program_meets_a_dead_server_and_goes_on_with_others() -> None:
         result = await corral.execute(program, context=ExecutionContext(user_id="ada"))
     assert result.raise_for_error().value == [
         f'no tool "dead.anything": {DEAD}',
-        "tools.rogue.silent did not answer within 0.5 s",
+        "tools.rogue.silent did not answer within 0.5 s; it may have taken effect",
         f"{LOST}; what it has done is not known",
         1,
     ]

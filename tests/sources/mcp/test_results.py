@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from mcp.types import CallToolResult
 
-from corral.errors import InvalidToolOutput, ToolError
+from corral.errors import ToolError
 from corral.sources.mcp.results import Unwrapping
+from corral.tools import define_tool
 from tests.conftest import cases
 
 PEERS = [case for case in cases("js-peers.json", "frontdoor") if case["id"].startswith("fd-mcp-")]
@@ -60,10 +61,15 @@ def test_all_of_the_cases_are_judged() -> None:
         ("", ""),
         ("[" * 10_000, "[" * 10_000),
         ("plain text", "plain text"),
+        ("\ud800", "\ud800"),
     ],
 )
 def test_a_text_is_json_if_it_reads_as_that(text: str, value: object) -> None:
-    assert repr(unwrapped(of_text(text))) == repr(value)
+    def execute(given: object) -> object:
+        return given
+
+    undeclared = define_tool(name="t", execute=execute)
+    assert repr(undeclared.dump_output(unwrapped(of_text(text)))) == repr(value)
 
 
 def test_nothing_is_none() -> None:
@@ -100,14 +106,10 @@ def test_an_object_that_only_looks_wrapped_is_left_alone(change: dict[str, Any])
     assert unwrapped({"structuredContent": {"result": 1}}, schema) == {"result": 1}
 
 
-def test_texts_are_not_looked_at_where_a_schema_says_what_comes() -> None:
-    with pytest.raises(InvalidToolOutput, match="the MCP server 's': t has an output schema, but sent no structured"):
-        unwrapped(of_text('{"result": 1}'), WRAPPED)
-
-
-def test_a_wrapper_that_is_missing_is_an_error() -> None:
-    with pytest.raises(InvalidToolOutput, match='without "result"'):
-        unwrapped({"structuredContent": {"other": 1}}, WRAPPED)
+def test_what_a_schema_is_about_is_looked_for_where_it_is_not_and_else_all_is_delivered() -> None:
+    assert unwrapped(of_text('{"result": 1}'), WRAPPED) == 1
+    assert unwrapped(of_text("1"), WRAPPED) == "1"
+    assert unwrapped({"structuredContent": {"other": 1}}, WRAPPED) == {"other": 1}
 
 
 def test_an_error_without_a_text_is_one_all_the_same() -> None:

@@ -8,7 +8,6 @@ from typing import Any, cast
 
 from corral.bridges.grants import Grant
 from corral.bridges.http.wire import CALLS_SCHEMA
-from corral.bridges.scopes import allows
 from corral.tools import Tool
 from corral.types import JsonSchema
 
@@ -59,7 +58,7 @@ def openapi(grant: Grant) -> dict[str, Any]:
         "content": {"application/x-ndjson": {}},
     }
     for name, tool in grant.tools.snapshot().items():
-        if allows(tool, grant.scopes):
+        if tool.is_allowed_with(grant.scopes):
             paths[f"/tools/{name}"] = {"post": _tool(str(name), tool, schemas)}
     return {
         "openapi": "3.1.0",

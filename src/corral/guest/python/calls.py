@@ -104,6 +104,7 @@ FAILURES: dict[str, type[CorralError]] = {
     "CallBudgetExceeded": CorralError,
     "MessageTooLarge": BridgeError,
     "MalformedMessage": BridgeError,
+    "Cancelled": CorralError,
 }
 _ALSO: dict[str, tuple[type[Exception], ...]] = {
     "ToolNotFound": (AttributeError,),
@@ -234,9 +235,20 @@ class Calls:
         self._in_flight = 0
         self.replaced = False
         """An input held lone surrogates, which were replaced."""
+        self._closed = False
+
+    def close(self) -> None:
+        """Sends no more calls: the program has ended, and only those that were sent are waited for."""
+        self._closed = True
+        for sequence, _, _ in self._waiting:
+            del self.pending[sequence]
+        self._waiting.clear()
 
     def start(self, tool: str, path: str, input: object, site: Site) -> asyncio.Future[Any]:
         """Makes a call; `path` is the tool's name as JSON. What is wrong with it by itself raises, without one."""
+        if self._closed:
+            message = f"tools.{tool[:_MAX_SHOWN]} was not called: the program had ended"
+            raise _failure("cancelled", "Cancelled", message)
         self._made += 1
         if len(path) - 2 > _MAX_PATH or not tool.isprintable():
             raise _failure("tool_not_found", "ToolNotFound", f"no tool {path[:_MAX_SHOWN]}")

@@ -1,17 +1,26 @@
-"""What a program prints: every line, or lines that were written at once, is one entry, sent as soon as it ends."""
+"""What a program prints: every line, or lines that were written at once, is one entry.
+
+It is sent as soon as it ends, and what there is of it before that: a program may be killed at any time.
+"""
 
 from __future__ import annotations
 
 import io
 import json
+import sys
+import time
 from collections.abc import Callable
+from typing import Any
 
 from corral.guest.python.values import well_formed
 
-__all__ = ["Console", "Stream"]
+__all__ = ["Console", "Stream", "print_at_once"]
 
-_MOST_HELD = 8192
-"""Characters of a line that has not ended yet which are held back."""
+_MOST_PARTS = 500
+"""Parts of lines that are sent as they are written. From then on parts are put together."""
+_PART_SECONDS = 0.02
+"""How long, at most, while the program goes on to write."""
+_print = print
 
 
 class Console:
@@ -22,22 +31,23 @@ class Console:
         self._left = log_bytes
         self.dropped = 0
 
-    def log(self, level: str, text: str) -> None:
-        """One entry. Of one that is too long the beginning is kept; what is left out is counted in bytes."""
+    def log(self, level: str, text: str, *, open: bool = False) -> None:
+        """One entry, or, `open`, a part of one. What is over the limit is left out, and counted in bytes."""
         try:
             data = text.encode()
         except UnicodeEncodeError:
             text = well_formed(text)
             data = text.encode()
-        room = self._left - 1
+        room = self._left - (not open)
         if len(data) > room:
-            self.dropped += len(data) - max(room, -1)
-            if room < 0:
+            self.dropped += len(data) - max(room, open - 1)
+            if room < open:
                 return
             text = data[:room].decode("utf-8", "ignore")
             data = data[:room]
-        self._left -= len(data) + 1
-        self._send(json.dumps([level, text], ensure_ascii=False, separators=(",", ":")).encode())
+        self._left -= len(data) + (not open)
+        entry = [level, text, True] if open else [level, text]
+        self._send(json.dumps(entry, ensure_ascii=False, separators=(",", ":")).encode())
 
 
 class Stream(io.TextIOBase):
@@ -50,35 +60,64 @@ class Stream(io.TextIOBase):
         self._console = console
         self._level = level
         self._held: list[str] = []
-        self._held_length = 0
-        self._cut = False
+        """Parts of a line that has not ended."""
+        self._open = False
+        """The beginning of that line was sent."""
+        self._parts = 0
+        self._sent = 0.0
         self.name = name
 
     def writable(self) -> bool:
         return True
 
     def write(self, text: str, /) -> int:
-        shown = text.removeprefix("\n") if self._cut else text  # the end of a line of which all has been sent
-        self._cut = self._cut and not text
+        shown = text
+        if self._open and "\n" in text:
+            end, _, shown = text.partition("\n")
+            self._held.append(end)
+            self._emit()
         before, newline, rest = shown.rpartition("\n")
         if newline:
             self._held.append(before)
             self._emit()
         if rest:
             self._held.append(rest)
-            self._held_length += len(rest)
-            if self._held_length > _MOST_HELD:
-                self._emit()
-                self._cut = True
+            self._parts += 1
+            if self._parts <= _MOST_PARTS or time.monotonic() > self._sent + _PART_SECONDS:
+                self.flush()
         return len(text)
 
+    def flush(self) -> None:
+        """Sends what there is of a line that has not ended."""
+        if self._held:
+            self._sent = time.monotonic()
+            self._emit(open=True)
+
     def finish(self) -> None:
-        """Sends a last line that did not end."""
-        if self._held_length:
+        """Ends a last line that did not end."""
+        if self._held or self._open:
             self._emit()
 
-    def _emit(self) -> None:
+    def _emit(self, *, open: bool = False) -> None:
         text = "".join(self._held)
         self._held.clear()
-        self._held_length = 0
-        self._console.log(self._level, text)
+        self._open = open
+        self._console.log(self._level, text, open=open)
+
+
+def print_at_once(
+    *values: object, sep: str | None = " ", end: str | None = "\n", file: Any = None, flush: bool = False
+) -> None:
+    """`print`, but to a `Stream` in one write: the built-in one writes the end by itself, as if it might not come."""
+    stream = sys.stdout if file is None else file
+    if type(stream) is Stream and type(sep) is str and type(end) is str:
+        text = sep.join(map(str, values))
+        for part in (text, end) if "\n" in text else (f"{text}{end}",):
+            stream.write(part)
+        if flush:
+            stream.flush()
+    else:
+        _print(*values, sep=sep, end=end, file=file, flush=flush)
+
+
+print_at_once.__name__ = print_at_once.__qualname__ = "print"

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import linecache
+import sys
+from collections import ChainMap
 from types import CodeType, TracebackType
 from typing import NamedTuple, cast
 
 from corral.guest.python.calls import PROGRAM, CorralError, Site
+from corral.guest.python.hints import MAX_SEGMENT, hint
 
 __all__ = ["described", "error_parts", "packages", "place_of", "syntax_error_parts", "warning_text"]
 
@@ -15,6 +19,12 @@ _MAX_ERRORS = 5
 """Errors of a group that are shown."""
 _WRAPPER = "_corral_program"
 """The function that stands around a program that has a `return` of its own."""
+
+_FILES = "Programs see no files but those of Python: call a tool that reads or writes."
+_NETWORK = "Programs reach no network and start no processes: call a tool."
+_CLIENTS = frozenset(
+    {"aiohttp", "boto3", "httpx", "openai", "psycopg2", "requests", "selenium", "urllib3", "websockets"}
+)
 
 packages: list[str] = []
 """What programs may import besides the standard library."""
@@ -32,7 +42,7 @@ class _Frame(NamedTuple):
 def error_parts(error: BaseException) -> Parts:
     """Of an error that ended the program."""
     try:
-        message = _message(error)
+        message = f"{_message(error)}{_hint(error)}"
         cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
         name = type(error).__name__
         frames = _frames(error.__traceback__)
@@ -96,8 +106,47 @@ def _message(error: BaseException) -> str:
         return "the program needed more memory than it may use"
     if isinstance(error, ModuleNotFoundError):
         more = f" and {', '.join(packages)}" if packages else ""
-        return f"{error}: programs may import the standard library{more}"
-    return str(error)
+        advice = f". {_NETWORK}" if (error.name or "").partition(".")[0] in _CLIENTS else ""
+        top = (error.name or "").partition(".")[0]
+        if top in sys.modules.get("tools", ()):  # type: ignore[operator]
+            advice = f". For tools write `from tools import {top}`, or `await tools.{top}.name(...)`"
+        elif top == "corral":
+            advice = ". `tools`, `ToolError` and the other errors of calls are there without an import"
+        return f"{error}: programs may import the standard library{more}{advice}"
+    return f"{error}{_advice(error)}"
+
+
+def _advice(error: BaseException) -> str:
+    """What to do instead of what a program may not do: reach files, processes, the network, or a terminal."""
+    if type(error) is EOFError and error.args == ("EOF when reading a line",):
+        return ": programs have no terminal. Put the value into the program, or call a tool."
+    if type(error).__name__ == "URLError" and type(error).__module__ == "urllib.error":
+        return f". {_NETWORK}"
+    if isinstance(error, OSError) and error.errno in (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS):
+        return f". {_FILES if error.filename is not None else _NETWORK}"
+    return ""
+
+
+def _hint(error: BaseException) -> str:
+    """Of an error that the interpreter raised in the program's own code."""
+    traceback = error.__traceback__
+    if traceback is None or type(error) not in (TypeError, AttributeError, KeyError, IndexError):
+        return ""
+    while traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    frame = traceback.tb_frame
+    if frame.f_code.co_filename != PROGRAM:
+        return ""
+    for number, (first, last, start, end) in enumerate(frame.f_code.co_positions()):
+        if number == traceback.tb_lasti // 2:
+            if first is None or last is None or start is None or end is None or last - first > MAX_SEGMENT:
+                return ""
+            lines = [linecache.getline(PROGRAM, line).encode("utf-8", "replace") for line in range(first, last + 1)]
+            lines[-1] = lines[-1][:end]
+            lines[0] = lines[0][start:]
+            segment = b"".join(lines).decode("utf-8", "replace")
+            return hint(type(error).__name__, str(error), segment, ChainMap(frame.f_locals, frame.f_globals))
+    return ""
 
 
 def _code(error: BaseException) -> str:

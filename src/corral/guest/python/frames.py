@@ -23,11 +23,12 @@ LEAST_LENGTH = HEADER_BYTES - 4
 
 
 class FrameKind(IntEnum):
-    """START, REPLY and STOP go to the guest, the others come from it."""
+    """START, REPLY, STOP and FINISH go to the guest, the others come from it."""
 
     START = 1
     REPLY = 2
     STOP = 3
+    FINISH = 4
     READY = 16
     CALL = 17
     LOG = 18

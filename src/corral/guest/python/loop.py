@@ -6,16 +6,20 @@ A blocking read is its way to wait, so a call costs one write and one read. It i
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import select
 import weakref
 from _thread import _count as count_threads  # pyright: ignore[reportPrivateUsage]
 from asyncio import base_events
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
-__all__ = ["Deadlock", "GuestLoop", "Source"]
+__all__ = ["Deadlock", "Finished", "GuestLoop", "Source"]
 
 _WAKE_BYTES = 4096
+_FIRST_TURNS = 3
+"""In which what the program has scheduled begins, also where that schedules something itself."""
+_wait: Any = asyncio.wait
 
 
 class Source(Protocol):
@@ -28,13 +32,21 @@ class Source(Protocol):
         ...
 
     def receive(self) -> None:
-        """Reads once, waiting if there is nothing, and settles what came."""
+        """Reads once, waiting if there is nothing, and settles what came.
+
+        Raises:
+            Finished: nothing more will come.
+        """
         ...
 
     @property
     def expects(self) -> bool:
         """Whether there is a call without a reply."""
         ...
+
+
+class Finished(BaseException):
+    """The host has no more replies for a program that has ended."""
 
 
 class Deadlock(RuntimeError):
@@ -45,6 +57,9 @@ class GuestLoop(base_events.BaseEventLoop):
     """Has no sockets and no processes: a guest may not make any."""
 
     source: Source
+    raced: ClassVar[bool] = False
+    """The program went on while some of the tasks that it waited for had not ended: they may be those that lost."""
+    losers: ClassVar[weakref.WeakSet[Any]] = weakref.WeakSet()
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,6 +93,27 @@ class GuestLoop(base_events.BaseEventLoop):
         self._tasks[task] = None
         return task
 
+    @property
+    def tasks(self) -> list[asyncio.Task[Any]]:
+        """Those that have not ended, but for the one that asks."""
+        current = asyncio.current_task(self)
+        return [task for task in list(self._tasks) if not task.done() and task is not current]
+
+    def begin_tasks(self) -> None:
+        """Runs the tasks to what they wait for first."""
+
+        async def turns() -> None:
+            for _ in range(_FIRST_TURNS):
+                await asyncio.sleep(0)
+
+        if self.tasks:
+            self.run_until_complete(turns())
+
+    @staticmethod
+    async def first_of(tasks: list[asyncio.Task[Any]]) -> None:
+        """Waits until one of the tasks has ended."""
+        await _wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+
     def unseen_errors(self) -> list[BaseException]:
         """Errors of tasks that have ended and that nobody awaited."""
         ended = [task for task in self._tasks if task.done() and not task.cancelled()]
@@ -88,6 +124,15 @@ class GuestLoop(base_events.BaseEventLoop):
     def install(cls, source: Source) -> None:
         """Makes it the loop of `asyncio.run`, and of whoever else asks for a new one."""
         cls.source = source
+        cls.raced = False
+
+        async def wait(fs: Any, **options: Any) -> Any:
+            done, left = await _wait(fs, **options)
+            cls.raced = cls.raced or bool(left)
+            cls.losers.update(left)
+            return done, left
+
+        asyncio.wait = asyncio.tasks.wait = functools.update_wrapper(wait, _wait)
         asyncio.new_event_loop = asyncio.events.new_event_loop = cls
         policy: Any = vars(asyncio.unix_events)["_UnixDefaultEventLoopPolicy"]
         setattr(policy, "_loop_factory", cls)  # noqa: B010

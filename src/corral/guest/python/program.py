@@ -17,11 +17,11 @@ from collections.abc import Mapping
 from types import CodeType, ModuleType
 from typing import Any, NamedTuple
 
-from corral.guest.python.calls import PROGRAM, CallLimits, Calls, Tools, failure_classes
-from corral.guest.python.console import Console, Stream
+from corral.guest.python.calls import PROGRAM, CallLimits, Calls, ToolCall, Tools, failure_classes
+from corral.guest.python.console import Console, Stream, print_at_once
 from corral.guest.python.errors import described, error_parts, place_of, syntax_error_parts, warning_text
 from corral.guest.python.frames import HEADER, HEADER_BYTES, LEAST_LENGTH, NO_NONCE, FrameKind, encode_frame
-from corral.guest.python.loop import GuestLoop
+from corral.guest.python.loop import Deadlock, Finished, GuestLoop
 from corral.guest.python.values import Encoded, TooLarge, UnencodableValue, decode, encode
 
 __all__ = ["Pipes", "rehearse", "run_program"]
@@ -76,13 +76,13 @@ class Pipes:
 
     def read_start(self) -> dict[str, Any]:
         while True:
-            for payload, _, nonce in self._read():
+            for _, payload, _, nonce in self._read():
                 self._nonce = nonce
                 return json.loads(payload)[0]
 
-    def read_replies(self) -> list[tuple[bytes, bool]]:
+    def read_replies(self) -> list[tuple[int, bytes, bool]]:
         """What one read brings, which may be no whole reply."""
-        return [(payload, tagged) for payload, tagged, _ in self._read()]
+        return [(kind, payload, tagged) for kind, payload, tagged, _ in self._read()]
 
     def append(self, kind: FrameKind, payload: bytes, *, tagged: bool = False) -> None:
         """A frame that leaves with the next `flush`."""
@@ -98,7 +98,7 @@ class Pipes:
             while data:
                 data = data[os.write(self._writing, data) :]
 
-    def _read(self) -> list[tuple[bytes, bool, bytes]]:
+    def _read(self) -> list[tuple[int, bytes, bool, bytes]]:
         data = os.read(self.descriptor, _READ_BYTES)
         if not data:
             os._exit(0)
@@ -108,16 +108,16 @@ class Pipes:
                 return []
             data = bytes(self._buffer)
             self._buffer.clear()
-        frames: list[tuple[bytes, bool, bytes]] = []
+        frames: list[tuple[int, bytes, bool, bytes]] = []
         at, size = 0, len(data)
         self._needed = HEADER_BYTES
         while size - at >= HEADER_BYTES:
-            length, _, flags, nonce = HEADER.unpack_from(data, at)
+            length, kind, flags, nonce = HEADER.unpack_from(data, at)
             end = at + length + HEADER_BYTES - LEAST_LENGTH
             if size < end:
                 self._needed = end - at
                 break
-            frames.append((data[at + HEADER_BYTES : end], flags == 1, nonce))
+            frames.append((kind, data[at + HEADER_BYTES : end], flags == 1, nonce))
             at = end
         if at < size:
             self._buffer += data[at:]
@@ -127,6 +127,8 @@ class Pipes:
 class _Outcome(NamedTuple):
     kind: str
     content: Encoded
+    lasts: bool = False
+    """The program has no value, so it is for what it does: its tasks are waited for, and may make calls."""
 
 
 class _Execution:
@@ -153,10 +155,14 @@ class _Execution:
         return bool(self._calls.pending)
 
     def flush(self) -> None:
+        for stream in self._streams:
+            stream.flush()
         self._pipes.flush()
 
     def receive(self) -> None:
-        for payload, tagged in self._pipes.read_replies():
+        for kind, payload, tagged in self._pipes.read_replies():
+            if kind == FrameKind.FINISH:
+                raise Finished
             reply: list[Any] = decode(payload, tagged=tagged)
             if reply[1]:
                 self._calls.settle(reply[0], reply[2] if len(reply) > 2 else None)
@@ -171,11 +177,12 @@ class _Execution:
         self.loop = loop = GuestLoop()
         loop.set_exception_handler(self._uncaught)
         outcome = self._outcome(loop)
+        if not outcome.lasts:
+            self._calls.close()
+        unawaited = self._finish(loop, outcome)
+        unawaited += [[0, call.tool, _DID_NOT_RUN, place_of(call.site)] for call in self._calls.unstarted]
         for stream in self._streams:
             stream.finish()
-        unawaited = [[0, call.tool, _DID_NOT_RUN, place_of(call.site)] for call in self._calls.unstarted]
-        if self.expects:
-            unawaited = self._finish(loop, outcome) + unawaited
         for error in loop.unseen_errors():
             self._uncaught(loop, {"exception": error})
         if self._calls.replaced:
@@ -208,7 +215,10 @@ class _Execution:
         else:
             exec(code, scope)  # noqa: S102
         value = scope.get(_RESULT)
-        return loop.run_until_complete(value) if inspect.iscoroutine(value) else value
+        if inspect.iscoroutine(value):
+            value = loop.run_until_complete(value)
+        loop.begin_tasks()
+        return value
 
     def _scope(self) -> dict[str, Any]:
         """The program's globals, in a module of their own that is called as a program's is."""
@@ -221,6 +231,7 @@ class _Execution:
         sys.modules["__main__"] = module
         sys.modules["tools"] = sys.modules["codemode"] = tools  # type: ignore[assignment]
         sys.stdout, sys.stderr = self._streams
+        builtins.print = print_at_once
         warnings.formatwarning = warning_text
         os.environ.clear()
         os.environ.update(self._start["env"] or {})
@@ -240,30 +251,46 @@ class _Execution:
             return _error(("program_failed", name, str(error), place, None))
         if content.replaced:
             self._remark(_replaced("the result"))
-        return _Outcome("value", content)
+        return _Outcome("value", content, lasts=value is None and not GuestLoop.raced)
 
     def _finish(self, loop: GuestLoop, outcome: _Outcome) -> list[list[Any]]:
-        """Waits for the calls that the program left behind, and says which they were."""
-        payload = b'["%b",%b]' % (outcome.kind.encode(), outcome.content.text)
-        self._pipes.append(FrameKind.OUTCOME, payload, tagged=outcome.content.tagged)
-        left: list[list[Any]] = []
+        """Waits for the calls that the program left behind, and says which of them it never awaited."""
+
+        def calls() -> bool:
+            return any(not call.future.cancelled() for call in self._calls.pending.values())
 
         async def settle() -> None:
-            while live := [each for each in self._calls.pending.items() if not each[1].future.cancelled()]:
-                sequence, call = live[0]
-                entry: list[Any] = [sequence, call.tool, None, place_of(call.site)]
-                left.append(entry)
-                await asyncio.wait([call.future])
-                if call.future.cancelled():  # the program gave it up
-                    left.remove(entry)
-                elif (error := call.future.exception()) is not None:
-                    entry[2] = described(error)[:_MAX_REMARK]
+            while (tasks := loop.tasks) and (outcome.lasts or calls()):
+                await loop.first_of(tasks)
 
+        if not calls() and not (outcome.lasts and loop.tasks):
+            return []
+        # Else it was passed to something that waits for it.
+        alone: set[Any] = {
+            getattr(task, "_fut_waiter", None)
+            for task in loop.tasks
+            if isinstance(task.get_coro(), ToolCall)
+            and not getattr(task, "_callbacks", None)
+            and task not in loop.losers
+        }
+        left = [(sequence, call) for sequence, call in self._calls.pending.items() if call.future in alone]
+        payload = b'["%b",%b,%b]' % (
+            outcome.kind.encode(),
+            outcome.content.text,
+            b"true" if outcome.lasts else b"false",
+        )
+        self._pipes.append(FrameKind.OUTCOME, payload, tagged=outcome.content.tagged)
         try:
             loop.run_until_complete(settle())
+        except (Finished, Deadlock):
+            pass
         except BaseException as error:
             self._remark(f"calls that nobody awaited were cut short: {described(error)}")
-        return left
+        return [
+            [sequence, call.tool, _error_of(call.future), place_of(call.site)]
+            for sequence, call in left
+            if not call.future.cancelled()
+        ]
 
     # --- what it sends
 
@@ -315,6 +342,11 @@ def rehearse() -> None:
 def _error(parts: tuple[str, str, str, str, str | None]) -> _Outcome:
     shown = [None if part is None else _clipped(part) for part in parts]
     return _Outcome("error", Encoded(_json(shown), tagged=False, replaced=False))
+
+
+def _error_of(future: asyncio.Future[Any]) -> str | None:
+    error = future.exception() if future.done() else None
+    return None if error is None else described(error)[:_MAX_REMARK]
 
 
 def _clipped(text: str) -> str:

@@ -11,12 +11,15 @@ import dataclasses
 import datetime
 import decimal
 import enum
+import io
 import json
 import math
 import re
+import types
 import uuid
 from collections import UserString
 from collections.abc import (
+    AsyncIterator,
     Awaitable,
     Iterable,
     Iterator,
@@ -59,6 +62,8 @@ _FINE_TIME = re.compile(r"timedelta64\[|datetime64\[(ns|ps|fs|as)")
 """Types of numpy's that have no counterpart in Python; durations may be in months."""
 _NAMES = (datetime.date, datetime.time, datetime.timedelta, decimal.Decimal, uuid.UUID, PurePath)
 """What may be a key although it is no text: it becomes the one that it is as a value."""
+_TEXTS = frozenset({"fractions", "ipaddress", "zoneinfo"})
+"""Modules whose objects have an obvious text."""
 _PROGRAM_MODULE = "__main__"
 _PLAIN = frozenset({str, int, float, bool, type(None)})
 _SAFE = 2**63
@@ -99,7 +104,7 @@ def encode(value: object, root: str, max_bytes: float, *, plain: bool = False) -
     if not plain and _is_flat(value):
         text = _to_json(value)
     else:
-        encoder = PlainEncoder(root) if plain else Encoder(root)
+        encoder = (PlainEncoder if plain else Encoder)(root, max_bytes)
         text = _to_json(encoder.plain(value, 0))
         tagged = encoder.tagged
     try:
@@ -180,9 +185,11 @@ class Encoder:
     types.
     """
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, max_bytes: float = math.inf) -> None:
         self.tagged = False
         self._root = root
+        self._room = max_bytes
+        """What iterators may still give: they need not come to an end."""
         self._path: dict[int, str | int] = {}  # by depth
         self._parents: dict[int, int] = {}  # by depth: the identity of the container
 
@@ -218,14 +225,33 @@ class Encoder:
     def mapping(self, owner: object, items: Iterable[tuple[Any, Any]], depth: int) -> Any:
         self._descend(owner, depth)
         result: dict[str, Any] = {}
-        for key, member in items:
-            name = key if type(key) is str else self._key(key, depth)
-            if name in result:
-                raise self.refused("two keys that become the same text", depth)
+        pending = iter(items)
+        for key, member in pending:
+            if type(key) is not str or key in result:
+                return self._with_other_keys(result, [(key, member), *pending], depth)
+            self._path[depth] = key
+            result[key] = self.plain(member, depth + 1)
+        return self._object(result)
+
+    def _object(self, members: dict[str, Any]) -> dict[str, Any]:
+        return members if _TAGS.isdisjoint(members) else self.tag("$object", members)
+
+    def _with_other_keys(self, done: dict[str, Any], rest: list[tuple[Any, Any]], depth: int) -> Any:
+        """A mapping of which some keys are no texts: an object if they have one of their own, else a list of pairs."""
+        names = [self.key_text(key, depth) for key, _ in rest]
+        if None in names or len({*done, *names}) < len(done) + len(names):
+            return self.pairs(done, rest, depth)
+        for name, (_, member) in zip(cast("list[str]", names), rest, strict=True):
             self._path[depth] = name
-            result[name] = self.plain(member, depth + 1)
-        if not _TAGS.isdisjoint(result):
-            return self.tag("$object", result)
+            done[name] = self.plain(member, depth + 1)
+        return self._object(done)
+
+    def pairs(self, done: dict[str, Any], rest: list[tuple[Any, Any]], depth: int) -> Any:
+        """Those of the members that are done, and the rest."""
+        result: list[Any] = [[name, member] for name, member in done.items()]
+        for key, member in rest:
+            self._path[depth] = len(result)
+            result.append(self.plain([self.class_name(key) or key, member], depth + 1))
         return result
 
     def sequence(self, owner: object, members: Iterable[Any], depth: int) -> list[Any]:
@@ -286,12 +312,30 @@ class Encoder:
             raise self.refused(reason if isinstance(reason, str) else f"a {kind.__name__}: await it first", depth)
         if callable(value):
             raise self.refused("a function cannot leave the sandbox; call it, or return its result", depth)
-        if issubclass(kind, Iterator):
-            raise self.refused("an iterator: collect it first, for example list(...)", depth)
+        if issubclass(kind, AsyncIterator):
+            raise self.refused("an async iterator: collect it first, [each async for each in ...]", depth)
+        if issubclass(kind, Iterator) and not issubclass(kind, io.IOBase):
+            return self._collected(cast("Iterator[Any]", value), depth)
+        if kind.__module__ in _TEXTS:
+            return str(value)
+        if isinstance(value, types.SimpleNamespace):
+            return self.mapping(value, vars(value).items(), depth)
         if kind.__module__ == _PROGRAM_MODULE and isinstance(members := getattr(value, "__dict__", None), dict):
             own = [(name, each) for name, each in cast("dict[str, Any]", members).items() if name[:1] != "_"]
             return self.mapping(value, own, depth)
         raise self.refused(f"a {kind.__name__} cannot leave the sandbox; return its contents", depth)
+
+    def _collected(self, members: Iterator[Any], depth: int) -> list[Any]:
+        """What an iterator gives, until it is too large for the whole."""
+        self._descend(members, depth)
+        result: list[Any] = []
+        for member in members:
+            self._path[depth] = len(result)
+            result.append(plain := self.plain(member, depth + 1))
+            self._room -= _least_size(plain)
+            if self._room < 0:
+                raise TooLarge(f"{self._root}: an iterator gives more than is allowed, or has no end")
+        return result
 
     def tag(self, tag: str, content: Any) -> dict[str, Any]:
         self.tagged = True
@@ -341,9 +385,18 @@ class Encoder:
             return str(value)
         return self.rest(value, depth)
 
-    def _key(self, key: Any, depth: int) -> str:
+    def class_name(self, value: object) -> str | None:
+        """The name of a class, which stands for it where it is a key."""
+        return value.__name__ if isinstance(value, type) else None
+
+    def key_text(self, key: Any, depth: int) -> str | None:
+        """The text that a key is in an object: as JSON of JavaScript has it; of a class, its name."""
         if isinstance(key, enum.Enum):
             key = key.value
+        if key is None:
+            return "null"
+        if (name := self.class_name(key)) is not None:
+            return name
         if isinstance(key, bool):
             return "true" if key else "false"
         if isinstance(key, str):
@@ -355,8 +408,8 @@ class Encoder:
         if isinstance(key, _NAMES) or _is_science(key):
             plain = self.other(key, depth)
             if isinstance(plain, str | int | float):
-                return self._key(plain, depth)
-        raise self.refused(f"a key of type {type(key).__name__}; keys become texts, so make it one: str(...)", depth)
+                return self.key_text(plain, depth)
+        return None
 
     def _rows(self, frame: Any, depth: int) -> list[dict[Any, Any]]:
         """A frame's rows, each by column; its index comes first, unless it only counts."""
@@ -393,6 +446,17 @@ class PlainEncoder(Encoder):
         if math.isfinite(value):
             return value
         return self.tag("$number", "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity")
+
+
+def _least_size(plain: Any) -> int:
+    """Bytes that a value takes at least, as far as that is cheap to tell."""
+    if isinstance(plain, int):
+        return 2 + plain.bit_length() // 4
+    if isinstance(plain, list):
+        return 2 + sum(2 + len(each) if isinstance(each, str) else 2 for each in cast("list[object]", plain))
+    if isinstance(plain, dict):
+        return 2 + 5 * len(cast("dict[str, object]", plain))
+    return 2 + len(plain) if isinstance(plain, str) else 2
 
 
 def iso(value: datetime.datetime | datetime.date | datetime.time) -> str:

@@ -1,12 +1,15 @@
-// `console` as Node prints it: inspect at depth 2 with single quotes, format specifiers, tables, groups, counters.
-// Every entry goes to the host as (level, text) at once, so that nothing is lost when the program is killed.
+// `console` with Node's format specifiers, tables, groups and counters; inspect.ts prints the values. Every entry goes to
+// the host as (level, text) at once, so that nothing is lost when the program is killed.
+
+import { inspect } from "./inspect.ts";
 
 export type Level = "debug" | "log" | "info" | "warn" | "error";
 
 type Inspect = (value: unknown, depth?: number) => string;
 
+/** A longer cell of a table does not make its column wider. */
+const WIDEST = 60;
 const { stringify } = JSON;
-const { isArray } = Array;
 const { keys, is } = Object;
 
 /** Node's util.format, for the specifiers it knows. */
@@ -33,7 +36,7 @@ function formatOne(inspect: Inspect, specifier: string, value: unknown): string 
     case "%s":
       if (typeof value === "string") return value;
       if (typeof value === "bigint") return `${value}n`;
-      return is(value, -0) ? "-0" : typeof value === "object" && value !== null ? inspect(value, 0) : String(value);
+      return is(value, -0) ? "-0" : typeof value === "object" && value !== null ? inspect(value) : String(value);
     case "%d":
     case "%i":
     case "%f": {
@@ -51,7 +54,7 @@ function formatOne(inspect: Inspect, specifier: string, value: unknown): string 
     case "%c":
       return "";
     default:
-      return inspect(value, 4);
+      return inspect(value);
   }
 }
 
@@ -71,16 +74,16 @@ function table(inspect: Inspect, data: unknown, columns?: readonly string[]): st
   }
   const header = keyed ? [indexTitle, "Key", "Values"] : [indexTitle, ...names, ...(values ? ["Values"] : [])];
   const lines = rows.map(([key, row]) => {
-    if (keyed) return [key, ...(row as [unknown, unknown]).map((part) => inspect(part, 0))];
+    if (keyed) return [key, ...(row as [unknown, unknown]).map((part) => inspect(part))];
     const record = typeof row === "object" && row !== null ? (row as Record<string, unknown>) : undefined;
-    const cells = names.map((name) => (record && Object.hasOwn(record, name) ? inspect(record[name], 0) : ""));
-    return [key, ...cells, ...(values ? [record ? "" : inspect(row, 0)] : [])];
+    const cells = names.map((name) => (record && Object.hasOwn(record, name) ? inspect(record[name]) : ""));
+    return [key, ...cells, ...(values ? [record ? "" : inspect(row)] : [])];
   });
-  const widths = header.map((title, column) => Math.max(...[title, ...lines.map((line) => line[column]!)].map(width)) + 2);
+  const widths = header.map((title, column) => lines.reduce((most, line) => Math.max(most, Math.min(width(line[column]!), WIDEST)), width(title)) + 2);
   const rule = (left: string, middle: string, right: string) =>
     left + widths.map((size) => "─".repeat(size)).join(middle) + right;
   const cells = (line: string[]) =>
-    `│${line.map((cell, column) => ` ${cell}${" ".repeat(widths[column]! - width(cell) - 1)}`).join("│")}│`;
+    `│${line.map((cell, column) => ` ${cell}${" ".repeat(Math.max(0, widths[column]! - width(cell) - 1))}`).join("│")}│`;
   return [rule("┌", "┬", "┐"), cells(header), rule("├", "┼", "┤"), ...lines.map(cells), rule("└", "┴", "┘")].join("\n");
 }
 
@@ -91,15 +94,22 @@ function width(text: string): number {
   return total;
 }
 
-/** The program's `console`. `emit` receives each entry; `now` is a clock in milliseconds. */
-export function makeConsole(inspect: Inspect, emit: (level: Level, text: string) => void, now: () => number): object {
+/**
+ * The program's `console`. `emit` receives each entry, and of an error that is printed as one the error itself; `now` is
+ * a clock in milliseconds; `room` is how many characters of one value are printed.
+ */
+export function makeConsole(emit: (level: Level, text: string, error?: Error) => void, now: () => number, room: number): object {
+  const shown: Inspect = (value, depth) => inspect(value, room, depth);
   const counts = new Map<string, number>();
   const timers = new Map<string, number>();
   let indent = "";
 
-  const print = (level: Level, text: string) =>
-    emit(level, indent === "" ? text : indent + text.replaceAll("\n", `\n${indent}`));
-  const printer = (level: Level) => (...args: unknown[]) => print(level, formatted(inspect, args));
+  const print = (level: Level, text: string, error?: Error) =>
+    emit(level, indent === "" ? text : indent + text.replaceAll("\n", `\n${indent}`), error);
+  const printer = (level: Level) => (...args: unknown[]) => {
+    const error = level === "error" ? args.find((each) => each instanceof Error) as Error | undefined : undefined;
+    print(level, formatted(shown, args), error);
+  };
   const elapsed = (label: string) => {
     const milliseconds = now() - timers.get(label)!;
     return milliseconds >= 1000 ? `${(milliseconds / 1000).toFixed(3)}s` : `${Number(milliseconds.toFixed(3))}ms`;
@@ -121,15 +131,15 @@ export function makeConsole(inspect: Inspect, emit: (level: Level, text: string)
     trace: function trace(...args: unknown[]) {
       const site = { stack: "" };
       Error.captureStackTrace(site, trace);
-      const message = formatted(inspect, args);
+      const message = formatted(shown, args);
       print("error", `Trace${message === "" ? "" : `: ${message}`}\n${site.stack.split("\n").slice(1).join("\n")}`);
     },
     dir(value: unknown, options?: { depth?: number | null }) {
-      print("log", inspect(value, options?.depth === null ? Infinity : options?.depth));
+      print("log", shown(value, options?.depth ?? undefined));
     },
     dirxml: log,
     table(data: unknown, columns?: readonly string[]) {
-      const text = table(inspect, data, columns);
+      const text = table(shown, data, columns);
       if (text === undefined) log(data);
       else print("log", text);
     },

@@ -7,7 +7,7 @@
 
 import vm from "node:vm";
 import { PLATFORM, REALM } from "./bundle.ts";
-import { exit, inspect, nextTurn, now, readAsynchronously, readBlocking, runMicrotasks, write } from "./engine.ts";
+import { compile, exit, nextTurn, now, readAsynchronously, readBlocking, runMicrotasks, write } from "./engine.ts";
 import { type Frame, FrameReader, FrameWriter, NONCE_BYTES, PROTOCOL } from "./frames.ts";
 import { hardenedPlatform } from "./harden.ts";
 import { Kind } from "./kinds.ts";
@@ -59,7 +59,6 @@ class Context {
         },
         flush,
         concluded: () => concluded(this),
-        inspect,
         now,
       },
       platform,
@@ -133,15 +132,10 @@ class Context {
 
   /** Starts the program. */
   enter(run: Run): void {
-    const { code, form } = run.start;
-    let program: Program | undefined;
-    try {
-      if (form === "script") program = new Script(code, { filename: PROGRAM_NAME }).runInContext(this.#context);
-    } catch {
-      // The host has it explained by a process of its own: the message here has no position.
-    }
-    if (program === undefined) run.stop("needs_process", "NeedsProcess", "the engine has to compile this program as a module");
-    else run.enter(program);
+    const { code } = run.start;
+    const compiled = compile(() => new Script(code, { filename: PROGRAM_NAME }).runInContext(this.#context) as Program);
+    if ("program" in compiled) run.enter(compiled.program);
+    else run.reject(compiled.refusal);
   }
 
   /** Sends EXIT; nothing of the context wakes up again. */
@@ -267,6 +261,7 @@ class Pump {
     this.#woken.add(context);
     context.attempt((run) => {
       if (kind === Kind.reply) run.settle(payload, tagged);
+      else if (kind === Kind.finish) run.finish();
       else if (kind === Kind.stop) run.stop("cancelled", "Cancelled", "the host stopped the run");
     });
   }

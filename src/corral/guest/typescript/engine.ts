@@ -1,9 +1,12 @@
-// What the guest takes of the engine itself: its standard input and output, its event loop, its inspect. Operations of
+// What the guest takes of the engine itself: its standard input and output, its event loop. Operations of
 // Deno's core, because what Deno.stdin and Deno.stdout wrap around them asks the buffer for its length, which a program
 // can listen to.
 
+import type { Refusal } from "./run.ts";
+
 interface Core {
   evalContext(code: string, name: string): [unknown, { thrown: unknown } | null];
+  destructureError(error: unknown): { message: string; frames: { fileName: string; lineNumber: number; columnNumber: number }[] };
   runMicrotasks(): void;
   read(file: number, into: Uint8Array): Promise<number>;
   readSync(file: number, into: Uint8Array): number;
@@ -13,18 +16,14 @@ interface Core {
 }
 
 const core = (Deno as unknown as Record<symbol, { core: Core }>)[(Deno as unknown as { internal: symbol }).internal]!.core;
-const inspectValue = Deno.inspect;
+const { destructureError, evalContext } = core;
 
-export const { evalContext, runMicrotasks } = core;
+export const { runMicrotasks } = core;
 export const readBlocking = (into: Uint8Array): number => core.readSync(0, into);
 export const readAsynchronously = (into: Uint8Array): Promise<number> => core.read(0, into);
 export const write = (bytes: Uint8Array): number => core.writeSync(1, bytes);
 export const exit = Deno.exit;
 export const now = performance.now.bind(performance);
-
-export function inspect(value: unknown, depth = 2): string {
-  return inspectValue(value, { depth, quotes: ["'", '"', "`"], colors: false } as Deno.InspectOptions);
-}
 
 /**
  * Calls back after this turn of the event loop, as setImmediate does. A timer would cost two milliseconds, and the global
@@ -37,4 +36,29 @@ export function nextTurn(callback: () => void): void {
   };
   core.queueImmediate({ _onImmediate, _argv: null, _destroyed: false, _idleNext: null, _idlePrev: null });
   core.immediateRefCount(true); // keeps the event loop going until then
+}
+
+/**
+ * What `make` compiles, or why it does not compile. The engine gives the place of a syntax error only if the error has no
+ * stack: else it gives the place of who called the compiler.
+ */
+export function compile<T>(make: () => T): { program: T } | { refusal: Refusal } {
+  const { stackTraceLimit } = Error;
+  if (stackTraceLimit !== 0) Error.stackTraceLimit = 0;
+  try {
+    return { program: make() };
+  } catch (error) {
+    const { message, frames: [place] } = destructureError(error);
+    const stack = place === undefined ? "" : `    at ${place.fileName}:${place.lineNumber}:${place.columnNumber}`;
+    return { refusal: { message: `${message}`, stack } };
+  } finally {
+    if (stackTraceLimit !== 0) Error.stackTraceLimit = stackTraceLimit;
+  }
+}
+
+/** Evaluates a script in the engine's own context. */
+export function evaluate(code: string, name: string): unknown {
+  const [value, failure] = evalContext(code, name);
+  if (failure !== null) throw failure.thrown;
+  return value;
 }

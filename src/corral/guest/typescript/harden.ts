@@ -1,9 +1,8 @@
 // The engine's own context, which programs in other contexts are kept out of. It answers questions about strings, numbers
 // and bytes (`Native`), and nothing of it goes into another context but these functions, which platform.ts keeps to
-// itself. What a program reaches of it nevertheless, such as the functions that `inspect` hands to an object, is frozen,
-// and leads to the language's built-ins and nothing else.
+// itself. What a program reaches of it nevertheless, such as frames of a stack, is frozen, and leads to the language's
+// built-ins and nothing else.
 
-import { inspect } from "./engine.ts";
 import type { Native, Platform } from "./platform.ts";
 
 const { apply, deleteProperty, ownKeys } = Reflect;
@@ -48,7 +47,9 @@ export function hardenedPlatform(): Platform {
   }
   defineProperty(globalThis, "Deno", { value: undefined, writable: false, configurable: false, enumerable: false });
   const language = LANGUAGE.map((name) => (globalThis as Record<string, unknown>)[name]);
-  freezeAll([...language, ...FUNCTIONS, TextEncoder, ...ofStacks(), ...ofInspect(), openNative()]);
+  const reachable = [...language, ...FUNCTIONS, TextEncoder, ...ofStacks(), openNative()];
+  Error.stackTraceLimit = 0; // as `compile` needs it, which cannot set it later
+  freezeAll(reachable);
   return { open: openNative };
 }
 
@@ -218,19 +219,6 @@ function ofStacks(): unknown[] {
   void error.stack;
   holder.prepareStackTrace = prepareStackTrace;
   return [...found, error];
-}
-
-/** The functions that `inspect` hands to an object that prints itself. */
-function ofInspect(): unknown[] {
-  const found: unknown[] = [];
-  const method = (...args: object[]) => {
-    for (const each of [...args, ...args.flatMap((arg) => Object.values(arg) as unknown[])]) {
-      if (typeof each === "function") found.push(each);
-    }
-    return "";
-  };
-  for (const name of ["Deno.customInspect", "nodejs.util.inspect.custom"]) inspect({ [Symbol.for(name)]: method });
-  return found;
 }
 
 /** Freezes these and everything that they lead to. */

@@ -4,6 +4,7 @@ export const Kind = {
   start: 1,
   reply: 2,
   stop: 3,
+  finish: 4,
   ready: 16,
   call: 17,
   log: 18,

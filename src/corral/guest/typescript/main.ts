@@ -5,19 +5,16 @@
 // program that waits for nothing is known to be stuck. The first touch of a timer, of crypto or of a stream switches to
 // asynchronous reads for the rest of the run.
 
-import { evalContext, exit, inspect, nextTurn, now, readAsynchronously, readBlocking, runMicrotasks, write } from "./engine.ts";
+import { compile, evaluate, exit, nextTurn, now, readAsynchronously, readBlocking, runMicrotasks, write } from "./engine.ts";
 import { FrameReader, FrameWriter, NONCE_BYTES, PROTOCOL } from "./frames.ts";
 import { restrictGlobals } from "./globals.ts";
 import { Kind } from "./kinds.ts";
 import { rehearse } from "./rehearsal.ts";
-import { type Host, MODULE_URL, type Program, PROGRAM_NAME, Run, type Start } from "./run.ts";
+import { type Host, type Program, PROGRAM_NAME, Run, type Start } from "./run.ts";
 import { decodeValue } from "./values.ts";
 
 const { apply } = Reflect;
 const { preventDefault } = Event.prototype;
-const textEncoder = new TextEncoder();
-const encodeText = textEncoder.encode.bind(textEncoder);
-const toBase64 = Uint8Array.prototype.toBase64;
 
 const reader = new FrameReader();
 const writer = new FrameWriter();
@@ -51,7 +48,6 @@ class Execution {
       concluded: () => {
         if (this.#run.asynchronous) this.#finishWhenOver();
       },
-      inspect,
       now,
     };
     this.#run = new Run(start, host);
@@ -69,29 +65,11 @@ class Execution {
     });
     onAsynchronous = () => (run.asynchronous = true);
     run.defineGlobals();
-    if (this.#start.form === "module") {
-      run.asynchronous = true;
-      this.#compile().then((program) => run.enter(program), (error) => run.reject(error));
-    } else this.#evaluate();
+    const { code } = this.#start;
+    const compiled = compile(() => evaluate(code, PROGRAM_NAME) as Program);
+    if ("program" in compiled) run.enter(compiled.program);
+    else run.reject(compiled.refusal);
     this.#pump();
-  }
-
-  #evaluate(): void {
-    const [program, failure] = evalContext(this.#start.code, PROGRAM_NAME);
-    if (failure === null) this.#run.enter(program as Program);
-    else {
-      // The engine's message has no position; its module compiler's has one.
-      this.#run.asynchronous = true;
-      this.#compile().then(() => this.#run.reject(failure.thrown), (error) => this.#run.reject(error));
-    }
-  }
-
-  /** Has the engine compile the program as a TypeScript module. */
-  async #compile(): Promise<Program> {
-    const source = this.#start.form === "module" ? this.#start.code : `export default ${this.#start.code}`;
-    const base64 = apply(toBase64, encodeText(source), []) as string;
-    const module = (await import(`${MODULE_URL}charset=utf-8;base64,${base64}`)) as { default: Program };
-    return module.default;
   }
 
   /** Waits for replies until the program has its outcome and no call is pending. */
@@ -132,6 +110,7 @@ class Execution {
     reader.filled(count);
     for (let frame = reader.next(); frame !== undefined; frame = reader.next()) {
       if (frame.kind === Kind.reply) this.#run.settle(frame.payload, frame.tagged);
+      else if (frame.kind === Kind.finish) this.#run.finish();
     }
   }
 

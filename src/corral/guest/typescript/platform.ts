@@ -43,7 +43,6 @@ export interface Scope {
 }
 
 type Callable = (...args: unknown[]) => unknown;
-type Inspect = (value: unknown, options?: unknown) => string;
 type Pair = [string, string];
 type Pairs = Pair[];
 
@@ -53,7 +52,6 @@ const { parse, stringify } = JSON;
 const { isView } = ArrayBuffer;
 const Bytes = Uint8Array;
 const RealPromise = Promise;
-const INSPECT = Symbol.for("Deno.customInspect");
 /** Given to constructors that programs must not call. */
 const OURS = Symbol("ours");
 
@@ -111,20 +109,6 @@ function need(name: string, args: ArrayLike<unknown>, count: number): void {
 
 const dictionary = (value: unknown): Record<string, unknown> => (isObject(value) ? (value as Record<string, unknown>) : {});
 
-/** Has objects of the class print as these members. */
-function prints(type: { prototype: object; name: string }, members: readonly string[]): void {
-  defineProperty(type.prototype, INSPECT, {
-    value(this: Record<string, unknown>, inspect: Inspect, options: unknown) {
-      const shown = create({ constructor: { __proto__: Function.prototype, name: type.name } }) as Record<string, unknown>;
-      for (const member of members) shown[member] = this[member];
-      const { constructor } = this as { constructor?: { name?: string } };
-      return `${constructor?.name ?? type.name} ${inspect({ ...shown }, options)}`;
-    },
-    writable: true,
-    configurable: true,
-  });
-}
-
 function tag(...types: { prototype: object; name: string }[]): void {
   for (const type of types) {
     defineProperty(type.prototype, Symbol.toStringTag, { value: type.name, configurable: true });
@@ -150,7 +134,6 @@ function iterator<T>(name: string, values: Iterable<T>): IterableIterator<T> {
       value: () => (index < source.length ? { value: source[index++], done: false } : { value: undefined, done: true }),
       writable: true, enumerable: true, configurable: true,
     },
-    [INSPECT]: { value: (inspect: Inspect, options: unknown) => `${name} Iterator {${source.map((each) => ` ${inspect(each, options)}`).join(",")} }` },
   });
   return create(prototype as object) as IterableIterator<T>;
 }
@@ -316,13 +299,6 @@ class URLSearchParams {
 }
 tag(URLSearchParams);
 enumerable(URLSearchParams);
-defineProperty(URLSearchParams.prototype, INSPECT, {
-  value(this: URLSearchParams, inspect: Inspect, options: unknown) {
-    const shown = [...this.entries()].map(([key, value]) => `${inspect(key, options)} => ${inspect(value, options)}`);
-    return shown.length > 0 ? `URLSearchParams { ${shown.join(", ")} }` : "URLSearchParams {}";
-  },
-  configurable: true,
-});
 
 class URL {
   #parts: string[];
@@ -398,7 +374,6 @@ class URL {
 }
 tag(URL);
 enumerable(URL);
-prints(URL, PARTS);
 
 const PATTERN_PARTS = ["protocol", "username", "password", "hostname", "port", "pathname", "search", "hash", "hasRegExpGroups"] as const;
 
@@ -446,7 +421,6 @@ class URLPattern {
 }
 tag(URLPattern);
 enumerable(URLPattern);
-prints(URLPattern, PATTERN_PARTS);
 
 // --- text
 
@@ -482,7 +456,6 @@ class TextEncoder {
 }
 tag(TextEncoder);
 enumerable(TextEncoder);
-prints(TextEncoder, ["encoding"]);
 
 class TextDecoder {
   #label: string;
@@ -522,7 +495,6 @@ class TextDecoder {
 }
 tag(TextDecoder);
 enumerable(TextDecoder);
-prints(TextDecoder, ["encoding", "fatal", "ignoreBOM"]);
 
 const decodeUtf8 = (bytes: Uint8Array): string => new TextDecoder().decode(bytes);
 
@@ -572,11 +544,6 @@ interface Dispatch {
 }
 
 let stateOf: (event: Event) => Dispatch;
-const EVENT_MEMBERS = [
-  "bubbles", "cancelable", "composed", "currentTarget", "defaultPrevented", "eventPhase", "srcElement", "target",
-  "returnValue", "timeStamp", "type",
-] as const;
-
 class Event {
   #type: string;
   #bubbles: boolean;
@@ -674,7 +641,6 @@ for (const [name, value] of [["NONE", 0], ["CAPTURING_PHASE", 1], ["AT_TARGET", 
 }
 tag(Event);
 enumerable(Event);
-prints(Event, EVENT_MEMBERS);
 
 class CustomEvent extends Event {
   #detail: unknown;
@@ -690,7 +656,6 @@ class CustomEvent extends Event {
 }
 tag(CustomEvent);
 enumerable(CustomEvent);
-prints(CustomEvent, [...EVENT_MEMBERS, "detail"]);
 
 class MessageEvent extends Event {
   #init: Record<string, unknown>;
@@ -715,7 +680,6 @@ class MessageEvent extends Event {
 }
 tag(MessageEvent);
 enumerable(MessageEvent);
-prints(MessageEvent, [...EVENT_MEMBERS, "data", "origin", "lastEventId"]);
 
 let fire: (target: EventTarget, event: Event) => void;
 
@@ -882,7 +846,6 @@ class AbortSignal extends EventTarget {
 }
 tag(AbortSignal);
 enumerable(AbortSignal);
-prints(AbortSignal, ["aborted", "reason", "onabort"]);
 
 class AbortController {
   #signal = new AbortSignal(OURS);
@@ -897,7 +860,6 @@ class AbortController {
 }
 tag(AbortController);
 enumerable(AbortController);
-prints(AbortController, ["signal"]);
 
 // --- blobs, forms and messages
 
@@ -963,7 +925,6 @@ class Blob {
 }
 tag(Blob);
 enumerable(Blob);
-prints(Blob, ["size", "type"]);
 
 class File extends Blob {
   #name: string;
@@ -992,7 +953,6 @@ class File extends Blob {
 }
 tag(File);
 enumerable(File);
-prints(File, ["name", "size", "type"]);
 
 type Entry = [string, string | File];
 
@@ -1152,12 +1112,6 @@ class Headers {
 }
 tag(Headers);
 enumerable(Headers);
-defineProperty(Headers.prototype, INSPECT, {
-  value(this: Headers, inspect: Inspect, options: unknown) {
-    return `Headers ${inspect(Object.fromEntries(this.entries()), options)}`;
-  },
-  configurable: true,
-});
 
 /** The bytes of a body, and their type. */
 function bodyOf(init: unknown): [Uint8Array<ArrayBuffer>, string | null] {
@@ -1334,7 +1288,6 @@ class Response extends Message {
 flatten(Response);
 tag(Response);
 enumerable(Response);
-prints(Response, ["bodyUsed", "headers", "ok", "redirected", "status", "statusText", "url"]);
 
 class Request extends Message {
   #url: string;
@@ -1383,7 +1336,6 @@ class Request extends Message {
 flatten(Request);
 tag(Request);
 enumerable(Request);
-prints(Request, ["bodyUsed", "headers", "method", "redirect", "url"]);
 
 // --- crypto
 
@@ -1430,7 +1382,6 @@ class CryptoKey {
 }
 tag(CryptoKey);
 enumerable(CryptoKey);
-prints(CryptoKey, ["type", "extractable", "algorithm", "usages"]);
 
 const SUBTLE = [
   "digest", "generateKey", "importKey", "exportKey", "sign", "verify", "encrypt", "decrypt", "deriveBits", "deriveKey",
@@ -1490,7 +1441,6 @@ class SubtleCrypto {
   }
 }
 tag(SubtleCrypto);
-prints(SubtleCrypto, []);
 
 const INTEGERS = /^(Big)?(Int|Uint)\d+(Clamped)?Array$/;
 
@@ -1527,7 +1477,6 @@ class Crypto {
 }
 tag(Crypto);
 enumerable(Crypto);
-prints(Crypto, ["subtle"]);
 
 // --- Buffer
 
@@ -1734,12 +1683,6 @@ class Buffer extends Uint8Array<ArrayBuffer> {
 
   override includes(value: unknown, from?: unknown, encoding?: unknown): boolean {
     return this.#find(value, from, encoding, false) >= 0;
-  }
-
-  [INSPECT](): string {
-    const shown = [...super.subarray(0, 50)].map((byte) => byte.toString(16).padStart(2, "0")).join(" ");
-    const more = this.length > 50 ? ` ... ${this.length - 50} more byte${this.length === 51 ? "" : "s"}` : "";
-    return `<Buffer${shown === "" ? "" : ` ${shown}`}${more}>`;
   }
 
   static {

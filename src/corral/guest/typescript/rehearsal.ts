@@ -1,7 +1,7 @@
 // Before the guest says that it is ready, it runs a program that nobody sees: what every program needs is compiled and
 // run by then, the codec and the calls often enough for the engine to have compiled them well.
 
-import { evalContext, inspect, now, runMicrotasks } from "./engine.ts";
+import { evaluate, now, runMicrotasks } from "./engine.ts";
 import { FrameReader, FrameWriter, NONCE_BYTES } from "./frames.ts";
 import { Kind } from "./kinds.ts";
 import { type Program, PROGRAM_NAME, Run } from "./run.ts";
@@ -35,16 +35,14 @@ export function rehearse(): void {
     send: (kind: number, tagged: boolean, payload: string) => writer.append(kind, tagged, payload, nonce),
     flush,
     concluded: () => {},
-    inspect,
     now,
   };
   const start = JSON.stringify([
-    { run: 0, code: "", form: "script", tools: ["rehearse"], env: null, limits: LIMITS },
+    { run: 0, code: "", tools: ["rehearse"], env: null, limits: LIMITS },
   ]);
   const run = new Run((decodeValue(start, false) as [ConstructorParameters<typeof Run>[0]])[0], host);
   run.defineGlobals();
-  const [program] = evalContext(PROGRAM, PROGRAM_NAME);
-  run.enter(program as Program);
+  run.enter(evaluate(PROGRAM, PROGRAM_NAME) as Program);
   while (!run.over) {
     runMicrotasks();
     run.checkForDeadlock();

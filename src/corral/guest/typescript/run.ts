@@ -2,10 +2,12 @@
 // business of who made it: of the process (main.ts) or of a context among others (contexts.ts).
 
 import { type Level, makeConsole } from "./console.ts";
+import { Decoration, type Decorator } from "./decorators.ts";
 import { defineGlobal } from "./globals.ts";
+import { inspect } from "./inspect.ts";
 import { Kind } from "./kinds.ts";
-import { CallFailure, Calls, makeTools, type Toolbox } from "./tools.ts";
-import { byteLength, clip, decodeValue, encodeValue, ValueError } from "./values.ts";
+import { CallFailure, Calls, makeTools, observe, type Toolbox } from "./tools.ts";
+import { byteLength, clip, decodeValue, encodeSettled, encodeValue, ValueError } from "./values.ts";
 
 interface Limits {
   calls: number;
@@ -19,7 +21,6 @@ export interface Start {
   /** Names the run among those of its process; absent where it is the only one. */
   run?: number;
   code: string;
-  form: "script" | "module";
   tools: string[];
   env: Record<string, string> | null;
   limits: Limits;
@@ -32,13 +33,19 @@ export interface Host {
   flush(): void;
   /** The program has its outcome, and the run may be over. */
   concluded(): void;
-  inspect(value: unknown, depth?: number): string;
   now(): number;
+}
+
+/** Why a program does not compile, with the place as a frame of a stack. */
+export interface Refusal {
+  message: string;
+  stack: string;
 }
 
 type Load = ((specifier: unknown) => Promise<unknown>) & { meta: object };
 type Enter = (value: unknown, destructures: boolean) => Promise<unknown>;
-export type Program = (load: Load, enter: Enter) => Promise<unknown>;
+type Decorate = (name: string, decorators: Decorator[]) => Decoration;
+export type Program = (load: Load, enter: Enter, decorate: Decorate) => Promise<unknown>;
 
 /** What EXIT begins with: the value, or `[code, name, message, stack, cause]`, as JSON text. */
 interface Outcome {
@@ -49,15 +56,17 @@ interface Outcome {
 
 /** The name by which stack traces show the program's frames. */
 export const PROGRAM_NAME = "corral:program.ts";
-/** What the name of a program begins with that the engine compiled as a module. */
-export const MODULE_URL = "data:application/typescript;";
 /** How much an EXIT lists, so that its size stays bounded. */
 const MAX_UNAWAITED = 100;
 const MAX_REMARKS = 20;
+const MAX_OUTSTANDING = 5;
 const BURST = 16;
+/** Characters of a thrown value that is no Error. */
+const MAX_DESCRIBED = 2000;
 
 const { stringify } = JSON;
 const { apply } = Reflect;
+const { create, defineProperty } = Object;
 const { then } = Promise.prototype;
 const { includes, slice } = String.prototype;
 const Bytes = Uint8Array;
@@ -70,13 +79,10 @@ export function programFramesOnly(error: Error, sites: object[]): string {
   let stack = `${error.name}: ${error.message}`;
   for (let index = 0; index < sites.length; index++) {
     const frame = `${sites[index]}`;
-    if (isPlaceOfProgram(frame)) stack += `\n    at ${frame}`;
+    if (apply(includes, frame, [PROGRAM_NAME])) stack += `\n    at ${frame}`;
   }
   return stack;
 }
-
-const isPlaceOfProgram = (frame: string) =>
-  apply(includes, frame, [PROGRAM_NAME]) || apply(includes, frame, [MODULE_URL]);
 
 export class Run {
   readonly start: Start;
@@ -91,7 +97,11 @@ export class Run {
   #flushing = false;
   #outcome: Outcome | undefined;
   #stopped = false;
+  /** The program let promises race, so that calls that it leaves behind may be those that lost. */
+  #raced = false;
   #remarks: string[] = [];
+  /** What was last printed by `console.error`: an error itself if there was one. */
+  #printed: Error | string | undefined;
 
   constructor(start: Start, host: Host) {
     this.start = start;
@@ -112,15 +122,28 @@ export class Run {
 
   /** Puts what belongs to this run into a global scope that holds nothing but the language and the platform. */
   defineGlobals(): void {
-    const { inspect, now } = this.#host;
+    const { now } = this.#host;
     (Error as { prepareStackTrace?: unknown }).prepareStackTrace = programFramesOnly;
     defineGlobal("tools", this.#toolbox.tools);
     defineGlobal("codemode", this.#toolbox.tools);
-    defineGlobal("console", makeConsole(inspect, (level, text) => this.#log(level, text), now));
+    defineGlobal("console", makeConsole((level, text, error) => this.#log(level, text, error), now, this.start.limits.log_bytes / 4));
+    for (const name of ["race", "any"] as const) this.#watchRaces(name);
     if (this.start.env !== null) {
       const env = Object.freeze(Object.assign(Object.create(null) as object, this.start.env));
       defineGlobal("process", Object.freeze({ env }));
     }
+  }
+
+  #watchRaces(name: "race" | "any"): void {
+    const combine = Promise[name] as (values: unknown) => Promise<unknown>;
+    const raced = () => (this.#raced = true);
+    const { [name]: value } = {
+      [name](this: unknown, values: unknown) {
+        raced();
+        return apply(combine, this, [values]);
+      },
+    };
+    defineProperty(Promise, name, { value, writable: true, configurable: true, enumerable: false });
   }
 
   enter(program: Program): void {
@@ -128,7 +151,7 @@ export class Run {
       typeof value === "function"
         ? (value as (tools: object) => unknown)(destructures ? this.#toolbox.plain : this.#toolbox.tools)
         : value;
-    const ended = program(load, enter);
+    const ended = program(load, enter, decorate);
     try {
       apply(then, ended, [(value: unknown) => this.#succeed(value), (error: unknown) => this.#fail(error)]);
     } catch (error) {
@@ -164,9 +187,14 @@ export class Run {
     else this.#remark(`an error was thrown and nothing caught it: ${this.#describe(error)}`);
   }
 
-  /** The program does not compile. */
-  reject(error: unknown): void {
-    this.#conclude("error", errorText("program_rejected", "SyntaxError", this.#describe(error), "", null));
+  /** The program does not compile: what the engine says, and where. */
+  reject({ message, stack }: Refusal): void {
+    this.#conclude("error", errorText("program_rejected", "SyntaxError", message, stack, null));
+  }
+
+  /** The host has no more replies, so that the run is over as soon as the program has its outcome. */
+  finish(): void {
+    this.#calls.abandon();
   }
 
   /** Ends the run from outside, with this outcome whatever the program had or does. */
@@ -198,20 +226,52 @@ export class Run {
   }
 
   #succeed(value: unknown): void {
+    this.#attempt(() =>
+      encodeSettled(value, "result", this.start.limits.value_bytes, (promises, fulfilled) => this.#wait(promises, fulfilled), (encoded) => {
+        if (encoded.replaced) this.#remark(replaced("the result"));
+        // A program without a value is for what it does, also in async functions that it started and did not await.
+        const lasts = value === undefined && !this.#raced;
+        if (!lasts && !this.#raced) this.#remarkOutstanding();
+        this.#conclude("value", encoded.text, encoded.tagged, lasts);
+      }),
+    );
+  }
+
+  #attempt(write: () => void): void {
     try {
-      const encoded = encodeValue(value, "result", this.start.limits.value_bytes);
-      if (encoded.replaced) this.#remark(replaced("the result"));
-      this.#conclude("value", encoded.text, encoded.tagged);
+      write();
     } catch (error) {
       if (error instanceof ValueError && error.tooLarge) this.#settleError("output_exceeded", "OutputExceeded", error.message, "");
       else this.#fail(error);
     }
   }
 
-  #fail(error: unknown): void {
+  /** As `Promise.all`, which the program may have replaced: the first rejection is how the program ends. */
+  #wait(promises: Promise<unknown>[], fulfilled: (values: unknown[]) => void): void {
+    const values = create(null) as unknown[];
+    let left = promises.length;
+    for (let index = 0; index < promises.length; index++) {
+      const take = (value: unknown) => {
+        values[index] = value;
+        if (--left === 0 && this.#outcome === undefined) this.#attempt(() => fulfilled(values));
+      };
+      observe(promises[index]!, take, (error) => this.#fail(error));
+    }
+  }
+
+  /** Calls that the program passed to `then`, and left behind: nothing that they lead to is in its value. */
+  #remarkOutstanding(): void {
+    const left = this.#calls.outstanding(MAX_OUTSTANDING);
+    for (let index = 0; index < left.length; index++) {
+      this.#remark(`tools.${clip(left[index]!, 100)} was still running when the program returned; await it to use its result`);
+    }
+  }
+
+  #fail(thrown: unknown): void {
     try {
+      const error = this.#hidden(thrown);
       if (!(error instanceof Error)) {
-        const text = typeof error === "string" ? error : this.#host.inspect(error);
+        const text = typeof error === "string" ? error : inspect(error, MAX_DESCRIBED);
         this.#settleError("program_failed", "Uncaught", text, "");
         return;
       }
@@ -224,26 +284,48 @@ export class Run {
     }
   }
 
+  /**
+   * What a handler has printed before it failed itself, in the habit of `console.error(error); process.exit(1)`: that is
+   * what went wrong. There is no `process`.
+   */
+  #hidden(error: unknown): unknown {
+    if (this.#printed === undefined || !(error instanceof ReferenceError) || error.message !== "process is not defined") {
+      return error;
+    }
+    if (typeof this.#printed !== "string") return this.#printed;
+    const failure = new Error(this.#printed);
+    failure.stack = `Error: ${this.#printed}${error.stack!.slice(error.stack!.indexOf("\n"))}`;
+    return failure;
+  }
+
   #settleError(code: string, name: string, message: string, stack: string, cause: string | null = null): void {
     this.#conclude("error", errorText(code, name, message, stack, cause));
   }
 
-  /** The first outcome stands. The host hears of it at once if EXIT has to wait for calls. */
-  #conclude(kind: Outcome["kind"], text: string, tagged = false): void {
+  /**
+   * The first outcome stands. The host hears of it at once if EXIT has to wait for calls: for all of them, and those that
+   * they lead to, if the program `lasts`, else for as long as the host grants them.
+   */
+  #conclude(kind: Outcome["kind"], text: string, tagged = false, lasts = false): void {
     if (this.#outcome !== undefined) return;
     this.#outcome = { kind, text, tagged };
+    if (!lasts) this.#calls.close();
     if (this.#calls.pending > 0) {
-      this.#host.send(Kind.outcome, tagged, `["${kind}",${text}]`);
+      this.#host.send(Kind.outcome, tagged, `["${kind}",${text},${lasts}]`);
       this.#host.flush();
     }
     this.#host.concluded();
   }
 
   #remark(text: string): void {
-    if (this.#remarks.length < MAX_REMARKS) this.#remarks[this.#remarks.length] = clip(text, 1000);
+    const { length } = this.#remarks;
+    const clipped = clip(text, 1000);
+    for (let index = 0; index < length; index++) if (this.#remarks[index] === clipped) return;
+    if (length < MAX_REMARKS) this.#remarks[length] = clipped;
   }
 
-  #log(level: Level, text: string): void {
+  #log(level: Level, text: string, error?: Error): void {
+    if (level === "error") this.#printed = error ?? text;
     // An entry counts with its newline, so that empty ones are bounded too.
     const wellFormed = clip(text, Infinity);
     const room = this.start.limits.log_bytes - this.#logBytes - 1;
@@ -268,17 +350,19 @@ export class Run {
   #describe(error: unknown): string {
     try {
       if (error instanceof Error) return `${error.name}: ${error.message}`;
-      return typeof error === "string" ? error : this.#host.inspect(error);
+      return typeof error === "string" ? error : inspect(error, MAX_DESCRIBED);
     } catch {
       return "an object that cannot be read";
     }
   }
 }
 
+const decorate: Decorate = (name, decorators) => new Decoration(name, decorators);
+
 const load: Load = Object.assign(
   (specifier: unknown) =>
     Promise.reject(
-      new TypeError(`module ${stringify(`${specifier}`)} is not available: programs may import nothing here; use the global \`tools\``),
+      new TypeError(`module ${stringify(`${specifier}`)} is not available: programs load no modules; they have the global \`tools\`, the language, and URL, crypto and the like`),
     ),
   { meta: Object.freeze({ __proto__: null, main: true }) },
 );

@@ -97,6 +97,13 @@ class CallPromise extends Promise<unknown> {
   }
 }
 
+const look = CallPromise.prototype.then;
+
+/** Looks at a promise as `await` would, whatever the program made of `then`. */
+export function observe(promise: Promise<unknown>, fulfilled: (value: unknown) => void, rejected: (reason: unknown) => void): void {
+  apply(promise instanceof CallPromise ? look : then, promise, [fulfilled, rejected]);
+}
+
 type Executor = (resolve: (value: unknown) => void, reject: (reason: unknown) => void) => void;
 
 /** What is kept of a call. Nothing here leads to its output, which lives as long as the program holds it. */
@@ -133,6 +140,7 @@ export class Calls {
   #lastWaiting = 0;
   /** A lone surrogate was replaced in some input. */
   replaced = false;
+  #closed = false;
 
   constructor(send: Send, limits: CallLimits) {
     this.#send = send;
@@ -144,9 +152,24 @@ export class Calls {
     return this.inFlight + this.#lastWaiting - this.#firstWaiting;
   }
 
+  /** Sends no more calls: the program has ended, and only those that were sent are waited for. */
+  close(): void {
+    this.#closed = true;
+    this.#firstWaiting = this.#lastWaiting;
+  }
+
+  /** Nobody waits any longer for the calls that have no reply yet. */
+  abandon(): void {
+    this.close();
+    this.inFlight = 0;
+  }
+
   call(tool: string, args: readonly unknown[], boundary: ToolFunction): Promise<unknown> {
     const site: Site = { stack: "" };
     captureStackTrace(site, boundary);
+    if (this.#closed) {
+      return refused("cancelled", "Cancelled", `tools.${clip(tool, 50)} was not called: the program had ended`, site);
+    }
     this.#made += 1;
     const path = stringify(clip(tool, Infinity));
     if (path.length - 2 > MAX_PATH) {
@@ -214,6 +237,19 @@ export class Calls {
       delete this.#waiting[this.#firstWaiting++];
       send();
     }
+  }
+
+  /** At most `count` of the tools whose calls have no reply yet, although the program looked at their promises. */
+  outstanding(count: number): string[] {
+    const found: string[] = [];
+    for (let sequence = 1; sequence <= this.#sequence && found.length < count; sequence++) {
+      const call = this.#calls[sequence];
+      if (call === undefined || call.pending === undefined || !call.observed) continue;
+      let known = false;
+      for (let index = 0; index < found.length; index++) known ||= found[index] === call.tool;
+      if (!known) found[found.length] = call.tool;
+    }
+    return found;
   }
 
   /** At most `count` of the calls that the program never looked at, in the order in which they were made. */

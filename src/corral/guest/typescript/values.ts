@@ -10,6 +10,7 @@ const { isFinite } = Number;
 const { isView } = ArrayBuffer;
 const Bytes = Uint8Array;
 const objectPrototype = Object.prototype;
+const { isPrototypeOf } = objectPrototype;
 const apply = Reflect.apply;
 const mapEntries = Map.prototype.entries;
 const mapKeys = Map.prototype.keys;
@@ -57,8 +58,18 @@ const quotedKeys = new Map<string, string>();
 const quotedKey = quotedKeys.get.bind(quotedKeys);
 const keepQuotedKey = quotedKeys.set.bind(quotedKeys);
 
+/** What promises in a value have become, and iterators that were collected meanwhile. */
+export type Settled = Map<object, unknown>;
+
+const SettledMap = Map;
+const settledBy = Map.prototype.get as (this: Settled, key: object) => unknown;
+const isSettled = Map.prototype.has as (this: Settled, key: object) => boolean;
+const keep = Map.prototype.set as (this: Settled, key: object, value: unknown) => Settled;
+
 class Writer {
   text = "";
+  /** Promises that `settled` does not know yet. */
+  pending: Promise<unknown>[] = [];
   tagged = false;
   replaced = false;
   #path: (string | number)[] = [];
@@ -69,11 +80,13 @@ class Writer {
   #root: string;
   #maxBytes: number;
   #plain: boolean;
+  #settled: Settled | undefined;
 
-  constructor(root: string, maxBytes: number, plain: boolean) {
+  constructor(root: string, maxBytes: number, plain: boolean, settled?: Settled) {
     this.#root = root;
     this.#maxBytes = maxBytes;
     this.#plain = plain;
+    this.#settled = settled;
   }
 
   write(value: unknown): void {
@@ -145,6 +158,10 @@ class Writer {
 
   /** `value`, at the current depth, is one level too many. */
   #tooDeep(value: object): never {
+    if (value instanceof Promise && this.#settled !== undefined) {
+      const settled = apply(settledBy, this.#settled, [value]);
+      if (typeof settled === "object" && settled !== null) value = settled;
+    }
     this.#ancestors.length = this.#depth;
     const first = this.#ancestors.indexOf(value);
     if (first < 0) this.#refuse(`nested deeper than ${MAX_DEPTH} levels`);
@@ -223,15 +240,29 @@ class Writer {
       this.#writeBytes("$bytes", new Bytes(value.buffer, value.byteOffset, value.byteLength));
     } else if (value instanceof ArrayBuffer) this.#writeBytes("$buffer", new Bytes(value));
     else if (value instanceof Error) this.#writeError(value);
-    else if (value instanceof Promise) this.#refuse("a promise: await it first");
+    else if (value instanceof Promise) this.#writePromise(value);
     else if (value instanceof String || value instanceof Number || value instanceof Boolean) this.write(value.valueOf());
     else if (value instanceof RegExp) this.text += this.#quote(`${value}`);
     else this.#writeOther(value);
   }
 
+  /** In the place of the promise stands its value, no deeper than it. */
+  #writePromise(value: Promise<unknown>): void {
+    if (this.#settled === undefined) this.#refuse("a promise: await it first");
+    if (!apply(isSettled, this.#settled, [value])) {
+      defineProperty(this.pending, this.pending.length, { __proto__: null, value } as PropertyDescriptor);
+      this.text += "null";
+      return;
+    }
+    this.#depth -= 1;
+    this.write(apply(settledBy, this.#settled, [value]));
+    this.#depth += 1;
+  }
+
   #writeOther(value: object): void {
-    if (iteratorPrototype.isPrototypeOf(value) || asyncIteratorPrototype.isPrototypeOf(value)) {
-      this.#refuse("an iterator: collect it first, for example [...values]");
+    if (apply(isPrototypeOf, iteratorPrototype, [value])) return this.#writeIterator(value as Iterator<unknown>);
+    if (apply(isPrototypeOf, asyncIteratorPrototype, [value])) {
+      this.#refuse("an async iterator: collect it first, for example with for await");
     }
     const tag = (value as Record<symbol, unknown>)[tagSymbol];
     if (typeof tag === "string" && keys(value).length === 0) {
@@ -239,6 +270,26 @@ class Writer {
       if (tag === "URL" || tag === "URLSearchParams" || tag.startsWith("Temporal.")) this.text += this.#quote(`${value}`);
       else this.#refuse(`a ${tag} cannot leave the sandbox; return its contents`);
     } else this.#writeRecord(value);
+  }
+
+  /** As a list. One without an end comes to the bound on the whole. */
+  #writeIterator(value: Iterator<unknown>): void {
+    const kept = this.#settled;
+    if (kept !== undefined && apply(isSettled, kept, [value])) {
+      return this.#writeArray(apply(settledBy, kept, [value]) as unknown[]);
+    }
+    const members: unknown[] = [];
+    if (kept !== undefined) apply(keep, kept, [value, members]);
+    this.text += "[";
+    for (let index = 0; ; index++) {
+      const step = value.next();
+      if (step.done) break;
+      defineProperty(members, index, { __proto__: null, value: step.value } as PropertyDescriptor);
+      if (index > 0) this.text += ",";
+      this.#path[this.#depth - 1] = index;
+      this.write(step.value);
+    }
+    this.text += "]";
   }
 
   #writeMap(value: Map<unknown, unknown>): void {
@@ -294,6 +345,29 @@ export function encodeValue(value: unknown, root: string, maxBytes: number, plai
   const writer = new Writer(root, maxBytes, plain);
   writer.write(value);
   return writer.finish();
+}
+
+/**
+ * Writes a program's value, in which promises stand for what they become. `write` gets its text; `wait` calls back when
+ * all of some promises have been fulfilled. What they become may hold promises in its turn, but not for ever.
+ */
+export function encodeSettled(
+  value: unknown,
+  root: string,
+  maxBytes: number,
+  wait: (promises: Promise<unknown>[], fulfilled: (values: unknown[]) => void) => void,
+  write: (encoded: Encoded) => void,
+  rounds = MAX_DEPTH,
+  settled: Settled = new SettledMap(),
+): void {
+  const writer = new Writer(root, maxBytes, false, rounds > 0 ? settled : undefined);
+  writer.write(value);
+  const { pending } = writer;
+  if (pending.length === 0) return write(writer.finish());
+  wait(pending, (values) => {
+    for (let index = 0; index < pending.length; index++) apply(keep, settled, [pending[index]!, values[index]]);
+    encodeSettled(value, root, maxBytes, wait, write, rounds - 1, settled);
+  });
 }
 
 const slice = String.prototype.slice;

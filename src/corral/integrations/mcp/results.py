@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from base64 import b64decode
 from binascii import Error as NotBase64
+from collections.abc import Callable
 from typing import Any, cast, get_args
 
 from mcp_types import (
@@ -21,6 +22,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from corral import ExecutionResult
 from corral.errors import CorralError
+from corral.pictures import Picture, pictures_in, without_pictures
 from corral.preview import json_text
 from corral.types import ExecutionError, JsonSchema, Language, Status
 
@@ -62,13 +64,16 @@ _block: TypeAdapter[ContentBlock] = TypeAdapter(ContentBlock)
 
 
 def program_result(result: ExecutionResult) -> CallToolResult:
-    """Text, structure, and the images and other content blocks that the program returned."""
-    value, blocks = _taken_out(json.loads(json_text(result.value)))
-    shown = result.model_text(transform=lambda _: value) if blocks else result.model_text()
+    """Text, structure, and the pictures and other content blocks that the program returned."""
+    rest, blocks = _taken_out(result.value, lambda block, number: {"type": block.type, "content": number})
+    before = len(blocks)
+    value, pictures = pictures_in(rest, lambda _, number: {"type": "image", "content": before + number})
+    shown = result.model_text(transform=lambda value: _taken_out(value, _in_text)[0]) if blocks else result.model_text()
+    images = [ImageContent(data=each.base64, mime_type=each.media_type) for each in pictures]
     structured: dict[str, Any] = {
         "status": result.status,
-        "value": value,
-        "console": result.output,
+        "value": json.loads(json_text(value)),
+        "console": without_pictures(result.output),
         "tool_calls": [
             _without_none(name=each.name, ms=each.duration_ms, error=_error(each.error)) for each in result.tool_calls
         ],
@@ -76,7 +81,7 @@ def program_result(result: ExecutionResult) -> CallToolResult:
     if result.error is not None:
         structured["error"] = _error(result.error)
     return CallToolResult(
-        content=[TextContent(text=shown), *blocks], structured_content=structured, is_error=not result.success
+        content=[TextContent(text=shown), *blocks, *images], structured_content=structured, is_error=not result.success
     )
 
 
@@ -102,15 +107,15 @@ def _without_none(**members: Any) -> dict[str, Any]:
     return {name: value for name, value in members.items() if value is not None}
 
 
-def _taken_out(value: Any) -> tuple[Any, list[ContentBlock]]:
-    """The value with its content blocks replaced by what says where they are, and the blocks.
+def _taken_out(value: Any, marker: Callable[[ContentBlock, int], object]) -> tuple[Any, list[ContentBlock]]:
+    """The value with a marker in place of each content block, and the blocks.
 
     They are the value itself, or members of a list: the value or, as in what an MCP tool returns, its `content`.
     """
     if isinstance(value, dict):
         members = cast("dict[str, Any]", value)
         if isinstance(members.get("content"), list):
-            content, blocks = _taken_out(members["content"])
+            content, blocks = _taken_out(members["content"], marker)
             return ({**members, "content": content}, blocks) if blocks else (members, [])
     given: list[Any] = cast("list[Any]", value) if isinstance(value, list) else [value]
     blocks: list[ContentBlock] = []
@@ -121,15 +126,21 @@ def _taken_out(value: Any) -> tuple[Any, list[ContentBlock]]:
             kept.append(each)
         else:
             blocks.append(block)
-            kept.append({"type": block.type, "content": len(blocks)})  # the text is the first
+            kept.append(marker(block, len(blocks)))  # the text is the first
     return (kept if isinstance(value, list) else kept[0], blocks)
+
+
+def _in_text(block: ContentBlock, number: int) -> object:
+    if isinstance(block, ImageContent):
+        return str(Picture(b64decode(block.data), block.mime_type))
+    return {"type": block.type, "content": number}
 
 
 def _as_block(value: Any) -> ContentBlock | None:
     if not isinstance(value, dict) or cast("dict[str, Any]", value).get("type") not in _BLOCK_TYPES:
         return None
     try:
-        block = _block.validate_python(value)
+        block = _block.validate_python(json.loads(json_text(value)))
         match block:
             case ImageContent(data=data) | AudioContent(data=data):
                 b64decode(data, validate=True)

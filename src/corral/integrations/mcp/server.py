@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import OrderedDict
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -53,6 +54,8 @@ _INSTRUCTIONS = (
 )
 _LOOKING = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 _NAME_CHARS = 200
+_MOST_MADE = 32
+"""Descriptions that are kept, for callers who see different tools."""
 
 
 def mcp_server(
@@ -100,8 +103,9 @@ class _Served:
         self._at_once = at_once
         self._running = 0
         self._anonymous = ExecutionContext()
-        self._snapshot: Mapping[ToolName, Tool] | None = None
-        self._made: Sequence[ModelTool] = ()
+        self._made: OrderedDict[int, tuple[Mapping[ToolName, Tool], Sequence[ModelTool]]] = OrderedDict()
+        """What was described last, by the id of the tools that it is of."""
+        self._own: Sequence[ModelTool] = ()
         self._making = anyio.Lock()
 
     @asynccontextmanager
@@ -114,39 +118,47 @@ class _Served:
             finally:
                 tasks.cancel_scope.cancel()
 
-    async def tools(self) -> Sequence[ModelTool]:
-        """Those that run programs, search and describe, as they are described now."""
+    async def tools(self, context: ExecutionContext | None = None) -> Sequence[ModelTool]:
+        """Those that run programs, search and describe, as they are described now, to this caller."""
         async with self._making:
-            snapshot = self._corral.tools.snapshot()
-            if snapshot is not self._snapshot:
+            snapshot = self._corral.tools_for(context).snapshot()
+            found = self._made.get(id(snapshot))
+            if found is None or found[0] is not snapshot:
                 own = anyio.CapacityLimiter(1)  # threads that tools keep busy must not keep it waiting
-                self._made = await anyio.to_thread.run_sync(self._make, limiter=own)
-                self._snapshot = snapshot
-            return self._made
+                made = await anyio.to_thread.run_sync(self._make, context, limiter=own)
+                found = self._made[id(snapshot)] = snapshot, made
+                while len(self._made) > _MOST_MADE:
+                    self._made.popitem(last=False)
+            self._own = found[1]
+            return found[1]
 
-    def _make(self) -> Sequence[ModelTool]:
+    def _make(self, context: ExecutionContext | None) -> Sequence[ModelTool]:
         """Takes tenths of a second for hundreds of tools."""
-        catalog = self._corral.catalog(self._language, budget_tokens=self._budget_tokens)
+        catalog = self._corral.catalog(self._language, budget_tokens=self._budget_tokens, context=context)
         return self._corral.model_tools(self._language, catalog=catalog, search=True)
 
     def input_schema(self, name: str) -> Mapping[str, Any] | None:
-        return next((tool.input_schema for tool in self._made if tool.name == name), None)
+        return next((tool.input_schema for tool in self._own if tool.name == name), None)
 
-    async def list_tools(self, _: McpRequest, __: PaginatedRequestParams | None) -> ListToolsResult:
-        runs, *others = await self.tools()
+    async def list_tools(self, request: McpRequest, __: PaginatedRequestParams | None) -> ListToolsResult:
+        context = self._caller(request) if self._corral.hide_denied else None
+        runs, *others = await self.tools(context)
         return ListToolsResult(
-            tools=[_declared(runs, self._effects(), OUTPUT_SCHEMA), *(_declared(each, _LOOKING) for each in others)]
+            tools=[
+                _declared(runs, self._effects(context), OUTPUT_SCHEMA),
+                *(_declared(each, _LOOKING) for each in others),
+            ]
         )
 
     async def call_tool(
         self, request: McpRequest, params: CallToolRequestParams
     ) -> CallToolResult | InputRequiredResult:
-        tool = next((each for each in self._made if each.name == params.name), None)
+        tool = next((each for each in self._own if each.name == params.name), None)
         if tool is None:
-            names = ", ".join(each.name for each in self._made)
+            names = ", ".join(each.name for each in self._own)
             raise MCPError(INVALID_PARAMS, f"there is no tool {preview_text(params.name, _NAME_CHARS)!r}, but {names}")
         context = self._caller(request)
-        if tool is not self._made[0]:
+        if tool is not self._own[0]:
             return text_result(await tool.run(params.arguments or {}, context))
         ended = await self._answer(tool, request, params, context)
         return ended if isinstance(ended, InputRequiredResult) else program_result(ended)
@@ -211,9 +223,9 @@ class _Served:
         session = session_of(request)
         return self._anonymous if session is None else self._anonymous.model_copy(update={"session_id": session})
 
-    def _effects(self) -> ToolAnnotations:
+    def _effects(self, context: ExecutionContext | None) -> ToolAnnotations:
         """What a program may do: whatever its tools may."""
-        if all(tool.read_only for tool in self._corral.tools.snapshot().values()):
+        if all(tool.read_only for tool in self._corral.tools_for(context).snapshot().values()):
             return ToolAnnotations(read_only_hint=True, open_world_hint=True)
         return ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=True)
 

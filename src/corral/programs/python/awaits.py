@@ -13,12 +13,26 @@ from tree_sitter import Node
 from corral.errors import ProgramRejected
 from corral.programs.edits import Edits
 from corral.programs.python.functions import Functions
-from corral.programs.python.grammar import FUNCTIONS, text_of
+from corral.programs.python.grammar import FUNCTIONS, is_async, text_of
 from corral.programs.python.names import Names, TooMuch, dotted_path
 from corral.programs.python.places import Places
 
-__all__ = ["await_coroutines", "check_calls", "needs_value", "run_where_it_stands", "unwrap"]
+__all__ = [
+    "FUTURES",
+    "await_coroutines",
+    "await_futures",
+    "check_calls",
+    "needs_value",
+    "run_where_it_stands",
+    "starts_tasks",
+    "unwrap",
+]
 
+FUTURES = frozenset({"asyncio.gather", "gather", "asyncio.wait_for", "asyncio.sleep", "asyncio.wait"})
+"""Functions that give what does something only once it is awaited, or whose outcome nobody sees else."""
+_FUTURES = re.compile(rb"\b(?:gather|wait_for|sleep|wait)\b(?=\s*\()")
+_OWN_GATHER = re.compile(rb"\bdef[ \t]+gather\b|\bgather[ \t]*=(?!=)")
+_TASKS = re.compile(rb"\b(?:create_task|ensure_future|gather|get_running_loop|get_event_loop|Future)\b")
 _RUNNERS = re.compile(rb"\b(?:run|run_until_complete)\b(?=\s*\()|\bclose\b(?=\s*\(\s*\))|\bapply\b(?=\s*\()")
 _RUN = frozenset({"asyncio.run", "anyio.run", "trio.run", "run"})
 _OF_FUNCTIONS = frozenset({"anyio.run", "trio.run"})
@@ -90,6 +104,37 @@ def await_coroutines(root: Node, functions: Functions, names: Names, edits: Edit
                 continue
             if use.owner == root and _is_thrown_away(call):
                 edits.wrap(call.start_byte, call.end_byte, b"await ", b"")
+
+
+def starts_tasks(text: bytes) -> bool:
+    """Whether a program may want an event loop although it awaits nothing."""
+    return _TASKS.search(text) is not None
+
+
+def await_futures(root: Node, edits: Edits) -> None:
+    """Awaits what `asyncio.gather` and its like give, where a statement throws it away."""
+    is_own = _OWN_GATHER.search(edits.text) is not None
+    for number, found in enumerate(_FUTURES.finditer(edits.text)):
+        word = root.descendant_for_byte_range(*found.span())
+        callee = (
+            None if word is None or word.parent is None else word.parent if word.parent.type == "attribute" else word
+        )
+        call = None if callee is None else callee.parent
+        if number == _MAX_CALLS or callee is None or call is None or call.type != "call":
+            continue
+        owner = call.parent
+        is_statement = owner is not None and owner.type == "expression_statement" and owner.child_count == 1
+        path = dotted_path(callee)
+        if is_statement and path in FUTURES and not (is_own and path == "gather") and _may_await(call):
+            edits.wrap(call.start_byte, call.end_byte, b"await ", b"")
+
+
+def _may_await(node: Node) -> bool:
+    """Whether an `await` may stand there: the function around it is async, or there is none."""
+    above = node.parent
+    while above is not None and above.type not in FUNCTIONS:
+        above = above.parent
+    return above is None or is_async(above)
 
 
 def check_calls(calls: Iterable[tuple[Node, str]], names: Names, places: Places) -> None:

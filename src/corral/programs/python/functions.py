@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from tree_sitter import Node
@@ -25,6 +26,11 @@ TOOLS = ("tools", "codemode")
 """The names under which a program finds the tools."""
 
 _PARAMETERS = frozenset({"identifier", "typed_parameter", "default_parameter", "typed_default_parameter"})
+_PLAIN = re.compile(
+    r"[\s|\[\],.]*(?:(?:str|int|float|bool|bytes|None|list|dict|tuple|set|frozenset|date|datetime|List|Dict|Tuple|Set"
+    r"|Optional|Union|Sequence|Iterable|Mapping|typing)\b[\s|\[\],.]*)+"
+)
+"""A type of which no set of tools is."""
 _SPLATS = frozenset({"list_splat_pattern", "dictionary_splat_pattern"})
 
 
@@ -117,7 +123,25 @@ def arguments_for(function: Node) -> str | None:
         return None
     if keywords:
         return f"{keywords[0]}=tools"
-    return "tools" if required or first in TOOLS else ""
+    if first in TOOLS or (required and not _means_else(function, required[0])):
+        return "tools"
+    return ""
+
+
+def _means_else(function: Node, name: str) -> bool:
+    """Whether a function plainly expects something other than the tools: by its type, or as it calls nothing of it."""
+    parameter = next((each for each in _parameters(function) if _name_of(each) == name), None)
+    body = function.child_by_field_name("body")
+    typed = parameter.child_by_field_name("type") if parameter is not None else None
+    annotation, text = text_of(typed) if typed is not None else "", (body.text or b"") if body is not None else b""
+    if name in TOOLS or "tools" in annotation.lower():
+        return False
+    if _PLAIN.fullmatch(annotation):
+        return True
+    word = re.escape(name.encode())
+    if re.search(rb"(?<![\w.])%s\s*(?:\.\s*\w+|\[[^\]\n]{0,200}\])+\s*\(" % word, text):
+        return False
+    return annotation not in ("", "Any", "object") or not re.search(rb"(?<![\w.])%s(?!\w)(?!\s*[.\[])" % word, text)
 
 
 def first_parameter(function: Node) -> str | None:

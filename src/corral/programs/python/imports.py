@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+import builtins
+from collections.abc import Collection
 from typing import NamedTuple
 
 from tree_sitter import Node
 
 from corral.programs.edits import Edits
 from corral.programs.python.functions import TOOLS
-from corral.programs.python.grammar import text_of
+from corral.programs.python.grammar import finder, text_of
+from corral.programs.python.names import Name, Names, TooMuch
+from corral.programs.python.places import Places
 
-__all__ = ["Imports", "ToolImport", "replace_line", "rewrite_imports"]
+__all__ = ["ERRORS", "STAR", "Imports", "ToolImport", "replace_line", "rewrite_imports"]
+
+STAR = rb"\bfrom[ \t]+(?!(?:tools|codemode)\b)[\w.]+[ \t]+import[ \t]*\(?[ \t]*\*"
+"""An import of all names of a module that is not the tools."""
+_STARS = "A second `import *` of tools at {place}: import them by name, or write `await tools.namespace.name(...)`."
+ERRORS = frozenset(
+    """CorralError ToolError ToolNotFound InvalidArguments ToolFailed InvalidToolOutput AccessDenied InvalidToken
+    ScopeDenied RateLimited ApprovalDenied EgressBlocked CallBudgetExceeded BridgeError MessageTooLarge
+    MalformedMessage Cancelled""".split()
+)
+"""What calls fail with: globals of every program."""
+_ERROR_HOMES = frozenset({*TOOLS, "corral", "corral.errors", "tools.errors", "__main__"})
+"""Modules from which a program may mean to import what it catches, which are globals."""
+_IDENTIFIERS = finder("(identifier) @name")
+_MAX_WORDS = 1000
 
 _HOMES = frozenset({*TOOLS, "corral", "__main__"})
 """Modules from which a program may mean to import the tools."""
@@ -34,7 +52,7 @@ class Imports(NamedTuple):
     """The top-level names of the modules, in order of appearance."""
     tools: list[ToolImport]
     holders: list[str]
-    """Other names that all of the tools get; `*` for everything that they hold."""
+    """Other names that all of the tools get; `*` if all that they hold may have got a name."""
     replaced: list[tuple[int, int]]
     """The imports of tools, which became assignments."""
 
@@ -46,8 +64,15 @@ class _Imported(NamedTuple):
     node: Node
 
 
-def rewrite_imports(statements: list[Node], edits: Edits) -> Imports:
-    """Adds the edits that turn imports of tools into assignments, and says what else is imported."""
+def rewrite_imports(
+    statements: list[Node], edits: Edits, root: Node, names: Names, added: Collection[str], places: Places
+) -> Imports:
+    """Adds the edits that turn imports of tools into assignments, and says what else is imported.
+
+    `added` are the names that imports get which were forgotten. Raises ProgramRejected where the names of several
+    namespaces are imported by `*`: only the declarations could say whose each is.
+    """
+    stars = dict[str, Node]()
     modules: dict[str, None] = {}
     tools: list[ToolImport] = []
     holders: list[str] = []
@@ -60,16 +85,66 @@ def rewrite_imports(statements: list[Node], edits: Edits) -> Imports:
             continue
         kept = [_text(each) for each in found if each not in own]
         for each in own:
+            if each.name == "*":
+                stars.setdefault(each.module, each.node)
+                if len(stars) > 1:
+                    raise places.rejected(_STARS, each.node.start_byte)
+                starred = _starred(root, names, added)
+                holders += ["*"] if starred is None else []
+                for word in starred or ():
+                    path = ".".join([*each.module.split(".")[1:], word])
+                    tools.append(ToolImport(path, word, each.node))
+                    kept.append(f"{word} = tools.{path}")
+                continue
             assigned = _assignment(each)
             kept += [assigned] if assigned is not None else []
             name, _, path = (assigned or "").partition(" = tools")
             if path:
                 tools.append(ToolImport(path[1:], name, each.node))
-            elif name or each.name == "*":
-                holders.append(name or "*")
+            elif name and each.name not in ERRORS:
+                holders.append(name)
         replace_line(edits, statement.start_byte, statement.end_byte, "; ".join(kept) or "pass")
         replaced.append((statement.start_byte, statement.end_byte))
     return Imports(tuple(modules), tools, holders, replaced)
+
+
+def _starred(root: Node, names: Names, added: Collection[str]) -> list[str] | None:
+    """The names that `from tools import *` is to bind: those that the program uses and binds nowhere.
+
+    A builtin is one of them if nothing is done with it but to await what it returns. None: the program is too large.
+    """
+    words = dict.fromkeys(text_of(each) for each in _IDENTIFIERS(root).get("name", ()))
+    known = {*TOOLS, *ERRORS, *added}
+    if len(words) > _MAX_WORDS:
+        return None
+    try:
+        return [
+            word for word in sorted(words) if word not in known and not word.startswith("_") and _is_meant(names, word)
+        ]
+    except TooMuch:
+        return None
+
+
+def _is_meant(names: Names, word: str) -> bool:
+    found = names.of(word)
+    if any(each.binds for each in found) or names.is_declared_elsewhere(word):
+        return False
+    uses = [each for each in found if not _is_annotation(each)]
+    return bool(uses) and (not hasattr(builtins, word) or all(map(_is_awaited, uses)))
+
+
+def _is_annotation(name: Name) -> bool:
+    above = name.node.parent
+    while above is not None and above.type not in ("type", "block", "module"):
+        above = above.parent
+    return above is not None and above.type == "type"
+
+
+def _is_awaited(name: Name) -> bool:
+    call = name.node.parent
+    if call is None or call.type != "call" or call.child_by_field_name("function") != name.node:
+        return False
+    return call.parent is not None and call.parent.type == "await"
 
 
 def replace_line(edits: Edits, start: int, end: int, new: str) -> None:
@@ -106,13 +181,17 @@ def _is_of_tools(imported: _Imported) -> bool:
         return True
     if imported.name in TOOLS:
         return imported.module in _HOMES
+    if imported.name in ERRORS:
+        return imported.module in _ERROR_HOMES
     return top in TOOLS
 
 
 def _assignment(imported: _Imported) -> str | None:
     """What an import of tools means; None if it binds nothing that is not there."""
+    if imported.name in ERRORS:
+        return None if imported.alias is None else f"{imported.alias} = {imported.name}"
     below = [*imported.module.split(".")[1:], *([imported.name] if imported.name is not None else [])]
-    if imported.name in (*TOOLS, "*"):
+    if imported.name in TOOLS:
         below = []
     if imported.alias is None and (imported.name is None or not below):
         return None

@@ -12,7 +12,14 @@ from typing import NamedTuple
 from tree_sitter import Node
 
 from corral.programs.edits import Edits
-from corral.programs.python.awaits import await_coroutines, check_calls, run_where_it_stands
+from corral.programs.python.awaits import (
+    await_coroutines,
+    await_futures,
+    check_calls,
+    run_where_it_stands,
+    starts_tasks,
+)
+from corral.programs.python.forgotten import Forgotten, add_imports
 from corral.programs.python.functions import Functions, tools_parameter
 from corral.programs.python.grammar import Parsing
 from corral.programs.python.imports import Imports, rewrite_imports
@@ -21,9 +28,10 @@ from corral.programs.python.names import Names
 from corral.programs.python.places import Places
 from corral.programs.python.references import UNKNOWN, tool_uses
 from corral.programs.python.repairs import LINE_END, Repaired, compose, repaired
-from corral.programs.python.results import give_result
+from corral.programs.python.results import awaited_result, give_result
 from corral.programs.python.sequential import sequential_awaits
 from corral.programs.python.survey import Survey, survey
+from corral.programs.python.unavailable import refuse_terminal, refuse_typescript
 from corral.programs.python.wrapping import wrap_in_function
 from corral.programs.readable import well_formed
 from corral.programs.recover import Dialect, Recovered, recover
@@ -48,6 +56,7 @@ def prepare_python(source: str) -> Program:
         return _prepared(source, recovered.root, _Surveyed.of(recovered, recovered.root), recovered)
     if recovered.too_deep is not None:
         raise recovered.places.rejected("The program is nested too deeply at {place}.", recovered.too_deep)
+    refuse_typescript(repair.text, recovered.places)
     return Program(
         language="python",
         source=source,
@@ -125,6 +134,7 @@ class _Surveyed(NamedTuple):
     names: Names
     functions: Functions
     imports: Imports
+    forgotten: Forgotten
 
     @classmethod
     def of(cls, recovered: _Recovered, root: Node) -> _Surveyed:
@@ -132,20 +142,23 @@ class _Surveyed(NamedTuple):
         found = survey(root, recovered.places)
         edits, names = Edits(text, LINE_END), Names(root, text)
         functions = Functions(root, names)
-        imports = rewrite_imports(found.imports, edits)
         run_where_it_stands(root, edits)
         await_coroutines(root, functions, names, edits)
-        return cls(found, edits, names, functions, imports)
+        await_futures(root, edits)
+        forgotten = add_imports(root, text, edits, recovered.places)
+        imports = rewrite_imports(found.imports, edits, root, names, forgotten.names, recovered.places)
+        return cls(found, edits, names, functions, imports, forgotten)
 
 
 def _prepared(source: str, root: Node, surveyed: _Surveyed, recovered: _Recovered) -> Program:
-    found, edits, names, functions, imports = surveyed
+    found, edits, names, functions, imports, forgotten = surveyed
     repair, places, text = recovered.repair, recovered.places, recovered.repair.text
     ending = give_result(root, edits, names, functions, places, found.returns)
     uses = tool_uses(root, text, names, imports, ending.entered, places)
     check_calls(uses.calls, names, places)
+    refuse_terminal(root, text, names, places)
     sequential = [] if uses.references.computed else sequential_awaits(uses.calls, text, names)
-    code = ending.code
+    code = [*ending.code, *(awaited_result() if starts_tasks(text) else ())]
     if not found.yields and any(each.start_byte not in ending.returns for each in found.returns):
         code = wrap_in_function(root, found.returns, found.strings, edits, code)
     suffix = "".join(f"\n{line}" for line in code)
@@ -155,8 +168,8 @@ def _prepared(source: str, root: Node, surveyed: _Surveyed, recovered: _Recovere
         source=source,
         code=edited.decode(),
         locate=compose(repair.locate, positions.locate),
-        diagnostics=(*recovered.diagnostics, *repair.diagnostics, *ending.diagnostics),
-        imports=imports.modules,
+        diagnostics=(*recovered.diagnostics, *repair.diagnostics, *forgotten.remarks, *ending.diagnostics),
+        imports=(*forgotten.modules, *imports.modules),
         references=uses.references,
         sequential_awaits=tuple(at for each in sequential if (at := positions.output_offset(each)) is not None),
     )

@@ -7,7 +7,6 @@ always taken out; what is a guess stays only if the program parses with it.
 from __future__ import annotations
 
 import re
-import unicodedata
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from itertools import pairwise
 
 from corral.programs.edits import Edits, TextIndex
 from corral.programs.python.lines import Line, Reader, columns_at, levels
+from corral.programs.typography import plain_characters, typographic
 from corral.types import Diagnostic, Position
 
 __all__ = ["LINE_END", "Repaired", "compose", "repaired"]
@@ -28,25 +28,9 @@ _CONTINUED = re.compile(rb"[ \t]*\.{3,}:?(?: |(?=\n|\Z))")
 _COMMAND = re.compile(
     rb"[ \t]*(?P<command>(?:%{1,2}[A-Za-z_]|!+\s*[\w./~]|\?{1,2}\w|(?:pip3?|conda)[ ]install[ ])[^\n]*)"
 )
-_SMART = re.compile(
-    "(?P<straight>\"\"\".*?(?:\"\"\"|\\Z)|'''.*?(?:'''|\\Z)|\"(?:[^\"\\\\\n]|\\\\.)*+\"?|'(?:[^'\\\\\n]|\\\\.)*+'?|#[^\n]*)"
-    '|(?P<double>[“”„](?:(?P<in_double>[^“”„\n]*)[“”]|(?P<half_open>[^“”„"\n]*)"))'
-    "|(?P<single>[‘’‚](?P<in_single>[^‘\n]*?)(?:[’'](?!\\w)))"
-    "|(?P<sign>[^\\x00-\\x7f])",
-    re.DOTALL,
+_TYPOGRAPHIC = typographic(
+    "\"\"\".*?(?:\"\"\"|\\Z)|'''.*?(?:'''|\\Z)|\"(?:[^\"\\\\\n]|\\\\.)*+\"?|'(?:[^'\\\\\n]|\\\\.)*+'?|#[^\n]*"
 )
-_SIGNS = {
-    **dict.fromkeys("\u200b\u200c\u200d\u2060\ufeff\u00ad", ""),
-    **dict.fromkeys("\u2028\u2029\u0085", " "),
-    **dict.fromkeys("‐‑‒–—−", "-"),
-    "×": "*",
-    "÷": "/",
-    "≤": "<=",
-    "≥": ">=",
-    "≠": "!=",
-    "…": "...",
-}
-_PLAIN_CATEGORIES = ("Z", "P", "S")
 _TABS = (4, 8, 2)
 _MAX_COMMANDS = 100
 
@@ -198,37 +182,16 @@ def _in_plain_characters(text: bytes, _: Sequence[int], __: Reader) -> _Repair:
     edits = Edits(text, LINE_END)
     at_character, at_byte = 0, 0
     first: tuple[int, str] | None = None
-    for found in _SMART.finditer(source):
-        if found["straight"] is not None:
-            continue
-        new = _plain(found)
-        if new is None:
-            continue
-        at_byte += len(source[at_character : found.start()].encode())
-        at_character = found.start()
-        first = first or (at_byte, found[0])
-        for start, end, sign in new:
-            begin = at_byte + len(found[0][:start].encode())
-            edits.replace(begin, begin + len(found[0][start:end].encode()), sign.encode())
+    for start, end, sign in plain_characters(source, _TYPOGRAPHIC):
+        at_byte += len(source[at_character:start].encode())
+        at_character = start
+        first = first or (at_byte, source[start])
+        edits.replace(at_byte, at_byte + len(source[start:end].encode()), sign.encode())
     if first is None:
         return None
     place = TextIndex(text, LINE_END).position(first[0])
-    message = f"Typographic characters, such as {first[1][:1]!a}, were taken for those of Python."
+    message = f"Typographic characters, such as {first[1]!a}, were taken for those of Python."
     return edits, (_warning("typographic_characters", message, place),)
-
-
-def _plain(found: re.Match[str]) -> list[tuple[int, int, str]] | None:
-    """What to put in the place of what was found, as stretches of it."""
-    if found["sign"] is not None:
-        sign = found["sign"]
-        if sign in _SIGNS:
-            return [(0, 1, _SIGNS[sign])]
-        plain = unicodedata.normalize("NFKC", sign)
-        return [(0, 1, plain)] if plain.isascii() and unicodedata.category(sign)[0] in _PLAIN_CATEGORIES else None
-    content = next(each for each in (found["in_double"], found["half_open"], found["in_single"]) if each is not None)
-    fitting = [quote for quote in ('"' if found["double"] is not None else "'", '"', "'") if quote not in content]
-    last = len(found[0]) - 1
-    return [(0, 1, fitting[0]), (last, last + 1, fitting[0])] if fitting else None
 
 
 def _with_spaces_for_tabs(text: bytes, _: Sequence[int], reader: Reader) -> _Repair:

@@ -17,7 +17,7 @@ from corral.programs.python.names import Names, TooMuch, dotted_path
 from corral.programs.python.places import Places
 from corral.types import Diagnostic
 
-__all__ = ["RESULT", "Ending", "give_result"]
+__all__ = ["RESULT", "Ending", "awaited_result", "give_result"]
 
 RESULT = "_corral_result"
 
@@ -57,6 +57,14 @@ def give_result(
     """Adds the edits that keep the program's value. `returns`: those outside of all functions."""
     program = _Program(root, edits, names, functions, places)
     return program.end(returns)
+
+
+def awaited_result() -> list[str]:
+    """Lines that await the value of a program which may be a task or a future.
+
+    They also make the program one that an event loop runs, without which it could start no tasks.
+    """
+    return [f"if hasattr({RESULT}, '__await__'):", f"    {RESULT} = await {RESULT}"]
 
 
 class _Program:

@@ -210,9 +210,21 @@ class _Launcher(Children):
         """Removes what the host did not live to remove."""
         for scratch in {plan["scratch"] for plan in self._plans.values()} - {None}:
             with contextlib.suppress(OSError):
-                for path in Path(scratch).iterdir():
-                    path.unlink()
-                Path(scratch).rmdir()
+                remove(scratch)
+
+
+def remove(directory: str) -> None:
+    """Removes a directory and all that is in it, as shutil.rmtree does, which takes a while to import.
+
+    Raises:
+        OSError: something in it cannot be removed.
+    """
+    for entry in list(os.scandir(directory)):
+        if entry.is_dir(follow_symlinks=False):
+            remove(entry.path)
+        else:
+            Path(entry.path).unlink()
+    Path(directory).rmdir()
 
 
 def receive(connection: socket.socket, size: int, count: int) -> tuple[bytes, list[int]]:

@@ -299,7 +299,10 @@ class Link:
             result = await self._request(request)
         except ValidationError as error:
             logger.debug("%s: %s", self._label, name, exc_info=True)
-            raise ToolError(f"{self._label} answered {name} with what MCP does not allow") from error
+            raise ToolError(
+                f"{self._label} answered {name} with what MCP does not allow; it may have taken effect",
+                outcome_known=False,
+            ) from error
         if isinstance(result, types.InputRequiredResult):
             raise ToolError(f"{self._label} asks for input of a user before it does {name}, which nobody can give here")
         if result.is_error:
@@ -337,12 +340,13 @@ class Link:
         return None if session is None or connection is None or connection.over.is_set() else (session, connection)
 
     def _call_failed(self, error: MCPError, connection: Connection) -> ToolError:
-        if error.message.startswith(_LOST):  # the code for it is also that of many servers' own errors
+        lost = error.message.startswith(_LOST)  # the code for it is also that of many servers' own errors
+        if lost:
             reason = connection.reason or error.message
             text = f"{self._label} was lost during the call: {reason}; what it has done is not known"
         else:
             text = f"{self._label} refused the call: {_described(error, connection)}"
-        return ToolError(cut(self._without_secrets(text), _MAX_TEXT_CHARACTERS))
+        return ToolError(cut(self._without_secrets(text), _MAX_TEXT_CHARACTERS), outcome_known=not lost)
 
     # --- what only the host hears of
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any, cast
+from typing import cast
 
 from mcp_types import CallToolResult, TextContent
-from pydantic_core import from_json
 
-from corral.errors import InvalidToolOutput, ToolError
+from corral.errors import ToolError
+from corral.tools.plain import json_value
 from corral.tools.problems import cut
 from corral.types import JsonSchema
 
@@ -29,54 +29,39 @@ class Unwrapping:
         self.schema = _inner(output_schema) if output_schema is not None and self._wraps else output_schema
 
     def __call__(self, result: CallToolResult) -> object:
-        """The value; with a schema, that is what the schema is about, and texts are not looked at.
+        """The value; with a schema, what the schema is about, as far as that is there.
 
         Raises:
             ToolError: the server says that the call failed.
-            InvalidToolOutput: the value that the schema is about is not there.
         """
         if result.is_error:
             raise ToolError(
                 cut(_joined(result), _MAX_ERROR_CHARACTERS) or f"{self._owner} failed, and does not say why"
             )
-        if not self._declared:
-            return _undeclared(result)
         value: object = result.structured_content
-        if value is None and "structured_content" not in result.model_fields_set:
-            raise InvalidToolOutput(f"{self._owner} has an output schema, but sent no structured content")
-        if not self._wraps:
-            return value
-        members = cast("dict[str, object]", value) if isinstance(value, dict) else {}
-        if _WRAPPER not in members:
-            raise InvalidToolOutput(
-                f'{self._owner} sent structured content without "{_WRAPPER}", against its own schema'
-            )
-        return members[_WRAPPER]
+        if value is None and not (self._declared and "structured_content" in result.model_fields_set):
+            value = _unstructured(result)
+            if not self._declared or not isinstance(value, str):
+                return value
+            read = json_value(value)  # servers should say the same as text
+            value = cast("object", read) if isinstance(read, dict) else value
+        if self._wraps and isinstance(value, dict) and _WRAPPER in value:
+            return cast("dict[str, object]", value)[_WRAPPER]
+        return cast("object", value)
 
 
-def _undeclared(result: CallToolResult) -> object:
-    """Structured content; or else the text, read as JSON if it is that; or else all of the content as it is."""
-    if result.structured_content is not None:
-        return result.structured_content
+def _unstructured(result: CallToolResult) -> object:
+    """The text; or else all of the content as it is."""
     if not result.content:
         return None
     if all(isinstance(each, TextContent) for each in result.content):
-        return _read(_joined(result))
+        return _joined(result)
     content = [each.model_dump(mode="json", by_alias=True, exclude_none=True) for each in result.content]
     return {"content": content}
 
 
 def _joined(result: CallToolResult) -> str:
     return "\n".join(each.text for each in result.content if isinstance(each, TextContent))
-
-
-def _read(text: str) -> object:
-    """A number only if writing it gives the same text: "007", "1.50" and what no float can hold stay texts."""
-    try:
-        value: Any = from_json(text, allow_inf_nan=False)
-    except ValueError:
-        return text
-    return text if isinstance(value, int | float) and json.dumps(value) != text.strip() else value
 
 
 def _wraps(schema: JsonSchema) -> bool:

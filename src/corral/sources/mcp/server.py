@@ -32,7 +32,7 @@ from corral.sources.mcp.stdio import stdio
 from corral.tools import Approval, Offer, Tool, ToolSource
 from corral.tools.names import namespace_identifier
 from corral.tools.rates import RateLimit, parse_rates
-from corral.tools.tool import ToolSettings
+from corral.tools.tool import OutputValidation, ToolSettings, output_validation
 from corral.types import ExecutionContext
 
 __all__ = ["McpServer"]
@@ -78,6 +78,8 @@ class McpServer(ToolSource):
     says of each tool."""
     scopes: Iterable[str] = frozenset()
     """What a caller must have for any of its tools."""
+    sequential: Chosen = ()
+    """The tools that run alone within an execution."""
     rate_limit: RateLimit | None = None
     """Of each of its tools."""
     meta: Callable[[ExecutionContext], Mapping[str, Any]] | None = field(default=None, repr=False)
@@ -88,6 +90,8 @@ class McpServer(ToolSource):
     call_timeout_seconds: float = 30.0
     max_message_bytes: int = 10_000_000
     """Of one message of the server, which is one result or one page of its tools."""
+    validate_output: OutputValidation | bool = "warn"
+    """What becomes of results that are not what the server's own output schemas say."""
 
     def __post_init__(self) -> None:
         if self.namespace is None:
@@ -101,13 +105,14 @@ class McpServer(ToolSource):
             raise self._wrong('command is a list: ["program", "argument"]')
         if self.url is not None:
             self._check_url(self.url)
-        for name in ("scopes", "include", "exclude"):
+        for name in ("scopes", "include", "exclude", "sequential"):
             if isinstance(getattr(self, name), str):
                 raise self._wrong(f"{name} is a collection of strings, not one string")
         try:
             parse_rates(self.rate_limit)
         except ValueError as error:
             raise self._wrong(f"rate_limit: {error}") from None
+        output_validation(self.validate_output, f"MCP server {self.name!r}")
         for name in ("connect_timeout_seconds", "call_timeout_seconds", "max_message_bytes"):
             if not 0 < getattr(self, name) < math.inf:
                 raise self._wrong(f"{name} must be positive, not {getattr(self, name)}")
@@ -192,7 +197,7 @@ class McpServer(ToolSource):
 
     def _made(self, listed: Sequence[types.Tool], call: CallTool, log: Log) -> Sequence[Tool]:
         chosen = [each for each in listed if _has(self.include, each, without=True) and not _has(self.exclude, each)]
-        for names in (self.include, self.exclude):
+        for names in (self.include, self.exclude, self.sequential):
             missing = [] if names is None or callable(names) else sorted({*names} - {each.name for each in listed})
             if missing:
                 log(logging.WARNING, f"has no tool {', '.join(missing)}")
@@ -207,7 +212,9 @@ class McpServer(ToolSource):
             needs_approval=self._approval(tool, hints),
             read_only=hints.read_only_hint is True,
             idempotent=hints.idempotent_hint is True,
+            sequential=_has(self.sequential, tool),
             timeout_seconds=self.call_timeout_seconds,
+            validate_output=self.validate_output,
         )
 
     def _approval(self, tool: types.Tool, hints: types.ToolAnnotations) -> Approval:

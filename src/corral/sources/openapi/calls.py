@@ -70,7 +70,9 @@ class Endpoint:
             return self.responses.read(response, self.label)
         except httpx.HTTPError as error:
             said = f"{self.label} was not answered: {type(error).__name__} {error}".rstrip()
-            raise ToolError(identity.hide(said)) from None
+            unsent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
+            said = said if unsent else f"{said}; it may have taken effect"
+            raise ToolError(identity.hide(said), outcome_known=unsent) from None
         except ToolError as error:
             raise _without(identity, error) from None
 
@@ -115,4 +117,4 @@ class Endpoint:
 
 def _without(identity: Identity, error: ToolError) -> ToolError:
     """The same error without secrets: servers may send back what they were sent."""
-    return ToolError(identity.hide(str(error)))
+    return ToolError(identity.hide(str(error)), outcome_known=error.outcome_known)

@@ -7,7 +7,6 @@ from functools import cached_property
 
 from corral.errors import ToolDefinitionError, ToolError
 from corral.tools.documents import DocumentSchema
-from corral.tools.plain import plain
 from corral.types import JsonSchema
 
 __all__ = ["DeferredSchema"]
@@ -17,12 +16,11 @@ _DIALECT = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
 
 
 class DeferredSchema:
-    """An input or an output schema. Without `validate`, results are declared, and taken as they come."""
+    """An input or an output schema."""
 
-    def __init__(self, build: Callable[[], JsonSchema], *, owner: str, validate: bool = True) -> None:
+    def __init__(self, build: Callable[[], JsonSchema], *, owner: str) -> None:
         self._build = build
         self._owner = owner
-        self._validate = validate
 
     @property
     def json_schema(self) -> JsonSchema:
@@ -43,4 +41,4 @@ class DeferredSchema:
         return self._document.load(raw)
 
     def dump(self, value: object) -> object:
-        return self._document.dump(value) if self._validate else plain(value)
+        return self._document.dump(value)

@@ -76,7 +76,7 @@ class Responses:
         """What a program gets of a response.
 
         Raises:
-            ToolError: it is not a success, or not what is promised.
+            ToolError: it is not a success, or a page where JSON is promised.
         """
         status = response.status_code
         wanted = self._outcome(status)
@@ -204,9 +204,22 @@ def _data(response: httpx.Response, wanted: _Outcome | None, operation: str) -> 
     try:
         return from_json(response.content.removeprefix(b"\xef\xbb\xbf"), allow_inf_nan=False)
     except ValueError:
-        sent = _excerpt(response) or "an empty body"
+        return _unpromised(response, operation)
+
+
+def _unpromised(response: httpx.Response, operation: str) -> object:
+    """What came where JSON is promised: the request was done, so that it is delivered, as what it is.
+
+    Raises:
+        ToolError: it is a page, as of a proxy that wants somebody to sign in.
+    """
+    media = response.headers.get("content-type") or "text/plain"
+    if "html" in media.lower():
         said = f"{operation} answered {response.status_code} with {_media(response)} where JSON is promised"
-        raise ToolError(f"{said}: {sent}") from None
+        raise ToolError(f"{said}; it may have taken effect: {_excerpt(response)}", outcome_known=False)
+    if not response.content:
+        return None
+    return response.content if kind_of(media) == "binary" else _text(response, response.content)
 
 
 def _failure(response: httpx.Response, operation: str) -> str:

@@ -29,6 +29,7 @@ from corral.sources.openapi.security import Credential, Security
 from corral.sources.openapi.servers import Servers
 from corral.tools import Approval, Offer, Tool, ToolSource
 from corral.tools.names import namespace_identifier
+from corral.tools.tool import OutputValidation, output_validation
 from corral.types import ExecutionContext, JsonSchema
 
 __all__ = ["OpenApi"]
@@ -54,9 +55,10 @@ class OpenApi(ToolSource):
     `credentials` are by the names of the document's security schemes; or one for every operation, whatever the document
     says. An operation for which there are too few is skipped, unless `without_credentials`.
 
-    `include` and `exclude` choose operations. `needs_approval` is for those that are not read-only. `headers` says
-    whether a result is `{data, headers}`: where the document declares headers worth having, always, or never. Results
-    are validated unless `validate_output` is off.
+    `include` and `exclude` choose operations, and `sequential` those that run alone within an execution.
+    `needs_approval` is for those that are not read-only. `headers` says whether a result is `{data, headers}`: where
+    the document declares headers worth having, always, or never. `validate_output` says what becomes of results that
+    are not what the document says.
 
     Raises:
         ConfigError: the document, or an option, cannot be used.
@@ -75,9 +77,10 @@ class OpenApi(ToolSource):
         include: Select | None = None,
         exclude: Select = (),
         headers: Headers = "declared",
-        validate_output: bool = True,
+        validate_output: OutputValidation | bool = "warn",
         needs_approval: Approval = False,
         scopes: Iterable[str] = (),
+        sequential: Select = (),
         timeout_seconds: float = 30.0,
     ) -> None:
         if headers not in ("declared", "none", "all"):
@@ -102,9 +105,11 @@ class OpenApi(ToolSource):
         self._sent = Schemas(part.root, in_requests=True)
         self._received = Schemas(part.root, in_requests=False)
         self._needs_approval = needs_approval
-        self._scopes = frozenset(scopes)
-        self._validate_output = validate_output
-        self._made = self._read(self._chosen(part, include, exclude))
+        self.scopes = frozenset(scopes)
+        self._validate_output: OutputValidation = output_validation(validate_output, "OpenApi")
+        chosen = self._chosen(part, include, exclude)
+        self._sequential = selected([each.operation for each in chosen], sequential, "sequential")
+        self._made = self._read(chosen)
         if self.skipped:
             self._report()
 
@@ -211,15 +216,13 @@ class OpenApi(ToolSource):
             read_only=operation.read_only,
             idempotent=operation.idempotent,
             input=DeferredSchema(partial(_document, self._sent, input), owner=f"{owner}input_schema"),
-            output=DeferredSchema(
-                partial(_document, self._received, output),
-                owner=f"{owner}output_schema",
-                validate=self._validate_output,
-            ),
+            output=DeferredSchema(partial(_document, self._received, output), owner=f"{owner}output_schema"),
+            validate_output=self._validate_output,
             function=_closed,
             bind=_bind,
             needs_approval=not operation.read_only and self._needs_approval,
-            scopes=self._scopes,
+            scopes=frozenset(self.scopes),
+            sequential=operation in self._sequential,
             timeout_seconds=self._timeout_seconds,
         )
 

@@ -1,20 +1,17 @@
-"""What the audit log holds of a call's input: nothing, a digest, or a copy without its secrets."""
+"""Copies of values for the eyes of others: short, and without their secrets."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
-from collections.abc import Callable, Mapping, Sequence, Set
-from typing import Any, cast
+from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import cast
 
 from pydantic import BaseModel, SecretBytes, SecretStr
 
-from corral.preview import preview_text
+from corral.preview import preview_text, text_of
 from corral.secrecy import names_a_secret
 from corral.types import JsonSchema
 
-__all__ = ["digest", "digest_of", "redacted"]
+__all__ = ["redacted", "secret_names"]
 
 _REDACTED = "[redacted]"
 _DEPTH = 8
@@ -26,31 +23,22 @@ _SCHEMA_DEPTH = 64
 _SCHEMAS = 1000
 
 
-def digest(text: str) -> str:
-    """`sha256:` and the hexadecimal SHA-256 of a text in UTF-8."""
-    return f"sha256:{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}"
+def redacted(
+    value: object, schema: JsonSchema | None = None, *, names: Iterable[str] = (), text_chars: int = _TEXT_CHARS
+) -> object:
+    """A short copy of `value` as JSON, with `[redacted]` where a name or the schema says that a secret is.
 
-
-def digest_of(value: object) -> str:
-    """The digest of a value's canonical JSON: members sorted by name, no white space, other characters than ASCII as
-    escapes, bytes as base64. What JSON cannot hold is digested as its redacted copy."""
-    try:
-        text = _canonical(value)
-    except (TypeError, ValueError, RecursionError):  # keys of several types; huge integers, cycles; depth
-        text = _canonical(redacted(value, None))
-    return digest(text)
-
-
-def redacted(value: object, schema: JsonSchema | None) -> object:
-    """A short copy of `value` as JSON, with `[redacted]` where a name or the schema says that a secret is."""
-    return _Copy(_secret_names(schema)).of(value)
+    `names` are further names of secrets. Each text has up to `text_chars`.
+    """
+    return _Copy(secret_names(schema).union(names), text_chars).of(value)
 
 
 class _Copy:
     """Copies one value, as far as there is room."""
 
-    def __init__(self, secret_names: frozenset[str]) -> None:
+    def __init__(self, secret_names: frozenset[str], text_chars: int) -> None:
         self._secret_names = secret_names
+        self._text_chars = text_chars
         self._room = _ROOM_CHARS
 
     def of(self, value: object, depth: int = 0) -> object:
@@ -72,12 +60,12 @@ class _Copy:
             case Mapping() | Set() | list() | tuple():
                 return "…"
             case _:
-                return self._text(str(value), _TEXT_CHARS)
+                return self._text(text_of(value), self._text_chars)
 
     def _members(self, members: Mapping[object, object], depth: int) -> dict[str, object]:
         copied: dict[str, object] = {}
         for key, member in members.items():
-            name = str(key)
+            name = text_of(key)
             if len(copied) == _ITEMS or self._room <= 0:
                 return copied | {"…": f"{len(members) - len(copied)} more"}
             secret = not isinstance(member, bool | None) and (name in self._secret_names or names_a_secret(name[-100:]))
@@ -99,34 +87,12 @@ class _Copy:
         return shown
 
 
-def _encodable(value: Any) -> object:
-    match value:
-        case bytes() | bytearray():
-            return base64.b64encode(value).decode()
-        case BaseModel():
-            return dict(value)
-        case _:
-            return str(value)
-
-
-def _canonical_encoder() -> Callable[[object], str]:
-    """`json.dumps` in canonical form; where it can, with one encoder of C, as making it takes longer than encoding."""
-    make: Any = getattr(json.encoder, "c_make_encoder", None)
-    if make is None:
-        return json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=_encodable).encode
-    text = json.encoder.encode_basestring_ascii
-    parts = make(None, _encodable, text, None, ":", ",", True, False, True)  # sorted, no key skipped, NaN as it is
-    return lambda value: "".join(parts(value, 0))
-
-
-_canonical = _canonical_encoder()
-
 _names_by_schema: dict[int, tuple[JsonSchema, frozenset[str]]] = {}
 """By the schema's identity, which is no other's as long as the schema is kept here."""
 
 
-def _secret_names(schema: JsonSchema | None) -> frozenset[str]:
-    """Names of the properties that the schema, wherever in it, describes as secrets."""
+def secret_names(schema: JsonSchema | None) -> frozenset[str]:
+    """Names of the properties that a schema, wherever in it, describes as secrets."""
     if schema is None:
         return frozenset()
     if (known := _names_by_schema.get(id(schema))) is None:

@@ -1,0 +1,137 @@
+"""What to write instead of methods that Python's lists, dicts and texts do not have."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["NAMES", "cannot_be_added", "has_no_keys", "method_hint", "operation_hint"]
+
+NAMES = {
+    **dict.fromkeys(("null", "undefined"), "Write `None`."),
+    "true": "Write `True`.",
+    "false": "Write `False`.",
+    "console": "Write `print(...)`.",
+    "JSON": "Write `import json` and `json.dumps(...)` or `json.loads(...)`.",
+    "Math": "Write `import math`, or use `min`, `max` and `round`.",
+    "Promise": "Write `import asyncio` and `await asyncio.gather(...)`.",
+    "parseInt": "Write `int(...)`.",
+    "parseFloat": "Write `float(...)`.",
+    "Object": "Write `value.keys()`, `value.values()` or `value.items()`.",
+    **dict.fromkeys(("pd", "np", "requests", "httpx"), "It is not imported."),
+}
+"""What to write in the place of names that other languages have."""
+
+_LISTS = {
+    **dict.fromkeys(("length", "size"), "write `len({0})`"),
+    **dict.fromkeys(("push", "add"), "write `{0}.append(...)`"),
+    "find": "write `next((each for each in {0} if ...), None)`",
+    "filter": "write `[each for each in {0} if ...]`",
+    **dict.fromkeys(("map", "flatMap"), "write `[... for each in {0}]`"),
+    "forEach": "write `for each in {0}:`",
+    "includes": "write `... in {0}`",
+    "indexOf": "write `{0}.index(...)`",
+    "join": 'write `", ".join({0})`',
+    "slice": "write `{0}[start:end]`",
+    "concat": "write `{0} + [...]`",
+    "reduce": "write `sum(... for each in {0})` or a loop",
+    "some": "write `any(... for each in {0})`",
+    "every": "write `all(... for each in {0})`",
+    "first": "write `{0}[0]`",
+    "last": "write `{0}[-1]`",
+    **dict.fromkeys(("items", "values", "keys", "get"), "it is a list: write `for each in {0}:`"),
+}
+_DICTS = {
+    **dict.fromkeys(("length", "size"), "write `len({0})`"),
+    "find": "write `next((each for each in {0}.values() if ...), None)`",
+    **dict.fromkeys(("filter", "map"), "write `[... for key, value in {0}.items() if ...]`"),
+    **dict.fromkeys(("forEach", "entries"), "write `for key, value in {0}.items():`"),
+    **dict.fromkeys(("has", "includes", "hasOwnProperty", "has_key"), "write `... in {0}`"),
+    **dict.fromkeys(("append", "push", "add"), "write `{0}[key] = value`"),
+    "iteritems": "write `{0}.items()`",
+}
+_STRINGS = {
+    "length": "write `len({0})`",
+    "toUpperCase": "write `{0}.upper()`",
+    "toLowerCase": "write `{0}.lower()`",
+    "trim": "write `{0}.strip()`",
+    "includes": "write `... in {0}`",
+    "indexOf": "write `{0}.find(...)`",
+    "startsWith": "write `{0}.startswith(...)`",
+    "endsWith": "write `{0}.endswith(...)`",
+    **dict.fromkeys(("slice", "substring", "substr"), "write `{0}[start:end]`"),
+    "replaceAll": "write `{0}.replace(...)`",
+    "padStart": "write `{0}.rjust(...)`",
+    "padEnd": "write `{0}.ljust(...)`",
+    "toString": "it is a text already",
+}
+_TABLES = (
+    (re.compile(r"list\["), _LISTS),
+    (re.compile(r"dict\["), _DICTS),
+    (re.compile(r"str$|Literal\[[\"']"), _STRINGS),
+)
+_OF_TYPE = re.compile(r"(?:on|subscript) object of type `(?P<type>.*?)`(?:$| with|\n)", re.DOTALL)
+_OPERATION = re.compile(
+    r"Operator `.*?` is not supported between (?:two )?objects of type `(?P<left>.*?)`(?: and `(?P<right>.*?)`)?$"
+)
+_ITEMS = re.compile(r"list\[(.*)\]", re.DOTALL)
+_MAX_SHOWN = 60
+
+
+def method_hint(type_: str, name: str, value: str) -> str | None:
+    """What to write in the place of a method that a list, a dict or a text has in JavaScript.
+
+    `type_` is the value's type as a type checker prints it, `value` what the program writes for it.
+    """
+    shown = value if len(value) <= _MAX_SHOWN and "\n" not in value else "it"
+    tables = (table for pattern, table in _TABLES if pattern.match(type_))
+    found = next((table.get(name) for table in tables), None)
+    return None if found is None else f"{found.format(shown)[0].upper()}{found.format(shown)[1:]}."
+
+
+def has_no_keys(value: str, key: str, message: str) -> tuple[str, str | None]:
+    """Says, given a remark on it, what is wrong with a key of what has none, and what to do."""
+    found = _OF_TYPE.search(message)
+    type_ = found["type"] if found else ""
+    if type_ == "None":
+        return f"{value} is None here, and has no {key}.", "Check for None first."
+    if type_ == "str":
+        return f"{value} is a `str`, and has no {key}.", "If it holds JSON, parse it with `json.loads` first."
+    if type_.startswith("tuple["):
+        return f"{value} is a `tuple`, and has no {key}.", "Take its items by number."
+    if type_.startswith("list["):
+        return f"{value} is a `list`, and has no {key}.", "Take an item of it first, or go through it."
+    return f"{value} is a `{type_}`, and has no {key}.", None
+
+
+def operation_hint(message: str, objects: frozenset[str]) -> str | None:
+    """What to do about arithmetic with values of these types, one of which is none for that; None: it may be right."""
+    found = _OPERATION.search(message)
+    if found is None:
+        return None
+    types = [found["left"], found["right"] or found["left"]]
+    kinds = {_kind(each, objects) for each in types}
+    if None in kinds or not kinds & {"text", "container"}:
+        return None
+    if kinds == {"text"}:
+        return "A `str`: texts of times become times by `datetime.fromisoformat(...)`, numbers by `float(...)`."
+    return "A `str` becomes a number by `float(...)`." if kinds == {"text", "number"} else "Take the number out of it."
+
+
+def cannot_be_added(type_: str, function: str, objects: frozenset[str]) -> bool:
+    """Whether `sum` or `join` fails with any item of a type. For the type of a list, `function` ends in `[]`."""
+    if function.endswith("[]"):
+        found = _ITEMS.fullmatch(type_)
+        return found is not None and cannot_be_added(found[1], function.removesuffix("[]"), objects)
+    wrong = ("text", "container") if function == "sum" else ("number", "container")
+    return _kind(type_, objects) in wrong
+
+
+def _kind(type_: str, objects: frozenset[str]) -> str | None:
+    """What a type is in arithmetic; None if it may be several things."""
+    if "|" in type_ or "&" in type_ or "Unknown" in type_ or "Any" in type_:
+        return None
+    name = re.split(r"[\[*]", type_)[0]
+    if name == "Literal":
+        return "text" if type_[8:9] in "\"'" else "number"
+    kinds = {"str": "text", "int": "number", "float": "number", "dict": "container", "list": "container"}
+    return "container" if name in objects else kinds.get(name)

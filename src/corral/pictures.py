@@ -1,0 +1,167 @@
+"""Pictures in what programs return: found in whatever form tools have them, and kept out of texts."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode, b64encode
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, cast
+
+__all__ = ["Picture", "pictures_in", "without_pictures"]
+
+_MOST = 20
+_MOST_BYTES = 20_000_000
+"""Of all of them."""
+_MOST_VISITED = 20_000
+_DEEPEST = 50
+_SIGNATURES = {
+    b"\x89PNG\r\n\x1a\n": "image/png",
+    b"\xff\xd8\xff": "image/jpeg",
+    b"GIF87a": "image/gif",
+    b"GIF89a": "image/gif",
+}
+_MEDIA_TYPE = re.compile(r"image/[\w.+-]{1,50}")
+_MEDIA_KEYS = ("mimeType", "mime_type", "media_type", "mediaType")
+_DATA_KEYS = ("data", "base64", "blob", "bytes")
+_OF_A_PICTURE = {*_MEDIA_KEYS, *_DATA_KEYS} | {
+    "_meta", "annotations", "cache_control", "detail", "extras", "id", "identifier", "index", "kind", "size",
+    "source_type", "type", "vendor_metadata",
+}  # fmt: skip
+"""Members of an object that is a picture and nothing else, as MCP and agent frameworks write it."""
+_DATA_URL = "data:image/"
+_BYTES_START = r"(?:\\x89PNG|\\xff\\xd8\\xff|GIF8[79]a)"
+_IN_TEXT = re.compile(
+    r"(?:data:image/[\w.+-]{1,50};base64,)?"
+    r"(?P<start>iVBORw0KGgo|/9j/|R0lGOD[dl]h|UklGR)(?P<rest>[A-Za-z0-9+/_-]{200,}={0,2})"
+    rf"|b'{_BYTES_START}(?:[^'\\\n]|\\.){{200,}}'?"
+    rf'|b"{_BYTES_START}(?:[^"\\\n]|\\.){{200,}}"?'
+)
+_BY_START = {"iVBO": "image/png", "/9j/": "image/jpeg", "R0lG": "image/gif", "UklG": "image/webp"}
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A picture, which reads `[picture image/png, 12,345 bytes]` in a text."""
+
+    data: bytes = field(repr=False)
+    media_type: str
+
+    @property
+    def is_common(self) -> bool:
+        """Whether it is one of what all models that see pictures take: PNG, JPEG, GIF, WebP."""
+        return _type_of(self.data) is not None
+
+    @property
+    def base64(self) -> str:
+        return b64encode(self.data).decode()
+
+    @property
+    def url(self) -> str:
+        """A data URL."""
+        return f"data:{self.media_type};base64,{self.base64}"
+
+    def __str__(self) -> str:
+        return f"[picture {self.media_type}, {len(self.data):,} bytes]"
+
+
+Marker: TypeAlias = Callable[[Picture, int], object]
+"""What stands in place of a picture, which is the so manyth, from 1."""
+
+
+def pictures_in(value: Any, marker: Marker = lambda picture, _: str(picture)) -> tuple[Any, tuple[Picture, ...]]:
+    """The value with what `marker` puts in place of each picture, and the pictures: 20 at most.
+
+    A picture is bytes that begin as one; an object with a media type and its data, as in MCP and in agent frameworks;
+    or a data URL. A value without any is returned as it is.
+    """
+    search = _Search(marker)
+    return search.of(value, 0), tuple(search.found)
+
+
+def without_pictures(text: str) -> str:
+    """A text that a program printed, without pictures as base64 or as Python writes bytes."""
+    return _IN_TEXT.sub(_shortened, text)
+
+
+def _shortened(found: re.Match[str]) -> str:
+    if found["start"] is None:
+        return "[picture, as bytes]"
+    return f"[picture {_BY_START[found['start'][:4]]}, {(len(found['start']) + len(found['rest'])) * 3 // 4:,} bytes]"
+
+
+def _type_of(data: bytes) -> str | None:
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "image/webp"
+    return next((kind for start, kind in _SIGNATURES.items() if data.startswith(start)), None)
+
+
+class _Search:
+    def __init__(self, marker: Marker) -> None:
+        self.found: list[Picture] = []
+        self._marker = marker
+        self._room = _MOST_BYTES
+        self._visits = _MOST_VISITED
+
+    def of(self, value: Any, depth: int) -> Any:
+        self._visits -= 1
+        if self._visits < 0 or depth > _DEEPEST:
+            return value
+        match value:
+            case str():
+                return self._url(value) if value.startswith(_DATA_URL) else value
+            case dict():
+                return self._object(cast("dict[Any, Any]", value), depth)
+            case list() | tuple():
+                items = cast("list[Any]", value)
+                inside = [self.of(item, depth + 1) for item in items]
+                return inside if any(new is not old for new, old in zip(inside, items, strict=True)) else items
+            case bytes() | bytearray():
+                data = bytes(value)
+                return value if (kind := _type_of(data)) is None else self._marked(Picture(data, kind))
+            case _:
+                return value
+
+    def _object(self, members: dict[Any, Any], depth: int) -> Any:
+        key = next((key for key in _DATA_KEYS if isinstance(members.get(key), str | bytes | bytearray)), None)
+        declared = next((members[key] for key in _MEDIA_KEYS if isinstance(members.get(key), str)), None)
+        if key is not None and (declared is not None or members.get("type") == "image"):
+            picture = _picture(members[key], declared)
+            if picture is not None:
+                marked = self._marked(picture)
+                return marked if members.keys() <= _OF_A_PICTURE else {**members, key: marked}
+        inside = {key: self.of(member, depth + 1) for key, member in members.items()}
+        return inside if any(inside[key] is not member for key, member in members.items()) else members
+
+    def _url(self, url: str) -> Any:
+        head, _, data = url.partition(",")
+        kind, *options = head.removeprefix("data:").split(";")
+        picture = _picture(data, kind) if "base64" in options else None
+        return url if picture is None else self._marked(picture)
+
+    def _marked(self, picture: Picture) -> object:
+        self._room -= len(picture.data)
+        if len(self.found) == _MOST or self._room < 0:
+            return f"{str(picture)[:-1]}, one too many to be shown]"
+        self.found.append(picture)
+        return self._marker(picture, len(self.found))
+
+
+def _picture(data: str | bytes | bytearray, declared: str | None) -> Picture | None:
+    """The picture; its own bytes say better than anybody else of what kind it is."""
+    read = _decoded(data) if isinstance(data, str) else bytes(data)
+    if not read:
+        return None
+    kind = _type_of(read)
+    if kind is None and declared is not None and _MEDIA_TYPE.fullmatch(declared):
+        kind = declared
+    return None if kind is None else Picture(read, kind)
+
+
+def _decoded(text: str) -> bytes:
+    """Of base64 in either alphabet, with or without padding and line ends; nothing, if it is none."""
+    written = "".join(text.split()).rstrip("=").replace("-", "+").replace("_", "/")
+    try:
+        return b64decode(written + "=" * (-len(written) % 4), validate=True)
+    except ValueError:
+        return b""

@@ -1,0 +1,136 @@
+"""The tools of one Corral as callers and models see them: which ones, and in what form."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TypeVar
+
+from corral.bridges import ImpliedScopes
+from corral.connections import Tools, registry_of
+from corral.declarations import Catalog, discovery_tools, secret_parameters
+from corral.tools import Tool, ToolRegistry
+from corral.types import ExecutionContext, Language, ToolName
+
+__all__ = ["Presentation"]
+
+logger = logging.getLogger("corral")
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_LISTED = 20
+"""Names in one warning."""
+_MOST_KEPT = 64
+"""Catalogs that are kept, and pairs of `tools.search` and `tools.describe`."""
+_ANYBODY = ExecutionContext()
+
+
+class Presentation:
+    """Makes what is shown of a registry, and keeps it for callers who may call the same tools."""
+
+    def __init__(self, tools: ToolRegistry, implied: ImpliedScopes, *, hide_denied: bool) -> None:
+        self._tools = tools
+        self._implied = implied
+        self._hide_denied = hide_denied
+        self._discoveries: OrderedDict[tuple[ToolRegistry, Language], Mapping[str, Tool]] = OrderedDict()
+        self._catalogs: OrderedDict[tuple[object, ...], tuple[Mapping[ToolName, Tool], Catalog]] = OrderedDict()
+        self._shown: Mapping[ToolName, Tool] = {}
+        """All tools, when the catalogs were made that are kept."""
+        self._warned = False
+
+    def registry(
+        self,
+        tools: Tools | None = None,
+        context: ExecutionContext | None = None,
+        hide_denied: bool | None = None,
+    ) -> ToolRegistry:
+        """These tools, or the Corral's: only those that the caller may call, if others are hidden.
+
+        Raises:
+            ConfigError: some of the tools come with a connection.
+        """
+        registry = self._tools if tools is None else registry_of(tools)
+        if self._hides(hide_denied):
+            return registry.visible_to(self._implied.held_with((context or _ANYBODY).scopes))
+        return registry
+
+    def discovery(self, registry: ToolRegistry, language: Language, *, keep: bool = True) -> Mapping[str, Tool]:
+        """`tools.search` and `tools.describe` by name, with what they remember if they were kept."""
+        key = registry, language
+        found = self._discoveries.get(key)
+        if found is None:
+            found = {str(name): tool for name, tool in discovery_tools(registry, language).items()}
+            if keep:
+                _keep(self._discoveries, key, found)
+        return found
+
+    def catalog(
+        self,
+        language: Language,
+        *,
+        budget_tokens: int,
+        count_tokens: Callable[[str], int] | None,
+        first: Collection[str] = (),
+        context: ExecutionContext | None = None,
+        hide_denied: bool | None = None,
+    ) -> Catalog:
+        """A new catalog. The text for tools that were shown before is taken from there.
+
+        Raises:
+            ConfigError: the budget is too small.
+        """
+        registry = self.registry(None, context, hide_denied)
+        complete = context is not None or not self._hides(hide_denied)
+        snapshot, every = registry.snapshot(), self._tools.snapshot()
+        if every is not self._shown:  # what is kept is of the past
+            self._catalogs.clear()
+            self._shown = every
+        key = id(snapshot), language, budget_tokens, id(count_tokens), tuple(first), complete
+        known = self._catalogs.get(key)
+        if known is not None and known[0] is snapshot:
+            return known[1].again(registry)
+        made = Catalog(
+            registry, language, budget_tokens=budget_tokens, count_tokens=count_tokens, first=first, complete=complete
+        )
+        _keep(self._catalogs, key, (snapshot, made))
+        return made.again(registry)
+
+    def _hides(self, hide_denied: bool | None) -> bool:
+        return self._hide_denied if hide_denied is None else hide_denied
+
+    def warn_once(self) -> None:
+        """Tells the host, in one warning of each kind, what of its tools will make models guess or see secrets."""
+        if self._warned:
+            return
+        self._warned = True
+        if untyped := self._tools.untyped():
+            logger.warning(
+                "%d tools do not say what they return, so models have to guess: %s",
+                len(untyped),
+                _first(map(str, untyped)),
+            )
+        secret = [
+            f"{name}({path})"
+            for name, tool in self._tools.snapshot().items()
+            for path in secret_parameters(tool.input_schema)
+        ]
+        if secret:
+            logger.warning(
+                "%d parameters look like secrets that models would have to write: %s; take them from the context",
+                len(secret),
+                _first(secret),
+            )
+
+
+def _keep(kept: OrderedDict[K, V], key: K, value: V) -> None:
+    kept[key] = value
+    while len(kept) > _MOST_KEPT:
+        kept.popitem(last=False)
+
+
+def _first(names: Iterable[str]) -> str:
+    listed = list(names)
+    more = [f"and {len(listed) - _LISTED} more"] if len(listed) > _LISTED else []
+    return ", ".join([*listed[:_LISTED], *more])

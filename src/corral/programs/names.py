@@ -1,0 +1,28 @@
+"""Names that preparing brings into a program, none of which the program spells."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import sha256
+
+__all__ = ["Names"]
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Names for what a program has after it was prepared and not before; `local` begins those that are numbered."""
+
+    load: str
+    entry: str
+    decorate: str
+    label: str
+    default: str
+    local: str
+
+    @classmethod
+    def avoiding(cls, text: bytes) -> Names:
+        """Names that do not occur in a text."""
+        words = ("$load", "$entry", "$decorate", "$program", "$main", "$own")
+        clash = b"\\u" in text or any(word.encode() in text for word in words)
+        suffix = f"_{sha256(text).hexdigest()[:16]}_" if clash else ""
+        return cls(*(word + suffix for word in words))

@@ -1,0 +1,54 @@
+"""Characters of typesetting where a program needs those of a keyboard: quotes, dashes, wide brackets."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+
+__all__ = ["plain_characters", "typographic"]
+
+_SIGNS = {
+    **dict.fromkeys("\u200b\u200c\u200d\u2060\ufeff\u00ad", ""),
+    **dict.fromkeys("\u2028\u2029\u0085", " "),
+    **dict.fromkeys("‐‑‒–—−", "-"),
+    "×": "*",
+    "÷": "/",
+    "≤": "<=",
+    "≥": ">=",
+    "≠": "!=",
+    "…": "...",
+}
+_PLAIN_CATEGORIES = ("Z", "P", "S")
+
+
+def typographic(untouched: str) -> re.Pattern[str]:
+    """What finds such characters, in a language whose strings and comments a pattern matches."""
+    return re.compile(
+        rf"(?P<untouched>{untouched})"
+        '|(?P<double>[“”„](?:(?P<in_double>[^“”„\n]*)[“”]|(?P<half_open>[^“”„"\n]*)"))'
+        "|(?P<single>[‘’‚](?P<in_single>[^‘\n]*?)(?:[’'](?!\\w)))"
+        "|(?P<sign>[^\\x00-\\x7f])",
+        re.DOTALL,
+    )
+
+
+def plain_characters(source: str, pattern: re.Pattern[str]) -> Iterator[tuple[int, int, str]]:
+    """The stretches of a text to replace, in order, and what by."""
+    for found in pattern.finditer(source):
+        if found["untouched"] is None:
+            for start, end, new in _plain(found):
+                yield found.start() + start, found.start() + end, new
+
+
+def _plain(found: re.Match[str]) -> list[tuple[int, int, str]]:
+    if found["sign"] is not None:
+        sign = found["sign"]
+        if sign in _SIGNS:
+            return [(0, 1, _SIGNS[sign])]
+        plain = unicodedata.normalize("NFKC", sign)
+        return [(0, 1, plain)] if plain.isascii() and unicodedata.category(sign)[0] in _PLAIN_CATEGORIES else []
+    content = next(each for each in (found["in_double"], found["half_open"], found["in_single"]) if each is not None)
+    fitting = [quote for quote in ('"' if found["double"] is not None else "'", '"', "'") if quote not in content]
+    last = len(found[0]) - 1
+    return [(0, 1, fitting[0]), (last, last + 1, fitting[0])] if fitting else []

@@ -1,0 +1,136 @@
+"""The results of tools that yield: gathered into lists, which are bounded before they are complete."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import is_dataclass
+from io import IOBase
+from typing import Any, cast
+
+import anyio
+import anyio.lowlevel
+from anyio import to_thread
+from pydantic import BaseModel
+
+__all__ = ["Gathering", "TooMuch", "is_iterator"]
+
+_DATA = frozenset({bool, bytes, dict, float, int, list, str, tuple, type(None)})
+_SLACK = 4
+"""A list is given up at so many times the bytes that it may have: its size is only estimated meanwhile, and is held
+exactly when it is encoded."""
+_MOST_WEIGHED = 10_000
+"""Values of one item that are looked at."""
+_CHECKPOINT_EVERY = 64
+"""Items after which a generator that awaits nothing lets others run, and can be cancelled."""
+_CLOSING_SECONDS = 5.0
+"""How long a generator may take to close."""
+
+
+class TooMuch(Exception):
+    """More was yielded than a result may hold."""
+
+
+def is_iterator(result: object) -> bool:
+    """Whether a result is still to be gathered."""
+    kind = type(result)
+    if kind in _DATA:
+        return False
+    return hasattr(kind, "__anext__") or (hasattr(kind, "__next__") and not isinstance(result, IOBase))
+
+
+class Gathering:
+    """Gathers what one call yields."""
+
+    __slots__ = ("_items", "_left", "_stopped")
+
+    def __init__(self, most_bytes: float = math.inf) -> None:
+        self._items: list[object] = []
+        self._left = most_bytes * _SLACK
+        self._stopped = False
+
+    def stop(self) -> None:
+        """Has a thread that gathers end at the next item."""
+        self._stopped = True
+
+    def read(self, result: object) -> object:
+        """The items of an iterator as a list, which is closed in any case; it blocks. Other results stay as they are.
+
+        Raises:
+            TooMuch: there are too many of them.
+        """
+        if not is_iterator(result) or hasattr(type(result), "__anext__"):
+            return result
+        iterator = cast("Iterator[object]", result)
+        try:
+            for item in iterator:
+                self._take(item)
+                if self._stopped:
+                    break
+        finally:
+            close: Any = getattr(iterator, "close", None)
+            if close is not None:
+                close()
+        return self._items
+
+    async def receive(self, result: object) -> object:
+        """The same for iterators of both kinds, without blocking.
+
+        Raises:
+            TooMuch: there are too many of them.
+        """
+        if hasattr(type(result), "__anext__"):
+            return await self._received(cast("AsyncIterator[object]", result))
+        try:
+            return await to_thread.run_sync(self.read, result, abandon_on_cancel=True)
+        finally:
+            self.stop()
+
+    async def _received(self, iterator: AsyncIterator[object]) -> object:
+        try:
+            async for item in iterator:
+                self._take(item)
+                if len(self._items) % _CHECKPOINT_EVERY == 0:
+                    await anyio.lowlevel.checkpoint()
+        finally:
+            close: Any = getattr(iterator, "aclose", None)
+            if close is not None:
+                with anyio.move_on_after(_CLOSING_SECONDS, shield=True):
+                    await close()
+        return self._items
+
+    def _take(self, item: object) -> None:
+        self._items.append(item)
+        self._left -= _weight(item)
+        if self._left < 0:
+            self._items.clear()
+            raise TooMuch
+
+
+def _weight(item: object) -> int:
+    """Roughly how many bytes it will take, and at least one."""
+    weight = looked_at = 0
+    coming = [item]
+    while coming and looked_at < _MOST_WEIGHED:
+        looked_at += 1
+        value = coming.pop()
+        weight += 1
+        match value:
+            case str() | bytes() | bytearray():
+                weight += len(value)
+            case Mapping():
+                members = cast("Mapping[object, object]", value)
+                weight += 2 * len(members)
+                coming += [*members.values()][:_MOST_WEIGHED]
+            case Sequence() | AbstractSet():
+                several = cast("Sequence[object]", value)
+                weight += len(several)
+                coming += [*several][:_MOST_WEIGHED]
+            case BaseModel():
+                coming += value.__dict__.values()
+            case _ if is_dataclass(value):
+                coming += getattr(value, "__dict__", {}).values()
+            case _:
+                pass
+    return weight

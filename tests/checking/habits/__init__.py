@@ -1,0 +1,1 @@
+"""Programs as models write them by habit, and the tools that they call."""

@@ -1,0 +1,73 @@
+"""What cannot run here is refused, or fails, with what to do instead."""
+
+from __future__ import annotations
+
+import pytest
+
+from corral import Corral
+from corral.errors import ProgramRejected
+from corral.programs import prepare_python
+
+TYPESCRIPT = [
+    "const o = await tools.get({ id: 1 });\nreturn o.status;",
+    "const users = await tools.list({});\nconsole.log(users.map((u) => u.name));",
+    "```\nlet n: number = 1;\nfor (const x of [1, 2]) { n += x; }\nn\n```",
+    "function f(a: string) {\n  return a.length;\n}\nf('a')",
+    "interface A { a: string }\nconst a: A = { a: 'b' };\na",
+    "// The total.\nvar total = 0;\ntotal",
+]
+NO_TYPESCRIPT = [
+    "x = [1, 2",
+    "if x\n    print(1)",
+    "total = 0;\nfor x in y print(x)",
+    "const = 1\nconst +",
+]
+
+
+@pytest.mark.parametrize("source", TYPESCRIPT)
+def test_a_program_in_typescript_is_told_the_language(source: str) -> None:
+    with pytest.raises(ProgramRejected, match="This is TypeScript; programs here are in Python"):
+        prepare_python(source)
+
+
+@pytest.mark.parametrize("source", NO_TYPESCRIPT)
+def test_python_that_is_broken_is_not_taken_for_typescript(source: str) -> None:
+    assert prepare_python(source).code.strip() == source
+
+
+def test_a_question_at_a_terminal_is_refused_before_the_program_runs() -> None:
+    with pytest.raises(ProgramRejected, match="Put the value into the program, or call a tool") as caught:
+        prepare_python("await tools.a()\nname = input('Name? ')")
+    assert (caught.value.line, caught.value.column) == (2, 8)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "try:\n    name = input()\nexcept EOFError:\n    name = ''",
+        "def ask():\n    return input()\n1",
+        "def input(text):\n    return text\ninput('a')",
+        "x.input('a')",
+    ],
+)
+def test_an_input_that_is_caught_never_called_or_the_programs_own_is_left_alone(source: str) -> None:
+    prepare_python(source)
+
+
+INSTEAD = {
+    "open('/tmp/x.txt')": "call a tool that reads or writes",
+    "import subprocess\nsubprocess.run(['ls'])": "start no processes: call a tool",
+    "import socket\nsocket.create_connection(('127.0.0.1', 9))": "Programs reach no network",
+    "import requests": "Programs reach no network",
+    "def ask():\n    return input()\nask()": "programs have no terminal",
+}
+
+
+def test_what_the_jail_refuses_says_what_to_do_instead() -> None:
+    with Corral(tools=[], sandbox="cpython", check=False) as corral:
+        errors = {source: corral.execute_sync(source, language="python").error for source in INSTEAD}
+        own = corral.execute_sync("raise FileNotFoundError('no such order')", language="python").error
+    missing = {source: each for source, each in errors.items() if each is None or INSTEAD[source] not in each.message}
+    assert missing == {}
+    assert own is not None
+    assert own.message == "no such order"
