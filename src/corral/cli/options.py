@@ -1,4 +1,4 @@
-"""What several commands share: how they are added, their options for tools and callers, and what Ctrl-C does."""
+"""Options that several commands share: for tools, callers and addresses; and what Ctrl-C does."""
 
 from __future__ import annotations
 
@@ -10,35 +10,11 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any, TypeAlias
+from typing import Any
 
 from corral import ExecutionContext
 
-__all__ = ["Commands", "add_address", "add_caller", "add_command", "add_tools", "caller", "given", "interruptible"]
-
-Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-
-
-def add_command(
-    commands: Commands,
-    name: str,
-    run: Callable[[argparse.Namespace], int],
-    *,
-    help: str,
-    description: str,
-    epilog: str | None = None,
-) -> argparse.ArgumentParser:
-    """The parser of a new command; `run` returns its exit code."""
-    parser = commands.add_parser(
-        name,
-        help=help,
-        description=description,
-        epilog=epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.set_defaults(command=run)
-    return parser
+__all__ = ["add_address", "add_caller", "add_tools", "caller", "given", "interruptible"]
 
 
 def add_tools(parser: argparse.ArgumentParser) -> None:
