@@ -79,7 +79,7 @@ async def test_only_the_protocol_is_on_standard_output_and_a_dead_server_harms_n
             result = await client.call_tool("execute_code", {"code": code})
             assert result.structured_content["value"] == ["", 3, "ada"]
             assert result.structured_content["checked"] is False
-            assert "`process.env` has REGION." in (await client.list_tools()).tools[0].description
+            assert "`process.env` has REGION." in ((await client.list_tools()).tools[0].description or "")
             more = "for (let n = 0; n < 5; n++) await tools.who()"
             exceeded = await client.call_tool("execute_code", {"code": f"console.log(process.env.REGION); {more}"})
             assert exceeded.structured_content["console"] == "north\n"

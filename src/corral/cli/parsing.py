@@ -42,7 +42,9 @@ class CommandLine(argparse.ArgumentParser):
         """Where commands are added, each a parser of this class."""
         return self.add_subparsers(prog=self.prog, metavar="COMMAND", required=True, parser_class=CommandLine)
 
-    def parse_known_args(self, args: Iterable[str] | None = None, namespace: Any = None) -> tuple[Any, list[str]]:
+    def parse_known_args(  # pyright: ignore[reportIncompatibleMethodOverride]  # its overloads are about the namespace
+        self, args: Iterable[str] | None = None, namespace: Any = None
+    ) -> tuple[Any, list[str]]:
         """Refuses what is not known: which of its arguments are not, a parser knows better than the one above it."""
         given = sys.argv[1:] if args is None else list(args)
         for each in given:

@@ -249,9 +249,8 @@ async def test_no_more_programs_run_than_are_allowed(mode: str) -> None:
 async def test_a_program_that_could_not_be_checked_says_so_even_if_it_succeeds(monkeypatch: pytest.MonkeyPatch) -> None:
     absent = [replace(kind, engine=lambda: None) for kind in SERVERS]
     monkeypatch.setattr(Checker.__init__, "__defaults__", (absent,))
-    one = define_tool(name="one", execute=lambda _: 1)
-    async with Corral([one], check=True) as corral, Client(mcp_server(corral)) as client:
-        result = await run(client, "return await tools.one()")
+    async with make_corral(check=True) as corral, Client(mcp_server(corral)) as client:
+        result = await run(client, "return await tools.add({ a: 0, b: 1 })")
     assert text_of(result) == (
         "Result: 1\n\nNotes:\n- the program was not checked: there is no language server for typescript here"
     )
