@@ -46,7 +46,7 @@ OUTPUT_SCHEMA: JsonSchema = {
         "status": {"enum": list(get_args(Status))},
         "value": {"description": "What the program returned."},
         "console": {"type": "string"},
-        "checked": {"type": "boolean", "description": "Whether it was type-checked before it ran."},
+        "checked": {"type": "boolean"},
         "error": _ERROR,
         "tool_calls": {
             "type": "array",
