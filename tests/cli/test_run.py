@@ -130,6 +130,17 @@ def test_a_program_that_fails_with_its_tools_is_not_told_to_give_some(project: P
     assert "no tools were given" not in done.stderr
 
 
+def test_an_audit_log_without_a_folder_is_wrong_usage(project: Project) -> None:
+    done = project.run("return 1", "--audit", "nowhere/audit.jsonl")
+    assert (done.stdout, done.returncode) == ("", 2)
+    assert done.stderr.splitlines()[0] == "error: argument --audit: there is no folder nowhere"
+
+
+def test_a_script_that_uses_corral_is_no_program(project: Project) -> None:
+    done = project.corral("run", "app/tools.py")
+    assert "help: what imports corral is for Python itself: python app/tools.py" in done.stderr
+
+
 # --- how it ends
 
 

@@ -199,6 +199,8 @@ async def _serve_wire(corral: Corral, server: Any, wire: tuple[TextIO, io.FileIO
     received, sent = wire
     with anyio.CancelScope() as scope, interruptible(scope.cancel):
         async with _open(corral, server, view, "for a client at standard input"):
+            if received.isatty():
+                view.err("this is a terminal: a client of MCP is to start this command, or --http serves at a URL")
             with anyio.CancelScope() as talk:
                 async with stdio_server(_Input(received), _Output(sent)) as (read, write):
                     await server.run(read, write, server.create_initialization_options())

@@ -46,9 +46,19 @@ def add_caller(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:  # p
     group.add_argument("--scope", dest="scopes", action="append", metavar="SCOPE", help="may be repeated")
     group.add_argument("--hide-denied", action="store_true", help="hide tools that need other scopes than these")
     group.add_argument(
-        "--audit", metavar="PLACE", help="write an audit log: a .jsonl or .sqlite file, or a postgresql:// URL"
+        "--audit",
+        type=_audit_place,
+        metavar="PLACE",
+        help="write an audit log: a .jsonl or .sqlite file, or a postgresql:// URL",
     )
     return group
+
+
+def _audit_place(text: str) -> str:
+    folder = Path(text).parent
+    if "://" not in text and not folder.is_dir():
+        raise argparse.ArgumentTypeError(f"there is no folder {folder}")
+    return text
 
 
 def add_address(group: argparse._ArgumentGroup, *, default_port: int) -> None:  # pyright: ignore[reportPrivateUsage]

@@ -50,7 +50,9 @@ def error_lines(
     else:
         yield from _failure_lines(error, source, file, screen)
     remedy = _HELP["invalid_arguments"] if found else _HELP.get(error.code)
-    if not tools_given and names_tools(source):
+    if "No module named 'corral'" in error.message:
+        remedy = f"what imports corral is for Python itself: python {file}; its tools are given as --tools {file}"
+    elif not tools_given and names_tools(source):
         remedy = NO_TOOLS
     if remedy is not None:
         yield help_line(remedy, screen)
