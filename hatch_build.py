@@ -11,7 +11,7 @@ from hatchling.metadata.plugin.interface import MetadataHookInterface
 __all__ = ["ReadmeHook"]
 
 _LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)(?=[^)\s]+\))")
-"""Where a link begins that leads to a file of the repository."""
+"""The start of a link to a file of the repository."""
 
 
 class ReadmeHook(MetadataHookInterface):

@@ -58,7 +58,7 @@ def _default(value: Any) -> str:
 
 
 def _function(found: Found, indent: str) -> Iterator[str]:
-    """Its signature, as a stub; over several lines if it is long."""
+    """The signature as a stub, over several lines if it is long."""
     source = found.source
     for mark in source.decorators:
         if str(mark.value) in ("classmethod", "staticmethod", "asynccontextmanager", "contextmanager"):
@@ -76,7 +76,7 @@ def _function(found: Found, indent: str) -> Iterator[str]:
 
 
 def _quoted(signature: str) -> str:
-    """With texts as they are written in the source, in double quotes."""
+    """The signature with texts in double quotes, as in the source."""
     return re.sub(r"'([^'\"\\]*)'", r'"\1"', signature)
 
 
@@ -124,7 +124,7 @@ def _text(docstring: griffe.Docstring | None) -> Iterator[str]:
 
 
 def _squeezed(lines: Sequence[str]) -> list[str]:
-    """Without two empty lines in a row, or one at the end."""
+    """The lines without repeated or trailing empty ones."""
     kept: list[str] = []
     for line in lines:
         if line.strip() or (kept and kept[-1].strip()):

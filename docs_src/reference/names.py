@@ -1,4 +1,4 @@
-"""Which names are public, and what the source says of each."""
+"""The public names, and what the source says of each."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Found:
 
     name: str
     source: Any
-    """What griffe has of it: a class, function or attribute."""
+    """A class, function or attribute of griffe."""
     owner: Found | None = None
 
     @property
@@ -70,7 +70,7 @@ class Found:
 
     @property
     def is_data(self) -> bool:
-        """Whether it is made of its fields."""
+        """True if it is made of its fields."""
         classes = (self.source, *_bases(self.source))
         marks = [str(each) for one in classes for each in (*one.bases, *(mark.value for mark in one.decorators))]
         return any(kind in mark for mark in marks for kind in _DATA)
@@ -123,7 +123,7 @@ def found_in(package: griffe.Object | griffe.Alias, module: str) -> list[Found]:
 
 
 def _resolved(module: Any, name: str) -> Any:
-    """What a name of a module stands for; a module of the same name is not meant."""
+    """The object that a name of a module stands for, never a module of the same name."""
     found = module.members[name]
     while found.is_alias:
         found = found.target

@@ -368,4 +368,4 @@ class ExecutionFinished:
 
 
 Event: TypeAlias = ExecutionStarted | ToolCallStarted | ToolCallFinished | ConsoleOutput | ExecutionFinished
-"""What happens in an execution, as `Corral.start` and `on_event` tell of it; `type` says which it is."""
+"""An event of an execution, from `Corral.start` or `on_event`; `type` is its kind."""

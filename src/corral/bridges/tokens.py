@@ -101,7 +101,7 @@ class Key:
         return self._algorithm.sign(message, self._signing)
 
     def verifies(self, message: bytes, signature: bytes) -> bool:
-        """Whether this key made the signature of a message."""
+        """True if this key made the signature of a message."""
         return self._algorithm.verify(message, self._verifying, signature)
 
 

@@ -1,4 +1,4 @@
-"""Reading arguments: an error is one line that names the argument, and then the one that was probably meant."""
+"""The argument parser: an error is one line that names the argument and the one that was probably meant."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Commands: TypeAlias = "argparse._SubParsersAction[CommandLine]"  # noqa: SLF001 
 
 _WRONG_USAGE = 2
 _TELLING_CHARS = 3
-"""A word that is shorter may stand for anything."""
+"""Shorter words suggest nothing."""
 _LIMITS = "wall-seconds, cpu-seconds, memory-mb, calls"
 _ELSEWHERE = {
     "limit": _LIMITS,
@@ -26,7 +26,7 @@ _ELSEWHERE = {
     "timeout": "wall-seconds",
     "typescript": "language typescript",
 }
-"""What other programs call options that are here under another name."""
+"""Names that other programs have for options, and the options here."""
 
 _TAKE_FILES = {".py": "--tools", ".json": "--mcp-config"}
 
@@ -39,13 +39,13 @@ class CommandLine(argparse.ArgumentParser):
 
     @cached_property
     def commands(self) -> Commands:
-        """Where commands are added, each a parser of this class."""
+        """The group to which commands are added, each a parser of this class."""
         return self.add_subparsers(prog=self.prog, metavar="COMMAND", required=True, parser_class=CommandLine)
 
     def parse_known_args(  # pyright: ignore[reportIncompatibleMethodOverride]  # its overloads are about the namespace
         self, args: Iterable[str] | None = None, namespace: Any = None
     ) -> tuple[Any, list[str]]:
-        """Refuses what is not known: which of its arguments are not, a parser knows better than the one above it."""
+        """Refuses unknown options and arguments here, where argparse would leave that to the parser of all commands."""
         given = sys.argv[1:] if args is None else list(args)
         for each in given:
             if self._has_commands and not each.startswith("-"):
@@ -96,12 +96,12 @@ class CommandLine(argparse.ArgumentParser):
 
 
 def _is_option(argument: str) -> bool:
-    """Whether argparse takes it for an option, not for an argument or the value of an option."""
+    """True for what argparse takes for an option, not for an argument or the value of an option."""
     return len(argument) > 1 and argument[0] == "-" and " " not in argument and not argument[1].isdigit()
 
 
 def _meant(option: str, options: Collection[str]) -> str | None:
-    """The options that a word which is none may stand for."""
+    """The options that an unknown one may stand for, as text."""
     word = option.lstrip("-").replace("_", "-")
     if word in _ELSEWHERE:
         named = [f"--{each}" for each in _ELSEWHERE[word].split(", ")]
@@ -127,7 +127,7 @@ def add_command(
     description: str,
     epilog: str | None = None,
 ) -> argparse.ArgumentParser:
-    """The parser of a new command; `run` returns its exit code. `takes`: what its usage shows before the options."""
+    """The parser of a new command; `run` returns its exit code, `takes` is its argument as the usage shows it."""
     usage = f"corral {name} {takes} [OPTIONS]" if takes else f"corral {name} [OPTIONS]"
     parser = commands.add_parser(name, usage=usage, help=help, description=description, epilog=epilog)
     parser.set_defaults(command=run)

@@ -1,10 +1,10 @@
-"""What a command is doing: one line per tool call, and one that moves while there is none."""
+"""Live progress of a command: a line per tool call, and a moving one while there is none."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import cycle
 from threading import Event as Flag
 from threading import Thread
@@ -18,7 +18,7 @@ __all__ = ["Progress", "finished_line", "moving"]
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _FRAME_SECONDS = 0.1
 _A_WHILE_SECONDS = 0.3
-"""What takes less is not announced."""
+"""Shorter work is not announced."""
 _CALL_CHARS = 1_000
 """More of a call than any terminal shows in one line."""
 
@@ -54,7 +54,7 @@ class Progress:
 
     @contextmanager
     def turning(self) -> Generator[None]:
-        """Within the block marks turn, where there are live lines, whatever blocks this thread."""
+        """Keeps marks turning within the block, from a thread of its own, as this one may be blocked."""
         if not self._screen.live:
             yield
             return
@@ -70,9 +70,10 @@ class Progress:
 
     def _turn(self, over: Flag) -> None:
         frames = cycle(_FRAMES)
-        while not over.wait(_FRAME_SECONDS):
-            self._frame = next(frames)
-            self._draw()
+        with suppress(OSError):  # the terminal is gone
+            while not over.wait(_FRAME_SECONDS):
+                self._frame = next(frames)
+                self._draw()
 
     def _begin(self, doing: str) -> None:
         self._doing, self._since = doing, time.monotonic()
@@ -90,7 +91,7 @@ class Progress:
 
 @contextmanager
 def moving(screen: Screen, doing: str) -> Generator[None]:
-    """Within the block a live line, where there are any, says what is being done."""
+    """Shows a live line about what is being done within the block, on a terminal."""
     with Progress(screen, doing).turning():
         yield
 

@@ -69,12 +69,12 @@ def _failure_lines(error: ExecutionError, source: str, file: str, screen: Screen
 
 
 def help_line(remedy: str, screen: Screen) -> str:
-    """What the person at the command line can do."""
+    """A line with the next step for the person at the command line."""
     return f"{screen.paint('help', 'bold')}: {remedy}"
 
 
 def names_tools(source: str) -> bool:
-    """Whether a program seems to call tools."""
+    """True if a program seems to call tools."""
     return re.search(r"\btools\b", source) is not None
 
 

@@ -22,7 +22,7 @@ _CHECKS: Mapping[str, Literal["required"] | bool] = {"auto": True, "required": "
 
 
 class Running(TypedDict):
-    """What of a `Corral` the options of `add_running` say."""
+    """The arguments of `Corral` that the options of `add_running` set."""
 
     sandbox: SandboxProvider
     limits: Limits
@@ -80,7 +80,7 @@ def add_env(parser: argparse.ArgumentParser) -> None:
 
 
 def running(arguments: argparse.Namespace, language: Language, *, pool_size: int | None = None) -> Running:
-    """How programs in this language are to run; `pool_size` says how many sandboxes are kept ready for them.
+    """The settings for programs in this language; `pool_size` sandboxes are kept ready for them.
 
     Raises:
         ConfigError: the options do not fit together.
