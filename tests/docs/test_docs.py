@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import importlib.util
+import inspect
 import ipaddress
 import json
 import math
@@ -470,6 +471,11 @@ def test_monty_has_the_modules_of_the_page_and_no_others() -> None:
     result = Corral(sandbox="monty").execute_sync(f"found = []\n{tries}found", language="python")
     assert result.raise_for_error().value == re.findall(r"`(\w+)`", listed)
     assert f"{len(result.value)} modules of the standard library" in (DOCS / "python.md").read_text("utf-8")
+
+
+def test_every_option_of_a_corral_is_described() -> None:
+    options = [row[0] for row in table(DOCS / "quickstart.md", "option of `Corral`")]
+    assert options == list(inspect.signature(Corral).parameters)
 
 
 def test_every_field_of_a_result_is_described() -> None:
