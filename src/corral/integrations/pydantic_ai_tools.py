@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from typing import Any, TypeAlias, cast
 
@@ -21,7 +21,7 @@ try:
     from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, ToolFailed
     from pydantic_ai.models.test import TestModel
     from pydantic_ai.tools import ToolDefinition
-    from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
+    from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool
     from pydantic_core import to_jsonable_python
 except ModuleNotFoundError as error:
     raise MissingExtra(
@@ -90,7 +90,11 @@ def _tool(toolset: _AnyToolset, definition: ToolDefinition, namespace: str | Non
     async def execute(input: dict[str, Any], context: ExecutionContext) -> object:
         return await _call(toolset, definition, input, context)
 
-    return define_tool(
+    async def resolve(input: dict[str, Any], context: ExecutionContext) -> object:
+        _, arguments, _ = await _prepared(toolset, definition, input, context)
+        return arguments
+
+    tool = define_tool(
         name=definition.name,
         namespace=namespace,
         description=definition.description or "",
@@ -100,14 +104,25 @@ def _tool(toolset: _AnyToolset, definition: ToolDefinition, namespace: str | Non
         sequential=definition.sequential,
         execute=execute,
     )
+    return replace(tool, resolve=resolve)
 
 
 async def _call(
     toolset: _AnyToolset, definition: ToolDefinition, input: dict[str, Any], caller: ExecutionContext
 ) -> object:
-    """Calls a tool as pydantic-ai does. What it raises for the model's eyes is for the program's.
+    """Calls a tool as pydantic-ai does. What it raises for the model's eyes is for the program's."""
+    tool, arguments, context = await _prepared(toolset, definition, input, caller)
+    with _speaking(definition):
+        result = await toolset.call_tool(definition.name, arguments, context, tool)
+    return to_jsonable_python(_returned(result, definition), bytes_mode="base64")
 
-    It has been approved if it needs an approval: Corral asks first.
+
+async def _prepared(
+    toolset: _AnyToolset, definition: ToolDefinition, input: dict[str, Any], caller: ExecutionContext
+) -> tuple[ToolsetTool[Any], dict[str, Any], RunContext[Any]]:
+    """The tool, the arguments as its function gets them, and the context of the call.
+
+    It has been approved if it needs an approval: Corral asks before it calls.
     """
     approved = definition.kind == "unapproved"
     context = replace(run_context(caller), tool_name=definition.name, tool_call_approved=approved, retry=0)
@@ -120,19 +135,25 @@ async def _call(
     except ValidationError as error:
         problems = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
         raise InvalidArguments(f'tool "{definition.name}": {problems}') from error
-    try:
-        if tool.args_validator_func is not None:
+    if tool.args_validator_func is not None:
+        with _speaking(definition):
             judged = tool.args_validator_func(context, **arguments)
             if inspect.isawaitable(judged):
                 await judged
-        result = await toolset.call_tool(definition.name, arguments, context, tool)
+    return tool, arguments, context
+
+
+@contextmanager
+def _speaking(definition: ToolDefinition) -> Generator[None]:
+    """Within the block, what is raised for the model's eyes becomes an error for the program's."""
+    try:
+        yield
     except (ModelRetry, ToolFailed) as error:
         raise ToolError(error.message) from error
     except (ApprovalRequired, CallDeferred) as error:
         raise ToolError(
             f"{definition.name} would have to be answered later, which a program cannot wait for"
         ) from error
-    return to_jsonable_python(_returned(result, definition), bytes_mode="base64")
 
 
 def _returned(result: object, definition: ToolDefinition) -> object:
