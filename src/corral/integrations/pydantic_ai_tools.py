@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import AsyncGenerator, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from typing import Any, TypeAlias, cast
@@ -28,7 +28,7 @@ except ModuleNotFoundError as error:
         f"corral.integrations.pydantic_ai needs the module {error.name}: pip install 'corral[pydantic-ai]'"
     ) from error
 
-__all__ = ["RUN_CONTEXT", "ToolsetSource", "run_context", "tools_of"]
+__all__ = ["RUN_CONTEXT", "ToolsetSource", "run_context", "tool_of", "tools_of"]
 
 logger = logging.getLogger("corral.tools")
 
@@ -56,7 +56,7 @@ def tools_of(thing: object, namespace: str | None = None) -> Sequence[Tool | Too
         thing = FunctionToolset([cast("AgentTool[Any]", thing)])
     if isinstance(thing, FunctionToolset):
         toolset = cast("FunctionToolset[Any]", thing)
-        return [_tool(toolset, tool.tool_def, namespace) for tool in toolset.tools.values()]
+        return [tool_of(lambda _: toolset, tool.tool_def, namespace) for tool in toolset.tools.values()]
     if isinstance(thing, AbstractToolset):
         return [ToolsetSource(cast("_AnyToolset", thing), namespace)]
     raise ToolDefinitionError(f"tools are made of a Tool or a toolset of pydantic-ai, not of {type(thing).__name__}")
@@ -76,22 +76,29 @@ class ToolsetSource(ToolSource):
             tools: list[Tool] = []
             for each in listed.values():
                 try:
-                    tools.append(_tool(toolset, each.tool_def, self.namespace))
+                    tools.append(tool_of(lambda _: toolset, each.tool_def, self.namespace))
                 except ToolDefinitionError as error:
                     logger.warning("a tool of %s is left out: %s", toolset.label, error)
             offer_usable(offer, tools, self.namespace)
             yield
 
 
-def _tool(toolset: _AnyToolset, definition: ToolDefinition, namespace: str | None) -> Tool:
+def tool_of(
+    toolset: Callable[[ExecutionContext], _AnyToolset], definition: ToolDefinition, namespace: str | None
+) -> Tool:
+    """A tool of Corral's that calls this one of the toolset that its caller has.
+
+    Raises:
+        ToolDefinitionError: it runs elsewhere than here, or no program could name it.
+    """
     if definition.kind not in {"function", "unapproved"}:
         raise ToolDefinitionError(f"tool {definition.name!r} is {definition.kind}: it does not run in this process")
 
     async def execute(input: dict[str, Any], context: ExecutionContext) -> object:
-        return await _call(toolset, definition, input, context)
+        return await _call(toolset(context), definition, input, context)
 
     async def resolve(input: dict[str, Any], context: ExecutionContext) -> object:
-        _, arguments, _ = await _prepared(toolset, definition, input, context)
+        _, arguments, _ = await _prepared(toolset(context), definition, input, context)
         return arguments
 
     tool = define_tool(
