@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, suppress
 from copy import copy
 from dataclasses import dataclass
 from itertools import takewhile
+from types import MappingProxyType
 from typing import Any, Self, get_args
 
 import anyio
@@ -66,6 +67,7 @@ __all__ = [
     "tools_of",
 ]
 
+_NO_CORRAL: Mapping[str, Corral] = MappingProxyType({})
 _ARGUMENTS = SchemaValidator(core_schema.dict_schema(core_schema.str_schema()))
 """Corral validates them itself, and says what is wrong in the words that it has for programs."""
 
@@ -116,7 +118,7 @@ class CodeMode(AbstractCapability[Any]):
 
     def __init__(
         self,
-        corrals: Corrals | None = None,
+        corrals: Corrals = _NO_CORRAL,
         *,
         tools: ToolSelector[Any] | None = None,
         outside: Collection[str] = (),
@@ -126,7 +128,7 @@ class CodeMode(AbstractCapability[Any]):
         budget_tokens: int = 4_000,
         on_event: OnEvent | None = None,
     ) -> None:
-        self.corrals = corrals = Corral() if (alone := corrals is None) else corrals
+        self.corrals = corrals = Corral() if (alone := corrals is _NO_CORRAL) else corrals
         self.named = by_label(corrals)
         self.chosen: Chosen | None = None
         if alone or tools is not None:
