@@ -15,6 +15,7 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "preview": set(),
+    "shown": {"errors"},
     "types": {"errors", "preview"},
     "redaction": {"types", "preview", "secrecy"},
     "pictures": set(),
@@ -30,7 +31,7 @@ ALLOWED: dict[str, set[str]] = {
     "egress": {"errors", "types"},
     "audit": {"errors", "types", "preview", "redaction"},
     "workers": {"errors", "sandboxes"},
-    "bridges": {"errors", "types", "redaction", "results", "clock", "tools", "guest", "audit"},
+    "bridges": {"errors", "types", "shown", "redaction", "results", "clock", "tools", "guest", "audit"},
     "checking": {"errors", "types", "preview", "clock", "tools", "declarations", "programs", "guest", "sandboxes"},
     "presentation": {"errors", "types", "tools", "declarations", "bridges", "connections"},
     "model": {"errors", "types", "results", "tools", "declarations"},
@@ -84,7 +85,18 @@ ALLOWED: dict[str, set[str]] = {
     "connections": {"errors", "held", "tools"},
     "sources": {"errors", "types", "secrecy", "catalog", "tools", "egress"},
     "integrations": {"__init__", "errors", "types", "pictures", "preview", "tools", "sources", "model"},
-    "cli": {"__init__", "errors", "types", "catalog", "checking", "sandboxes", "audit", "sources", "integrations"},
+    "cli": {
+        "__init__",
+        "errors",
+        "types",
+        "shown",
+        "catalog",
+        "checking",
+        "sandboxes",
+        "audit",
+        "sources",
+        "integrations",
+    },
 }
 
 

@@ -261,10 +261,12 @@ class Corral:
         budget_tokens: int = 4_000,
         count_tokens: Callable[[str], int] | None = None,
         first: Collection[str] = (),
+        tools: Tools | None = None,
         **audience: Unpack[Audience],
     ) -> Catalog:
         """What to tell a model of the tools within a budget of tokens: their declarations, or less of some of them.
-        `first` are names of tools and namespaces to be shown in full before others are shown.
+        `first` are names of tools and namespaces to be shown in full before others are shown. `tools` are others than
+        the Corral's, as of one execution.
 
         Where tools are hidden from those who may not call them, `context` says who it is for; without it, it has what
         anybody may call, and says that there may be more.
@@ -274,7 +276,7 @@ class Corral:
         """
         self._require_declarable(language)
         return self._shown.catalog(
-            language, budget_tokens=budget_tokens, count_tokens=count_tokens, first=first, **audience
+            language, budget_tokens=budget_tokens, count_tokens=count_tokens, first=first, tools=tools, **audience
         )
 
     def model_tool(self, language: Language = "typescript", **options: Unpack[ModelOptions]) -> ModelTool:
@@ -292,13 +294,15 @@ class Corral:
             ConfigError: as `model_tool`.
         """
         require_language(language)
-        hidden = options.get("hide_denied")
-        catalog = options.get("catalog") or self.catalog(language, context=options.get("context"), hide_denied=hidden)
+        hidden, tools = options.get("hide_denied"), options.get("tools")
+        catalog = options.get("catalog") or self.catalog(
+            language, tools=tools, context=options.get("context"), hide_denied=hidden
+        )
 
         def discovery(context: ExecutionContext) -> Mapping[str, Tool]:
-            return self._shown.discovery(self._shown.registry(None, context, hidden), language)
+            return self._shown.discovery(self._shown.registry(tools, context, hidden), language)
 
-        return model_tools(self.execute, language, catalog, discovery, options)
+        return model_tools(partial(self.execute, tools=tools), language, catalog, discovery, options)
 
     def system_prompt(
         self,

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, cast
 from corral.declarations import Catalog
 from corral.errors import ToolError
 from corral.results import Event, ExecutionResult
-from corral.tools import Tool, define_tool
+from corral.tools import Tool, ToolRegistry, define_tool
 from corral.types import Audience, ExecutionContext, ExecutionError, JsonSchema, Language
 
 __all__ = ["ModelOptions", "ModelTool", "model_tools", "system_prompt"]
@@ -135,6 +135,8 @@ class ModelOptions(Audience, total=False):
     """Ends the names of all of them, `execute_code_sales`, where a model has the tools of several Corrals."""
     catalog: Catalog | None
     """What declares the host's tools, instead of a new one."""
+    tools: ToolRegistry | None
+    """Those that programs call, where they are others than the Corral's."""
     search: bool
     """Whether there are `search_tools` and `describe_tools` too: if the catalog does not declare every tool in full."""
     env: Mapping[str, str] | None

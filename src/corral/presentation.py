@@ -73,15 +73,16 @@ class Presentation:
         budget_tokens: int,
         count_tokens: Callable[[str], int] | None,
         first: Collection[str] = (),
+        tools: Tools | None = None,
         context: ExecutionContext | None = None,
         hide_denied: bool | None = None,
     ) -> Catalog:
-        """A new catalog. The text for tools that were shown before is taken from there.
+        """A new catalog of these tools, or the Corral's. The text for tools that were shown before is taken from there.
 
         Raises:
             ConfigError: the budget is too small.
         """
-        registry = self.registry(None, context, hide_denied)
+        registry = self.registry(tools, context, hide_denied)
         complete = context is not None or not self._hides(hide_denied)
         snapshot, every = registry.snapshot(), self._tools.snapshot()
         if every is not self._shown:  # what is kept is of the past

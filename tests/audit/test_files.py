@@ -198,6 +198,23 @@ async def test_a_file_that_was_renamed_or_deleted_is_followed_by_a_new_one(tmp_p
     await log.aclose()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+@BOTH
+async def test_a_file_that_another_user_put_where_all_may_write_is_not_written(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.touch(mode=0o666)
+    tmp_path.chmod(0o1777)
+    os.chown(path, 65534, 65534)
+    log = AuditLog(str(path))
+    with pytest.raises(AccessDenied):
+        await log.record_durably(event())
+    assert path.read_bytes() == b""
+    path.unlink()
+    await log.flush()
+    assert path.stat().st_uid == os.geteuid()
+    await log.aclose()
+
+
 @BOTH
 async def test_only_the_owner_may_read_it(tmp_path: Path, name: str) -> None:
     before = os.umask(0)

@@ -298,6 +298,65 @@ async def test_a_failure_that_passes_at_once_denies_nothing(caplog: pytest.LogCa
     await log.aclose()
 
 
+async def test_from_the_first_write_that_fails_until_one_succeeds_no_call_is_let_in() -> None:
+    first, again = threading.Event(), threading.Event()
+    attempts = iter([OSError("connection closed"), None])
+    retried = threading.Event()
+
+    def fails_once(events: Sequence[AuditEvent]) -> None:
+        failure = next(attempts)
+        if failure is None:  # the retry, which follows at once
+            retried.set()
+            assert again.wait(20)
+            return
+        assert first.wait(20)
+        raise failure
+
+    log = AuditLog(fails_once)
+    await log.record(event())
+    assert is_let_in(log)
+    first.set()
+    await until(retried.is_set)
+    assert not is_let_in(log)
+    again.set()
+    await log.flush()
+    assert is_let_in(log)
+    await log.aclose()
+
+
+async def test_a_log_that_failed_when_it_was_closed_lets_calls_in_again_when_it_can_be_written() -> None:
+    gate = Gate()
+    gate.broken = True
+    log = AuditLog(gate)
+    await log.record(event())
+    await log.aclose()
+    gate.broken = False
+    assert not is_let_in(log)
+    await log.record(event())
+    await log.flush()
+    assert is_let_in(log)
+    await log.aclose()
+
+
+async def test_sinks_that_do_not_return_are_closed_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("corral.audit.log._PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr("corral.audit.log._CLOSING_SECONDS", 20.0)
+    gates = [Gate(), Gate()]
+    for gate in gates:
+        gate.open.clear()
+    log = AuditLog(*gates)
+    await log.record(event())
+    for gate in gates:
+        await until(gate.entered.is_set)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(log.aclose)
+        for writer in log._writers:  # pyright: ignore[reportPrivateUsage]
+            await until(writer._closing.is_set)  # pyright: ignore[reportPrivateUsage]
+        for gate in gates:  # both are being closed, though neither has returned
+            gate.open.set()
+    assert audit_threads() == 0
+
+
 async def test_a_log_that_is_to_continue_lets_calls_in() -> None:
     gate = Gate()
     gate.broken = True
@@ -569,7 +628,7 @@ async def test_a_log_is_closed_while_its_sink_begins_to_fail() -> None:
     await until(gate.entered.is_set)
     gate.broken = True
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(anyio.to_thread.run_sync, log._writers[0].close)  # pyright: ignore[reportPrivateUsage]
+        tasks.start_soon(anyio.to_thread.run_sync, log._writers[0].close, 5.0)  # pyright: ignore[reportPrivateUsage]
         await until(log._writers[0]._closing.is_set)  # pyright: ignore[reportPrivateUsage]
         gate.open.set()
     assert audit_threads() == 0

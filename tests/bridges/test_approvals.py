@@ -254,3 +254,19 @@ async def test_the_approver_of_a_defined_tool_sees_its_model() -> None:
     order = define_tool(name="order", input_schema=Order, execute=execute, needs_approval=True)
     result = await Corral([order], approve=approve).execute("return await tools.order({ item: 'tea' })")
     assert (result.value, seen) == ("tea", [Order(item="tea")])
+
+
+async def test_an_approver_may_show_a_person_what_the_tool_gets() -> None:
+    paid, pay = paying()
+    shown: list[str] = []
+
+    def approve(request: ApprovalRequest) -> bool:
+        shown.append(request.shown(100))
+        return True
+
+    corral = Corral([pay], approve=approve)
+    assert (await corral.execute(CAUGHT)).value == "7 to Ann"
+    long = await corral.execute("await tools.pay({ euros: 7, to: 'x'.repeat(100) })")
+    assert long.error is not None
+    assert long.error.message.startswith("tools.pay was not approved: its input takes more than 100 characters to show")
+    assert (shown, paid) == (['{"euros": 7.0, "to": "Ann"}'], [7])

@@ -10,7 +10,7 @@ TOOLS = '''
 from corral import tool
 
 @tool(needs_approval=True)
-async def send(to: str) -> str:
+async def send(to: str, times: int = 1) -> str:
     """Sends."""
     return f"sent to {to}"
 '''
@@ -30,7 +30,7 @@ def project(project: Project) -> Project:
 )
 def test_a_key_answers(project: Project, key: str, value: str) -> None:
     with project.on_terminal(CAUGHT) as terminal:
-        terminal.until(r'tools\.send\({"to":"ann"}\)\r\n.*any other key = no\r\n')
+        terminal.until(r'tools\.send\({"to": "ann", "times": 1}\)\r\n.*any other key = no\r\n')
         terminal.press(key)
         assert terminal.ends() == 0
     assert terminal.screen[-1] == value
@@ -50,7 +50,7 @@ def test_calls_at_the_same_time_are_asked_about_one_after_the_other(project: Pro
     program = "return (await Promise.all(['ann', 'bob'].map(to => tools.send({ to })))).join()"
     with project.on_terminal(program, "--quiet") as terminal:
         for name in ("ann", "bob"):
-            terminal.until(rf'"to":"{name}"[\s\S]*any other key = no\r\n')
+            terminal.until(rf'"to": "{name}"[\s\S]*any other key = no\r\n')
             terminal.press("y")
         assert terminal.ends() == 0
     assert terminal.screen[-1] == "sent to ann,sent to bob"
@@ -92,6 +92,14 @@ def test_a_program_cannot_print_another_question_below_the_real_one(project: Pro
         assert terminal.ends() == 0
     real = terminal.output.index('"eve"')
     assert "ann" not in terminal.output[real : terminal.output.index("denied")]
+
+
+def test_what_is_too_long_to_be_seen_is_denied(project: Project) -> None:
+    with project.on_terminal(
+        "return (await tools.send({ to: 'x'.repeat(4000) }).catch((e) => e.message)).slice(0, 70)"
+    ) as terminal:
+        assert terminal.ends() == 0
+    assert terminal.screen[-1] == "tools.send was not approved: its input takes more than 4,000 character"
 
 
 def test_directions_and_other_line_ends_are_shown_as_escapes(project: Project) -> None:

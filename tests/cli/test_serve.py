@@ -11,11 +11,14 @@ import subprocess
 import time
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import IO, Any
 
 import httpx
 import pytest
 
+from corral.cli.serve import write_private
+from corral.errors import ConfigError
 from tests.bridges.http.engines import NODE
 from tests.cli.terminal import CORRAL, Project
 
@@ -220,6 +223,24 @@ def test_without_the_extra_it_is_named(project: Project, missing: str) -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert len(done.stderr.splitlines()) == 1
     assert "pip install 'corral[http]'" in done.stderr
+
+
+def test_a_token_is_not_written_into_a_file_that_somebody_else_made(tmp_path: Path) -> None:
+    elsewhere, foreign = tmp_path / "elsewhere", tmp_path / f".bridge.env.{os.getpid()}"
+    path = tmp_path / "bridge.env"
+    for each in (elsewhere, foreign):
+        each.touch(mode=0o666)
+    path.symlink_to(elsewhere)
+    for text in ("CORRAL_TOKEN=1\n", "CORRAL_TOKEN=2\n"):
+        write_private(path, text)
+    assert (path.read_text(), path.is_symlink(), path.stat().st_mode & 0o777) == (text, False, 0o600)
+    assert (elsewhere.read_text(), foreign.read_text()) == ("", "")
+    assert {each.name for each in tmp_path.iterdir()} == {"bridge.env", "elsewhere", foreign.name}
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(ConfigError, match="cannot write"):
+        write_private(path, text)
+    assert {each.name for each in tmp_path.iterdir()} == {"bridge.env", "elsewhere", foreign.name}
 
 
 def test_a_file_has_the_address_and_a_token_and_is_nobody_elses(serve: Any, project: Project) -> None:

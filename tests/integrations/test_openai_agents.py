@@ -30,7 +30,7 @@ from mcp_types import Tool as ListedTool
 from openai import AsyncOpenAI
 from pydantic import BaseModel
 
-from corral import Corral, ExecutionContext, ExecutionFinished, tool, tools_from
+from corral import ApprovalRequest, Corral, ExecutionContext, ExecutionFinished, tool, tools_from
 from corral.errors import ConfigError, ToolDefinitionError
 from corral.integrations.openai_agents import RUN_CONTEXT, code_mode
 from tests.integrations.mcp.serving import listening
@@ -271,6 +271,22 @@ async def test_approvals_of_a_function_tool_are_corrals() -> None:
         ]
         assert (await run(corral, "return await tools.close()")).code == "approval_denied"
     assert asked == [("pay", {"amount": 20}), ("close", {})]
+
+
+async def test_what_is_approved_is_what_the_function_gets() -> None:
+    @function_tool(needs_approval=True, strict_mode=False)
+    def pay(amount: int, currency: str = "EUR") -> str:
+        return f"paid {amount} {currency}"
+
+    asked: list[str] = []
+
+    def approve(request: ApprovalRequest) -> bool:
+        asked.append(request.shown())
+        return True
+
+    async with Corral(tools_from(pay), approve=approve) as corral:
+        assert await run(corral, "return await tools.pay({ amount: 7 })") == "paid 7 EUR"
+    assert asked == ['{"amount": 7, "currency": "EUR"}']
 
 
 async def test_a_function_tool_that_is_not_enabled_is_not_called() -> None:

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import anyio
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic_ai import (
     Agent,
     BinaryContent,
@@ -505,6 +505,32 @@ async def test_tools_that_require_approval_are_approved_by_corral() -> None:
     assert result.output == "2\n"
     assert result.error is not None
     assert result.error.code == "approval_denied"
+
+
+class Transfer(BaseModel):
+    model_config = ConfigDict(populate_by_name=True)
+    to: str
+    euros: int = Field(10_000, alias="amount")
+
+
+async def test_what_is_approved_is_what_pydantic_ai_hands_to_the_function() -> None:
+    def transfer(transfer: Transfer, note: str = "none") -> int:
+        return transfer.euros
+
+    asked: list[str] = []
+
+    def approve(request: ApprovalRequest) -> bool:
+        asked.append(request.shown())
+        return True
+
+    corral = Corral(tools_of(AgentTool(transfer, requires_approval=True)), approve=approve, check=False)
+    calls = ["{ to: 'ann' }", "{ to: 'bob', euros: 1, amount: 9, seen: true }"]
+    for each, euros in zip(calls, (10_000, 9), strict=True):
+        assert (await corral.execute(f"return await tools.transfer({{ transfer: {each} }})")).value == euros
+    assert asked == [
+        '{"transfer": {"to": "ann", "euros": 10000}, "note": "none"}',
+        '{"transfer": {"to": "bob", "euros": 9}, "note": "none"}',
+    ]
 
 
 async def test_any_other_toolset_lists_its_tools_when_the_corral_is_open() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Literal
@@ -24,6 +25,8 @@ __all__ = ["AuditLog", "as_audit_log"]
 logger = logging.getLogger("corral.audit")
 
 _PATIENCE_SECONDS = 5.0
+_CLOSING_SECONDS = 0.5
+"""How long a sink has to close at least."""
 _UNAVAILABLE = "the audit log cannot be written, so no call is let in"
 
 
@@ -112,18 +115,26 @@ class AuditLog:
             raise TimeoutError("there are audit events that are not written yet")
 
     async def aclose(self) -> None:
-        """Flushes, and ends the threads. What a sink does not take stays queued, and the logger is told how much.
+        """Flushes, and ends the threads, within some seconds. What a sink does not take stays queued, and the logger is
+        told how much.
 
         The log may be used again; then the threads are started again.
         """
+        closed_by = time.monotonic() + _PATIENCE_SECONDS
         try:
             with suppress(TimeoutError):
                 await self.flush()
         finally:
-            for writer in self._writers:
-                await anyio.to_thread.run_sync(writer.close, limiter=anyio.CapacityLimiter(1), abandon_on_cancel=True)
-                if unwritten := writer.unwritten:
-                    logger.error("the audit log is closed; %r has not taken %d events", writer.sink, unwritten)
+            seconds = max(_CLOSING_SECONDS, closed_by - time.monotonic())
+            async with anyio.create_task_group() as tasks:
+                for writer in self._writers:
+                    tasks.start_soon(self._close, writer, seconds)
+
+    async def _close(self, writer: Writer, within_seconds: float) -> None:
+        limiter = anyio.CapacityLimiter(1)  # threads that tools keep busy must not keep it waiting
+        await anyio.to_thread.run_sync(writer.close, within_seconds, limiter=limiter, abandon_on_cancel=True)
+        if unwritten := writer.unwritten:
+            logger.error("the audit log is closed; %r has not taken %d events", writer.sink, unwritten)
 
     async def _written(self, event: AuditEvent | None, writers: Sequence[Writer]) -> bool:
         """Whether they have written it in time. An event does not wait for a sink that is known to fail."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -111,7 +111,7 @@ class _SqliteReader(AuditReader):
 
         if self._connection is None:
             self._connection = sqlite3.connect(f"{self._path.resolve().as_uri()}?mode=ro", uri=True)
-        query, values = _query("audit", "?", wanted, self._last, limit)
+        query, values = _query("audit", lambda _: "?", wanted, self._last, limit)
         rows = self._connection.execute(query, values).fetchall()
         self._last = rows[0][0] if rows else self._last
         return [event_of(row[1:]) for row in reversed(rows)]
@@ -131,7 +131,7 @@ class _PostgresReader(AuditReader):
     async def read(self, wanted: AuditFilter, limit: int) -> Sequence[AuditEvent]:
         if self._connection is None:
             self._connection = await connect(self._dsn)
-        query, values = _query(self._table, "$", wanted, self._last, limit)
+        query, values = _query(self._table, lambda number: f"${number}", wanted, self._last, limit)
         rows = await self._connection.fetch(query, *values)
         self._last = rows[0][0] if rows else self._last
         return [event_of(row[1:]) for row in reversed([tuple(row) for row in rows])]
@@ -141,12 +141,16 @@ class _PostgresReader(AuditReader):
             await self._connection.close()
 
 
-def _query(table: str, mark: str, wanted: AuditFilter, after: int, limit: int) -> tuple[str, list[Any]]:
+def _query(
+    table: str, mark: Callable[[int], str], wanted: AuditFilter, after: int, limit: int
+) -> tuple[str, list[Any]]:
+    """The query and its values. `mark` gives the placeholder of the first, second ... value: SQLite's bear no numbers,
+    which Python 3.12.0 to 3.12.3 take for names, and warn of."""
     conditions = [("position", ">", after), *wanted.conditions()]
-    where = " AND ".join(f"{field} {sign} {mark}{number}" for number, (field, sign, _) in enumerate(conditions, 1))
+    where = " AND ".join(f"{field} {sign} {mark(number)}" for number, (field, sign, _) in enumerate(conditions, 1))
     query = f"""
         SELECT position, {", ".join(AuditEvent._fields)} FROM {table} WHERE {where}
-        ORDER BY position DESC LIMIT {mark}{len(conditions) + 1}
+        ORDER BY position DESC LIMIT {mark(len(conditions) + 1)}
     """  # noqa: S608 - the names of our own fields, and a table's that was checked
     return query, [*(value for _, _, value in conditions), limit]
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import inspect
 import os
+import stat
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -53,10 +55,23 @@ class CallbackSink(AuditSink):
 
 
 def create_private(path: Path) -> None:
-    """Creates a file that only its owner may read, if there is none, and makes its name durable."""
+    """Creates a file that only its owner may read, if there is none, and makes its name durable.
+
+    Raises:
+        PermissionError: there is one that somebody else has put into a directory that all may write.
+    """
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except FileExistsError:
+        directory, found = path.parent.stat(), path.lstat()
+        if (
+            os.name == "posix"
+            and directory.st_mode & stat.S_IWOTH
+            and found.st_uid not in (os.geteuid(), directory.st_uid)
+        ):
+            raise PermissionError(
+                errno.EPERM, "the file belongs to another user, in a directory that all may write", str(path)
+            ) from None
         return
     directory = os.open(path.parent, os.O_RDONLY)
     try:

@@ -12,7 +12,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from functools import partial
+from functools import cache, partial
 from itertools import count
 from typing import TypeAlias
 
@@ -38,7 +38,7 @@ _STALLED_SECONDS = 5.0
 _LONGEST_WRITE_SECONDS = 30.0
 """After that, an async sink is taken to have failed; a sync one cannot be interrupted."""
 _LEAVING_SECONDS = 5.0
-"""How long the end of the process waits for events that were not flushed."""
+"""How long the end of the process waits for events that were not flushed, in all sinks together."""
 
 
 class Receipt:
@@ -94,6 +94,9 @@ class Writer:
         self._hurry = threading.Event()
         self._closing = threading.Event()
         self._failing = False
+        """From a write that failed until one succeeds."""
+        self._told = False
+        """Whether the logger was: of one that is repeated with success it is not."""
         self._began: float | None = None
         """When the write that is going on began, by the monotonic clock."""
 
@@ -130,7 +133,7 @@ class Writer:
         """How many events the sink has not taken yet."""
         return sum(event is not None for event, _ in self._entries())
 
-    def close(self) -> None:
+    def close(self, within_seconds: float) -> None:
         """Ends the thread when it has written what it can. What its sink does not take stays queued."""
         with self._lock:
             thread = self._thread
@@ -138,7 +141,7 @@ class Writer:
             self._work.set()
             self._hurry.set()
         if thread is not None:
-            thread.join(_STALLED_SECONDS)
+            thread.join(within_seconds)
 
     def after_fork(self) -> None:
         """In a new process: what is queued is the old one's to write."""
@@ -169,7 +172,7 @@ class Writer:
         with asyncio.Runner() as runner:
             while self._has_work():
                 self._write_batch(runner)
-            self._do(runner, self.sink.aclose)
+            self._do(runner, self.sink.aclose, is_write=False)
         atexit.unregister(self._leave)
 
     def _has_work(self) -> bool:
@@ -200,14 +203,15 @@ class Writer:
         """Tries until the sink has taken them, or all that it does not refuse. False if the thread is to end before."""
         write = partial(self.sink.write, events)
         if self._do(runner, write) is None:
+            self._recovered()
             return True
         pause_seconds = _FIRST_PAUSE_SECONDS
         for attempt in count(2):
             waiting = [receipt for _, receipt in self._entries() if receipt is not None]
             if (error := self._do(runner, write)) is None:
                 break
-            if not self._failing:
-                self._failing = True
+            if not self._told:
+                self._told = True
                 logger.error("%r cannot be written; events are kept and tried again", self.sink, exc_info=error)
             for receipt in waiting:  # not those that came while this was tried
                 receipt.sign(self, written=False)
@@ -218,10 +222,14 @@ class Writer:
             if self._closing.is_set():
                 return False
             pause_seconds = min(2 * pause_seconds, _LONGEST_PAUSE_SECONDS)
-        if self._failing:
-            self._failing = False
-            logger.warning("%r can be written again", self.sink)
+        self._recovered()
         return True
+
+    def _recovered(self) -> None:
+        self._failing = False
+        if self._told:
+            self._told = False
+            logger.warning("%r can be written again", self.sink)
 
     def _written_singly(self, runner: asyncio.Runner) -> bool:
         """Writes the events of the batch one by one; those that the sink refuses go to the logger. False if it may be
@@ -258,7 +266,9 @@ class Writer:
         except Exception:  # anybody's code, too
             return True
 
-    def _do(self, runner: asyncio.Runner, action: Callable[[], Awaitable[None] | None]) -> BaseException | None:
+    def _do(
+        self, runner: asyncio.Runner, action: Callable[[], Awaitable[None] | None], *, is_write: bool = True
+    ) -> BaseException | None:
         """What it raised. A sink may be anybody's code: nothing that it raises ends the thread."""
         self._began = time.monotonic()
         try:
@@ -266,6 +276,7 @@ class Writer:
             if answer is not None:
                 runner.run(_awaited(answer))
         except BaseException as error:
+            self._failing |= is_write
             return error
         finally:
             self._began = None
@@ -277,9 +288,20 @@ class Writer:
             done = threading.Event()
             receipt = Receipt([self], done.set)
             self.put_with_receipt(None, receipt)
-            done.wait(_LEAVING_SECONDS)
+            done.wait(_left_to_leave())
             if not receipt.complete:
                 logger.error("%r: the process ends with %d audit events not written", self.sink, unwritten)
+
+
+@cache
+def _leaving_at() -> float:
+    """When the process began to end."""
+    return time.monotonic()
+
+
+def _left_to_leave() -> float:
+    """Seconds that are left of those that all sinks have together."""
+    return max(0.0, _leaving_at() + _LEAVING_SECONDS - time.monotonic())
 
 
 async def _awaited(answer: Awaitable[None]) -> None:

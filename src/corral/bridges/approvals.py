@@ -13,6 +13,7 @@ import anyio
 from corral.bridges.dispatch import being_cancelled, parsed_of, unexpected
 from corral.bridges.grants import called, granted
 from corral.errors import ApprovalDenied
+from corral.shown import shown
 from corral.tools import Tool
 from corral.types import Call, ExecutionContext, Handler, Reply
 
@@ -28,12 +29,23 @@ class ApprovalRequest:
     input: Any
     """For a function a dict from parameter to value, else what its input schema makes of it."""
     arguments: Any
-    """The same as the program wrote it: plain data, without defaults."""
+    """What the program wrote: plain data, without defaults. The tool may make something else of it."""
     description: str
     read_only: bool
     context: ExecutionContext
     execution_id: str
     sequence: int
+
+    def shown(self, max_chars: int = 10_000) -> str:
+        """The input for a person's eyes: JSON of all that the tool will get, one member a line if it is not short.
+
+        Characters that hide, move or imitate others are escapes, such as control characters and directions.
+
+        Raises:
+            ApprovalDenied: it takes more than `max_chars`, or holds what cannot be shown. Within `approve`, this denies
+                the call with the reason.
+        """
+        return shown(self.input, max_chars)
 
 
 Approve: TypeAlias = Callable[[ApprovalRequest], bool | Awaitable[bool]]
@@ -59,7 +71,7 @@ def approved(handler: Handler, approve: Approve | None, within_seconds: float) -
             raise ApprovalDenied(f"tools.{call.tool} needs an approval, and nobody answered an earlier question")
         request = ApprovalRequest(
             tool=call.tool,
-            input=parsed.value,
+            input=parsed.value if tool.resolve is None else await tool.resolve(parsed.value, grant.context),
             arguments=call.input,
             description=tool.description,
             read_only=tool.read_only,

@@ -12,12 +12,12 @@ from contextlib import contextmanager
 
 from corral import ApprovalRequest
 from corral.cli.screen import Screen
-from corral.cli.text import json_text, visible
+from corral.shown import shown, visible
 
 __all__ = ["Asker", "keyboard"]
 
 _SHOWN_CHARS = 4_000
-"""What nobody saw, nobody approved: of a longer input it is said how much is missing."""
+"""What nobody saw, nobody approved: a call with a longer input is denied."""
 
 
 @contextmanager
@@ -51,11 +51,12 @@ class Asker:
         async with self._one_at_a_time:
             if request.tool in self._always:
                 return True
-            called = _called(request)
+            tool = f"tools.{visible(request.tool)}"
+            input = shown(request.input, _SHOWN_CHARS, long_first=True)  # the end is next to the question
             # Held, or the program could print another question below this one.
             with self._keys() as pressed, self._screen.holding() as say:
                 say(
-                    f"{self._screen.paint('?', 'yellow')} {called}\n  needs your approval: y = yes, "
+                    f"{self._screen.paint('?', 'yellow')} {tool}({input})\n  needs your approval: y = yes, "
                     f"a = yes to every call of {visible(request.tool)}, any other key = no"
                 )
                 key = await pressed
@@ -63,7 +64,7 @@ class Asker:
                     self._always.add(request.tool)
                 allowed = key in ("y", "a")
                 answer = self._screen.paint("allowed" if allowed else "denied", "green" if allowed else "red")
-                say(f"  {answer}: {called}")
+                say(f"  {answer}: {tool}")
             return allowed
 
     @contextmanager
@@ -84,11 +85,3 @@ class Asker:
         finally:
             loop.remove_reader(self._terminal)
             termios.tcsetattr(self._terminal, termios.TCSAFLUSH, before)
-
-
-def _called(request: ApprovalRequest) -> str:
-    """The call as the program wrote it."""
-    text = json_text(request.arguments)
-    if len(text) > _SHOWN_CHARS:
-        text = f"{text[:_SHOWN_CHARS]} … and {len(text) - _SHOWN_CHARS} characters that are not shown"
-    return visible(f"tools.{request.tool}({text})")

@@ -14,8 +14,9 @@ import anyio
 from corral.audit import AuditEvent, AuditFilter, AuditReader, Outcome, open_audit
 from corral.cli.parsing import Commands, add_command
 from corral.cli.screen import Screen, screen
-from corral.cli.text import counted, fitted, visible, width
+from corral.cli.text import counted, fitted, width
 from corral.errors import ConfigError
+from corral.shown import visible
 
 __all__ = ["add_audit"]
 

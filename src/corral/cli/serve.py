@@ -7,6 +7,7 @@ import asyncio
 import os
 import shlex
 import socket
+import tempfile
 from contextlib import AsyncExitStack
 from importlib import import_module
 from pathlib import Path
@@ -25,7 +26,7 @@ from corral.cli.screen import Screen, screen
 from corral.cli.text import counted
 from corral.errors import ConfigError, MissingExtra
 
-__all__ = ["add_serve"]
+__all__ = ["add_serve", "write_private"]
 
 _LIMITS = {"calls": 10_000, "calls_in_flight": 128, "tool_input_bytes": 1_000_000, "tool_output_bytes": 4_000_000}
 """Those of calls, with their defaults here: what the programs of one server do counts together."""
@@ -129,7 +130,7 @@ async def _serving(
             with interruptible(stop):
                 keeping: asyncio.Task[None] | None = None
                 if (path := arguments.env_file) is not None:
-                    _replace(path, variables)
+                    write_private(path, variables)
                     keeping = asyncio.create_task(_keep_fresh(path, url, execution))
                 view.err(f"{counted(len(corral.tools.snapshot()), 'tool')} at {url}")
                 view.out(variables.rstrip())
@@ -148,15 +149,22 @@ async def _keep_fresh(path: Path, url: str, execution: OutsideExecution) -> None
     """Writes a new token into the file while the one in it still holds for some minutes."""
     while True:
         await asyncio.sleep(_FRESH_SECONDS)
-        _replace(path, _variables(url, execution))
+        write_private(path, _variables(url, execution))
 
 
-def _replace(path: Path, text: str) -> None:
-    """Writes a file that only its owner may read, so that no reader sees half of it."""
-    written = path.with_name(f".{path.name}.{os.getpid()}")
+def write_private(path: Path, text: str) -> None:
+    """Writes a file that only its owner may read, so that no reader sees half of it.
+
+    It is written under a name that nobody can have taken before, and then put in the place of what bears its name.
+    """
     try:
-        written.touch(mode=0o600)
-        written.write_text(text, encoding="utf-8")
-        written.replace(path)
+        file, written = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        try:
+            with os.fdopen(file, "w", encoding="utf-8") as opened:
+                opened.write(text)
+            Path(written).replace(path)
+        except BaseException:
+            Path(written).unlink(missing_ok=True)
+            raise
     except OSError as error:
         raise ConfigError(f"cannot write {path}: {error.strerror}") from error

@@ -7,7 +7,7 @@ import unicodedata
 
 from pydantic_core import to_json
 
-__all__ = ["counted", "fitted", "json_text", "printable", "visible", "width"]
+__all__ = ["counted", "fitted", "json_text", "printable", "width"]
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
@@ -20,11 +20,6 @@ def counted(number: int, what: str) -> str:
 def printable(text: str) -> str:
     """`text` with its control characters, other than tabs and newlines, as escapes."""
     return _CONTROL.sub(lambda control: f"\\x{ord(control[0]):02x}", text)
-
-
-def visible(text: str) -> str:
-    """One line of `text`: escapes for all that drives a terminal, ends a line or reorders what it shows."""
-    return "".join(each if each.isprintable() else f"\\u{{{ord(each):x}}}" for each in text)
 
 
 def width(text: str) -> int:

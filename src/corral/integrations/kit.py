@@ -13,6 +13,7 @@ from corral import Catalog, Corral, Event, ExecutionContext, ExecutionResult, La
 from corral.errors import ConfigError
 from corral.model import system_prompt
 from corral.pictures import Picture
+from corral.tools import ToolRegistry
 
 __all__ = [
     "Context",
@@ -64,8 +65,10 @@ def kit(
     language: Language = "typescript",
     budget_tokens: int = 4_000,
     context: object = None,
+    callable_tools: ToolRegistry | None = None,
 ) -> Kit:
-    """Prompt and tools of these Corrals; the budget is for each of their catalogs.
+    """Prompt and tools of these Corrals; the budget is for each of their catalogs. `callable_tools` are what programs
+    call, where that is something else than the Corral's own.
 
     A Corral that hides tools from those who may not call them shows what the `context` may call. Of a caller who is
     only known later, when `context` is something else, it shows what anybody may call, and that there may be more.
@@ -79,8 +82,8 @@ def kit(
     catalogs: dict[str, Catalog] = {}
     running: dict[str, Corral] = {}
     for label, corral in named.items():
-        catalog = corral.catalog(language, budget_tokens=budget_tokens, context=caller)
-        made = corral.model_tools(language, catalog=catalog, in_prompt=True, label=label)
+        catalog = corral.catalog(language, budget_tokens=budget_tokens, context=caller, tools=callable_tools)
+        made = corral.model_tools(language, catalog=catalog, in_prompt=True, label=label, tools=callable_tools)
         catalogs[made[0].name] = catalog
         running[made[0].name] = corral
         tools += made

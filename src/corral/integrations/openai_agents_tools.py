@@ -9,8 +9,10 @@ import logging
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from typing import Any, get_type_hints
 
+from pydantic import ValidationError
 from pydantic_core import to_json
 
 from corral import ExecutionContext
@@ -29,6 +31,7 @@ try:
         ToolTimeoutError,
         default_tool_error_function,
     )
+    from agents.function_schema import function_schema
     from agents.mcp import MCPServer, MCPServerManager, MCPUtil
     from agents.tool import (
         invoke_function_tool,
@@ -93,7 +96,7 @@ def _tool(function: FunctionTool, namespace: str | None) -> Tool:
                 raise
             raise said from error
 
-    return define_tool(
+    tool = define_tool(
         name=function.name,
         description=function.description,
         namespace=namespace,
@@ -102,6 +105,23 @@ def _tool(function: FunctionTool, namespace: str | None) -> Tool:
         needs_approval=_needs_approval(function),
         execute=execute,
     )
+    return replace(tool, resolve=_resolve(function))
+
+
+def _resolve(function: FunctionTool) -> Callable[[Any, ExecutionContext], Awaitable[Any]] | None:
+    """Gives the arguments as its Python function gets them, if it has one."""
+    wrapped = getattr(function, "__wrapped__", None)
+    if wrapped is None:
+        return None
+
+    async def resolve(input: Any, _context: ExecutionContext) -> Any:
+        parameters = function_schema(wrapped, use_docstring_info=False, strict_json_schema=False).params_pydantic_model
+        try:
+            return dict(parameters(**input))
+        except ValidationError as error:
+            raise InvalidArguments(f'tool "{function.name}": {error}') from error
+
+    return resolve
 
 
 def _refuse_guardrails(function: FunctionTool) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from copy import copy
 from dataclasses import dataclass
 from itertools import takewhile
+from types import MappingProxyType
 from typing import Any, Self, get_args
 
 import anyio
@@ -39,6 +40,7 @@ from corral.integrations.kit import (
     parts_of,
     require_distinct,
 )
+from corral.integrations.pydantic_ai_own import CODE_ARGUMENT, Chosen, OwnTools
 from corral.integrations.pydantic_ai_tools import RUN_CONTEXT, ToolsetSource, run_context, tools_of
 from corral.integrations.shared import Shared
 from corral.pictures import Picture
@@ -46,8 +48,8 @@ from corral.pictures import Picture
 try:
     from pydantic_ai import BinaryContent, CapabilityEvent, InstructionPart, ModelRetry, RunContext, RunUsage, UserError
     from pydantic_ai.capabilities import AbstractCapability
-    from pydantic_ai.tools import ToolDefinition
-    from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool
+    from pydantic_ai.tools import ToolDefinition, ToolSelector
+    from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool, WrapperToolset
     from pydantic_core import SchemaValidator, core_schema
 except ModuleNotFoundError as error:
     raise MissingExtra(
@@ -65,6 +67,7 @@ __all__ = [
     "tools_of",
 ]
 
+_NO_CORRAL: Mapping[str, Corral] = MappingProxyType({})
 _ARGUMENTS = SchemaValidator(core_schema.dict_schema(core_schema.str_schema()))
 """Corral validates them itself, and says what is wrong in the words that it has for programs."""
 
@@ -98,7 +101,11 @@ class ProgramOutputEvent(CapabilityEvent, namespace="corral", name="output"):
 
 
 class CodeMode(AbstractCapability[Any]):
-    """Gives an agent the tool that runs programs, and the instructions for it, beside what it has of its own.
+    """Gives an agent the tool that runs programs, and the instructions for it.
+
+    Without a Corral, or with `tools`, what the agent has of its own becomes what programs call: its function tools and
+    toolsets, or those that `tools` selects, but for the names in `outside`, which stay with the model. Else all of it
+    stays.
 
     `context` says on whose behalf programs run; without it `deps` do, if they are an `ExecutionContext`. Tools find the
     `RunContext` by `run_context(context)`. `retries` is how many programs in a row may be refused before they run.
@@ -111,16 +118,25 @@ class CodeMode(AbstractCapability[Any]):
 
     def __init__(
         self,
-        corrals: Corrals,
+        corrals: Corrals = _NO_CORRAL,
         *,
+        tools: ToolSelector[Any] | None = None,
+        outside: Collection[str] = (),
         language: Language = "typescript",
         context: Context[RunContext[Any]] = None,
         retries: int = 5,
         budget_tokens: int = 4_000,
         on_event: OnEvent | None = None,
     ) -> None:
-        self.corrals = corrals
+        self.corrals = corrals = Corral() if (alone := corrals is _NO_CORRAL) else corrals
         self.named = by_label(corrals)
+        self.chosen: Chosen | None = None
+        if alone or tools is not None:
+            if not isinstance(corrals, Corral):
+                raise ConfigError("the agent's own tools go into the programs of one Corral; give CodeMode only one")
+            self.chosen = Chosen(corrals, "all" if tools is None else tools, outside, with_approvals=not alone)
+        elif outside:
+            raise ConfigError("outside names tools that programs do not call, so tools has to select some: tools='all'")
         if language not in get_args(Language):
             raise ConfigError(f"language={language!r} is none of {', '.join(get_args(Language))}")
         self.language: Language = language
@@ -134,6 +150,13 @@ class CodeMode(AbstractCapability[Any]):
     def get_toolset(self) -> AbstractToolset[Any]:
         """The tools of the model, for the agent."""
         return self._toolset
+
+    @override
+    def get_wrapper_toolset(self, toolset: AbstractToolset[Any]) -> AbstractToolset[Any] | None:
+        if self.chosen is None:
+            return None
+        own = OwnTools(toolset, self.chosen, self.chosen.corral.tools.copy())
+        return _WithCode(own, own, self)
 
     @classmethod
     @override
@@ -159,8 +182,9 @@ _corrals = Shared[Corral](hold=lambda corral: corral, is_open=lambda corral: cor
 class _CodeToolset(AbstractToolset[Any]):
     """The tools of a capability. Each run has a copy, and with it a prompt that stays the same while it lasts."""
 
-    def __init__(self, mode: CodeMode) -> None:
+    def __init__(self, mode: CodeMode, own: OwnTools | None = None) -> None:
         self._mode = mode
+        self._own = own
         self._kit: Kit | None = None
 
     @property
@@ -188,20 +212,29 @@ class _CodeToolset(AbstractToolset[Any]):
                 left.push_async_callback(_corrals.leave, corral)
 
     @override
-    async def get_instructions(self, ctx: RunContext[Any]) -> InstructionPart:
-        return InstructionPart(self._kit_for(ctx).prompt)
+    async def get_instructions(self, ctx: RunContext[Any]) -> InstructionPart | None:
+        return InstructionPart(self.kit_for(ctx).prompt) if self._speaks else None
+
+    @property
+    def _speaks(self) -> bool:
+        """Else another one does, which knows the agent's own tools; this one only holds the Corral open."""
+        return self._mode.chosen is None or self._own is not None
 
     @override
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
-        return {tool.name: self._described(tool) for tool in self._kit_for(ctx).tools}
+        if not self._speaks:
+            return {}
+        return {tool.name: self._described(tool) for tool in self.kit_for(ctx).tools}
 
     @override
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> str | list[str | BinaryContent]:
-        own = self._kit_for(ctx)
+        own = self.kit_for(ctx)
         [called] = [each for each in own.tools if each.name == name]
         context = self._mode.context_of(ctx)
+        if self._own is not None:
+            context = self._own.carried_by(context)
         if name not in own.corrals:
             result, news = await called.run(tool_args, context), ""
         else:
@@ -213,7 +246,11 @@ class _CodeToolset(AbstractToolset[Any]):
         told = parts_of(result, _text, _image)
         return f"{told}{changes}" if isinstance(told, str) else [f"{told[0]}{changes}", *told[1:]]
 
-    def _kit_for(self, ctx: RunContext[Any]) -> Kit:
+    @property
+    def has_kit(self) -> bool:
+        return self._kit is not None
+
+    def kit_for(self, ctx: RunContext[Any]) -> Kit:
         """Made when the first step of a run asks for it: by then the Corrals are open, and know all their tools."""
         if self._kit is None:
             mode = self._mode
@@ -223,18 +260,22 @@ class _CodeToolset(AbstractToolset[Any]):
                 language=mode.language,
                 budget_tokens=mode.budget_tokens,
                 context=mode.context_of(ctx) if hides else None,
+                callable_tools=None if self._own is None else self._own.registry,
             )
-            toolsets = () if ctx.agent is None else ctx.agent.toolsets
-            require_distinct(
-                made, [name for toolset in toolsets if isinstance(toolset, FunctionToolset) for name in toolset.tools]
-            )
+            if self._own is None:
+                toolsets = () if ctx.agent is None else ctx.agent.toolsets
+                tools = [name for toolset in toolsets if isinstance(toolset, FunctionToolset) for name in toolset.tools]
+                require_distinct(made, tools)
             _require_apart(self._mode, ctx)
             self._kit = made
         return self._kit
 
     def _described(self, tool: ModelTool) -> ToolsetTool[Any]:
         definition = ToolDefinition(
-            name=tool.name, description=tool.description, parameters_json_schema=tool.input_schema
+            name=tool.name,
+            description=tool.description,
+            parameters_json_schema=tool.input_schema,
+            metadata={CODE_ARGUMENT: "code"} if "code" in tool.input_schema["properties"] else None,
         )
         return ToolsetTool(toolset=self, tool_def=definition, max_retries=self._mode.retries, args_validator=_ARGUMENTS)
 
@@ -274,7 +315,12 @@ class _CodeToolset(AbstractToolset[Any]):
             with send:
                 try:
                     result = await corral.execute(
-                        source, language=self._mode.language, context=context, limits=limits, on_event=heard
+                        source,
+                        language=self._mode.language,
+                        context=context,
+                        limits=limits,
+                        tools=None if self._own is None else self._own.registry,
+                        on_event=heard,
                     )
                 except Exception as error:  # raised below: a task group would wrap it
                     failure = error
@@ -282,6 +328,48 @@ class _CodeToolset(AbstractToolset[Any]):
             raise failure
         assert result is not None
         return result
+
+
+@dataclass
+class _WithCode(WrapperToolset[Any]):
+    """What an agent has of its own, where programs call a part of it: the rest, and what runs programs."""
+
+    own: OwnTools
+    mode: CodeMode
+
+    def __post_init__(self) -> None:
+        self.code = _CodeToolset(self.mode, self.own)
+
+    @override
+    async def for_run(self, ctx: RunContext[Any]) -> AbstractToolset[Any]:
+        self.own.wrapped = await self.own.wrapped.for_run(ctx)  # a run has one of it, for itself
+        return self
+
+    @override
+    async def for_run_step(self, ctx: RunContext[Any]) -> AbstractToolset[Any]:
+        self.own.wrapped = await self.own.wrapped.for_run_step(ctx)
+        return self
+
+    @override
+    async def get_instructions(self, ctx: RunContext[Any]) -> Sequence[str | InstructionPart]:
+        given = await super().get_instructions(ctx)
+        if not self.code.has_kit:
+            await self.own.outside(ctx)
+        before = [given] if isinstance(given, str | InstructionPart) else given or []
+        prompt = await self.code.get_instructions(ctx)
+        return [*before, *([] if prompt is None else [prompt])]
+
+    @override
+    async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
+        outside = await self.own.outside(ctx)
+        require_distinct(self.code.kit_for(ctx), outside)
+        return {**outside, **await self.code.get_tools(ctx)}
+
+    @override
+    async def call_tool(
+        self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
+    ) -> Any:
+        return await (self.code if tool.toolset is self.code else self.own).call_tool(name, tool_args, ctx, tool)
 
 
 def _text(text: str) -> str | BinaryContent:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from typing import Any, TypeAlias, cast
 
@@ -21,14 +21,14 @@ try:
     from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, ToolFailed
     from pydantic_ai.models.test import TestModel
     from pydantic_ai.tools import ToolDefinition
-    from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
+    from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool
     from pydantic_core import to_jsonable_python
 except ModuleNotFoundError as error:
     raise MissingExtra(
         f"corral.integrations.pydantic_ai needs the module {error.name}: pip install 'corral[pydantic-ai]'"
     ) from error
 
-__all__ = ["RUN_CONTEXT", "ToolsetSource", "run_context", "tools_of"]
+__all__ = ["RUN_CONTEXT", "ToolsetSource", "run_context", "tool_of", "tools_of"]
 
 logger = logging.getLogger("corral.tools")
 
@@ -56,7 +56,7 @@ def tools_of(thing: object, namespace: str | None = None) -> Sequence[Tool | Too
         thing = FunctionToolset([cast("AgentTool[Any]", thing)])
     if isinstance(thing, FunctionToolset):
         toolset = cast("FunctionToolset[Any]", thing)
-        return [_tool(toolset, tool.tool_def, namespace) for tool in toolset.tools.values()]
+        return [tool_of(lambda _: toolset, tool.tool_def, namespace) for tool in toolset.tools.values()]
     if isinstance(thing, AbstractToolset):
         return [ToolsetSource(cast("_AnyToolset", thing), namespace)]
     raise ToolDefinitionError(f"tools are made of a Tool or a toolset of pydantic-ai, not of {type(thing).__name__}")
@@ -76,21 +76,32 @@ class ToolsetSource(ToolSource):
             tools: list[Tool] = []
             for each in listed.values():
                 try:
-                    tools.append(_tool(toolset, each.tool_def, self.namespace))
+                    tools.append(tool_of(lambda _: toolset, each.tool_def, self.namespace))
                 except ToolDefinitionError as error:
                     logger.warning("a tool of %s is left out: %s", toolset.label, error)
             offer_usable(offer, tools, self.namespace)
             yield
 
 
-def _tool(toolset: _AnyToolset, definition: ToolDefinition, namespace: str | None) -> Tool:
+def tool_of(
+    toolset: Callable[[ExecutionContext], _AnyToolset], definition: ToolDefinition, namespace: str | None
+) -> Tool:
+    """A tool of Corral's that calls this one of the toolset that its caller has.
+
+    Raises:
+        ToolDefinitionError: it runs elsewhere than here, or no program could name it.
+    """
     if definition.kind not in {"function", "unapproved"}:
         raise ToolDefinitionError(f"tool {definition.name!r} is {definition.kind}: it does not run in this process")
 
     async def execute(input: dict[str, Any], context: ExecutionContext) -> object:
-        return await _call(toolset, definition, input, context)
+        return await _call(toolset(context), definition, input, context)
 
-    return define_tool(
+    async def resolve(input: dict[str, Any], context: ExecutionContext) -> object:
+        _, arguments, _ = await _prepared(toolset(context), definition, input, context)
+        return arguments
+
+    tool = define_tool(
         name=definition.name,
         namespace=namespace,
         description=definition.description or "",
@@ -100,14 +111,25 @@ def _tool(toolset: _AnyToolset, definition: ToolDefinition, namespace: str | Non
         sequential=definition.sequential,
         execute=execute,
     )
+    return replace(tool, resolve=resolve)
 
 
 async def _call(
     toolset: _AnyToolset, definition: ToolDefinition, input: dict[str, Any], caller: ExecutionContext
 ) -> object:
-    """Calls a tool as pydantic-ai does. What it raises for the model's eyes is for the program's.
+    """Calls a tool as pydantic-ai does. What it raises for the model's eyes is for the program's."""
+    tool, arguments, context = await _prepared(toolset, definition, input, caller)
+    with _speaking(definition):
+        result = await toolset.call_tool(definition.name, arguments, context, tool)
+    return to_jsonable_python(_returned(result, definition), bytes_mode="base64")
 
-    It has been approved if it needs an approval: Corral asks first.
+
+async def _prepared(
+    toolset: _AnyToolset, definition: ToolDefinition, input: dict[str, Any], caller: ExecutionContext
+) -> tuple[ToolsetTool[Any], dict[str, Any], RunContext[Any]]:
+    """The tool, the arguments as its function gets them, and the context of the call.
+
+    It has been approved if it needs an approval: Corral asks before it calls.
     """
     approved = definition.kind == "unapproved"
     context = replace(run_context(caller), tool_name=definition.name, tool_call_approved=approved, retry=0)
@@ -120,19 +142,25 @@ async def _call(
     except ValidationError as error:
         problems = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
         raise InvalidArguments(f'tool "{definition.name}": {problems}') from error
-    try:
-        if tool.args_validator_func is not None:
+    if tool.args_validator_func is not None:
+        with _speaking(definition):
             judged = tool.args_validator_func(context, **arguments)
             if inspect.isawaitable(judged):
                 await judged
-        result = await toolset.call_tool(definition.name, arguments, context, tool)
+    return tool, arguments, context
+
+
+@contextmanager
+def _speaking(definition: ToolDefinition) -> Generator[None]:
+    """Within the block, what is raised for the model's eyes becomes an error for the program's."""
+    try:
+        yield
     except (ModelRetry, ToolFailed) as error:
         raise ToolError(error.message) from error
     except (ApprovalRequired, CallDeferred) as error:
         raise ToolError(
             f"{definition.name} would have to be answered later, which a program cannot wait for"
         ) from error
-    return to_jsonable_python(_returned(result, definition), bytes_mode="base64")
 
 
 def _returned(result: object, definition: ToolDefinition) -> object:

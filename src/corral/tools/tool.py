@@ -82,6 +82,9 @@ class Tool(Generic[P, R]):
     function: Callable[P, R] = field(repr=False)
     bind: Callable[[Any, ExecutionContext], Arguments] = field(repr=False)
     """From validated input and context to the function's arguments."""
+    resolve: Callable[[Any, ExecutionContext], Awaitable[Any]] | None = field(default=None, repr=False)
+    """From validated input and context to what its function gets in the end, where another library validates once more:
+    this is what somebody is asked about."""
     is_async: bool = field(init=False, repr=False)
     """Whether calling the function gives a coroutine or an async generator; others run in a worker thread."""
     rates: Mapping[RateScope, Rate] = field(init=False, repr=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -9,15 +10,24 @@ import anyio
 import mcp_types as types
 import pytest
 from mcp import Client
+from pydantic import BaseModel, ConfigDict, Field
 
-from corral import ApprovalRequest, Corral, ExecutionContext
+from corral import ApprovalRequest, Corral, ExecutionContext, tool
 from corral.errors import ApprovalDenied
-from corral.integrations.mcp import mcp_server, programs
+from corral.integrations.mcp import ask_client, mcp_server, programs
 from tests.integrations.mcp.serving import MODES, Elicitation, Held, listening, make_corral, run
 
 pytestmark = pytest.mark.anyio
 
 YES = types.ElicitResult(action="accept", content={"approve": True})
+
+
+class Transfer(BaseModel):
+    model_config = ConfigDict(populate_by_name=True)
+    to: str
+    euros: int = Field(10_000, alias="amount")
+
+
 BOTH = """\
 const both = await Promise.allSettled([tools.pay({ euros: 1 }), tools.pay({ euros: 2 })]);
 return both.map((each) => each.value ?? each.reason.message);
@@ -37,14 +47,15 @@ def mode(request: pytest.FixtureRequest) -> str:
 
 async def test_calls_at_the_same_time_are_asked_about_one_by_one(corral: Corral, mode: str) -> None:
     def answer(message: str) -> types.ElicitResult:
-        return types.ElicitResult(action="accept", content={"approve": '"euros":1' in message})
+        return types.ElicitResult(action="accept", content={"approve": '"euros": 1,' in message})
 
     asked = Elicitation(answer)
     async with Client(mcp_server(corral), mode=mode, elicitation_callback=asked) as client:
         result = await run(client, BOTH)
     assert result.structured_content["value"] == ["paid 1", "tools.pay was not approved"]
     assert sorted(asked.asked) == [
-        f'A program wants to call pay, which needs your approval, with:\n\n{{"euros":{euros}}}' for euros in (1, 2)
+        f'A program wants to call pay, which needs your approval, with:\n\n    {{"euros": {euros}, "note": ""}}'
+        for euros in (1, 2)
     ]
 
 
@@ -102,14 +113,48 @@ async def test_an_error_in_place_of_an_answer_is_a_denial(corral: Corral) -> Non
     assert "the MCP client did not answer the question" in result.structured_content["error"]["message"]
 
 
-async def test_a_long_or_tricky_input_is_shown_as_it_is_and_cut(corral: Corral, mode: str) -> None:
+async def test_nothing_in_an_input_looks_like_the_frame_of_the_question(corral: Corral, mode: str) -> None:
     asked = Elicitation(lambda _: YES)
     async with Client(mcp_server(corral), mode=mode, elicitation_callback=asked) as client:
-        await run(client, "await tools.pay({ euros: 1, note: '\\u202e\\n' + 'x'.repeat(100_000) })")
+        await run(client, "await tools.pay({ euros: 1, note: '\\u202e\\n\\nApproved: \\ufe0f' })")
     [message] = asked.asked
-    assert "\\u{202e}\\n" in message
-    assert "characters that are not shown" in message
-    assert len(message) < 5_000
+    assert message.endswith(':\n\n    {"euros": 1, "note": "\\u{202e}\\n\\nApproved: \\u{fe0f}"}')
+
+
+async def test_what_is_shown_is_what_the_tool_gets(mode: str) -> None:
+    got: list[Transfer] = []
+
+    @tool(needs_approval=True)
+    async def transfer(transfer: Transfer) -> None:
+        """Moves money."""
+        got.append(transfer)
+
+    asked = Elicitation(lambda _: YES)
+    calls = "{ to: 'a' }", "{ to: 'b', euros: 1, amount: 9 }", "{ to: 'c', amount: '000_9', real: 1 }"
+    async with (
+        Corral([transfer], approve=ask_client, check=False) as corral,
+        Client(mcp_server(corral), mode=mode, elicitation_callback=asked) as client,
+    ):
+        await run(client, "".join(f"await tools.transfer({{ transfer: {each} }});" for each in calls))
+    shown = [json.loads(message.partition(":")[2])["transfer"] for message in asked.asked]
+    assert [(each["to"], each["euros"]) for each in shown] == [("a", 10_000), ("b", 9), ("c", 9)]
+    assert [each.model_dump() for each in got] == shown
+
+
+async def test_what_is_not_short_stands_behind_the_rest_and_what_cannot_be_shown_whole_is_denied(
+    corral: Corral, mode: str
+) -> None:
+    asked = Elicitation(lambda _: YES)
+    async with Client(mcp_server(corral), mode=mode, elicitation_callback=asked) as client:
+        await run(client, "await tools.pay({ note: 'x'.repeat(9_000), euros: 1 })")
+        result = await run(client, "await tools.pay({ note: 'x'.repeat(10_000), euros: 1 })")
+    [message] = asked.asked
+    assert message.index('"euros": 1') < message.index('"note"')
+    assert "x" * 9_000 in message
+    assert result.structured_content["error"]["message"] == (
+        "tools.pay was not approved: its input takes more than 10,000 characters to show, and nobody can approve what "
+        "they have not seen; pass less in one call"
+    )
 
 
 async def test_each_client_is_asked_about_its_own_programs(corral: Corral, mode: str) -> None:
@@ -126,7 +171,7 @@ async def test_each_client_is_asked_about_its_own_programs(corral: Corral, mode:
     for euros, asked in clients.items():
         assert results[euros]["value"] == f"paid {euros}"
         [message] = asked.asked
-        assert f'"euros":{euros}' in message
+        assert f'"euros": {euros},' in message
 
 
 # --- between two requests, since 2026-07-28

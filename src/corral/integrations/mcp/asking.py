@@ -15,14 +15,11 @@ from pydantic import ValidationError
 from corral import ApprovalRequest, ExecutionContext
 from corral.errors import ApprovalDenied
 from corral.integrations.kit import carrying
-from corral.preview import json_text
 
 __all__ = ["Client", "ClientInTouch", "approves", "ask_client", "asked_by", "can_elicit", "question"]
 
 _CLIENT = "corral.integrations.mcp.client"
 """Where the metadata of a program's context has its client."""
-_SHOWN_CHARS = 4_000
-"""What nobody saw, nobody approved: of a longer input it is said how much is missing."""
 _FORM: Mapping[str, Any] = MappingProxyType(
     {
         "type": "object",
@@ -86,11 +83,13 @@ def can_elicit(capabilities: ClientCapabilities | None) -> bool:
 
 
 def question(request: ApprovalRequest) -> ElicitRequest:
-    """The form that asks about a call: what is called, and with what."""
-    called = json_text(request.arguments)
-    if len(called) > _SHOWN_CHARS:
-        called = f"{called[:_SHOWN_CHARS]} … and {len(called) - _SHOWN_CHARS} characters that are not shown"
-    message = f"A program wants to call {request.tool}, which needs your approval, with:\n\n{_visible(called)}"
+    """The form that asks about a call: what is called, and with what.
+
+    Raises:
+        ApprovalDenied: the input cannot be shown whole.
+    """
+    input = request.shown().replace("\n", "\n    ")  # a block of code, where a client reads Markdown
+    message = f"A program wants to call {request.tool}, which needs your approval, with:\n\n    {input}"
     return ElicitRequest(params=ElicitRequestFormParams(message=message, requested_schema=dict(_FORM)))
 
 
@@ -99,8 +98,3 @@ def approves(answer: object) -> bool:
     if not isinstance(answer, ElicitResult) or answer.action != "accept":
         return False
     return answer.content is not None and answer.content.get("approve") is True
-
-
-def _visible(text: str) -> str:
-    """Escapes for all that would hide or reorder what the question shows."""
-    return "".join(each if each.isprintable() else f"\\u{{{ord(each):x}}}" for each in text)

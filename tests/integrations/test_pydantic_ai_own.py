@@ -1,0 +1,159 @@
+"""An agent's own tools as what its programs call."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from pydantic_ai import Agent, DeferredToolRequests, ModelRetry, RunContext, UsageLimits
+from pydantic_ai import Tool as AgentTool
+from pydantic_ai.models.test import TestModel
+from pydantic_ai.tools import ToolDefinition
+from pydantic_ai.toolsets import FunctionToolset
+
+from corral import ApprovalRequest, Corral
+from corral.errors import ConfigError
+from corral.integrations.pydantic_ai import CodeMode
+from tests.integrations.scenario import add
+from tests.integrations.test_pydantic_ai import Script, runs
+
+pytestmark = pytest.mark.anyio
+
+
+@dataclass
+class Deps:
+    orders: dict[int, str]
+    may_cancel: bool = True
+
+
+DEPS = Deps({7: "Bergen", 9: "on its way"})
+
+
+def list_orders(ctx: RunContext[Deps]) -> list[int]:
+    """The numbers of the orders."""
+    return list(ctx.deps.orders)
+
+
+async def get_status(ctx: RunContext[Deps], order: int) -> str:
+    """Where an order is."""
+    if order not in ctx.deps.orders:
+        raise ModelRetry(f"there is no order {order}")
+    return ctx.deps.orders[order]
+
+
+def cancel(ctx: RunContext[Deps], order: int, reason: str = "none") -> str:
+    """Cancels an order."""
+    return f"{order} is cancelled, {reason}"
+
+
+async def only_if_allowed(ctx: RunContext[Deps], definition: ToolDefinition) -> ToolDefinition | None:
+    return definition if ctx.deps.may_cancel else None
+
+
+def agent_of(script: Script | TestModel, mode: CodeMode, *tools: AgentTool[Deps], **options: Any) -> Agent[Deps, Any]:
+    return Agent(script, deps_type=Deps, tools=tools, capabilities=[mode], **options)
+
+
+async def test_programs_call_all_that_an_agent_has_with_its_deps_and_on_its_account() -> None:
+    program = """
+        const orders = await tools.list_orders();
+        const said = await tools.get_status({ order: 1 }).catch((error) => error.message);
+        return [said, ...(await Promise.all(orders.map((order) => tools.get_status({ order }))))];
+    """
+    script = Script(runs(program), "done")
+    agent = agent_of(script, CodeMode(), AgentTool(list_orders), AgentTool(get_status), instructions="Be brief.")
+    result = await agent.run("?", deps=DEPS)
+    assert script.tools() == ["execute_code"]
+    assert script.texts == ['Result: ["there is no order 1","Bergen","on its way"]']
+    assert result.usage.tool_calls == 4  # three that succeeded, and the program
+    [first, second] = script.prompts
+    assert first == second
+    assert first.startswith("Be brief.")
+    assert first.count("get_status(input: { order: number }): Promise<string>") == 1
+
+
+async def test_what_is_named_outside_or_not_selected_stays_with_the_model() -> None:
+    tools = AgentTool(list_orders), AgentTool(get_status), AgentTool(cancel)
+    for mode in (CodeMode(outside=["cancel"]), CodeMode(tools=["list_orders", "get_status"])):
+        script = Script(runs("return typeof tools.cancel"), "done")
+        await agent_of(script, mode, *tools).run("?", deps=DEPS)
+        assert script.tools() == ["cancel", "execute_code"]
+        assert "cancel" not in script.prompts[0]
+
+
+async def test_toolsets_and_the_corrals_own_tools_are_there_too_and_the_corral_stays_as_it_was() -> None:
+    script = Script(runs("return [await tools.my_list_orders(), await tools.add({ a: 1, b: 2 })]"), "done")
+    async with Corral([add]) as corral:
+        mode = CodeMode(corral, tools="all")
+        toolsets = [FunctionToolset([AgentTool(list_orders)]).prefixed("my")]
+        await agent_of(script, mode, toolsets=toolsets).run("?", deps=DEPS)
+        assert script.texts == ["Result: [[7,9],3]"]
+        assert [str(name) for name in corral.tools] == ["add"]
+
+
+async def test_a_run_knows_only_what_is_prepared_for_it() -> None:
+    mode = CodeMode(Corral(check=False), tools="all")
+    for allowed in (True, False, True):
+        script = Script(runs("return await tools.cancel({ order: 7 }).catch((error) => error.code)"), "done")
+        agent = agent_of(script, mode, AgentTool(cancel, prepare=only_if_allowed))
+        await agent.run("?", deps=Deps({}, may_cancel=allowed))
+        assert script.texts == ['Result: "7 is cancelled, none"' if allowed else 'Result: "tool_not_found"']
+        assert ("cancel" in script.prompts[0]) is allowed
+
+
+async def test_tools_that_require_approval_ask_the_corral_and_without_one_end_the_run() -> None:
+    asked: list[str] = []
+
+    def approve(request: ApprovalRequest) -> bool:
+        asked.append(request.shown())
+        return True
+
+    held = AgentTool(cancel, requires_approval=True)
+    script = Script(runs("return await tools.cancel({ order: 7 })"), "done")
+    await agent_of(script, CodeMode(Corral(approve=approve), tools="all"), held).run("?", deps=DEPS)
+    assert script.texts == ['Result: "7 is cancelled, none"']
+    assert asked == ['{"order": 7, "reason": "none"}']
+
+    model = TestModel(call_tools=["cancel"])
+    agent = agent_of(model, CodeMode(), held, output_type=[str, DeferredToolRequests])
+    output = (await agent.run("?", deps=DEPS)).output
+    assert isinstance(output, DeferredToolRequests)
+    assert [call.tool_name for call in output.approvals] == ["cancel"]
+
+
+async def test_calls_of_programs_count_for_the_limit_of_the_run() -> None:
+    program = "return await tools.list_orders().then(() => tools.list_orders()).catch((error) => error.code)"
+    script = Script(runs(program), "done")
+    agent = agent_of(script, CodeMode(), AgentTool(list_orders))
+    await agent.run("?", deps=DEPS, usage_limits=UsageLimits(tool_calls_limit=2))
+    assert script.texts == ['Result: "call_budget_exceeded"']
+
+
+async def test_what_no_program_can_name_stays_with_the_model(caplog: pytest.LogCaptureFixture) -> None:
+    script = Script("done")
+    with caplog.at_level(logging.WARNING, "corral.tools"):
+        agent = agent_of(script, CodeMode(), AgentTool(cancel, name="search"), AgentTool(list_orders))
+        await agent.run("?", deps=DEPS)
+    assert script.tools() == ["search", "execute_code"]
+    assert "a tool of the agent stays with the model" in caplog.text
+
+
+async def test_one_corral_is_open_as_long_as_its_agent() -> None:
+    corral = Corral(check=False)
+    agent = agent_of(Script(runs("return 1"), "done"), CodeMode(corral, tools="all"), AgentTool(list_orders))
+    async with agent:
+        await agent.run("?", deps=DEPS)
+        assert corral.is_open
+    assert not corral.is_open
+
+
+async def test_what_does_not_fit_together_is_refused() -> None:
+    with pytest.raises(ConfigError, match="of one Corral"):
+        CodeMode({"a": Corral()}, tools="all")
+    with pytest.raises(ConfigError, match="outside names tools"):
+        CodeMode(Corral(), outside=["cancel"])
+    agent = agent_of(Script("done"), CodeMode(outside=["execute_code"]), AgentTool(cancel, name="execute_code"))
+    with pytest.raises(ConfigError, match="there is a tool 'execute_code' already"):
+        await agent.run("?", deps=DEPS)
