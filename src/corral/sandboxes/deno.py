@@ -76,7 +76,7 @@ class DenoSandbox(JailedProvider[Share]):
             pool_size=default_size() if pool_size is None else pool_size,
             starter=GuestStarter(
                 tier,
-                lambda: Engine(_engine()),
+                lambda: Engine(_engine(), within=True),
                 RuntimeDirectory(),
                 _ENVIRONMENT,
                 garbage_mb=_GARBAGE_MB,

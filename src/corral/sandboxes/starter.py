@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -84,8 +83,6 @@ class GuestStarter:
         self._spawner = Spawner()
         self._jail: Jail | None = None
         self._plans: dict[tuple[Order, bool], Plan] = {}
-        self._directory: Path | None = None
-        self._owner = 0
         self._count = threading.Lock()
         self._held = 0
         self._closing = False
@@ -170,12 +167,9 @@ class GuestStarter:
 
     def _prepare(self) -> Path:
         try:
-            directory = self._runtime.prepare()
+            return self._runtime.prepare()
         except OSError as error:
             raise StartFailed(f"cannot write the guest's code to a temporary directory: {error}") from error
-        if directory != self._directory:
-            self._directory, self._owner = directory, os.getpid()
-        return directory
 
     def _check(self, tier: Tier, required: Tier) -> None:
         if not reaches(tier, required):
@@ -190,7 +184,8 @@ class GuestStarter:
         The limit has to be known before a guest starts: a host that is root, but not over all, may not set it later.
         """
         plan = self._plan(jail, order, _UNMEASURED_DATA_BYTES)
-        seen = (plan.executable, jail.engine, jail.tier, jail.user, jail.directory.parent, order.arguments)
+        place = jail.directory.parents[1]  # where temporary files go
+        seen = (plan.executable, jail.engine, jail.tier, jail.user, place, order.arguments)
         bytes_ = _measured.get(seen)
         if bytes_ is None:
             process = self._start(plan)
@@ -209,8 +204,7 @@ class GuestStarter:
             for argument in (*order.arguments, *more)
         ]
         plan = jail.plan(arguments, self._environment, data_bytes=data_bytes)
-        # A process that was forked off has the same directory, but it is not its own.
-        return replace(plan, scratch=jail.directory if self._owner == os.getpid() else None)
+        return replace(plan, scratch=self._runtime.home)
 
     def _start(self, plan: Plan) -> GuestProcess:
         process = GuestProcess.spawn(self._spawner, plan)
