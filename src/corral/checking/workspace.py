@@ -17,7 +17,7 @@ import anyio
 from corral.checking.kinds import ServerKind
 from corral.checking.lsp import PENDING, LspClient, ServerLost
 from corral.errors import StartFailed
-from corral.sandboxes.jail import Engine, Jail, Spawner, candidates
+from corral.sandboxes.jail import Engine, Jail, Spawner, candidates, told
 from corral.sandboxes.process import GuestProcess
 from corral.temporary import TemporaryFolder
 from corral.types import TIERS
@@ -155,12 +155,12 @@ class Workspace:
         self._resources.close()
 
     def _begin(self, engine: Engine) -> tuple[LspClient, str]:
-        reasons: list[str] = []
+        reasons: list[tuple[str, str]] = []
         for tier in reversed(TIERS):
             try:
                 jails = candidates(tier, engine, self._folder.path)
             except StartFailed as error:
-                reasons.append(f"{tier}: {error}")
+                reasons.append((tier, str(error)))
                 continue
             for jail in jails:
                 if self._killed:
@@ -168,8 +168,8 @@ class Workspace:
                 try:
                     return self._initialized(jail)
                 except (StartFailed, ServerLost) as error:
-                    reasons.append(f"{tier}: {error}")
-        raise StartFailed("; ".join(reasons))
+                    reasons.append((tier, str(error)))
+        raise StartFailed(told(reasons))
 
     def _initialized(self, jail: Jail) -> tuple[LspClient, str]:
         kind, deadline = self.kind, time.monotonic() + _START_SECONDS

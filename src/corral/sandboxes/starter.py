@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 from corral.errors import BridgeError, StartFailed
 from corral.guest import FrameKind, FrameReader, RuntimeDirectory, decode_value
 from corral.guest.frames import NO_NONCE, PROTOCOL
-from corral.sandboxes.jail import Engine, Jail, Plan, Spawner, candidates
+from corral.sandboxes.jail import Engine, Jail, Plan, Spawner, address_space_mb, candidates, told
 from corral.sandboxes.process import GuestProcess
 from corral.types import TIERS, Tier, reaches
 
@@ -59,8 +59,8 @@ class GuestStarter:
     """Starts guests of one engine. Its methods block; any thread may call them.
 
     `garbage_mb` is memory above what a program may use, for what it has dropped and the engine not collected yet;
-    `rehearsal` are arguments for a guest that is started before it is needed. The launcher, the jail and the guest's
-    code on disk are made at the first need and live until `close`.
+    `rehearsal` are arguments for a guest that is started before it is needed; `instead` says what to do where no guest
+    starts. The launcher, the jail and the guest's code on disk are made at the first need and live until `close`.
     """
 
     def __init__(
@@ -72,6 +72,7 @@ class GuestStarter:
         *,
         garbage_mb: int,
         rehearsal: Sequence[str] = (),
+        instead: str | None = None,
     ) -> None:
         self._tier: Tier | Literal["auto"] = tier
         self._engine = engine
@@ -79,6 +80,7 @@ class GuestStarter:
         self._environment = environment
         self._garbage_mb = garbage_mb
         self._rehearsal = rehearsal
+        self._instead = instead
         self._lock = threading.RLock()
         self._spawner = Spawner()
         self._jail: Jail | None = None
@@ -148,28 +150,30 @@ class GuestStarter:
         engine = self._engine()
         if not engine.executable.is_file():
             raise StartFailed(f"there is no engine at {engine.executable}")
-        reasons: list[str] = []
+        reasons: list[tuple[str, str]] = []
         for tier in tiers:
             try:
                 jails = candidates(tier, engine, directory)
             except StartFailed as error:
-                reasons.append(f"{tier}: {error}")
+                reasons.append((tier, str(error)))
                 continue
             for jail in jails:
                 try:
                     self._measure(jail, order)
                 except StartFailed as error:
                     logger.info("%r does not work here: %s", jail, error)
-                    reasons.append(f"{tier}: {error}")
+                    reasons.append((tier, str(error)))
                 else:
                     return jail
-        raise StartFailed(_no_tier(required, reasons))
+        said = _no_tier(required, told(reasons)), _address_space(), self._instead
+        raise StartFailed(". ".join(filter(None, said)))
 
     def _prepare(self) -> Path:
         try:
             return self._runtime.prepare()
         except OSError as error:
-            raise StartFailed(f"cannot write the guest's code to a temporary directory: {error}") from error
+            reason = f"cannot write the guest's code to a temporary directory: {error}"
+            raise StartFailed(f"{reason}; the environment variable TMPDIR names another place") from error
 
     def _check(self, tier: Tier, required: Tier) -> None:
         if not reaches(tier, required):
@@ -229,10 +233,17 @@ def _await_ready(process: GuestProcess) -> None:
             raise StartFailed(f"the engine did not start the guest: {error}") from error
 
 
-def _no_tier(required: Tier, reasons: list[str]) -> str:
+def _no_tier(required: Tier, said: str) -> str:
     if required == "none":
-        return f"the engine does not start here: {'; '.join(reasons)}"
+        return f"the engine does not start here: {said}"
     return (
-        f"no isolation of tier {required!r} or better works here. {'; '.join(reasons)}. `corral doctor` says more; "
+        f"no isolation of tier {required!r} or better works here. {said}. `corral doctor` says more; "
         f"Corral(required_tier='none') runs programs without"
     )
+
+
+def _address_space() -> str | None:
+    limit = address_space_mb()
+    if limit is None:
+        return None
+    return f"Address space is limited to {limit} MB here, and engines reserve far more: ulimit -v unlimited"

@@ -13,7 +13,7 @@ import platform
 import resource
 import sys
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from corral.sandboxes.jail.namespaces import GUEST, Place, bubblewrap, wrapped
 from corral.sandboxes.jail.spawner import Plan
 from corral.types import Tier
 
-__all__ = ["Engine", "Jail", "candidates", "missing"]
+__all__ = ["Engine", "Jail", "address_space_mb", "candidates", "missing", "told"]
 
 _NOBODY = 65534
 """The user that owns nothing, by convention, and the only such number that is mapped in every container."""
@@ -32,6 +32,7 @@ _LIMITS = ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, 0))
 _STACK_BYTES = 8 << 20
 """As most systems have it. Where there is no limit, the stack would be memory that RLIMIT_DATA does not count."""
 _WITHIN = "/proc/self/cwd"
+_WATCHED = Path("/proc/self/fdinfo")
 _GUEST_FILES = 64
 _SERVER_FILES = 1024
 """Two for each process that it has made; those have the guest's limit."""
@@ -179,10 +180,26 @@ def candidates(tier: Tier, engine: Engine, directory: Path) -> list[Jail]:
     return [Jail(tier, engine, directory, user=_NOBODY), own]
 
 
+def address_space_mb() -> int | None:
+    """How much of it a process may have here; None: as much as it likes."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return None if soft == resource.RLIM_INFINITY else soft >> 20
+
+
+def told(reasons: Iterable[tuple[str, str]]) -> str:
+    """Reasons by tier, each once: `namespaces, landlock: REASON; none: REASON`."""
+    tiers: dict[str, dict[str, None]] = {}
+    for tier, reason in reasons:
+        tiers.setdefault(reason, {})[tier] = None
+    return "; ".join(f"{', '.join(each)}: {reason}" for reason, each in tiers.items())
+
+
 def missing(tier: Tier) -> str | None:
     """What the system lacks for a tier, as far as can be told without trying, and how to get it."""
     if sys.platform != "linux":
         return "processes can be contained on Linux only, so far"
+    if not _WATCHED.is_dir():
+        return "there is no /proc, by which the host watches its sandboxes: mount -t proc proc /proc"
     if tier == "none":
         return None
     if not seccomp.supported():

@@ -285,7 +285,9 @@ def _variable(secret: str) -> Generator[None]:
 def _stopped_process(user: int | None) -> Generator[subprocess.Popen[bytes]]:
     """A process that stands still until somebody sends it SIGCONT, which its parent then hears of."""
     command = [sys.executable, "-I", "-S", "-c", _DUMPABLE, str(-1 if user is None else user)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+    ) as process:
         try:
             assert process.stdout is not None
             if not process.stdout.readline():
