@@ -38,7 +38,7 @@ _HEAP_RESERVE_MB = 32
 """What the guest runtime, the engine's own bookkeeping and arrays that are copied as they grow need of V8's heap, above
 the program's memory."""
 _SEMI_SPACE_MB = 32
-"""For young objects, of which V8 takes three at most: its own choice for a large machine, for whose size it may not ask."""
+"""For young objects; V8 takes three such. Its own choice on a large machine, whose size it may not ask for."""
 _GARBAGE_MB = 56
 """Room for what an engine has dropped and not collected yet, and for a thread that was not there yet when it was
 measured (7 MB). With 64 MB of memory, 1.2 million small objects in an array that grows, 60 MB, sometimes fail with 40
