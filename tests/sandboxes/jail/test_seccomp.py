@@ -403,7 +403,6 @@ print("survived")
 ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 ALLOW, KILL, EPERM, ENOSYS = 0x7FFF0000, 0x80000000, 0x50000 | errno.EPERM, 0x50000 | errno.ENOSYS
 ANSWERS = {
-    "futex": errno.EAGAIN,
     **dict.fromkeys(("clock_gettime", "clock_getres", "clock_nanosleep"), errno.EINVAL),
 }
 """What a caller hears who can do without, by name; all others hear EPERM."""
@@ -427,17 +426,17 @@ ARGUMENTS: dict[str, tuple[list[tuple[int, ...]], list[tuple[int, ...]]]] = {
         [(0, n) for n in (0, 1, 2, 3, 4, 1030)],
         [(0, n) for n in (5, 6, 7, 8, 10, 15, 36, 37, 38, 1024, 1025, 1026, 1031, 1032, 1033, 1034)],
     ),
-    # Each of them private, with and without FUTEX_CLOCK_REALTIME.
+    # Each of them private, with and without FUTEX_CLOCK_REALTIME; and to wait as pthread_join does.
     "futex": (
-        [(1, n | 0x80 | clock) for n in (0, 1, 3, 4, 5, 9, 10) for clock in (0, 0x100)],
+        [(1, n | clock) for n in (0, 9, 0x80, 0x81, 0x83, 0x84, 0x85, 0x89, 0x8A) for clock in (0, 0x100)],
         [
-            *((1, n | clock) for n in range(14) for clock in (0, 0x100)),
+            *((1, n | clock) for n in {*range(14)} - {0, 9} for clock in (0, 0x100)),
             *((1, n | 0x80) for n in (2, 6, 7, 8, 11, 12, 13)),
         ],
     ),
     "madvise": (
-        [(0, 1, n) for n in (4, 8, 10, 14, 15, 16, 17, 25)],
-        [(0, 1, n) for n in (9, 12, 13, 20, 21, 22, 100, 101)],
+        [(0, 1, n) for n in (4, 8, 10, 14, 15, 16, 17)],
+        [(0, 1, n) for n in (9, 12, 13, 20, 21, 22, 25, 100, 101)],
     ),
     **dict.fromkeys(("clock_gettime", "clock_getres", "clock_nanosleep"), CLOCKS),
     "ioctl": ([(0, 0x5401), (0, 0x541B), (0, 0x5421), (0, 0x5451)], [(0, 0), (0, 0x5412), (0, 0x5402), (0, 0x541C)]),
@@ -504,6 +503,14 @@ def test_arguments_decide_where_a_call_can_do_more_than_an_engine_needs(machine:
         for arguments in bad:
             answer = 0x50000 | ANSWERS.get(name, errno.EPERM)
             assert interpret(program, number, audit, arguments) == answer, f"{name}{arguments}"
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_a_program_neither_waits_for_nor_wakes_what_other_processes_may(machine: str) -> None:
+    program, audit, number = filter_program(machine, "program"), ARCHITECTURES[machine], numbers_of(machine)["futex"]
+    answers = {n: interpret(program, number, audit, (1, n)) for n in (0, 1, 9, 10, 0x109, 0x80, 0x81, 0x189, 0x8A)}
+    assert {n for n, answer in answers.items() if answer == ALLOW} == {0x80, 0x81, 0x189, 0x8A}
+    assert {answer for answer in answers.values() if answer != ALLOW} == {0x50000 | errno.EAGAIN}
 
 
 @pytest.mark.parametrize("machine", MACHINES)

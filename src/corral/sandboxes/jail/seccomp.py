@@ -93,28 +93,22 @@ _WRITING = _O_WRONLY | _O_RDWR | _O_CREAT | _O_TRUNC
 _SOCK_FLAGS = 0o4000 | 0o2000000  # SOCK_NONBLOCK, SOCK_CLOEXEC
 _AF_UNIX = _SOCK_STREAM = 1
 _FUTEX_PRIVATE, _FUTEX_CLOCK_REALTIME = 0x80, 0x100
-_FUTEXES = (0, 1, 3, 4, 5, 9, 10)
-"""FUTEX_WAIT, WAKE, REQUEUE, CMP_REQUEUE, WAKE_OP, WAIT_BITSET, WAKE_BITSET; not those that lend priority."""
+_FUTEXES = tuple(operation | _FUTEX_PRIVATE for operation in (0, 1, 3, 4, 5, 9, 10))
+"""FUTEX_WAIT, WAKE, REQUEUE, CMP_REQUEUE, WAKE_OP, WAIT_BITSET, WAKE_BITSET; not those that lend priority. Private
+ones: others know each other by the page of a file."""
+_WAITS = (0, 9)
+"""FUTEX_WAIT, WAIT_BITSET, not private: how glibc's pthread_join waits for a thread, whose end wakes it."""
 _OWN_CLOCKS = (_Check(0, (0, 1, 2, 3, 4, 5, 6, 7, 11), error=errno.EINVAL),)
 """CLOCK_REALTIME and the others that have a name; below 0 are the clocks of other processes and of devices."""
-_ADVICE = (0, 1, 2, 3, 4, 8, 10, 11, 14, 15, 16, 17, 18, 19, 25)
+_ADVICE = (0, 1, 2, 3, 4, 8, 10, 11, 14, 15, 16, 17, 18, 19)
 """MADV_NORMAL, RANDOM, SEQUENTIAL, WILLNEED, DONTNEED, FREE, DONTFORK, DOFORK, HUGEPAGE, NOHUGEPAGE, DONTDUMP, DODUMP,
-WIPEONFORK, KEEPONFORK, COLLAPSE. Not MERGEABLE, by which equal pages of two processes become one, nor COLD and PAGEOUT,
-which take a file's pages from the memory of all."""
+WIPEONFORK, KEEPONFORK. Not MERGEABLE, by which equal pages of two processes become one, nor COLD, PAGEOUT and COLLAPSE,
+which move a file's pages in the memory of all."""
 
 _CHECKS: dict[str, tuple[_Check, ...]] = {
     "open": (_Check(1, (0,), mask=_WRITING),),
     "openat": (_Check(2, (0,), mask=_WRITING),),
-    # Private ones alone: others know each other by the page of a file. glibc's pthread_join waits for a thread's end by
-    # one that is not: told that its value has changed, it looks again.
-    "futex": (
-        _Check(
-            1,
-            tuple(operation | _FUTEX_PRIVATE for operation in _FUTEXES),
-            mask=0xFFFF_FFFF ^ _FUTEX_CLOCK_REALTIME,
-            error=errno.EAGAIN,
-        ),
-    ),
+    "futex": (_Check(1, (*_FUTEXES, *_WAITS), mask=0xFFFF_FFFF ^ _FUTEX_CLOCK_REALTIME),),
     "madvise": (_Check(2, _ADVICE),),
     "clock_gettime": _OWN_CLOCKS,
     "clock_getres": _OWN_CLOCKS,
@@ -150,6 +144,12 @@ _CHECKS_OF_A_SERVER: dict[str, tuple[_Check, ...]] = _CHECKS | {
 _CHECKS_OF_A_CHECKER: dict[str, tuple[_Check, ...]] = _CHECKS | {
     # Threads as Go makes them too (runtime/os_linux.go): without any of the last three flags, or with CLONE_SETTLS.
     "clone": (_Check(0, (0x003D_0F00, 0x007D_0F00, 0x0005_0F00, 0x000D_0F00), whole=True),),
+}
+
+_CHECKS_OF_A_PROGRAM: dict[str, tuple[_Check, ...]] = _CHECKS | {
+    # Whoever may wait can be woken by the end of another's thread. pthread_join, told that the value has changed, looks
+    # again until it has.
+    "futex": (_Check(1, _FUTEXES, mask=0xFFFF_FFFF ^ _FUTEX_CLOCK_REALTIME, error=errno.EAGAIN),),
 }
 
 _FIRST_NEW_CALL = 424
@@ -211,7 +211,8 @@ def _of(role: Role) -> tuple[Mapping[str, tuple[int | None, int | None]], Mappin
         case "checker":
             return _CALLS, _CHECKS_OF_A_CHECKER
         case "program":
-            return {name: numbers for name, numbers in _CALLS.items() if name not in _NOT_OF_A_PROGRAM}, _CHECKS
+            calls = {name: numbers for name, numbers in _CALLS.items() if name not in _NOT_OF_A_PROGRAM}
+            return calls, _CHECKS_OF_A_PROGRAM
 
 
 def _checked(check: _Check) -> list[bytes]:
