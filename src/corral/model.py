@@ -24,6 +24,7 @@ Discovery: TypeAlias = Callable[[ExecutionContext], Mapping[str, Tool]]
 """`tools.search` and `tools.describe` by name, over the tools that a caller sees."""
 
 _NAMES: Mapping[Language, str] = {"typescript": "TypeScript", "python": "Python"}
+_ENVIRONMENTS: Mapping[Language, str] = {"typescript": "process.env", "python": "os.environ"}
 _RULES: Mapping[Language, str] = {
     "typescript": """\
 Write the body of an async function: `await` at the top level, and `return` what you need to know, small and plain \
@@ -136,6 +137,8 @@ class ModelOptions(Audience, total=False):
     """What declares the host's tools, instead of a new one."""
     search: bool
     """Whether there are `search_tools` and `describe_tools` too: if the catalog does not declare every tool in full."""
+    env: Mapping[str, str] | None
+    """What programs find in `process.env`, in Python in `os.environ`."""
     in_prompt: bool
     """Whether the prompt is that of `system_prompt`, so that the description needs only one sentence."""
 
@@ -147,15 +150,15 @@ def model_tools(
 
     async def run(input: dict[str, str], context: ExecutionContext, on_event: OnEvent | None) -> ExecutionResult:
         return await execute(
-            input["code"], language=language, context=context, hide_denied=hide_denied, on_event=on_event
+            input["code"], language=language, context=context, env=env, hide_denied=hide_denied, on_event=on_event
         )
 
-    hide_denied = options.get("hide_denied")
+    hide_denied, env = options.get("hide_denied"), options.get("env")
     in_prompt = options.get("in_prompt", False)
     label = options.get("label", "")
     end = f"_{label}" if label else ""
     how = ", as the system prompt says." if in_prompt else f".\n\n{_told(language, catalog)}"
-    description = f"Runs a program in {_NAMES[language]} that calls tools{how}"
+    description = f"Runs a program in {_NAMES[language]} that calls tools{how}{_told_of_env(language, env)}"
     runs = _model_tool(options.get("name", "execute_code") + end, description, _CODE, run, language)
     searches = options.get("search", catalog.level != "full" or not catalog.complete)
     return (runs, *_search_tools(discovery, language, end)) if searches else (runs,)
@@ -203,6 +206,10 @@ def system_prompt(base: str, language: Language, catalogs: Mapping[str, Catalog]
 
 def _told(language: Language, catalog: Catalog) -> str:
     return f"{_RULES[language]}{_FAILURE}\n{catalog.text.rstrip()}"
+
+
+def _told_of_env(language: Language, env: Mapping[str, str] | None) -> str:
+    return f"\n\n`{_ENVIRONMENTS[language]}` has {', '.join(sorted(env))}." if env else ""
 
 
 def _model_tool(name: str, description: str, schema: JsonSchema, answer: Answer, language: Language) -> ModelTool:

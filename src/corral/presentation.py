@@ -107,8 +107,8 @@ class Presentation:
         self._warned = True
         if untyped := self._tools.untyped():
             logger.warning(
-                "%d tools do not say what they return, so models have to guess: %s",
-                len(untyped),
+                "%s not say what they return, so models have to guess: %s",
+                "1 tool does" if len(untyped) == 1 else f"{len(untyped)} tools do",
                 _first(map(str, untyped)),
             )
         secret = [
@@ -118,8 +118,8 @@ class Presentation:
         ]
         if secret:
             logger.warning(
-                "%d parameters look like secrets that models would have to write: %s; take them from the context",
-                len(secret),
+                "%s secrets that models would have to write: %s; take them from the context",
+                "1 parameter looks like" if len(secret) == 1 else f"{len(secret)} parameters look like",
                 _first(secret),
             )
 

@@ -368,3 +368,4 @@ class ExecutionFinished:
 
 
 Event: TypeAlias = ExecutionStarted | ToolCallStarted | ToolCallFinished | ConsoleOutput | ExecutionFinished
+"""An event of an execution, from `Corral.start` or `on_event`; `type` is its kind."""

@@ -205,7 +205,7 @@ async def test_of_several_names_each_has_its_own_answer(form: str, language: Lan
         ("github.list_isues", 'no tool "github.list_isues"; did you mean github.list_issues or '),
         ("github", '"github" is a namespace; tools.search({ namespace: "github" }) lists its tools'),
         ({}, "name: field required"),
-        ([], "name: expected at least 1 items"),
+        ([], "name: expected at least 1 item"),
         (["add"] * 21, "name: expected at most 20 items"),
         (5, "name: expected string or array"),
     ],

@@ -47,7 +47,6 @@ def test_a_mistake_is_shown_with_its_place_and_the_declaration(project: Project)
         '1 | const city = "Oslo";',
         "2 | return await tools.get_weather({ town: city });",
         "  |                                  ^",
-        "3 |",
     ]
     assert declared.startswith("declared: tools.get_weather(input: { city: string")
 

@@ -223,7 +223,9 @@ sys.exit(main())
 def test_wrong_arguments_are_wrong_usage(project: Project, arguments: list[str]) -> None:
     done = project.corral("doctor", *arguments)
     assert (done.stdout, done.returncode) == ("", 2)
-    assert "usage: corral" in done.stderr
+    error, help = done.stderr.splitlines()
+    assert error.startswith("error: ")
+    assert help == "help: corral doctor --help lists what it takes"
 
 
 def test_help_says_what_the_exit_codes_mean(project: Project) -> None:

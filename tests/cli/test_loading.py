@@ -51,6 +51,8 @@ def here(project: Project, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]
     """The project as the current directory; what is imported in it is forgotten afterwards."""
     project.write("places.py", PLACES)
     project.write("empty.py", "")
+    project.write("notes.txt", "")
+    project.write("exits.py", "import sys\nsys.exit(0)\n")
     monkeypatch.chdir(project.directory)
     monkeypatch.setattr(sys, "path", sys.path.copy())
     before = set(sys.modules)
@@ -115,9 +117,17 @@ def test_a_file_may_have_any_name_and_import_its_neighbours(project: Project) ->
         ("plaices", "there is no module 'plaices' here or on Python's path"),
         ("app.plaices", "there is no module 'app.plaices' here or on Python's path"),
         ("plaices.py", "there is no file plaices.py"),
-        ("./places", "--tools './places': not the name of a module, and not a path that ends in .py"),
+        (
+            "./places",
+            "--tools './places': not the name of a module, and not a path that ends in .py; did you mean places.py?",
+        ),
+        ("app/tools", "there is no module 'app/tools' here or on Python's path; did you mean app/tools.py?"),
+        ("app/", "there is no module 'app/' here or on Python's path; app/ is a folder: name one of its files"),
+        ("notes.txt", "--tools 'notes.txt': not the name of a module, and not a path that ends in .py"),
+        ("app", "app holds no tools itself, but modules, which have to be named: app.tools"),
+        ("exits", 'exits cannot be imported: it exits; do that below `if __name__ == "__main__":`'),
         ("places:registri", "places has no 'registri'; did you mean registry?"),
-        ("places:xyz", "places has no 'xyz'"),
+        ("places:xyz", "places has no 'xyz'; it has: one, members, registry"),
         ("places:text", "places:text is no tool, list of tools or ToolRegistry, but str"),
         ("places:plain", "places:plain takes arguments; make it a tool with @tool, or put it into a list"),
         ("places:nothing", "places:nothing holds no tools"),
@@ -144,12 +154,12 @@ def test_two_tools_of_one_name_are_refused() -> None:
 
 @pytest.mark.parametrize("place", ["broken", "broken.py", "places:fail"])
 def test_code_of_the_host_that_raises_is_shown_with_its_own_frames_only(project: Project, place: str) -> None:
-    project.write("places.py", PLACES)
-    project.write("broken.py", 'raise RuntimeError("no database")\n')
+    project.write("places.py", PLACES.replace("RuntimeError", "ValueError"))
+    project.write("broken.py", 'raise ValueError("no database")\n')
     done = names(project, place)
     lines = done.stderr.splitlines()
     assert lines[0] == "Traceback (most recent call last):"
-    assert lines[-2:] == ["RuntimeError: no database", f"error: {place} cannot be imported"]
+    assert lines[-2:] == ["ValueError: no database", f"error: {place} cannot be imported"]
     assert done.stderr.count("  File ") == 1
     assert done.returncode == 2
 

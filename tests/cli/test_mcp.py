@@ -67,6 +67,7 @@ def project(project: Project) -> Project:
 async def test_only_the_protocol_is_on_standard_output_and_a_dead_server_harms_nobody(project: Project) -> None:
     config = project.write("servers.json", json.dumps({"mcpServers": {"gone": {"command": "/nowhere/server"}}}))
     arguments = ["mcp", "--tools", "app.more", "--mcp-config", config, "--user", "ada", "--tools", "app.tools:who"]
+    arguments += ["--calls", "4", "--env", "REGION=north", "--no-check"]
 
     async def yes(context: object, params: types.ElicitRequestParams) -> types.ElicitResult:
         return types.ElicitResult(action="accept", content={"approve": "euros" in params.message})
@@ -77,6 +78,15 @@ async def test_only_the_protocol_is_on_standard_output_and_a_dead_server_harms_n
             code = "return [await tools.chatter(), await tools.pay({ euros: 3 }), (await tools.who())[0]]"
             result = await client.call_tool("execute_code", {"code": code})
             assert result.structured_content["value"] == ["", 3, "ada"]
+            assert result.structured_content["checked"] is False
+            assert "`process.env` has REGION." in ((await client.list_tools()).tools[0].description or "")
+            more = "for (let n = 0; n < 5; n++) await tools.who()"
+            exceeded = await client.call_tool("execute_code", {"code": f"console.log(process.env.REGION); {more}"})
+            assert exceeded.structured_content["console"] == "north\n"
+            assert (
+                exceeded.structured_content["error"]["message"]
+                == "the budget of 4 tool calls is used up, so tools.who was not called"
+            )
             missing = await client.call_tool("execute_code", {"code": "return await tools.gone.anything()"})
             assert "gone" in missing.structured_content["error"]["message"]
         said.seek(0)
@@ -195,6 +205,7 @@ def test_lists_are_counted(project: Project) -> None:
     [
         ([], "there are no tools: --tools PLACE or --mcp-config FILE says where they are"),
         (["--tools", "app.tools", "--port", "9000"], "--port, --allow-host and --allow-origin are for --http"),
+        (["--tools", "app.tools", "--package", "numpy"], "--engine and --package are for Python programs"),
         (["--mcp-config", "missing.json"], "missing.json cannot be read: No such file or directory"),
     ],
 )

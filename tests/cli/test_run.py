@@ -104,15 +104,41 @@ def test_limits_are_options(project: Project) -> None:
 @pytest.mark.parametrize(
     ("option", "value", "said"),
     [
-        ("--calls", "many", "argument --calls: invalid int value: 'many'"),
-        ("--calls", "0", "error: Limits: calls: Input should be greater than 0"),
+        ("--calls", "many", "argument --calls: 'many' is not a whole number above 0"),
+        ("--calls", "0", "argument --calls: '0' is not a whole number above 0"),
+        ("--wall-seconds", "nan", "argument --wall-seconds: 'nan' is not a number above 0"),
         ("--env", "A", "argument --env: 'A' is not NAME=VALUE"),
     ],
 )
 def test_options_that_make_no_sense_are_wrong_usage(project: Project, option: str, value: str, said: str) -> None:
     done = project.run("return 1", option, value)
-    assert said in done.stderr.splitlines()[-1]
+    assert done.stderr.splitlines() == [f"error: {said}", "help: corral run --help lists what it takes"]
     assert (done.stdout, done.returncode) == ("", 2)
+
+
+@pytest.mark.parametrize("command", [("run",), ("run", "--no-check"), ("check",)])
+def test_a_program_whose_tools_were_forgotten_is_told_so(project: Project, command: tuple[str, ...]) -> None:
+    file = project.write("program.ts", "await tools.get_weather()")
+    done = project.corral(*command, file)
+    assert done.returncode == 1
+    assert "help: no tools were given: --tools PLACE or --mcp-config FILE says where they are" in done.stderr
+
+
+def test_a_program_that_fails_with_its_tools_is_not_told_to_give_some(project: Project) -> None:
+    done = project.run("await tools.get_weather()")
+    assert done.returncode == 1
+    assert "no tools were given" not in done.stderr
+
+
+def test_an_audit_log_without_a_folder_is_wrong_usage(project: Project) -> None:
+    done = project.run("return 1", "--audit", "nowhere/audit.jsonl")
+    assert (done.stdout, done.returncode) == ("", 2)
+    assert done.stderr.splitlines()[0] == "error: argument --audit: there is no folder nowhere"
+
+
+def test_a_script_that_uses_corral_is_no_program(project: Project) -> None:
+    done = project.corral("run", "app/tools.py")
+    assert "help: what imports corral is for Python itself: python app/tools.py" in done.stderr
 
 
 # --- how it ends

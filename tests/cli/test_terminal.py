@@ -8,9 +8,23 @@ import signal
 
 import pytest
 
-from tests.cli.terminal import Project, Terminal
+from tests.cli.terminal import CORRAL, Project, Terminal
 
 FOREVER = "console.log('started'); await tools.get_weather({ city: 'Oslo' }); await tools.wait({ seconds: 600 })"
+
+LOADING = """
+import signal
+import sys
+
+
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == "corral.cli.commands":
+            signal.raise_signal(signal.SIGINT)
+
+
+sys.meta_path.insert(0, Interrupting())
+"""
 
 
 def assert_nothing_left(terminal: Terminal, children: list[int]) -> None:
@@ -83,6 +97,39 @@ def test_colors_are_off_where_they_are_not_wanted(project: Project) -> None:
     with project.on_terminal("await tools.break_down()", NO_COLOR="1") as terminal:
         assert terminal.ends() == 1
         assert "\x1b[31m" not in terminal.output
+
+
+def test_something_moves_while_a_program_computes_and_nothing_of_it_stays(project: Project) -> None:
+    with project.on_terminal("console.log('started'); while (true) {}") as terminal:
+        terminal.until(r"running(.|\n|\r)*running, 1 s")
+        terminal.interrupt()
+        assert terminal.ends() == 130
+    assert terminal.screen == ["started", "error[cancelled]: the execution was cancelled"]
+
+
+def test_something_moves_while_tools_are_imported(project: Project) -> None:
+    slow = "import os, time\nwhile not os.path.exists('go'):\n    time.sleep(0.01)\n"
+    project.write("slow.py", f"{slow}def nothing(): ...\ntools = [nothing]\n")
+    with project.on_terminal("return 1", "--tools", "slow") as terminal:
+        terminal.until("starting")
+        project.write("go", "")
+        assert terminal.ends() == 0
+    assert terminal.screen == ["1"]
+
+
+def test_a_program_is_asked_for_where_it_is_typed(project: Project) -> None:
+    with Terminal([CORRAL, "run", "-"], project.directory, columns=100, rows=30, env={}) as terminal:
+        terminal.until("reading the program from this terminal; Ctrl-D")
+        terminal.press("return 6 * 7\n\x04")
+        assert terminal.ends() == 0
+    assert terminal.screen[-1] == "42"
+
+
+def test_an_interrupt_is_no_failure_while_corral_is_still_being_loaded(project: Project) -> None:
+    project.write("sitecustomize.py", LOADING)
+    with project.on_terminal("return 1", PYTHONPATH=str(project.directory)) as terminal:
+        assert terminal.ends() == 130
+    assert terminal.screen == []
 
 
 def test_quiet_has_no_live_lines(project: Project) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import importlib.util
+import inspect
 import ipaddress
 import json
 import math
@@ -12,6 +13,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -85,6 +87,40 @@ def test_a_file_prints_what_stands_below_it(block: Block, printed: dict[str, sub
     output = following(block)
     assert output.language == "text"
     assert output.text == shown.stdout
+
+
+EXTRAS = {
+    "corral.bridges.http": "corral[http]",
+    "corral.bridges.rates_redis": "corral[redis]",
+    "corral.egress": "corral[egress]",
+    "corral.integrations.mcp": "corral[mcp]",
+    "corral.sources.mcp": "corral[mcp]",
+    "corral.sources.openapi": "corral[openapi]",
+    "fastapi": "pip install fastapi",
+    "langchain_core": "corral[langchain]",
+    "numpy": "pip install numpy",
+    "mcp": "corral[mcp]",
+    **{
+        f"corral.integrations.{name.replace('-', '_')}": f"corral[{name}]"
+        for name in ("anthropic", "google-adk", "langchain", "openai", "openai-agents", "pydantic-ai")
+    },
+}
+_IMPORT = re.compile(r"^ *(?:from|import) ([\w.]+)", re.MULTILINE)
+OF_PAGES = sorted({block.page for block in PYTHON if block.page.parent == DOCS} - {DOCS / "model.md"})
+
+
+@pytest.mark.parametrize("page", OF_PAGES, ids=lambda page: page.name)
+def test_a_page_says_what_its_examples_need_before_they_need_it(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for block in (each for each in PYTHON if each.page == page):
+        before = text[: text.index(block.text)].replace(",", "] corral[")
+        for module in _IMPORT.findall(block.text):
+            assert EXTRAS.get(module, "") in before, f"{block.place}: {module}"
+
+
+def test_the_table_of_extras_has_them_all() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert sorted(row[0] for row in table(ROOT / "README.md", "extra")) == sorted(project["optional-dependencies"])
 
 
 # --- programs in TypeScript
@@ -435,6 +471,11 @@ def test_monty_has_the_modules_of_the_page_and_no_others() -> None:
     result = Corral(sandbox="monty").execute_sync(f"found = []\n{tries}found", language="python")
     assert result.raise_for_error().value == re.findall(r"`(\w+)`", listed)
     assert f"{len(result.value)} modules of the standard library" in (DOCS / "python.md").read_text("utf-8")
+
+
+def test_every_option_of_a_corral_is_described() -> None:
+    options = [row[0] for row in table(DOCS / "quickstart.md", "option of `Corral`")]
+    assert options == list(inspect.signature(Corral).parameters)
 
 
 def test_every_field_of_a_result_is_described() -> None:

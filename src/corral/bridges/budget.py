@@ -17,8 +17,8 @@ def limited(handler: Handler) -> Handler:
     async def limit(call: Call) -> Reply:
         grant = granted(call)
         grant.calls += 1
-        if grant.calls > grant.limits.calls:
-            raise CallBudgetExceeded(f"the budget of {grant.limits.calls} tool calls is used up")
+        if grant.calls > (calls := grant.limits.calls):
+            raise CallBudgetExceeded(f"the budget of {calls} tool call{'' if calls == 1 else 's'} is used up")
         if grant.running < grant.limits.calls_in_flight:
             grant.running += 1
         else:

@@ -97,9 +97,11 @@ class Key:
         return self._signing is not None
 
     def sign(self, message: bytes) -> bytes:
+        """The signature of a message."""
         return self._algorithm.sign(message, self._signing)
 
     def verifies(self, message: bytes, signature: bytes) -> bool:
+        """True if this key made the signature of a message."""
         return self._algorithm.verify(message, self._verifying, signature)
 
 

@@ -12,9 +12,9 @@ from typing import get_args
 import anyio
 
 from corral.audit import AuditEvent, AuditFilter, AuditReader, Outcome, open_audit
-from corral.cli.options import Commands, add_command
+from corral.cli.parsing import Commands, add_command
 from corral.cli.screen import Screen, screen
-from corral.cli.text import fitted, visible, width
+from corral.cli.text import counted, fitted, visible, width
 from corral.errors import ConfigError
 
 __all__ = ["add_audit"]
@@ -47,6 +47,7 @@ def add_audit(commands: Commands) -> None:
         commands,
         "audit",
         _audit,
+        takes="SOURCE",
         help="print what an audit log holds",
         description="Prints the last events of an audit log that fit all options, oldest first.",
         epilog=_EPILOG,
@@ -91,7 +92,7 @@ async def _print(reader: AuditReader, wanted: AuditFilter, arguments: argparse.N
             events = await _read(reader, wanted, 1_000_000)
     finally:
         if reader.torn:
-            view.err(f"{reader.torn} torn line{'s' if reader.torn > 1 else ''} left out")
+            view.err(f"{counted(reader.torn, 'torn line')} left out")
         with anyio.CancelScope(shield=True):
             await reader.aclose()
 
@@ -114,7 +115,7 @@ def _cells(event: AuditEvent) -> list[str]:
     return [
         _moment(event.time),
         event.outcome,
-        event.tool or "" if event.kind == "call" else f"({event.calls or 0} calls)",
+        event.tool or "" if event.kind == "call" else f"({counted(event.calls or 0, 'call')})",
         event.user_id or "",
         event.organization_id or "",
         f"{event.duration_ms:9.1f}",

@@ -7,12 +7,14 @@ import asyncio
 
 from corral import CheckResult, Corral
 from corral.cli.loading import load_tools
-from corral.cli.options import Commands, add_command, add_tools
+from corral.cli.options import add_tools
+from corral.cli.parsing import Commands, add_command
 from corral.cli.program import GivenProgram, add_program, given_program
-from corral.cli.report import remark_lines
+from corral.cli.progress import moving
+from corral.cli.report import NO_TOOLS, help_line, names_tools, remark_lines
 from corral.cli.screen import Screen, screen
 from corral.cli.servers import find_server, install_command
-from corral.cli.text import json_text, printable
+from corral.cli.text import counted, json_text, printable
 
 __all__ = ["add_check"]
 
@@ -31,6 +33,7 @@ def add_check(commands: Commands) -> None:
         commands,
         "check",
         _check,
+        takes="PROGRAM",
         help="type-check a program",
         description="Type-checks a program against tools, without running it.",
         epilog=_EPILOG,
@@ -43,11 +46,14 @@ def add_check(commands: Commands) -> None:
 def _check(arguments: argparse.Namespace) -> int:
     program = given_program(arguments)
     with screen() as view:
-        result = asyncio.run(_result(Corral(load_tools(arguments.tools, arguments.mcp_configs)), program))
+        with moving(view, "checking"):
+            result = asyncio.run(_result(Corral(load_tools(arguments.tools, arguments.mcp_configs)), program))
         if arguments.json:
             view.out(_json(result))
         else:
             _show(result, program, view)
+            if not (result.passed or arguments.tools or arguments.mcp_configs) and names_tools(program.source):
+                view.err(help_line(NO_TOOLS, view))
     if not result.passed:
         return _REJECTED
     return 0 if result.checked else _UNCHECKED
@@ -73,14 +79,12 @@ def _show(result: CheckResult, program: GivenProgram, view: Screen) -> None:
     errors = sum(each.severity == "error" for each in result.diagnostics)
     file = printable(program.file)
     if errors:
-        view.out(f"{file} would not run: {errors} error{'s' if errors > 1 else ''}")
+        view.out(f"{file} would not run: {counted(errors, 'error')}")
     elif result.checked:
         view.out(f"{file} fits the declarations")
     elif find_server(program.language) is None:
         view.out(f"{file} was not type-checked: there is no language server for {program.language}")
-        view.err(f"{view.paint('help', 'bold')}: {install_command(program.language)}")
+        view.err(help_line(install_command(program.language), view))
     else:
         view.out(f"{file} was not type-checked: {result.unchecked}")
-        view.err(
-            f"{view.paint('help', 'bold')}: corral run tries whether it runs, corral doctor whether the server does"
-        )
+        view.err(help_line("corral run tries whether it runs, corral doctor whether the server does", view))

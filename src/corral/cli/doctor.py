@@ -7,10 +7,11 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
-from corral.cli.options import Commands, add_command
+from corral.cli.parsing import Commands, add_command
+from corral.cli.progress import moving
 from corral.cli.screen import screen
 from corral.cli.servers import FoundServer, try_servers
-from corral.cli.text import json_text, printable
+from corral.cli.text import counted, json_text, printable
 from corral.sandboxes.jail.examination import Examination, examine
 from corral.sandboxes.jail.trial import ATTEMPTS
 from corral.types import TIERS, Tier
@@ -45,8 +46,10 @@ def add_doctor(commands: Commands) -> None:
 def _doctor(arguments: argparse.Namespace) -> int:
     required: Tier = arguments.required_tier
     with screen() as view:
-        found = examine()
-        servers = try_servers()
+        with moving(view, "examining the isolation"):
+            found = examine()
+        with moving(view, "starting the language servers"):
+            servers = try_servers()
         healthy = found.reaches(required) and found.contained
         if arguments.json:
             shown = {"healthy": healthy, "required_tier": required, **asdict(found), "language_servers": servers}
@@ -79,7 +82,8 @@ def _report(found: Examination, servers: Sequence[FoundServer], required: Tier, 
     for server in servers:
         yield from _row(server.ready, server.language, _detail(server), wide, columns, server.remedy)
     yield ""
-    yield f"{found.pool_size} sandboxes are kept ready, unless pool_size says otherwise."
+    kept = "1 sandbox is" if found.pool_size == 1 else f"{found.pool_size} sandboxes are"
+    yield f"{kept} kept ready, unless pool_size says otherwise."
     yield from _conclusion(found, required, columns)
 
 
@@ -121,7 +125,7 @@ def _conclusion(found: Examination, required: Tier, columns: int) -> Iterator[st
         yield f"{_YES} Programs run in tier {found.tier}; {required} is required."
     if not found.contained:
         bad = [attempt for attempt in found.attempts if not attempt.contained]
-        yield f"{_NO} {len(bad)} attempt{'s' if len(bad) > 1 else ''} got through or could not be made."
+        yield f"{_NO} {counted(len(bad), 'attempt')} got through or could not be made."
 
 
 def _row(good: bool, name: str, detail: str, wide: int, columns: int, remedy: str | None = None) -> Iterator[str]:

@@ -24,6 +24,8 @@ def excerpt(source: str, line: int, column: int, *, columns: int) -> list[str]:
     if not 1 <= line <= len(lines):
         return []
     first, last = max(1, line - _LINES_AROUND), min(len(lines), line + _LINES_AROUND)
+    if last > line and last == len(lines) and not lines[last - 1]:
+        last -= 1  # what follows the newline at the end of the file
     gutter = len(str(last))
     room = columns - gutter - 4
     text, caret = _around(lines[line - 1], _index(lines[line - 1], column), room)

@@ -9,7 +9,9 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
+from itertools import islice
 from pathlib import Path
+from pkgutil import iter_modules
 from types import ModuleType
 from typing import Any, TypeAlias, cast
 
@@ -22,6 +24,7 @@ __all__ = ["load_tools"]
 Tools: TypeAlias = list[Tool | ToolSource | Callable[..., Any]]
 
 _USUAL_NAMES = ("tools", "registry")
+_MODULES_NAMED = 10
 _NOT_THE_HOSTS = (str(Path(corral.__file__).parent), str(Path(importlib.__file__).parent), "<frozen importlib")
 """Where frames of a traceback come from that say nothing about the host's own code."""
 
@@ -49,16 +52,29 @@ def _load(place: str) -> Tools:
 
 
 def _import_module(name: str) -> ModuleType:
+    # An empty part is what importlib would take for a relative name, or for none.
+    if not all(name.split(".")) or Path(name).is_file():
+        raise ConfigError(
+            f"--tools {name!r}: not the name of a module, and not a path that ends in .py{_as_file(name)}"
+        )
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and f"{name}.".startswith(f"{error.name}."):
-            raise ConfigError(f"there is no module {error.name!r} here or on Python's path") from None
+            raise ConfigError(f"there is no module {error.name!r} here or on Python's path{_as_file(name)}") from None
         raise _import_failed(name, error) from error
-    except (TypeError, ValueError):
-        raise ConfigError(f"--tools {name!r}: not the name of a module, and not a path that ends in .py") from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _import_failed(name, error) from error
+
+
+def _as_file(name: str) -> str:
+    """A hint, where a path was given that lacks its end, or is of something else."""
+    path = Path(name)
+    if path.with_name(f"{path.name}.py").is_file():
+        return f"; did you mean {path}.py?"
+    if path.is_dir():
+        return f"; {name} is a folder: name one of its files"
+    return ""
 
 
 def _import_file(name: str) -> ModuleType:
@@ -74,13 +90,15 @@ def _import_file(name: str) -> ModuleType:
     sys.path.insert(0, str(path.parent))
     try:
         specification.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _import_failed(name, error) from error
     return module
 
 
-def _import_failed(name: str, error: Exception) -> ConfigError:
+def _import_failed(name: str, error: Exception | SystemExit) -> ConfigError:
     """Prints the traceback, as far as it is the host's, and makes the error that ends the command."""
+    if isinstance(error, SystemExit):
+        return ConfigError(f'{name} cannot be imported: it exits; do that below `if __name__ == "__main__":`')
     explained = traceback.TracebackException.from_exception(error)
     explained.stack[:] = [frame for frame in explained.stack if not frame.filename.startswith(_NOT_THE_HOSTS)]
     print(*explained.format(), sep="", end="", file=sys.stderr)
@@ -90,8 +108,9 @@ def _import_failed(name: str, error: Exception) -> ConfigError:
 def _attribute(module: ModuleType, module_name: str, attribute: str) -> Tools:
     place = f"{module_name}:{attribute}"
     if not hasattr(module, attribute):
-        near = get_close_matches(attribute, vars(module), n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
+        holders = [name for name, value in vars(module).items() if _as_tools(value)]
+        near = get_close_matches(attribute, holders, n=1)
+        hint = f"; did you mean {near[0]}?" if near else f"; it has: {', '.join(holders)}" if holders else ""
         raise ConfigError(f"{module_name} has no {attribute!r}{hint}")
     value: object = getattr(module, attribute)
     tools = _as_tools(value)
@@ -112,7 +131,7 @@ def _made_by(function: Callable[..., object], place: str) -> object:
         raise ConfigError(f"{place} takes arguments; make it a tool with @tool, or put it into a list") from None
     try:
         return function()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _import_failed(place, error) from error
 
 
@@ -124,9 +143,15 @@ def _tools_of(module: ModuleType, name: str) -> Tools:
     tools: dict[Any, None] = {
         value: None for value in cast("Iterable[Any]", vars(module).values()) if isinstance(value, Tool | ToolSource)
     }
+    if not tools and hasattr(module, "__path__") and (inside := _modules_in(module)):
+        raise ConfigError(f"{name} holds no tools itself, but modules, which have to be named: {', '.join(inside)}")
     if not tools:
         raise ConfigError(f"{name} holds no tools: decorate functions with @tool, or name what holds them, {name}:NAME")
     return list(tools)
+
+
+def _modules_in(package: ModuleType) -> list[str]:
+    return [each.name for each in islice(iter_modules(package.__path__, f"{package.__name__}."), _MODULES_NAMED)]
 
 
 def _as_tools(value: object) -> Tools | None:

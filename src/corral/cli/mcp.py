@@ -8,8 +8,8 @@ import io
 import os
 import socket
 import sys
-from collections.abc import Generator, Iterable, Sequence
-from contextlib import ExitStack, contextmanager, redirect_stdout
+from collections.abc import AsyncGenerator, Generator, Iterable, Sequence
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, redirect_stdout
 from importlib import import_module
 from itertools import groupby
 from pathlib import Path
@@ -22,8 +22,12 @@ from pydantic_core import to_json
 from corral import Approve, Corral, ExecutionContext
 from corral.cli.listening import http_server, is_loopback, listening, url_of
 from corral.cli.loading import load_tools
-from corral.cli.options import Commands, add_address, add_caller, add_command, add_tools, caller, interruptible
+from corral.cli.options import add_address, add_caller, add_tools, caller, interruptible
+from corral.cli.parsing import Commands, add_command
+from corral.cli.progress import moving
+from corral.cli.running import add_env, add_running, env_of, running
 from corral.cli.screen import Screen, screen
+from corral.cli.text import counted
 from corral.errors import ConfigError
 from corral.types import Language
 
@@ -68,6 +72,7 @@ def add_mcp(commands: Commands) -> None:
     http = parser.add_argument_group("over HTTP, instead of standard input and output")
     http.add_argument("--http", action="store_true", help="serve at a URL")
     add_address(http, default_port=_PORT)
+    add_env(parser)
     context = add_caller(parser)
     context.add_argument(
         "--approve",
@@ -75,6 +80,7 @@ def add_mcp(commands: Commands) -> None:
         default="ask",
         help="calls that need an approval; ask, the default, asks by elicitation",
     )
+    add_running(parser)
 
 
 def _mcp(arguments: argparse.Namespace) -> int:
@@ -85,14 +91,20 @@ def _mcp(arguments: argparse.Namespace) -> int:
     with ExitStack() as stack:
         wire = stack.enter_context(_wire()) if not (arguments.http or arguments.list) else None
         view = stack.enter_context(screen())
-        corral = Corral(
-            load_tools(arguments.tools, arguments.mcp_configs, required=True),
-            audit=arguments.audit,
-            hide_denied=arguments.hide_denied,
-            approve=_approve(arguments.approve, served),
-        )
+        with moving(view, "loading tools"):
+            corral = Corral(
+                load_tools(arguments.tools, arguments.mcp_configs, required=True),
+                **running(arguments, arguments.language),
+                audit=arguments.audit,
+                hide_denied=arguments.hide_denied,
+                approve=_approve(arguments.approve, served),
+            )
         server = served.mcp_server(
-            corral, language=arguments.language, budget_tokens=arguments.budget, context=_context(arguments, served)
+            corral,
+            language=arguments.language,
+            budget_tokens=arguments.budget,
+            context=_context(arguments, served),
+            env=env_of(arguments),
         )
         if arguments.list:
             asyncio.run(_list(corral, server, view))
@@ -123,11 +135,16 @@ def _context(arguments: argparse.Namespace, served: Any) -> Any:
     return context
 
 
-async def _say(corral: Corral, server: Any, view: Screen, where: str) -> None:
-    """What is served, and how much of a model's context that takes and saves."""
-    own, each = await _own(server), [declared for _, declared in _each(corral)]
-    view.err(f"{len(each)} tools {where}")
-    view.err(f"as {len(own)} tools of {_tokens(own):,} tokens, instead of {_tokens(each):,}")
+@asynccontextmanager
+async def _open(corral: Corral, server: Any, view: Screen, where: str) -> AsyncGenerator[None]:
+    """Within the block it is open. What is served is said, and how much of a model's context that takes and saves."""
+    async with AsyncExitStack() as stack:
+        with moving(view, "starting"):
+            await stack.enter_async_context(corral)
+            own, each = await _own(server), [declared for _, declared in _each(corral)]
+        view.err(f"{counted(len(each), 'tool')} {where}")
+        view.err(f"as {counted(len(own), 'tool')} of {_tokens(own):,} tokens, instead of {_tokens(each):,}")
+        yield
 
 
 # --- over standard input and output
@@ -181,8 +198,9 @@ async def _serve_wire(corral: Corral, server: Any, wire: tuple[TextIO, io.FileIO
     stdio_server = import_module("mcp.server.stdio").stdio_server
     received, sent = wire
     with anyio.CancelScope() as scope, interruptible(scope.cancel):
-        async with corral:
-            await _say(corral, server, view, "for a client at standard input")
+        async with _open(corral, server, view, "for a client at standard input"):
+            if received.isatty():
+                view.err("this is a terminal: a client of MCP is to start this command, or --http serves at a URL")
             with anyio.CancelScope() as talk:
                 async with stdio_server(_Input(received), _Output(sent)) as (read, write):
                     await server.run(read, write, server.create_initialization_options())
@@ -207,9 +225,8 @@ async def _serve_http(
 
     if not is_loopback(arguments.host):
         view.err("warning: everybody who can connect may run programs: there are no passwords")
-    async with corral:
+    async with _open(corral, server, view, f"at {url}{_PATH}"):
         with interruptible(stop):
-            await _say(corral, server, view, f"at {url}{_PATH}")
             await serving.serve([listener])
 
 
@@ -262,7 +279,8 @@ def _each(corral: Corral) -> list[tuple[str, dict[str, Any]]]:
 
 def _row(what: str, tools: Iterable[Any]) -> str:
     listed = list(tools)
-    return f"{what:<26}{len(listed):>6} tools {_tokens(listed):>9,} tokens"
+    tools = f"{len(listed):>6} tool{' ' if len(listed) == 1 else 's'}"
+    return f"{what:<26}{tools} {_tokens(listed):>9,} tokens"
 
 
 def _tokens(tools: Sequence[Any]) -> int:

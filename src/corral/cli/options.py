@@ -1,4 +1,4 @@
-"""What several commands share: how they are added, their options for tools and callers, and what Ctrl-C does."""
+"""Options that several commands share: for tools, callers and addresses; and what Ctrl-C does."""
 
 from __future__ import annotations
 
@@ -10,35 +10,11 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any, TypeAlias
+from typing import Any
 
 from corral import ExecutionContext
 
-__all__ = ["Commands", "add_address", "add_caller", "add_command", "add_tools", "caller", "given", "interruptible"]
-
-Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-
-
-def add_command(
-    commands: Commands,
-    name: str,
-    run: Callable[[argparse.Namespace], int],
-    *,
-    help: str,
-    description: str,
-    epilog: str | None = None,
-) -> argparse.ArgumentParser:
-    """The parser of a new command; `run` returns its exit code."""
-    parser = commands.add_parser(
-        name,
-        help=help,
-        description=description,
-        epilog=epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.set_defaults(command=run)
-    return parser
+__all__ = ["add_address", "add_caller", "add_tools", "caller", "given", "interruptible"]
 
 
 def add_tools(parser: argparse.ArgumentParser) -> None:
@@ -70,9 +46,19 @@ def add_caller(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:  # p
     group.add_argument("--scope", dest="scopes", action="append", metavar="SCOPE", help="may be repeated")
     group.add_argument("--hide-denied", action="store_true", help="hide tools that need other scopes than these")
     group.add_argument(
-        "--audit", metavar="PLACE", help="write an audit log: a .jsonl or .sqlite file, or a postgresql:// URL"
+        "--audit",
+        type=_audit_place,
+        metavar="PLACE",
+        help="write an audit log: a .jsonl or .sqlite file, or a postgresql:// URL",
     )
     return group
+
+
+def _audit_place(text: str) -> str:
+    folder = Path(text).parent
+    if "://" not in text and not folder.is_dir():
+        raise argparse.ArgumentTypeError(f"there is no folder {folder}")
+    return text
 
 
 def add_address(group: argparse._ArgumentGroup, *, default_port: int) -> None:  # pyright: ignore[reportPrivateUsage]

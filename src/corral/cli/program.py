@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from corral import Language
+from corral.cli.running import add_env, env_of
 from corral.errors import ConfigError
 
 __all__ = ["GivenProgram", "add_program", "given_program"]
@@ -23,11 +24,9 @@ class GivenProgram(NamedTuple):
 
 def add_program(parser: argparse.ArgumentParser) -> None:
     """Adds the options that `given_program` reads."""
-    parser.add_argument("program", help="file with the program, or - for standard input")
+    parser.add_argument("program", metavar="PROGRAM", help="file with the program, or - for standard input")
     parser.add_argument("--language", choices=("typescript", "python"), help="default: by the file's name")
-    parser.add_argument(
-        "--env", action="append", type=_variable, metavar="NAME=VALUE", help="what process.env shows; may be repeated"
-    )
+    add_env(parser)
 
 
 def given_program(arguments: argparse.Namespace) -> GivenProgram:
@@ -41,18 +40,13 @@ def given_program(arguments: argparse.Namespace) -> GivenProgram:
         source=_read(program),
         language=arguments.language or ("python" if program.endswith(".py") else "typescript"),
         file="<stdin>" if program == "-" else program,
-        env=None if arguments.env is None else dict(arguments.env),
+        env=env_of(arguments),
     )
 
 
-def _variable(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not name or not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
-    return name, value
-
-
 def _read(program: str) -> str:
+    if program == "-" and sys.stdin.isatty():
+        print("reading the program from this terminal; Ctrl-D on a line of its own ends it", file=sys.stderr)
     try:
         content = sys.stdin.buffer.read() if program == "-" else Path(program).read_bytes()
     except OSError as error:

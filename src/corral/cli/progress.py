@@ -1,20 +1,24 @@
-"""What a run is doing, one line per tool call."""
+"""Live progress of a command: a line per tool call, and a moving one while there is none."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
-from itertools import count
+import time
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from itertools import cycle
+from threading import Event as Flag
+from threading import Thread
 
-from corral import Event, ToolCallFinished, ToolCallRecord, ToolCallStarted
+from corral import Event, ExecutionFinished, ExecutionStarted, ToolCallFinished, ToolCallRecord, ToolCallStarted
 from corral.cli.screen import Screen
 from corral.cli.text import fitted, json_text, printable, width
 
-__all__ = ["Progress", "finished_line"]
+__all__ = ["Progress", "finished_line", "moving"]
 
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _FRAME_SECONDS = 0.1
+_A_WHILE_SECONDS = 0.3
+"""Shorter work is not announced."""
 _CALL_CHARS = 1_000
 """More of a call than any terminal shows in one line."""
 
@@ -22,51 +26,74 @@ _CALL_CHARS = 1_000
 class Progress:
     """Shows calls that run as live lines, and each that has ended as a line that stays."""
 
-    def __init__(self, screen: Screen) -> None:
+    def __init__(self, screen: Screen, doing: str = "") -> None:
         self._screen = screen
         self._running: dict[int, str] = {}
         """What is shown of a call, by the identity of its record: its sequence number is the guest's word."""
         self._frame = _FRAMES[0]
+        self._doing = doing
+        """What is shown once it takes a while and no call runs; nothing is shown if it is empty."""
+        self._since = time.monotonic()
 
     def see(self, event: Event) -> None:
         match event:
+            case ExecutionStarted():
+                self._begin("running")
             case ToolCallStarted(call=call):
                 self._running[id(call)] = _called(call)
                 self._draw()
             case ToolCallFinished(call=call):
                 self._running.pop(id(call), None)
+                self._begin(self._doing)
                 self._draw()
                 self._screen.err(finished_line(call, self._screen))
+            case ExecutionFinished():
+                self._begin("")
             case _:
                 pass
 
-    @asynccontextmanager
-    async def turning(self) -> AsyncGenerator[None]:
-        """Within the block the running calls' marks turn, where there are live lines."""
+    @contextmanager
+    def turning(self) -> Generator[None]:
+        """Keeps marks turning within the block, from a thread of its own, as this one may be blocked."""
         if not self._screen.live:
             yield
             return
-        spinning = asyncio.create_task(self._spin())
+        over = Flag()
+        thread = Thread(target=self._turn, args=(over,), name="progress", daemon=True)
+        thread.start()
         try:
             yield
         finally:
-            spinning.cancel()
-            with suppress(asyncio.CancelledError):
-                await spinning
+            over.set()
+            thread.join()
             self._screen.show(())
 
-    async def _spin(self) -> None:
-        for turn in count():
-            self._frame = _FRAMES[turn % len(_FRAMES)]
-            self._draw()
-            await asyncio.sleep(_FRAME_SECONDS)
+    def _turn(self, over: Flag) -> None:
+        frames = cycle(_FRAMES)
+        with suppress(OSError):  # the terminal is gone
+            while not over.wait(_FRAME_SECONDS):
+                self._frame = next(frames)
+                self._draw()
+
+    def _begin(self, doing: str) -> None:
+        self._doing, self._since = doing, time.monotonic()
 
     def _draw(self) -> None:
         columns, rows = self._screen.size
-        shown = list(self._running.values())[: max(1, rows - 2)]
-        lines = [f"{self._screen.paint(self._frame, 'blue')} {fitted(called, columns - 3)}" for called in shown]
+        shown = [fitted(called, columns - 3) for called in list(self._running.values())[: max(1, rows - 2)]]
         hidden = len(self._running) - len(shown)
-        self._screen.show([*lines, f"  and {hidden} more"] if hidden else lines)
+        seconds = time.monotonic() - self._since
+        if not shown and self._doing and seconds >= _A_WHILE_SECONDS:
+            shown = [fitted(f"{self._doing}, {seconds:.0f} s" if seconds >= 1 else self._doing, columns - 3)]
+        lines = [f"{self._screen.paint(self._frame, 'blue')} {each}" for each in shown]
+        self._screen.show([*lines, f"  and {hidden} more"] if hidden > 0 else lines)
+
+
+@contextmanager
+def moving(screen: Screen, doing: str) -> Generator[None]:
+    """Shows a live line about what is being done within the block, on a terminal."""
+    with Progress(screen, doing).turning():
+        yield
 
 
 def finished_line(call: ToolCallRecord, screen: Screen) -> str:

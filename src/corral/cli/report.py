@@ -9,9 +9,11 @@ from corral import Diagnostic, ExecutionError, ExecutionResult
 from corral.cli.excerpts import excerpt
 from corral.cli.progress import finished_line
 from corral.cli.screen import Screen
-from corral.cli.text import printable
+from corral.cli.text import counted, printable
 
-__all__ = ["call_lines", "error_lines", "note_lines", "remark_lines"]
+__all__ = ["NO_TOOLS", "call_lines", "error_lines", "help_line", "names_tools", "note_lines", "remark_lines"]
+
+NO_TOOLS = "no tools were given: --tools PLACE or --mcp-config FILE says where they are, as in --tools app.tools"
 
 _CALLS_LISTED = 20
 _OF_A_CHECK = re.compile(r"TS\d|ty:")
@@ -32,7 +34,9 @@ _HELP = {
 """What the person at the command line can do, by error code."""
 
 
-def error_lines(result: ExecutionResult, source: str, file: str, screen: Screen) -> Iterator[str]:
+def error_lines(
+    result: ExecutionResult, source: str, file: str, screen: Screen, *, tools_given: bool = True
+) -> Iterator[str]:
     """Why a run did not succeed, where in the source, and what to do about it. Nothing if it did."""
     error = result.error
     if error is None:
@@ -43,8 +47,18 @@ def error_lines(result: ExecutionResult, source: str, file: str, screen: Screen)
         yield f"{_label('error', error.code, screen)}: {summary}"
         for remark in found:
             yield from remark_lines(remark, source, file, screen)
-        yield f"{screen.paint('help', 'bold')}: {_HELP['invalid_arguments']}"
-        return
+    else:
+        yield from _failure_lines(error, source, file, screen)
+    remedy = _HELP["invalid_arguments"] if found else _HELP.get(error.code)
+    if "No module named 'corral'" in error.message:
+        remedy = f"what imports corral is for Python itself: python {file}; its tools are given as --tools {file}"
+    elif not tools_given and names_tools(source):
+        remedy = NO_TOOLS
+    if remedy is not None:
+        yield help_line(remedy, screen)
+
+
+def _failure_lines(error: ExecutionError, source: str, file: str, screen: Screen) -> Iterator[str]:
     yield f"{_label('error', error.code, screen)}: {_message(error)}"
     yield from _place(error.line, error.column, source, file, screen)
     frames = [line.strip() for line in (error.stack or "").splitlines() if line.lstrip().startswith("at ")]
@@ -52,8 +66,16 @@ def error_lines(result: ExecutionResult, source: str, file: str, screen: Screen)
         yield from (f"    {_in_file(printable(frame), file)}" for frame in frames)
     if error.cause is not None:
         yield f"caused by: {printable(error.cause)}"
-    if error.code in _HELP:
-        yield f"{screen.paint('help', 'bold')}: {_HELP[error.code]}"
+
+
+def help_line(remedy: str, screen: Screen) -> str:
+    """A line with the next step for the person at the command line."""
+    return f"{screen.paint('help', 'bold')}: {remedy}"
+
+
+def names_tools(source: str) -> bool:
+    """True if a program seems to call tools."""
+    return re.search(r"\btools\b", source) is not None
 
 
 def remark_lines(remark: Diagnostic, source: str, file: str, screen: Screen) -> Iterator[str]:
@@ -85,7 +107,7 @@ def call_lines(result: ExecutionResult, screen: Screen) -> Iterator[str]:
     """The calls that were made, and may have had effects, before it ended."""
     calls = result.tool_calls
     if calls:
-        yield f"{len(calls)} tool call{'s were' if len(calls) > 1 else ' was'} made:"
+        yield f"{counted(len(calls), 'tool call')} {'were' if len(calls) > 1 else 'was'} made:"
         yield from (f"  {finished_line(call, screen)}" for call in calls[:_CALLS_LISTED])
     if len(calls) > _CALLS_LISTED:
         yield f"  and {len(calls) - _CALLS_LISTED} more"

@@ -7,17 +7,22 @@ import asyncio
 import os
 import shlex
 import socket
+from contextlib import AsyncExitStack
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from corral import Corral, Limits, OutsideExecution
+from corral import Corral, OutsideExecution
 from corral.catalog import load_by_name
 from corral.cli.listening import http_server, is_loopback, listening, url_of
 from corral.cli.loading import load_tools
-from corral.cli.options import Commands, add_address, add_caller, add_command, add_tools, caller, interruptible
+from corral.cli.options import add_address, add_caller, add_tools, caller, interruptible
+from corral.cli.parsing import Commands, add_command
+from corral.cli.progress import moving
+from corral.cli.running import add_limits, limits_of
 from corral.cli.screen import Screen, screen
+from corral.cli.text import counted
 from corral.errors import ConfigError, MissingExtra
 
 __all__ = ["add_serve"]
@@ -64,22 +69,20 @@ def add_serve(commands: Commands) -> None:
     context.add_argument(
         "--approve", choices=("all", "none"), default="none", help="calls that need an approval; default: none"
     )
-    limits = parser.add_argument_group("limits of calls")
-    for name, default in _LIMITS.items():
-        flag = f"--{name.replace('_', '-')}"
-        limits.add_argument(flag, type=int, default=default, metavar="N", help=f"default: {default}")
+    add_limits(parser, _LIMITS)
 
 
 def _serve(arguments: argparse.Namespace) -> int:
     uvicorn = _uvicorn()
     with screen() as view:
-        corral = Corral(
-            load_tools(arguments.tools, arguments.mcp_configs, required=True),
-            limits=Limits(**{name: getattr(arguments, name) for name in _LIMITS}),
-            audit=arguments.audit,
-            hide_denied=arguments.hide_denied,
-            approve=(lambda _: True) if arguments.approve == "all" else None,
-        )
+        with moving(view, "loading tools"):
+            corral = Corral(
+                load_tools(arguments.tools, arguments.mcp_configs, required=True),
+                limits=limits_of(arguments),
+                audit=arguments.audit,
+                hide_denied=arguments.hide_denied,
+                approve=(lambda _: True) if arguments.approve == "all" else None,
+            )
         with listening(arguments.host, arguments.port) as listener:
             url = url_of(arguments.host, listener.getsockname()[1], arguments.allowed_hosts)
             bridge = load_by_name(
@@ -106,7 +109,9 @@ def _uvicorn() -> ModuleType:
 async def _until_stopped(
     corral: Corral, server: Any, listener: socket.socket, url: str, arguments: argparse.Namespace, view: Screen
 ) -> None:
-    async with corral.connected():
+    async with AsyncExitStack() as stack:
+        with moving(view, "starting"):
+            await stack.enter_async_context(corral.connected())
         await _serving(corral, server, listener, url, arguments, view)
 
 
@@ -126,7 +131,7 @@ async def _serving(
                 if (path := arguments.env_file) is not None:
                     _replace(path, variables)
                     keeping = asyncio.create_task(_keep_fresh(path, url, execution))
-                view.err(f"{len(corral.tools.snapshot())} tools at {url}")
+                view.err(f"{counted(len(corral.tools.snapshot()), 'tool')} at {url}")
                 view.out(variables.rstrip())
                 await server.serve([listener])
                 if keeping is not None:

@@ -7,9 +7,14 @@ import unicodedata
 
 from pydantic_core import to_json
 
-__all__ = ["fitted", "json_text", "printable", "visible", "width"]
+__all__ = ["counted", "fitted", "json_text", "printable", "visible", "width"]
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def counted(number: int, what: str) -> str:
+    """A number of things, of which `what` is one."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def printable(text: str) -> str:

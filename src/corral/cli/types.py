@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+from typing import get_args
 
 from corral import Corral, Language
 from corral.cli.loading import load_tools
-from corral.cli.options import Commands, add_command, add_tools
+from corral.cli.options import add_tools
+from corral.cli.parsing import Commands, add_command
+from corral.cli.progress import moving
 from corral.cli.screen import screen
 
 __all__ = ["add_types"]
@@ -23,7 +26,7 @@ def add_types(commands: Commands) -> None:
         description="Prints the declarations of tools, as a model is shown them.",
     )
     add_tools(parser)
-    parser.add_argument("--language", choices=("typescript", "python"), default="typescript")
+    parser.add_argument("--language", choices=get_args(Language), default="typescript", help="default: typescript")
     parser.add_argument(
         "--budget", type=int, metavar="N", help="print what a model is told within N tokens: all, or less of each tool"
     )
@@ -31,13 +34,9 @@ def add_types(commands: Commands) -> None:
 
 def _types(arguments: argparse.Namespace) -> int:
     with screen() as view:
-        text = asyncio.run(
-            _text(
-                Corral(load_tools(arguments.tools, arguments.mcp_configs, required=True)),
-                arguments.language,
-                arguments.budget,
-            )
-        )
+        with moving(view, "loading tools"):
+            corral = Corral(load_tools(arguments.tools, arguments.mcp_configs, required=True))
+            text = asyncio.run(_text(corral, arguments.language, arguments.budget))
         view.out(text.rstrip("\n"))
     return 0
 

@@ -132,12 +132,14 @@ class CodeMode(AbstractCapability[Any]):
 
     @override
     def get_toolset(self) -> AbstractToolset[Any]:
+        """The tools of the model, for the agent."""
         return self._toolset
 
     @classmethod
     @override
     def get_serialization_name(cls) -> str | None:
-        return None  # a Corral cannot be written down
+        """None: a Corral cannot be written down."""
+        return None
 
     def context_of(self, run: RunContext[Any]) -> ExecutionContext:
         """On whose behalf a program of this run runs, with the run itself in its metadata."""

@@ -114,7 +114,8 @@ class GuestRun:
             return failed_exit(
                 MemoryExceeded(f"the program needed more than the {self._memory_mb} MB of memory it may use")
             )
-        logger.warning("the engine of %s ended with status %d: %s", self._job.execution_id, status, tail.strip())
+        said = f": {tail.strip()}" if tail.strip() else ""
+        logger.warning("the engine of %s ended with status %d%s", self._job.execution_id, status, said)
         how = f"status {status}" if status >= 0 else f"signal {-status}, {signal.strsignal(-status)}"
         return failed_exit(SandboxLost(f"the sandbox's process ended without a result ({how})"))
 

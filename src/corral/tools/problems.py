@@ -37,6 +37,9 @@ UNEXPECTED = "unexpected field"
 ABSENT: Any = object()
 """In place of a value that is not there."""
 
+_ONE_OF_MANY = re.compile(r"\A(expected at (?:least|most) 1 (?:item|character|field))s")
+"""How a bound reads that is one."""
+
 
 class Problem(NamedTuple):
     """One violation. `text` says what the schema wants and quotes no data; `detail` and `value` may be secret."""
@@ -56,6 +59,7 @@ class Problem(NamedTuple):
         return self._located(self.text)
 
     def _located(self, said: str) -> str:
+        said = _ONE_OF_MANY.sub(r"\1", said, count=1)
         return f"{format_path(self.path)}: {said}" if self.path else said
 
 

@@ -207,7 +207,7 @@ class ToolRegistry:
         return isinstance(name, ToolName | str) and self.get(name) is not None
 
     def __repr__(self) -> str:
-        return f"<ToolRegistry of {len(self)} tools>"
+        return f"<ToolRegistry of {len(self)} tool{'' if len(self) == 1 else 's'}>"
 
     def _now(self) -> _State:
         return self._state

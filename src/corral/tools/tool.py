@@ -104,6 +104,7 @@ class Tool(Generic[P, R]):
             raise ToolDefinitionError(f"tool {self.name!r}: rate_limit: {error}") from None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Calls the function itself, so that other code of the host can go on using it."""
         return self.function(*args, **kwargs)
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -12,6 +13,8 @@ import pytest
 from mcp import Client, MCPError
 
 from corral import Corral, define_tool, tool
+from corral.checking import Checker
+from corral.checking.kinds import SERVERS
 from corral.errors import ConfigError
 from corral.integrations.mcp import mcp_server
 from tests.integrations.mcp.serving import MODES, Elicitation, make_corral, run
@@ -116,7 +119,12 @@ async def test_a_program_answers_with_text_and_structure(client: Client) -> None
     [call] = result.structured_content.pop("tool_calls")
     assert call.pop("ms") >= 0
     assert call == {"name": "add"}
-    assert result.structured_content == {"status": "succeeded", "value": {"sum": 3}, "console": "one\n"}
+    assert result.structured_content == {
+        "status": "succeeded",
+        "value": {"sum": 3},
+        "console": "one\n",
+        "checked": False,
+    }
 
 
 async def test_a_program_that_fails_says_where_and_what_was_called(client: Client) -> None:
@@ -236,3 +244,14 @@ async def test_no_more_programs_run_than_are_allowed(mode: str) -> None:
                     tasks.start_soon(one)
         assert codes == ["rate_limited", "rate_limited"]
         assert not (await run(client, "await tools.wait()")).is_error
+
+
+async def test_a_program_that_could_not_be_checked_says_so_even_if_it_succeeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    absent = [replace(kind, engine=lambda: None) for kind in SERVERS]
+    monkeypatch.setattr(Checker.__init__, "__defaults__", (absent,))
+    async with make_corral(check=True) as corral, Client(mcp_server(corral)) as client:
+        result = await run(client, "return await tools.add({ a: 0, b: 1 })")
+    assert text_of(result) == (
+        "Result: 1\n\nNotes:\n- the program was not checked: there is no language server for typescript here"
+    )
+    assert result.structured_content["checked"] is False

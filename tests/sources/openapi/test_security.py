@@ -205,4 +205,6 @@ def test_a_document_that_gives_no_tool_at_all_is_warned_about(caplog: pytest.Log
     OpenApi("api", secured({"bearer": []}), base_url="http://127.0.0.1:9")
     [record] = caplog.records
     assert record.levelno == logging.WARNING
-    assert record.getMessage().startswith("OpenApi 'api': 0 operations are tools, 1 were skipped: 1 × it needs a cred")
+    assert record.getMessage().startswith(
+        "OpenApi 'api': 0 of its operations became tools, 1 did not: 1 × it needs a cred"
+    )

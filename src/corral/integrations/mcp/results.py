@@ -6,6 +6,7 @@ import json
 from base64 import b64decode
 from binascii import Error as NotBase64
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, cast, get_args
 
 from mcp_types import (
@@ -20,7 +21,7 @@ from mcp_types import (
 )
 from pydantic import TypeAdapter, ValidationError
 
-from corral import ExecutionResult
+from corral import Diagnostic, ExecutionResult
 from corral.errors import CorralError
 from corral.pictures import Picture, pictures_in, without_pictures
 from corral.preview import json_text
@@ -45,6 +46,7 @@ OUTPUT_SCHEMA: JsonSchema = {
         "status": {"enum": list(get_args(Status))},
         "value": {"description": "What the program returned."},
         "console": {"type": "string"},
+        "checked": {"type": "boolean"},
         "error": _ERROR,
         "tool_calls": {
             "type": "array",
@@ -55,7 +57,7 @@ OUTPUT_SCHEMA: JsonSchema = {
             },
         },
     },
-    "required": ["status", "value", "console", "tool_calls"],
+    "required": ["status", "value", "console", "checked", "tool_calls"],
 }
 
 _MOST_BLOCKS = 100
@@ -64,7 +66,11 @@ _block: TypeAdapter[ContentBlock] = TypeAdapter(ContentBlock)
 
 
 def program_result(result: ExecutionResult) -> CallToolResult:
-    """Text, structure, and the pictures and other content blocks that the program returned."""
+    """Text, structure, and the pictures and other content blocks that the program returned.
+
+    The text says of a program that succeeded, too, why it was not type-checked where it should have been.
+    """
+    result = replace(result, diagnostics=tuple(map(_shown, result.diagnostics)))
     rest, blocks = _taken_out(result.value, lambda block, number: {"type": block.type, "content": number})
     before = len(blocks)
     value, pictures = pictures_in(rest, lambda _, number: {"type": "image", "content": before + number})
@@ -74,6 +80,7 @@ def program_result(result: ExecutionResult) -> CallToolResult:
         "status": result.status,
         "value": json.loads(json_text(value)),
         "console": without_pictures(result.output),
+        "checked": result.checked,
         "tool_calls": [
             _without_none(name=each.name, ms=each.duration_ms, error=_error(each.error)) for each in result.tool_calls
         ],
@@ -83,6 +90,10 @@ def program_result(result: ExecutionResult) -> CallToolResult:
     return CallToolResult(
         content=[TextContent(text=shown), *blocks, *images], structured_content=structured, is_error=not result.success
     )
+
+
+def _shown(remark: Diagnostic) -> Diagnostic:
+    return replace(remark, show="always") if remark.code == "unchecked" else remark
 
 
 def text_result(result: ExecutionResult) -> CallToolResult:

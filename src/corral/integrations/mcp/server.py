@@ -66,16 +66,17 @@ def mcp_server(
     context: Context[McpRequest] = None,
     budget_tokens: int = 4_000,
     programs_at_once: int = 64,
+    env: Mapping[str, str] | None = None,
 ) -> Server[Programs]:
     """A Corral as an MCP server, for the SDK's `run` and `streamable_http_app`. Its owner opens the Corral before that.
 
     `context` says on whose behalf programs run, from the request if it is a function; without it everybody is the same
     anonymous user. The budget is for the declarations of tools in a description. Further programs than
-    `programs_at_once` are refused.
+    `programs_at_once` are refused. `env` is what programs find in `process.env`, in Python in `os.environ`.
 
     Serving it raises ConfigError if no programs are in this language, or if the budget is too small.
     """
-    served = _Served(corral, language, context, budget_tokens, programs_at_once)
+    served = _Served(corral, language, context, budget_tokens, programs_at_once, env)
     server = Server(
         name,
         version=version("corral"),
@@ -94,13 +95,20 @@ class _Served:
     """The tools of one server."""
 
     def __init__(
-        self, corral: Corral, language: Language, context: Context[McpRequest], budget_tokens: int, at_once: int
+        self,
+        corral: Corral,
+        language: Language,
+        context: Context[McpRequest],
+        budget_tokens: int,
+        at_once: int,
+        env: Mapping[str, str] | None,
     ) -> None:
         self._corral = corral
         self._language: Language = language
         self._context = context
         self._budget_tokens = budget_tokens
         self._at_once = at_once
+        self._env = env
         self._running = 0
         self._anonymous = ExecutionContext()
         self._made: OrderedDict[int, tuple[Mapping[ToolName, Tool], Sequence[ModelTool]]] = OrderedDict()
@@ -135,7 +143,7 @@ class _Served:
     def _make(self, context: ExecutionContext | None) -> Sequence[ModelTool]:
         """Takes tenths of a second for hundreds of tools."""
         catalog = self._corral.catalog(self._language, budget_tokens=self._budget_tokens, context=context)
-        return self._corral.model_tools(self._language, catalog=catalog, search=True)
+        return self._corral.model_tools(self._language, catalog=catalog, search=True, env=self._env)
 
     def input_schema(self, name: str) -> Mapping[str, Any] | None:
         return next((tool.input_schema for tool in self._own if tool.name == name), None)

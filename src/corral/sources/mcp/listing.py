@@ -83,7 +83,8 @@ def made(
             log(logging.WARNING, f"tool {cut(each.name)!r} is left out: {error}")
     if without:
         limit = f"all schemas together may have {_MAX_ALL_SCHEMAS_BYTES} bytes"
-        log(logging.WARNING, f"the schemas of {without} tools are ignored: {limit}; take fewer with include")
+        them = f"{without} {'tool' if without == 1 else 'tools'}"
+        log(logging.WARNING, f"the schemas of {them} are ignored: {limit}; take fewer with include")
     return tools
 
 

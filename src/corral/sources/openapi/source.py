@@ -232,7 +232,7 @@ class OpenApi(ToolSource):
         reasons = Counter(reason for _, reason in self.skipped).most_common(_REASONS)
         logger.log(
             logging.INFO if self._made else logging.WARNING,
-            "OpenApi %r: %d operations are tools, %d were skipped: %s",
+            "OpenApi %r: %d of its operations became tools, %d did not: %s",
             self.namespace,
             len(self._made),
             len(self.skipped),

@@ -1,0 +1,134 @@
+"""The argument parser: an error is one line that names the argument and the one that was probably meant."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Collection, Iterable, Sequence
+from difflib import get_close_matches
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NoReturn, TypeAlias
+
+__all__ = ["CommandLine", "Commands", "add_command"]
+
+Commands: TypeAlias = "argparse._SubParsersAction[CommandLine]"  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+
+_WRONG_USAGE = 2
+_TELLING_CHARS = 3
+"""Shorter words suggest nothing."""
+_LIMITS = "wall-seconds, cpu-seconds, memory-mb, calls"
+_ELSEWHERE = {
+    "limit": _LIMITS,
+    "limits": _LIMITS,
+    "max-calls": "calls",
+    "python": "language python",
+    "timeout": "wall-seconds",
+    "typescript": "language typescript",
+}
+"""Names that other programs have for options, and the options here."""
+
+_TAKE_FILES = {".py": "--tools", ".json": "--mcp-config"}
+
+
+class CommandLine(argparse.ArgumentParser):
+    """A parser for `corral` or one of its commands."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
+
+    @cached_property
+    def commands(self) -> Commands:
+        """The group to which commands are added, each a parser of this class."""
+        return self.add_subparsers(prog=self.prog, metavar="COMMAND", required=True, parser_class=CommandLine)
+
+    def parse_known_args(  # pyright: ignore[reportIncompatibleMethodOverride]  # its overloads are about the namespace
+        self, args: Iterable[str] | None = None, namespace: Any = None
+    ) -> tuple[Any, list[str]]:
+        """Refuses unknown options and arguments here, where argparse would leave that to the parser of all commands."""
+        given = sys.argv[1:] if args is None else list(args)
+        for each in given:
+            if self._has_commands and not each.startswith("-"):
+                self._require_command(each)
+                break
+            if each == "--":
+                break
+            if _is_option(each):
+                self._require_option(each.partition("=")[0])
+        known, unknown = super().parse_known_args(given, namespace)
+        if unknown:
+            self.error(f"{unknown[0]!r} is one argument too many{self._as_option(unknown[0])}")
+        return known, unknown
+
+    def error(self, message: str) -> NoReturn:
+        """Ends with one line about what is wrong, and one that leads on."""
+        self.exit(_WRONG_USAGE, f"error: {message}\nhelp: {self.prog} --help lists what it takes\n")
+
+    @property
+    def _has_commands(self) -> bool:
+        return "commands" in self.__dict__
+
+    def _require_command(self, name: str) -> None:
+        names: Collection[str] = self.commands.choices
+        if name in names:
+            return
+        if Path(name).is_file():
+            meant = f"; did you mean {self.prog} run {name}?"
+        elif near := get_close_matches(name, names, n=1):
+            meant = f"; did you mean {self.prog} {near[0]}?"
+        else:
+            meant = f"; there are: {', '.join(names)}"
+        self.error(f"there is no command {name!r}{meant}")
+
+    def _as_option(self, file: str) -> str:
+        option = _TAKE_FILES.get(Path(file).suffix)
+        return f"; did you mean {option} {file}?" if option in self._option_string_actions else ""
+
+    def _require_option(self, option: str) -> None:
+        if option in self._option_string_actions:
+            return
+        of_commands = self.commands.choices.items() if self._has_commands else ()
+        takers = [name for name, parser in of_commands if option in parser._option_string_actions]  # noqa: SLF001
+        if takers:
+            self.error(f"{option} comes after the command, as in {self.prog} {takers[0]} {option}")
+        meant = _meant(option, [each for each in self._option_string_actions if each.startswith("--")])
+        self.error(f"{self.prog} has no option {option}{f'; did you mean {meant}?' if meant else ''}")
+
+
+def _is_option(argument: str) -> bool:
+    """True for what argparse takes for an option, not for an argument or the value of an option."""
+    return len(argument) > 1 and argument[0] == "-" and " " not in argument and not argument[1].isdigit()
+
+
+def _meant(option: str, options: Collection[str]) -> str | None:
+    """The options that an unknown one may stand for, as text."""
+    word = option.lstrip("-").replace("_", "-")
+    if word in _ELSEWHERE:
+        named = [f"--{each}" for each in _ELSEWHERE[word].split(", ")]
+        return _either([each for each in named if each.partition(" ")[0] in options])
+    if len(word) < _TELLING_CHARS:
+        return None
+    near = get_close_matches(f"--{word}", options, n=1, cutoff=0.75)
+    return _either(near or [each for each in options if word in each])
+
+
+def _either(options: Sequence[str]) -> str | None:
+    *others, last = options or [""]
+    return f"{', '.join(others)} or {last}" if others else last or None
+
+
+def add_command(
+    commands: Commands,
+    name: str,
+    run: Callable[[argparse.Namespace], int],
+    *,
+    takes: str = "",
+    help: str,
+    description: str,
+    epilog: str | None = None,
+) -> argparse.ArgumentParser:
+    """The parser of a new command; `run` returns its exit code, `takes` is its argument as the usage shows it."""
+    usage = f"corral {name} {takes} [OPTIONS]" if takes else f"corral {name} [OPTIONS]"
+    parser = commands.add_parser(name, usage=usage, help=help, description=description, epilog=epilog)
+    parser.set_defaults(command=run)
+    return parser
