@@ -439,8 +439,7 @@ class Corral:
             if self._closed:
                 raise ConfigError("this Corral was closed while it was being opened")
             self._open = True
-            for language in self._providers.certain():
-                await self._warm_up(language)
+            await self._providers.warm_up(self._warm_up)
         except BaseException:
             self._open, self._closed = False, was_closed
             with anyio.CancelScope(shield=True):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import logging
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeAlias
 
 from corral.catalog import load_by_name
-from corral.errors import ConfigError, UnknownProvider
+from corral.errors import ConfigError, StartFailed, UnknownProvider
 from corral.sandboxes import SandboxProvider
 from corral.types import Language
+
+logger = logging.getLogger("corral.sandboxes")
 
 __all__ = ["Providers", "Sandboxes", "require_language"]
 
@@ -16,8 +19,9 @@ Sandboxes: TypeAlias = str | SandboxProvider | Mapping[Language, str | SandboxPr
 """A provider or its name, one of those per language, or "auto"."""
 
 _DEFAULTS: Mapping[Language, str] = {"typescript": "deno", "python": "python"}
-_WARM_BY_DEFAULT: frozenset[Language] = frozenset({"typescript"})
-"""Those for which sandboxes are ready as soon as a Corral is open; for another language from its first program on."""
+_WARM_BY_DEFAULT: tuple[Language, Language] = ("typescript", "python")
+"""Sandboxes are ready as soon as a Corral is open for the first of these, or for the second where programs in the first
+do not run; for another language from its first program on."""
 
 
 class Providers:
@@ -47,15 +51,22 @@ class Providers:
     def made(self) -> set[SandboxProvider]:
         return set(self._made.values())
 
-    def certain(self) -> Iterable[Language]:
-        """Languages that are sure to be used."""
+    async def warm_up(self, warm: Callable[[Language], Awaitable[None]]) -> None:
+        """Calls `warm` for the languages that are sure to be used.
+
+        Raises:
+            StartFailed: as `warm`; if nobody has said which languages there are, only if none of them runs here.
+        """
         match self._sandbox:
             case SandboxProvider() as provider:
-                return sorted(provider.capabilities.languages)
+                certain = sorted(provider.capabilities.languages)
             case Mapping():
-                return sorted(self._sandbox)
+                certain = sorted(self._sandbox)
             case _:
-                return _WARM_BY_DEFAULT
+                await _warm_up_either(warm)
+                return
+        for language in certain:
+            await warm(language)
 
     def _choose(self, language: Language) -> SandboxProvider:
         sandbox = self._sandbox
@@ -74,6 +85,18 @@ class Providers:
             raise UnknownProvider(f"this Corral has no sandbox for {language!r}")
         chosen = sandbox[language]
         return load_by_name("corral.sandboxes", chosen) if isinstance(chosen, str) else chosen
+
+
+async def _warm_up_either(warm: Callable[[Language], Awaitable[None]]) -> None:
+    first, second = _WARM_BY_DEFAULT
+    try:
+        await warm(first)
+    except StartFailed as error:
+        try:
+            await warm(second)
+        except StartFailed:
+            raise error from None
+        logger.warning("programs in %s do not run here, those in %s do: %s", first, second, error)
 
 
 def require_language(language: Language) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from corral.sandboxes.jail.trial import ATTEMPTS
 from tests.cli.terminal import CORRAL, Project
+from tests.surroundings import Surroundings, run_in
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="jails are Linux's, so far")
 
@@ -101,7 +102,7 @@ def test_json_has_all_that_was_found(project: Project) -> None:
     found = json.loads(done.stdout)
     assert done.returncode == 0
     assert found.keys() == {
-        "healthy", "required_tier", "system", "tier", "reason", "layers", "verdicts", "attempts", "pool_size",
+        "healthy", "required_tier", "system", "tier", "reason", "python", "layers", "verdicts", "attempts", "pool_size",
         "language_servers",
     }  # fmt: skip
     assert (found["healthy"], found["required_tier"], found["tier"]) == (True, "landlock", "namespaces")
@@ -187,11 +188,14 @@ def test_what_another_user_cannot_reach_leaves_roots_own_and_is_said(tmp_path: P
     assert list(closed.iterdir()) == []
 
 
-def test_without_a_place_for_temporary_files_nothing_can_be_examined() -> None:
+def test_without_a_place_for_temporary_files_there_is_a_report_that_says_so() -> None:
     script = "import sys, tempfile; from corral.cli import main; tempfile.tempdir = '/nonexistent'; sys.exit(main())"
     done = run([sys.executable, "-c", script, "doctor"])
-    assert (done.stdout, done.returncode) == ("", 1)
-    assert done.stderr.startswith("error[start_failed]: cannot make what the attempts aim at")
+    assert done.returncode == 1
+    text = " ".join(done.stdout.split())
+    assert "namespaces cannot make what the attempts aim at" in text
+    assert "No program in TypeScript runs here: cannot write the guest's code to a temporary directory" in text
+    assert done.stdout.splitlines()[-1] == "✓ Programs in Python run, in Monty, without a jail."
 
 
 def test_attempts_that_get_through_make_it_fail(project: Project) -> None:
@@ -226,3 +230,21 @@ def test_wrong_arguments_are_wrong_usage(project: Project, arguments: list[str])
 
 def test_help_says_what_the_exit_codes_mean(project: Project) -> None:
     assert "exit codes: 0 " in project.corral("doctor", "--help").stdout
+
+
+@pytest.mark.parametrize(
+    ("surroundings", "status", "last", "said"),
+    [
+        ("one user", 0, "✓ Programs run in tier namespaces; landlock is required.", "guests run as user 0"),
+        ("little address space", 1, "✓ Programs in Python run, in tier namespaces.", "limited to 2048 MB"),
+        ("no /proc", 1, "✓ Programs in Python run, in Monty, without a jail.", "there is no /proc"),
+        ("no room for temporary files", 1, "✓ Programs in Python run, in Monty, without a jail.", "No space left"),
+    ],
+)
+def test_poor_surroundings_get_a_report_too(
+    surroundings: Surroundings, status: int, last: str, said: str, tmp_path: Path
+) -> None:
+    done = run_in(surroundings, [CORRAL, "doctor"], TMPDIR=str(tmp_path))
+    assert "Traceback" not in done.stdout + done.stderr
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (status, last)
+    assert said in " ".join(done.stdout.split())

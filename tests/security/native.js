@@ -24,6 +24,8 @@ const NUMBERS = {
   shmget: [29, 194], shmat: [30, 196], mknodat: [259, 33], linkat: [265, 37], symlinkat: [266, 36], openat: [257, 56],
   pread64: [17, 67], fork: [57, -1], vfork: [58, -1], dup3: [292, 24], rt_sigqueueinfo: [129, 138],
   pidfd_send_signal: [424, 424], io_uring_setup: [425, 425], pidfd_open: [434, 434], clone3: [435, 435],
+  madvise: [28, 233], flock: [73, 32], fcntl: [72, 25], sysinfo: [99, 179], futex: [202, 98], clock_gettime: [228, 113], mmap: [9, 222],
+  pipe2: [293, 59], utimensat: [280, 88], mincore: [27, 232], preadv2: [327, 286],
   pidfd_getfd: [438, 438], landlock_create_ruleset: [444, 444], open_tree: [428, 428], fsopen: [430, 430],
 };
 let invoke;

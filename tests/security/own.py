@@ -52,6 +52,17 @@ OWN: dict[str, str] = {
     "hard-links": """
         for (const place of ["/srv", "/tmp", "."])
           if (sys("linkat", -100, at("${SECRET}"), -100, at(place + "/corral-hard-link"), 0) === 0n) leaked(place);""",
+    "channels-to-other-programs": """
+        const file = sys("openat", -100, at(Deno.execPath()), 0), into = new Uint8Array(4096);
+        const refused = (name, ...values) => { if (sys(name, ...values) >= 0n) leaked(name + " " + values.slice(0, 3)) };
+        for (const command of [5, 6, 7, 36, 37, 38, 1032]) refused("fcntl", file, command, at(into));
+        for (const command of [1024, 1026, 1031, 1033]) refused("fcntl", file, command, 1);
+        for (const operation of [1, 2, 5, 6]) refused("flock", file, operation);
+        const page = sys("mmap", 0, 4096, 1, 2, file, 0);
+        if (page > 0n) refused("futex", page, 1, 1);
+        refused("madvise", sys("mmap", 0, 4096, 3, 0x22, -1, 0), 4096, 12); refused("mincore", page, 4096, at(into));
+        refused("utimensat", file, 0, 0, 0); refused("sysinfo", at(into)); refused("pipe2", at(into), 0);
+        for (const pid of [Deno.pid, Deno.ppid, ${HOSTPID}]) refused("clock_gettime", ~pid << 3 | 2, at(into));""",
     "stat-host-files": """
         const exists = (path) => sys("statx", -100, at(path), 0, 0x7ff, at(new Uint8Array(256))) === 0n;
         if (exists("${SECRET}") && !exists("${SECRET}.not-there")) leaked("which files exist")""",

@@ -101,14 +101,14 @@ PYTHON_OWN: dict[str, str] = {
         kinds = {}
         for number in range(4096):
             attempt(lambda: os.fstat(number).st_mode, lambda got: kinds.update({number: got}))
-        if [*kinds] != [0, 1, 2, 3, 4] + [5, 6][:len(kinds) - 5]: leaked(f"descriptors {[*kinds]}")  # 5 and 6 wake its event loop
-        if not all(map(stat.S_ISFIFO, kinds.values())): leaked(f"no pipes: {kinds}")
+        if [*kinds] != [0, 1, 2, 3, 4] + [5][:len(kinds) - 5]: leaked(f"descriptors {[*kinds]}")  # 5 wakes its event loop
+        if not all(stat.S_ISFIFO(mode) for number, mode in kinds.items() if number < 5): leaked(f"no pipes: {kinds}")
         for number in (*kinds, 40):
-            for act in (lambda: os.pread(number, 200, 0), lambda: number > 6 and os.read(number, 200)): attempt(act, print)
+            for act in (lambda: os.pread(number, 200, 0), lambda: number > 5 and os.read(number, 200)): attempt(act, print)
             if system("getsockname", number, bytearray(128), struct("I", 128)) >= 0: leaked(f"socket {number}")""",
     "write-inherited-descriptors": """
         for number in range(5, 200):
-            attempt(lambda: os.write(number, b"x"), lambda got: None if number == 6 else leaked(f"it writes to {number}"))""",
+            attempt(lambda: os.write(number, b"x"), lambda got: leaked(f"it writes to {number}"))""",
     "control-socket-of-the-server": """
         request = b'{"filter": null}'
         for number in range(64):
@@ -140,6 +140,20 @@ PYTHON_OWN: dict[str, str] = {
                 refused("tkill", pid, number); refused("tgkill", pid, pid, number); refused("rt_sigqueueinfo", pid, number, bytes(128))
         for number in range(64): refused("pidfd_send_signal", number, 9, 0, 0)
         refused("fcntl", 3, 8, os.getppid())""",
+    "channels-to-other-programs": """
+        import fcntl
+        file, lock, into, room = os.open(os.__file__, os.O_RDONLY), struct("hhqqi4x", 0, 0, 0, 1, 0), bytearray(4096), ctypes.create_string_buffer(8)
+        for command in (5, 6, 7, 36, 37, 38, 1032, 1034): refused("fcntl", file, command, lock)
+        for command in (1024, 1026, 1031, 1033): refused("fcntl", file, command, 1)
+        for operation in (1, 2, 5, 6): refused("flock", file, operation)
+        page = system("mmap", 0, 4096, 1, 2, file, 0)
+        for operation in (1, 10): refused("futex", page, operation, 1, 0, 0, -1)
+        for advice in (12, 20, 21): refused("madvise", system("mmap", 0, 4096, 3, 0x22, -1, 0), 4096, advice)
+        refused("mmap", 0, 1 << 21, 3, 0x40022, -1, 0); refused("mincore", page, 4096, into); refused("fadvise64", file, 0, 0, 4)
+        refused("preadv2", file, struct("QQ", ctypes.addressof(room), 8), 1, 0, 0, 8); refused("utimensat", file, 0, 0, 0)
+        for pid in (os.getppid(), os.getpid(), ${HOSTPID}):
+            refused("clock_gettime", ~pid << 3 | 2, into); refused("getpriority", 0, pid); refused("ioprio_get", 1, pid)
+        refused("sysinfo", into); refused("times", into); refused("pipe2", into, 0)""",
     "kill-everybody": "attempt(lambda: os.kill(-1, 9), lambda got: leaked('all'))",
     "limits-of-others": """
         import resource
@@ -498,6 +512,7 @@ CONTROL: dict[str, str] = {
     "own-proc-of-everybody": "/environ",
     "own-pipes-of-others-by-proc": "it has",
     "own-memory-and-descriptors-of-others": "pidfd_open",
+    "own-channels-to-other-programs": "futex",
     "own-fork": "forked",
     "own-spawn": "spawned",
     "own-socket-families": "socket",

@@ -22,6 +22,7 @@ RAW: dict[str, str] = {
     "own-write-anywhere": "overwritten",
     "own-symlinks": "a link in /tmp",
     "own-stat-host-files": "which files exist",
+    "own-channels-to-other-programs": "futex",
     "own-inotify": "watches",
     "own-named-pipes": "/tmp",
     "own-environ-of-everybody": "-environment",

@@ -157,7 +157,7 @@ class LspClient:
             return False
         data = self._process.read_now()
         if data == b"":
-            raise ServerLost(f"it ended: {self._process.error_tail()[-200:].strip()}")
+            raise ServerLost(f"it ended: {self._process.last_words()}")
         self._received += data or b""
         return data is not None
 

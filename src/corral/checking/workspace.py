@@ -5,11 +5,9 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import shutil
-import tempfile
 import time
 from collections import OrderedDict
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,8 +17,9 @@ import anyio
 from corral.checking.kinds import ServerKind
 from corral.checking.lsp import PENDING, LspClient, ServerLost
 from corral.errors import StartFailed
-from corral.sandboxes.jail import Engine, Jail, Spawner, candidates
+from corral.sandboxes.jail import Engine, Jail, Spawner, candidates, told
 from corral.sandboxes.process import GuestProcess
+from corral.temporary import TemporaryFolder
 from corral.types import TIERS
 
 __all__ = ["MODULE", "Document", "Location", "Remark", "Span", "Workspace"]
@@ -86,7 +85,12 @@ class Workspace:
         Raises:
             StartFailed: it does not start in any jail, nor without, or is killed meanwhile.
         """
-        self._directory = self._resources.enter_context(_directory(self.kind))
+        try:
+            self._folder = TemporaryFolder()
+            self._resources.callback(self._folder.close)
+            _fill(self._folder.path, self.kind)
+        except OSError as error:
+            raise StartFailed(f"cannot write its files to a temporary directory: {error}") from error
         self._resources.callback(self._spawner.close)
         self._client, self._root = self._begin(engine)
 
@@ -151,12 +155,12 @@ class Workspace:
         self._resources.close()
 
     def _begin(self, engine: Engine) -> tuple[LspClient, str]:
-        reasons: list[str] = []
+        reasons: list[tuple[str, str]] = []
         for tier in reversed(TIERS):
             try:
-                jails = candidates(tier, engine, self._directory)
+                jails = candidates(tier, engine, self._folder.path)
             except StartFailed as error:
-                reasons.append(f"{tier}: {error}")
+                reasons.append((tier, str(error)))
                 continue
             for jail in jails:
                 if self._killed:
@@ -164,13 +168,13 @@ class Workspace:
                 try:
                     return self._initialized(jail)
                 except (StartFailed, ServerLost) as error:
-                    reasons.append(f"{tier}: {error}")
-        raise StartFailed("; ".join(reasons))
+                    reasons.append((tier, str(error)))
+        raise StartFailed(told(reasons))
 
     def _initialized(self, jail: Jail) -> tuple[LspClient, str]:
         kind, deadline = self.kind, time.monotonic() + _START_SECONDS
         plan = jail.plan(kind.arguments, kind.environment, data_bytes=kind.data_bytes)
-        process = self._process = GuestProcess.spawn(self._spawner, replace(plan, scratch=self._directory))
+        process = self._process = GuestProcess.spawn(self._spawner, replace(plan, scratch=self._folder.home))
         try:
             client = LspClient(process, kind.settings)
             root = Path(jail.path("")).as_uri()
@@ -254,19 +258,11 @@ class Document:
         return self._workspace.ask(method, self._path, self._deadline, **params)
 
 
-@contextlib.contextmanager
-def _directory(kind: ServerKind) -> Generator[Path]:
-    """A directory with the files of a server, which the user of its jail may read."""
-    directory = Path(tempfile.mkdtemp(prefix="corral-check-"))
-    try:
-        directory.chmod(0o755)
-        for path, text in kind.written().items():
-            file = directory / path
-            file.parent.mkdir(mode=0o755, exist_ok=True)
-            file.write_text(text, encoding="utf-8")
-        yield directory
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
+def _fill(directory: Path, kind: ServerKind) -> None:
+    for path, text in kind.written().items():
+        file = directory / path
+        file.parent.mkdir(mode=0o755, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
 
 
 def _remarks(report: Any) -> list[Remark]:

@@ -113,7 +113,12 @@ def _detail(server: FoundServer) -> str:
 
 def _conclusion(found: Examination, required: Tier, columns: int) -> Iterator[str]:
     if found.tier is None:
-        yield from _wrapped(f"{_NO} No program runs here: {found.reason}", "", columns)
+        yield from _wrapped(f"{_NO} No program in TypeScript runs here: {found.reason}", "", columns)
+        if found.python is None:
+            yield f"{_NO} Nor does one in Python."
+        else:
+            place = "Monty, without a jail" if found.python == "interpreter" else f"tier {found.python}"
+            yield f"{_YES} Programs in Python run, in {place}."
     elif not found.reaches(required):
         yield f"{_NO} Programs run in tier {found.tier}, below the required {required}."
     else:

@@ -7,18 +7,15 @@ cache directory), so they are stripped of their types here, once per process, by
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
-import tempfile
 import threading
-import weakref
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
 from corral.programs import strip_types
+from corral.temporary import TemporaryFolder
 from corral.types import Language
 
 __all__ = ["RuntimeDirectory", "http_runtime", "python_file", "python_modules"]
@@ -87,8 +84,7 @@ class RuntimeDirectory:
         self._files = files
         self._links = links
         self._lock = threading.Lock()
-        self._path: Path | None = None
-        self._remove: Callable[[], object] = lambda: None
+        self._folder: TemporaryFolder | None = None
 
     def prepare(self) -> Path:
         """Makes it, unless it is there, and returns it.
@@ -98,28 +94,38 @@ class RuntimeDirectory:
         """
         with self._lock:
             files = self._files()
-            if self._path is None or not all((self._path / name).exists() for name in files):
-                path = Path(tempfile.mkdtemp(prefix="corral-"))
-                path.chmod(0o755)  # nothing in it is secret, and an engine may run as another user
-                self._remove = weakref.finalize(self, _remove, path, os.getpid())
-                for name, code in files.items():
-                    (path / name).write_text(code, encoding="utf-8")
-                    (path / name).chmod(0o644)
-                for name, target in self._links().items():
-                    (path / name).symlink_to(target)
-                self._path = path
-            return self._path
+            if self._folder is None or not all((self._folder.path / name).exists() for name in files):
+                self._discard()
+                folder = TemporaryFolder()
+                try:
+                    self._fill(folder.path, files)
+                except BaseException:
+                    folder.close()
+                    raise
+                self._folder = folder
+            return self._folder.path
+
+    @property
+    def home(self) -> Path | None:
+        """What to remove if this process ends without having done so; None if another's code is used."""
+        return None if self._folder is None else self._folder.home
 
     def close(self) -> None:
         """Removes the directory. Idempotent; `prepare` makes a new one."""
         with self._lock:
-            self._remove()
-            self._path = None
+            self._discard()
 
+    def _fill(self, path: Path, files: Mapping[str, str]) -> None:
+        for name, code in files.items():
+            (path / name).write_text(code, encoding="utf-8")
+            (path / name).chmod(0o644)
+        for name, target in self._links().items():
+            (path / name).symlink_to(target)
 
-def _remove(path: Path, owner: int) -> None:
-    if os.getpid() == owner:  # not when a process that was forked off ends
-        shutil.rmtree(path, ignore_errors=True)
+    def _discard(self) -> None:
+        if self._folder is not None:
+            self._folder.close()
+            self._folder = None
 
 
 @cache

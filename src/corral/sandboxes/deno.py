@@ -29,10 +29,16 @@ __all__ = ["DenoSandbox"]
 _ENVIRONMENT = {"DENO_DIR": "/dev/null/deno", "DENO_NO_UPDATE_CHECK": "1", "NO_COLOR": "1"}
 """All that the engine has: no cache, so that nothing of one program is left for the next, and nothing is written; and
 no look for a newer engine, which it would take otherwise."""
+_INSTEAD = (
+    "Programs in Python (language='python') may run where TypeScript does not: in CPython if a jail works, else in "
+    "Monty, which needs none: pip install 'corral[monty]', and Corral(sandbox='monty') or sandbox='auto'"
+)
 _SETTLE_SECONDS = 30.0
 _HEAP_RESERVE_MB = 32
 """What the guest runtime, the engine's own bookkeeping and arrays that are copied as they grow need of V8's heap, above
 the program's memory."""
+_SEMI_SPACE_MB = 32
+"""For young objects; V8 takes three such. Its own choice on a large machine, whose size it may not ask for."""
 _GARBAGE_MB = 56
 """Room for what an engine has dropped and not collected yet, and for a thread that was not there yet when it was
 measured (7 MB). With 64 MB of memory, 1.2 million small objects in an array that grows, 60 MB, sometimes fail with 40
@@ -76,11 +82,12 @@ class DenoSandbox(JailedProvider[Share]):
             pool_size=default_size() if pool_size is None else pool_size,
             starter=GuestStarter(
                 tier,
-                lambda: Engine(_engine()),
+                lambda: Engine(_engine(), within=True),
                 RuntimeDirectory(),
                 _ENVIRONMENT,
                 garbage_mb=_GARBAGE_MB,
                 rehearsal=("--rehearse",),
+                instead=_INSTEAD,
             ),
             serve=SharedGuest,
         )
@@ -112,7 +119,10 @@ class DenoSandbox(JailedProvider[Share]):
 
     def _flags(self, config: SandboxConfig) -> list[str]:
         """Deno's own options."""
-        flags = [f"--max-old-space-size={config.memory_mb + _HEAP_RESERVE_MB}"]
+        flags = [
+            f"--max-old-space-size={config.memory_mb + _HEAP_RESERVE_MB}",
+            f"--max-semi-space-size={_SEMI_SPACE_MB}",
+        ]
         if not self.allow_eval:
             flags.append("--disallow-code-generation-from-strings")
         return [

@@ -14,6 +14,8 @@ import anyio
 import anyio.to_thread
 from anyio.lowlevel import RunVar
 
+from corral.errors import StartFailed
+
 __all__ = ["Pool", "Pooled", "default_size"]
 
 logger = logging.getLogger("corral.sandboxes")
@@ -176,8 +178,9 @@ class Pool(Generic[K, T]):
                 return
             try:
                 made = self._make(key, True)
-            except Exception:
-                logger.warning("a sandbox could not be started in advance", exc_info=True)
+            except Exception as error:
+                expected = isinstance(error, StartFailed)
+                logger.warning("a sandbox could not be started in advance: %s", error, exc_info=not expected)
                 with self._changed:
                     self._hopeless.add(key)  # until somebody asks again
                     self._changed.notify_all()

@@ -40,6 +40,7 @@ _PIPE_BYTES = 1 << 20
 _READ_BYTES = 1 << 16
 """More would make the allocator map and unmap memory for every read."""
 _STDERR_TAIL_BYTES = 16_384
+_SAID_LINES, _SAID_CHARS = 2, 400
 _LIFELINE_BYTES = 4096
 _INFO_BYTES = 4096
 
@@ -109,7 +110,7 @@ class GuestProcess:
             while self._status is None and self._failure is None and poll.poll(seconds * 1000):
                 self._hear()
             reason = self._failure or f"status {self._status}"
-            raise StartFailed(f"the engine did not start: {reason} {self.error_tail().strip()}".strip())
+            raise StartFailed(f"the engine did not start: {reason} {self.last_words()}".strip())
         self._hear()
         if self._info is not None and self._guest is None:
             try:
@@ -205,6 +206,12 @@ class GuestProcess:
             while data := os.read(self._errors, _READ_BYTES):
                 self._tail = (self._tail + data)[-_STDERR_TAIL_BYTES:]
         return self._tail.decode("utf-8", "replace")
+
+    def last_words(self) -> str:
+        """Why it ended, as it says itself: what comes first, before the places in its code; the end of a traceback."""
+        lines = [line for line in (each.strip("# \t.") for each in self.error_tail().splitlines()) if line]
+        traceback = any(line.startswith("Traceback (most recent") for line in lines)
+        return (lines[-1] if traceback else " ".join(lines[:_SAID_LINES]))[:_SAID_CHARS]
 
     @property
     def alive(self) -> bool:

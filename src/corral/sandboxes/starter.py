@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -13,7 +12,7 @@ from typing import Literal, NamedTuple
 from corral.errors import BridgeError, StartFailed
 from corral.guest import FrameKind, FrameReader, RuntimeDirectory, decode_value
 from corral.guest.frames import NO_NONCE, PROTOCOL
-from corral.sandboxes.jail import Engine, Jail, Plan, Spawner, candidates
+from corral.sandboxes.jail import Engine, Jail, Plan, Spawner, address_space_mb, candidates, told
 from corral.sandboxes.process import GuestProcess
 from corral.types import TIERS, Tier, reaches
 
@@ -60,8 +59,8 @@ class GuestStarter:
     """Starts guests of one engine. Its methods block; any thread may call them.
 
     `garbage_mb` is memory above what a program may use, for what it has dropped and the engine not collected yet;
-    `rehearsal` are arguments for a guest that is started before it is needed. The launcher, the jail and the guest's
-    code on disk are made at the first need and live until `close`.
+    `rehearsal` are arguments for a guest that is started before it is needed; `instead` says what to do where no guest
+    starts. The launcher, the jail and the guest's code on disk are made at the first need and live until `close`.
     """
 
     def __init__(
@@ -73,6 +72,7 @@ class GuestStarter:
         *,
         garbage_mb: int,
         rehearsal: Sequence[str] = (),
+        instead: str | None = None,
     ) -> None:
         self._tier: Tier | Literal["auto"] = tier
         self._engine = engine
@@ -80,12 +80,11 @@ class GuestStarter:
         self._environment = environment
         self._garbage_mb = garbage_mb
         self._rehearsal = rehearsal
+        self._instead = instead
         self._lock = threading.RLock()
         self._spawner = Spawner()
         self._jail: Jail | None = None
         self._plans: dict[tuple[Order, bool], Plan] = {}
-        self._directory: Path | None = None
-        self._owner = 0
         self._count = threading.Lock()
         self._held = 0
         self._closing = False
@@ -151,31 +150,30 @@ class GuestStarter:
         engine = self._engine()
         if not engine.executable.is_file():
             raise StartFailed(f"there is no engine at {engine.executable}")
-        reasons: list[str] = []
+        reasons: list[tuple[str, str]] = []
         for tier in tiers:
             try:
                 jails = candidates(tier, engine, directory)
             except StartFailed as error:
-                reasons.append(f"{tier}: {error}")
+                reasons.append((tier, str(error)))
                 continue
             for jail in jails:
                 try:
                     self._measure(jail, order)
                 except StartFailed as error:
                     logger.info("%r does not work here: %s", jail, error)
-                    reasons.append(f"{tier}: {error}")
+                    reasons.append((tier, str(error)))
                 else:
                     return jail
-        raise StartFailed(_no_tier(required, reasons))
+        said = _no_tier(required, told(reasons)), _address_space(), self._instead
+        raise StartFailed(". ".join(filter(None, said)))
 
     def _prepare(self) -> Path:
         try:
-            directory = self._runtime.prepare()
+            return self._runtime.prepare()
         except OSError as error:
-            raise StartFailed(f"cannot write the guest's code to a temporary directory: {error}") from error
-        if directory != self._directory:
-            self._directory, self._owner = directory, os.getpid()
-        return directory
+            reason = f"cannot write the guest's code to a temporary directory: {error}"
+            raise StartFailed(f"{reason}; the environment variable TMPDIR names another place") from error
 
     def _check(self, tier: Tier, required: Tier) -> None:
         if not reaches(tier, required):
@@ -190,7 +188,8 @@ class GuestStarter:
         The limit has to be known before a guest starts: a host that is root, but not over all, may not set it later.
         """
         plan = self._plan(jail, order, _UNMEASURED_DATA_BYTES)
-        seen = (plan.executable, jail.engine, jail.tier, jail.user, jail.directory.parent, order.arguments)
+        place = jail.directory.parents[1]  # where temporary files go
+        seen = (plan.executable, jail.engine, jail.tier, jail.user, place, order.arguments)
         bytes_ = _measured.get(seen)
         if bytes_ is None:
             process = self._start(plan)
@@ -209,8 +208,7 @@ class GuestStarter:
             for argument in (*order.arguments, *more)
         ]
         plan = jail.plan(arguments, self._environment, data_bytes=data_bytes)
-        # A process that was forked off has the same directory, but it is not its own.
-        return replace(plan, scratch=jail.directory if self._owner == os.getpid() else None)
+        return replace(plan, scratch=self._runtime.home)
 
     def _start(self, plan: Plan) -> GuestProcess:
         process = GuestProcess.spawn(self._spawner, plan)
@@ -235,10 +233,17 @@ def _await_ready(process: GuestProcess) -> None:
             raise StartFailed(f"the engine did not start the guest: {error}") from error
 
 
-def _no_tier(required: Tier, reasons: list[str]) -> str:
+def _no_tier(required: Tier, said: str) -> str:
     if required == "none":
-        return f"the engine does not start here: {'; '.join(reasons)}"
+        return f"the engine does not start here: {said}"
     return (
-        f"no isolation of tier {required!r} or better works here. {'; '.join(reasons)}. `corral doctor` says more; "
+        f"no isolation of tier {required!r} or better works here. {said}. `corral doctor` says more; "
         f"Corral(required_tier='none') runs programs without"
     )
+
+
+def _address_space() -> str | None:
+    limit = address_space_mb()
+    if limit is None:
+        return None
+    return f"Address space is limited to {limit} MB here, and engines reserve far more: ulimit -v unlimited"

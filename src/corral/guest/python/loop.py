@@ -16,7 +16,6 @@ from typing import Any, ClassVar, Protocol
 
 __all__ = ["Deadlock", "Finished", "GuestLoop", "Source"]
 
-_WAKE_BYTES = 4096
 _FIRST_TURNS = 3
 """In which what the program has scheduled begins, also where that schedules something itself."""
 _wait: Any = asyncio.wait
@@ -65,9 +64,9 @@ class GuestLoop(base_events.BaseEventLoop):
         super().__init__()
         self._selector = self  # what BaseEventLoop asks for events
         self._tasks: weakref.WeakKeyDictionary[asyncio.Task[Any], None] = weakref.WeakKeyDictionary()
-        self._woken, self._wake = os.pipe()
+        self._wake = os.eventfd(0)
         self._poll = select.poll()
-        for descriptor in (self._woken, self.source.descriptor):
+        for descriptor in (self._wake, self.source.descriptor):
             self._poll.register(descriptor, select.POLLIN)
 
     def select(self, timeout: float | None) -> list[Any]:
@@ -85,7 +84,7 @@ class GuestLoop(base_events.BaseEventLoop):
                 if descriptor == source.descriptor:
                     source.receive()
                 else:
-                    os.read(descriptor, _WAKE_BYTES)
+                    os.eventfd_read(descriptor)
         return []
 
     def create_task(self, coro: Any, **options: Any) -> asyncio.Task[Any]:
@@ -140,11 +139,10 @@ class GuestLoop(base_events.BaseEventLoop):
     def close(self) -> None:
         if not self.is_closed():
             super().close()
-            os.close(self._woken)
             os.close(self._wake)
 
     def _process_events(self, event_list: list[Any]) -> None:
         """They have been processed where they were found."""
 
     def _write_to_self(self) -> None:
-        os.write(self._wake, b"\0")
+        os.eventfd_write(self._wake, 1)

@@ -4,8 +4,20 @@ Each layer has its module: `namespaces`, `landlock`, `seccomp`; `launcher` appli
 `spawner` is the host's side of. `jail` puts the layers of a tier together.
 """
 
-from corral.sandboxes.jail.jail import Engine, Jail, candidates, missing
+from corral.sandboxes.jail.jail import Engine, Jail, address_space_mb, candidates, missing, told
 from corral.sandboxes.jail.namespaces import Place
 from corral.sandboxes.jail.spawner import Child, Plan, Spawner, ends
 
-__all__ = ["Child", "Engine", "Jail", "Place", "Plan", "Spawner", "candidates", "ends", "missing"]
+__all__ = [
+    "Child",
+    "Engine",
+    "Jail",
+    "Place",
+    "Plan",
+    "Spawner",
+    "address_space_mb",
+    "candidates",
+    "ends",
+    "missing",
+    "told",
+]

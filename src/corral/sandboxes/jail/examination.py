@@ -16,10 +16,12 @@ import anyio
 import deno
 
 from corral.errors import CorralError, StartFailed
+from corral.sandboxes.base import SandboxProvider
 from corral.sandboxes.deno import DenoSandbox
 from corral.sandboxes.jail.jail import Engine, candidates
 from corral.sandboxes.jail.layers import (
     Layer,
+    address_space_layer,
     bubblewrap_layer,
     engine_layer,
     landlock_layer,
@@ -30,7 +32,8 @@ from corral.sandboxes.jail.layers import (
 from corral.sandboxes.jail.spawner import Spawner
 from corral.sandboxes.jail.trial import Attempt, Facts, Trial, attempted, make_room
 from corral.sandboxes.pool import default_size
-from corral.types import TIERS, SandboxConfig, Tier
+from corral.sandboxes.python import PythonSandbox
+from corral.types import TIERS, Isolation, Language, SandboxConfig, Tier
 
 __all__ = ["Attempt", "Examination", "Layer", "Verdict", "examine"]
 
@@ -58,6 +61,8 @@ class Examination:
     tier: Tier | None
     reason: str | None
     """Why no guest starts."""
+    python: Isolation | None
+    """What programs in Python run in nevertheless, where none in TypeScript does."""
     layers: tuple[Layer, ...]
     verdicts: tuple[Verdict, ...]
     attempts: tuple[Attempt, ...]
@@ -78,9 +83,6 @@ def examine(tiers: Sequence[Tier] = _JAILS) -> Examination:
     """Examines this machine, with attempts in each of `tiers`; takes a second or two, and blocks.
 
     Not for a thread in which an event loop runs.
-
-    Raises:
-        StartFailed: nothing can be written where temporary files go.
     """
     engine = _engine()
     engine_found = engine_layer(engine)
@@ -95,13 +97,17 @@ def examine(tiers: Sequence[Tier] = _JAILS) -> Examination:
                     if trial is not None:
                         trials[tier] = trial
         except OSError as error:
-            raise StartFailed(f"cannot make what the attempts aim at: {error}") from error
-    chosen, reason = _auto()
+            detail = f"cannot make what the attempts aim at: {error}"
+            verdicts += [Verdict(tier=tier, works=False, detail=detail) for tier in tiers[len(verdicts) :]]
+    isolation, reason = _auto(DenoSandbox(pool_size=0), "typescript")
+    chosen: Tier | None = next((tier for tier in TIERS if tier == isolation), None)
+    python, _ = (None, None) if chosen is not None else _auto(PythonSandbox(), "python")
     verdicts += [_untried(tier, chosen) for tier in reversed(TIERS) if all(tier != each.tier for each in verdicts)]
     return Examination(
         system=system(),
         tier=chosen,
         reason=reason,
+        python=python,
         layers=(engine_found, *_layers({tier: trial.facts for tier, trial in trials.items()})),
         verdicts=tuple(verdicts),
         attempts=tuple(attempt for trial in trials.values() for attempt in trial.attempts),
@@ -125,7 +131,7 @@ def _try(tier: Tier, engine: Path, room: Path, spawner: Spawner) -> tuple[Verdic
         for jail, user in zip(candidates(tier, Engine(engine), room), users, strict=False):
             try:
                 trial = attempted(jail, engine, spawner, user=user)
-            except StartFailed as error:
+            except (StartFailed, OSError) as error:
                 reasons.append(str(error))
             else:
                 return Verdict(tier=tier, works=True, detail=f"guests run as user {trial.facts.user}"), trial
@@ -142,21 +148,20 @@ def _untried(tier: Tier, chosen: Tier | None) -> Verdict:
     return Verdict(tier=tier, works=False, detail="not tried" if chosen is not None else "the engine does not start")
 
 
-def _auto() -> tuple[Tier | None, str | None]:
-    """The tier that the provider itself takes if it may take any."""
+def _auto(provider: SandboxProvider, language: Language) -> tuple[Isolation | None, str | None]:
+    """What the provider itself takes if it may take any."""
 
-    async def started() -> Tier:
-        provider = DenoSandbox(pool_size=0)
+    async def started() -> Isolation:
         try:
-            sandbox = await provider.start(SandboxConfig())
+            sandbox = await provider.start(SandboxConfig(language=language))
             await sandbox.aclose()
-            return next(tier for tier in TIERS if tier == sandbox.isolation)
+            return sandbox.isolation
         finally:
             await provider.aclose()
 
     try:
         return anyio.run(started), None
-    except CorralError as error:
+    except (CorralError, OSError) as error:
         return None, str(error)
 
 
@@ -167,6 +172,7 @@ def _layers(facts: Mapping[Tier, Facts]) -> tuple[Layer, ...]:
         bubblewrap_layer(),
         user_namespaces_layer(users),
         landlock_layer(),
+        *address_space_layer(),
         _shown("system call filter", facts, lambda each: each.seccomp, filter_found.detail)
         if filter_found.in_force
         else filter_found,

@@ -13,7 +13,7 @@ import platform
 import resource
 import sys
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,13 +24,15 @@ from corral.sandboxes.jail.namespaces import GUEST, Place, bubblewrap, wrapped
 from corral.sandboxes.jail.spawner import Plan
 from corral.types import Tier
 
-__all__ = ["Engine", "Jail", "candidates", "missing"]
+__all__ = ["Engine", "Jail", "address_space_mb", "candidates", "missing", "told"]
 
 _NOBODY = 65534
 """The user that owns nothing, by convention, and the only such number that is mapped in every container."""
 _LIMITS = ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, 0))
 _STACK_BYTES = 8 << 20
 """As most systems have it. Where there is no limit, the stack would be memory that RLIMIT_DATA does not count."""
+_WITHIN = "/proc/self/cwd"
+_WATCHED = Path("/proc/self/fdinfo")
 _GUEST_FILES = 64
 _SERVER_FILES = 1024
 """Two for each process that it has made; those have the guest's limit."""
@@ -50,6 +52,8 @@ class Engine:
     """Shared libraries that it loads as it runs, by the paths under which it looks for them."""
     places: tuple[Place, ...] = ()
     role: seccomp.Role = "engine"
+    within: bool = False
+    """It starts in the jail's directory and names its files from there: their names then tell nothing of the host."""
 
 
 class Jail:
@@ -88,7 +92,9 @@ class Jail:
 
     def path(self, name: str) -> str:
         """Where the guest sees a file of the directory."""
-        return f"{GUEST}/{name}" if self.tier == "namespaces" else str(self.directory / name)
+        if self.tier == "namespaces":
+            return f"{GUEST}/{name}"
+        return f"{_WITHIN}/{name}" if self.engine.within else str(self.directory / name)
 
     def plan(self, arguments: Sequence[str], environment: Mapping[str, str], *, data_bytes: int) -> Plan:
         """How the launcher starts the engine with these arguments, exactly this environment and this RLIMIT_DATA."""
@@ -126,6 +132,7 @@ class Jail:
             ruleset=self._ruleset,
             filter=seccomp.filter_program(role=self.engine.role) if self.tier == "landlock" else None,
             serves=self._serves,
+            directory=self.directory if self.engine.within else None,
         )
 
     def verify(self, pid: int) -> None:
@@ -160,29 +167,39 @@ def _status(pid: int) -> dict[str, str]:
 
 
 def candidates(tier: Tier, engine: Engine, directory: Path) -> list[Jail]:
-    """The jails of a tier to try, best first: as root, one that gives root up, unless what it needs is root's alone.
+    """The jails of a tier to try, best first: as root, one that gives root up, unless that cannot be.
 
-    That may be bubblewrap, or the interpreter of a server; Deno needs one file only, which is open already.
+    What it needs may be root's alone, such as bubblewrap or an interpreter; a user namespace may have one user only.
 
     Raises:
         StartFailed: as `Jail` does.
     """
-    if tier == "none":
-        return [Jail(tier, engine, directory)]
-    if os.geteuid() != 0:
-        return [Jail(tier, engine, directory)]
-    unprivileged = Jail(tier, engine, directory, user=_NOBODY)
-    return (
-        [unprivileged, Jail(tier, engine, directory)]
-        if tier == "namespaces" or engine.role == "server"
-        else [unprivileged]
-    )
+    own = Jail(tier, engine, directory)
+    if tier == "none" or os.geteuid() != 0:
+        return [own]
+    return [Jail(tier, engine, directory, user=_NOBODY), own]
+
+
+def address_space_mb() -> int | None:
+    """How much of it a process may have here; None: as much as it likes."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return None if soft == resource.RLIM_INFINITY else soft >> 20
+
+
+def told(reasons: Iterable[tuple[str, str]]) -> str:
+    """Reasons by tier, each once: `namespaces, landlock: REASON; none: REASON`."""
+    tiers: dict[str, dict[str, None]] = {}
+    for tier, reason in reasons:
+        tiers.setdefault(reason, {})[tier] = None
+    return "; ".join(f"{', '.join(each)}: {reason}" for reason, each in tiers.items())
 
 
 def missing(tier: Tier) -> str | None:
     """What the system lacks for a tier, as far as can be told without trying, and how to get it."""
     if sys.platform != "linux":
         return "processes can be contained on Linux only, so far"
+    if not _WATCHED.is_dir():
+        return "there is no /proc, by which the host watches its sandboxes: mount -t proc proc /proc"
     if tier == "none":
         return None
     if not seccomp.supported():

@@ -7,7 +7,7 @@ threads and an event loop cannot safely run code between fork and exec, and PR_S
 Messages on the control socket (SOCK_SEQPACKET, JSON, descriptors attached):
     {"plan": number, "executable": path, "arguments": [...], "environment": {...}, "limits": [[resource, value], ...],
      "user": number | null, "confine": bool, "filter": base64 | null, "ruleset": bool,
-     "scratch": path | null}  [landlock ruleset]
+     "scratch": path | null, "directory": path | null}  [landlock ruleset]
         remembered
     {"start": number}  [stdin, stdout, stderr, lifeline, and what bubblewrap writes its report to]
         one child by that plan
@@ -222,22 +222,22 @@ class _Launcher(Children):
     def clear(self) -> None:
         """Removes what the host did not live to remove."""
         for scratch in {plan["scratch"] for plan in self._plans.values()} - {None}:
-            with contextlib.suppress(OSError):
-                remove(scratch)
+            _remove(scratch)
 
 
-def remove(directory: str) -> None:
+def _remove(directory: str) -> None:
     """Removes a directory and all that is in it, as shutil.rmtree does, which takes a while to import.
 
-    Raises:
-        OSError: something in it cannot be removed.
+    The host's other launchers may be at it too.
     """
-    for entry in list(os.scandir(directory)):
-        if entry.is_dir(follow_symlinks=False):
-            remove(entry.path)
-        else:
-            Path(entry.path).unlink()
-    Path(directory).rmdir()
+    with contextlib.suppress(OSError):
+        for entry in list(os.scandir(directory)):
+            if entry.is_dir(follow_symlinks=False):
+                _remove(entry.path)
+            else:
+                with contextlib.suppress(OSError):
+                    Path(entry.path).unlink()
+        Path(directory).rmdir()
 
 
 def receive(connection: socket.socket, size: int, count: int) -> tuple[bytes, list[int]]:
@@ -289,6 +289,8 @@ def _become(
         parent = os.getppid()
         os.setsid()
         executable = os.open(plan["executable"], os.O_PATH | os.O_CLOEXEC)
+        if plan["directory"] is not None:
+            os.chdir(plan["directory"])
         _libc.syscall(_SYS_CLOSE_RANGE, 3, _ALL, _CLOSE_RANGE_CLOEXEC)  # all of ours do so anyway
         for place, descriptor in enumerate(descriptors[:3]):
             os.dup2(descriptor, place)

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from corral.sandboxes.jail import landlock, namespaces, seccomp
+from corral.sandboxes.jail.jail import address_space_mb
 
 __all__ = [
     "Layer",
+    "address_space_layer",
     "bubblewrap_layer",
     "engine_layer",
     "landlock_layer",
@@ -79,6 +81,15 @@ def engine_layer(engine: Path | None) -> Layer:
     if version is None:
         return Layer(name="engine", in_force=False, detail=f"{engine} does not run", remedy=remedy)
     return Layer(name="engine", in_force=True, detail=f"{version}, {engine}")
+
+
+def address_space_layer() -> list[Layer]:
+    """What is to be said of address space, if there is less than engines reserve."""
+    limit = address_space_mb()
+    if limit is None:
+        return []
+    detail = f"limited to {limit} MB: engines reserve far more than they use, and may not start"
+    return [Layer(name="address space", in_force=False, detail=detail, remedy="ulimit -v unlimited")]
 
 
 def bubblewrap_layer() -> Layer:

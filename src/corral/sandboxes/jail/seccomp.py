@@ -1,10 +1,12 @@
 """The system calls that an engine may make, as a filter for the kernel: seccomp(2), a program in classic BPF.
 
-One list runs Deno, Node and CPython. What it keeps from a guest that has broken out of its engine: to make processes,
-to open a file for writing, to use any socket but a pair of its own, to signal, trace or limit a process, to change its
-privileges or namespaces, and most of the kernel's surface. What it leaves: reading every file and starting every
-program that the layer around it shows, because a filter sees numbers and not paths, and because it is in force before
-the engine itself is started.
+One list runs Deno, CPython and the language servers. What it keeps from a guest that has broken out of its engine: to
+make processes, to open a file for writing, to use any socket but a pair of its own, to signal, trace or limit a
+process, to change its privileges or namespaces, and most of the kernel's surface. It also keeps guests from talking to
+each other by what the kernel holds for all: locks, futexes and mappings of a file that both may read, clocks of
+other processes, counts of the whole machine or of all processes of a user. What it leaves: reading every
+file and starting every program that the layer around it shows, because a filter sees numbers and not paths, and because
+it is in force before the engine itself is started.
 
 A call that is not listed fails with EPERM. From number 424 on it fails with ENOSYS: those are newer than Linux 5.0, so
 whoever makes one knows how to do without (a thread is made by `clone` if there is no `clone3`). What only an attack
@@ -42,8 +44,9 @@ _CALLS: dict[str, tuple[int | None, int | None]] = {
     "writev": (20, 66), "fstat": (5, 80), "newfstatat": (262, 79), "statx": (332, 291), "stat": (4, None),
     "lstat": (6, None), "access": (21, None), "faccessat": (269, 48), "faccessat2": (439, 439), "readlink": (89, None),
     "readlinkat": (267, 78), "getdents64": (217, 61), "getcwd": (79, 17),
-    # Descriptors; an event loop wakes itself by an eventfd, a pipe or a pair of sockets.
-    "fcntl": (72, 25), "ioctl": (16, 29), "dup": (32, 23), "dup2": (33, None), "dup3": (292, 24), "pipe2": (293, 59),
+    # Descriptors; an event loop wakes itself by an eventfd or a pair of sockets. No pipes: how much one holds tells how
+    # many the user's other processes have (pipe(7), pipe-user-pages-soft).
+    "fcntl": (72, 25), "ioctl": (16, 29), "dup": (32, 23), "dup2": (33, None), "dup3": (292, 24),
     "eventfd2": (290, 19), "socketpair": (53, 199), "getsockname": (51, 204), "recvfrom": (45, 207),
     "sendto": (44, 206),
     # Signals to itself, from the processor.
@@ -53,19 +56,19 @@ _CALLS: dict[str, tuple[int | None, int | None]] = {
     "execve": (59, 221), "clone": (56, 220), "wait4": (61, 260), "exit": (60, 93), "exit_group": (231, 94),
     "set_tid_address": (218, 96), "set_robust_list": (273, 99), "rseq": (334, 293), "arch_prctl": (158, None),
     "prctl": (157, 167),
-    # What it may know: about itself, and about the machine.
+    # What it may know: about itself, and about the machine. Not sysinfo: it counts all processes and all free memory.
     "getrandom": (318, 278), "getpid": (39, 172), "gettid": (186, 178), "getppid": (110, 173), "getuid": (102, 174),
     "geteuid": (107, 175), "getgid": (104, 176), "getegid": (108, 177), "prlimit64": (302, 261), "getrusage": (98, 165),
     "sched_getaffinity": (204, 123), "sched_getscheduler": (145, 120), "sched_getparam": (143, 121),
-    "getcpu": (309, 168), "sysinfo": (99, 179), "uname": (63, 160),
+    "getcpu": (309, 168), "uname": (63, 160),
 }
 # fmt: on
 
 _CALLS_OF_A_SERVER: dict[str, tuple[int | None, int | None]] = {
     "recvmsg": (47, 212), "sendmsg": (46, 211), "waitid": (247, 95), "close_range": (436, 436),
-    "pidfd_open": (434, 434), "pidfd_send_signal": (424, 424),
+    "pidfd_open": (434, 434), "pidfd_send_signal": (424, 424), "pipe2": (293, 59),
 }  # fmt: skip
-"""To be asked for processes, and to watch and end them."""
+"""To be asked for processes, to make, watch and end them."""
 _NOT_OF_A_PROGRAM = frozenset({"execve", "wait4"})
 
 ALLOWED = frozenset(_CALLS)
@@ -73,7 +76,7 @@ ALLOWED = frozenset(_CALLS)
 
 
 class _Check(NamedTuple):
-    """Argument `position`, masked, has one of these values. Whole: and its upper half is 0.
+    """Argument `position`, masked, has one of these values. Whole: and its upper half is 0. Else the call fails.
 
     The kernel takes most arguments as 32 bits and ignores the rest; pointers and flags of `clone` it takes whole.
     """
@@ -82,21 +85,40 @@ class _Check(NamedTuple):
     values: tuple[int, ...]
     mask: int = 0xFFFF_FFFF
     whole: bool = False
+    error: int = errno.EPERM
 
 
 _O_WRONLY, _O_RDWR, _O_CREAT, _O_TRUNC = 0o1, 0o2, 0o100, 0o1000  # the same in both, as all numbers below
 _WRITING = _O_WRONLY | _O_RDWR | _O_CREAT | _O_TRUNC
 _SOCK_FLAGS = 0o4000 | 0o2000000  # SOCK_NONBLOCK, SOCK_CLOEXEC
 _AF_UNIX = _SOCK_STREAM = 1
+_FUTEX_PRIVATE, _FUTEX_CLOCK_REALTIME = 0x80, 0x100
+_FUTEXES = tuple(operation | _FUTEX_PRIVATE for operation in (0, 1, 3, 4, 5, 9, 10))
+"""FUTEX_WAIT, WAKE, REQUEUE, CMP_REQUEUE, WAKE_OP, WAIT_BITSET, WAKE_BITSET; not those that lend priority. Private
+ones: others know each other by the page of a file."""
+_WAITS = (0, 9)
+"""FUTEX_WAIT, WAIT_BITSET, not private: how glibc's pthread_join waits for a thread, whose end wakes it."""
+_OWN_CLOCKS = (_Check(0, (0, 1, 2, 3, 4, 5, 6, 7, 11), error=errno.EINVAL),)
+"""CLOCK_REALTIME and the others that have a name; below 0 are the clocks of other processes and of devices."""
+_ADVICE = (0, 1, 2, 3, 4, 8, 10, 11, 14, 15, 16, 17, 18, 19)
+"""MADV_NORMAL, RANDOM, SEQUENTIAL, WILLNEED, DONTNEED, FREE, DONTFORK, DOFORK, HUGEPAGE, NOHUGEPAGE, DONTDUMP, DODUMP,
+WIPEONFORK, KEEPONFORK. Not MERGEABLE, by which equal pages of two processes become one, nor COLD, PAGEOUT and COLLAPSE,
+which move a file's pages in the memory of all."""
 
 _CHECKS: dict[str, tuple[_Check, ...]] = {
     "open": (_Check(1, (0,), mask=_WRITING),),
     "openat": (_Check(2, (0,), mask=_WRITING),),
-    # MAP_PRIVATE, and not MAP_GROWSDOWN: shared memory and stacks do not count in RLIMIT_DATA.
-    "mmap": (_Check(3, (0x02,), mask=0x0F | 0x100),),
-    # F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_GETLK, F_SETLK, F_DUPFD_CLOEXEC; not F_SETOWN, which lets the
-    # kernel signal another process.
-    "fcntl": (_Check(1, (0, 1, 2, 3, 4, 5, 6, 1030)),),
+    "futex": (_Check(1, (*_FUTEXES, *_WAITS), mask=0xFFFF_FFFF ^ _FUTEX_CLOCK_REALTIME),),
+    "madvise": (_Check(2, _ADVICE),),
+    "clock_gettime": _OWN_CLOCKS,
+    "clock_getres": _OWN_CLOCKS,
+    "clock_nanosleep": _OWN_CLOCKS,
+    # MAP_PRIVATE, and not MAP_GROWSDOWN: shared memory and stacks do not count in RLIMIT_DATA. Not MAP_HUGETLB: the
+    # machine has so many huge pages for all.
+    "mmap": (_Check(3, (0x02,), mask=0x0F | 0x100 | 0x4_0000),),
+    # F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_DUPFD_CLOEXEC; not locks and leases, which others see, and not
+    # F_SETOWN, which lets the kernel signal another process.
+    "fcntl": (_Check(1, (0, 1, 2, 3, 4, 1030)),),
     # TCGETS and TCGETS2 (is it a terminal?), FIONREAD, FIONBIO, FIONCLEX, FIOCLEX; not TIOCSTI, which types into a
     # terminal.
     "ioctl": (_Check(1, (0x5401, 0x802C_542A, 0x541B, 0x5421, 0x5450, 0x5451)),),
@@ -122,6 +144,12 @@ _CHECKS_OF_A_SERVER: dict[str, tuple[_Check, ...]] = _CHECKS | {
 _CHECKS_OF_A_CHECKER: dict[str, tuple[_Check, ...]] = _CHECKS | {
     # Threads as Go makes them too (runtime/os_linux.go): without any of the last three flags, or with CLONE_SETTLS.
     "clone": (_Check(0, (0x003D_0F00, 0x007D_0F00, 0x0005_0F00, 0x000D_0F00), whole=True),),
+}
+
+_CHECKS_OF_A_PROGRAM: dict[str, tuple[_Check, ...]] = _CHECKS | {
+    # Whoever may wait can be woken by the end of another's thread. pthread_join, told that the value has changed, looks
+    # again until it has.
+    "futex": (_Check(1, _FUTEXES, mask=0xFFFF_FFFF ^ _FUTEX_CLOCK_REALTIME, error=errno.EAGAIN),),
 }
 
 _FIRST_NEW_CALL = 424
@@ -183,18 +211,19 @@ def _of(role: Role) -> tuple[Mapping[str, tuple[int | None, int | None]], Mappin
         case "checker":
             return _CALLS, _CHECKS_OF_A_CHECKER
         case "program":
-            return {name: numbers for name, numbers in _CALLS.items() if name not in _NOT_OF_A_PROGRAM}, _CHECKS
+            calls = {name: numbers for name, numbers in _CALLS.items() if name not in _NOT_OF_A_PROGRAM}
+            return calls, _CHECKS_OF_A_PROGRAM
 
 
 def _checked(check: _Check) -> list[bytes]:
-    """Goes on if the check holds, else answers EPERM."""
+    """Goes on if the check holds, else answers its error."""
     low = _ARGUMENTS + 8 * check.position
     code = [_instruction(_LOAD, low), _instruction(_AND, check.mask)]
     left = len(check.values)  # a value that fits jumps over those after it, and over the return
     code += [_instruction(_IF_EQUAL, value, then=left - place) for place, value in enumerate(check.values)]
-    code.append(_instruction(_RETURN, _ERRNO | errno.EPERM))
+    code.append(_instruction(_RETURN, _ERRNO | check.error))
     if check.whole:
-        code += [_instruction(_LOAD, low + 4), *_unless(_IF_EQUAL, 0, _ERRNO | errno.EPERM)]
+        code += [_instruction(_LOAD, low + 4), *_unless(_IF_EQUAL, 0, _ERRNO | check.error)]
     return code
 
 

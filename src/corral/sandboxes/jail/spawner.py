@@ -43,6 +43,8 @@ class Plan:
     """Its standard input is a socket over which it is asked for processes, as the launcher is."""
     scratch: Path | None = None
     """A directory of files that is removed if the host ends without having done so."""
+    directory: Path | None = None
+    """Where it starts; by default in the root."""
 
     @property
     def wraps(self) -> bool:
@@ -209,5 +211,6 @@ def _message(plan: Plan, number: int) -> dict[str, object]:
         "confine": plan.confine,
         "ruleset": plan.ruleset is not None,
         "scratch": None if plan.scratch is None else str(plan.scratch),
+        "directory": None if plan.directory is None else str(plan.directory),
         "filter": None if plan.filter is None else b64encode(plan.filter).decode(),
     }

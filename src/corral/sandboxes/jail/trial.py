@@ -14,7 +14,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from corral.sandboxes.jail.libraries import shared_libraries
 from corral.sandboxes.jail.namespaces import GUEST
 from corral.sandboxes.jail.spawner import Spawner
 from corral.sandboxes.process import GuestProcess
+from corral.temporary import TemporaryFolder
 from corral.types import Tier
 
 __all__ = ["ATTEMPTS", "PROBE", "Attempt", "Facts", "Outcome", "Trial", "attempted", "make_room"]
@@ -153,10 +153,8 @@ def make_room() -> Generator[Path]:
     Raises:
         OSError: nothing can be written where temporary files go.
     """
-    # The launcher removes a jail's directory when it ends, which may be before this does.
-    with tempfile.TemporaryDirectory(prefix="corral-doctor-", ignore_cleanup_errors=True) as name:
-        room = Path(name)
-        room.chmod(0o755)  # an engine may run as another user
+    with contextlib.closing(TemporaryFolder()) as folder:
+        room = folder.path
         (room / PROBE).write_bytes(Path(__file__).with_name(PROBE).read_bytes())
         (room / PROBE).chmod(0o644)
         yield room
@@ -257,7 +255,7 @@ def _aims(user: int | None) -> Generator[_Aims]:
     """Files, sockets, a process and an environment variable that nobody else uses."""
     secret = secrets.token_hex(8)
     with contextlib.ExitStack() as stack:
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="corral-doctor-")))
+        directory = stack.enter_context(contextlib.closing(TemporaryFolder())).path
         directory.chmod(0o777)
         (directory / "canary.txt").write_text(secret, encoding="utf-8")
         (directory / "canary.txt").chmod(0o644)
@@ -287,7 +285,9 @@ def _variable(secret: str) -> Generator[None]:
 def _stopped_process(user: int | None) -> Generator[subprocess.Popen[bytes]]:
     """A process that stands still until somebody sends it SIGCONT, which its parent then hears of."""
     command = [sys.executable, "-I", "-S", "-c", _DUMPABLE, str(-1 if user is None else user)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+    ) as process:
         try:
             assert process.stdout is not None
             if not process.stdout.readline():

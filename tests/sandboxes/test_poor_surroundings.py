@@ -1,0 +1,56 @@
+"""Where a jail lacks something of the system: what still runs there, and what is said of what does not."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from tests.surroundings import Surroundings, run_in
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="jails are Linux's, so far")
+
+PROGRAM = """
+import asyncio, json, sys
+from corral import Corral, CorralError
+from corral.sandboxes import CPythonSandbox, DenoSandbox
+async def said(corral, language):
+    try:
+        result = await corral.execute("1 + 1", language=language)
+        return [result.value, result.isolation]
+    except CorralError as error:
+        return str(error)
+async def main(tier):
+    sandbox = "auto" if tier == "auto" else {"typescript": DenoSandbox(tier=tier), "python": CPythonSandbox(tier=tier)}
+    async with Corral(sandbox=sandbox, check=False) as corral:
+        return {language: await said(corral, language) for language in ("python", "typescript")}
+print(json.dumps(asyncio.run(main(sys.argv[1]))))
+"""
+
+
+def outcomes(surroundings: Surroundings, tier: str) -> dict[str, object]:
+    done = run_in(surroundings, [sys.executable, "-c", PROGRAM, tier])
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_where_there_is_one_user_only_both_engines_run_in_landlock() -> None:
+    assert outcomes("one user", "landlock") == {"typescript": [2, "landlock"], "python": [2, "landlock"]}
+
+
+def test_where_deno_does_not_start_a_corral_opens_and_runs_python() -> None:
+    found = outcomes("little address space", "auto")
+    assert found["python"] == [2, "namespaces"]
+    text = str(found["typescript"])
+    assert text.startswith("no isolation of tier 'landlock' or better works here. namespaces, landlock: ")
+    assert "Fatal process out of memory" in text
+    assert "limited to 2048 MB here, and engines reserve far more: ulimit -v unlimited" in text
+    assert "language='python'" in text
+    assert "pip install 'corral[monty]'" in text
+
+
+def test_without_proc_python_runs_in_monty() -> None:
+    found = outcomes("no /proc", "auto")
+    assert found["python"] == [2, "interpreter"]
+    assert "mount -t proc proc /proc" in str(found["typescript"])

@@ -1,0 +1,44 @@
+"""Surroundings that lack something: what a process puts itself into before it becomes what is to be tried there."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Literal, TypeAlias
+
+__all__ = ["Surroundings", "run_in"]
+
+Surroundings: TypeAlias = Literal["one user", "little address space", "no /proc", "no room for temporary files"]
+
+# unshare(2): CLONE_NEWUSER, CLONE_NEWNS. A process may map itself, as the only user that there is.
+_ONE_USER = """
+import ctypes, os, sys
+from pathlib import Path
+libc, user, group = ctypes.CDLL(None, use_errno=True), os.geteuid(), os.getegid()
+assert libc.unshare(0x10000000 | 0x00020000) == 0, os.strerror(ctypes.get_errno())
+Path("/proc/self/setgroups").write_text("deny")
+Path("/proc/self/uid_map").write_text(f"0 {user} 1")
+Path("/proc/self/gid_map").write_text(f"0 {group} 1")
+def cover(path, options):
+    assert libc.mount(b"none", path, b"tmpfs", 0, options) == 0, os.strerror(ctypes.get_errno())
+"""
+_PREPARED: dict[Surroundings, str] = {
+    "one user": _ONE_USER,
+    "little address space": "import os, resource, sys\nresource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))\n",
+    "no /proc": _ONE_USER + "cover(b'/proc', b'')\n",
+    "no room for temporary files": _ONE_USER + "cover(os.environ['TMPDIR'].encode(), b'size=8k')\n",
+}
+
+
+def run_in(surroundings: Surroundings, command: list[str], **env: str) -> subprocess.CompletedProcess[str]:
+    """Runs a command there to its end. TMPDIR must be in `env` where it matters."""
+    script = _PREPARED[surroundings] + "os.execv(sys.argv[1], sys.argv[1:])"
+    return subprocess.run(
+        [sys.executable, "-c", script, *command],
+        capture_output=True,
+        encoding="utf-8",
+        env=os.environ | env,
+        timeout=60,
+        check=False,
+    )
