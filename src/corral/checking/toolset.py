@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import re
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from math import inf
 from typing import NamedTuple
 
 from tree_sitter import Node
 
 from corral.checking import python_hints, typescript_hints
+from corral.checking.case import Case
 from corral.checking.findings import near
 from corral.checking.openness import is_closed, open_objects
 from corral.checking.python_writes import ANY
@@ -82,8 +85,8 @@ class ToolSet:
         """All tools that there are for the program: another's names must not be in what is said of it."""
         self.identity = _identity(tools)
         self._registry = registry.copy()
-        self.verdicts: dict[tuple[str, bool], Verdict] = {}
-        """On the last programs, by source and whether they find an environment."""
+        self._verdicts: dict[tuple[bytes, bool], tuple[Verdict, float]] = {}
+        """On the last programs, and until when they hold (`time.monotonic`)."""
         declared = {**self.tools, **checked_discovery(registry, language)}
         if language == "python":
             self.declarations = Declarations(declare_python(declared, checked=True) + _FAILURES + _ANY)
@@ -95,11 +98,16 @@ class ToolSet:
         """What tells `among` apart from others, with what is said of those that are missing."""
         return _identity(self.among), self._registry.problems
 
-    def remember(self, source: str, verdict: Verdict, *, env: bool) -> None:
+    def remember(self, case: Case, verdict: Verdict, *, seconds: float = inf) -> None:
         """Keeps the verdict on a program, which the same program will get again."""
-        self.verdicts[source, env] = verdict
-        while len(self.verdicts) > _MAX_VERDICTS:
-            self.verdicts.pop(next(iter(self.verdicts)), None)
+        self._verdicts[case.key] = verdict, time.monotonic() + seconds
+        while len(self._verdicts) > _MAX_VERDICTS:
+            self._verdicts.pop(next(iter(self._verdicts)), None)
+
+    def known(self, case: Case) -> Verdict | None:
+        """The verdict that is kept."""
+        verdict, until = self._verdicts.get(case.key, (None, 0.0))
+        return verdict if time.monotonic() < until else None
 
     def declared_at(self, location: Location) -> DeclaredTool | None:
         """The tool that is declared at a place of the declarations."""
