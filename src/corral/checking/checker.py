@@ -7,6 +7,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -112,9 +113,10 @@ class Checker:
         must: bool = False,
         context: ExecutionContext | None = None,
     ) -> Verdict:
-        """The verdict on a program, where no event loop runs."""
+        """The verdict on a program. It blocks."""
         case = Case(source, language, tools, env=env, must=must, context=context)
-        return anyio.run(self.verdict, case)
+        with ThreadPoolExecutor(1) as own:  # where no event loop runs
+            return own.submit(anyio.run, self.verdict, case).result()
 
     async def verdict(self, case: Case) -> Verdict:
         """Checks a program. It waits until a server that starts is ready, and others have been checked."""
