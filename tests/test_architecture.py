@@ -30,6 +30,7 @@ ALLOWED: dict[str, set[str]] = {
     "soon": set(),
     "egress": {"errors", "types"},
     "audit": {"soon", "errors", "types", "preview", "redaction"},
+    "workers": {"errors", "sandboxes"},
     "bridges": {"errors", "types", "redaction", "results", "clock", "tools", "guest", "audit"},
     "checking": {
         "soon",
@@ -56,6 +57,7 @@ ALLOWED: dict[str, set[str]] = {
         "sandboxes",
         "audit",
         "bridges",
+        "workers",
     },
     "corral": {
         "errors",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from hashlib import blake2b
@@ -9,10 +10,15 @@ from hashlib import blake2b
 from tree_sitter import Node
 
 from corral.programs import TypedProgram, TypedPython, typed_python, typed_typescript
+from corral.programs.parsing import TooLongToParse, parsing_within
 from corral.tools import ToolRegistry
 from corral.types import ExecutionContext, Language, References, TrustDomain
 
 __all__ = ["Case"]
+
+_LIGHT_CHARS = 8_000
+_LIGHT_SECONDS = 0.02
+_HEAVY_CHARS = 64_000
 
 
 @dataclass
@@ -46,6 +52,21 @@ class Case:
             ProgramRejected: as when it is prepared.
         """
         return typed_python(self.source) if self.language == "python" else typed_typescript(self.source)
+
+    @cached_property
+    def is_light(self) -> bool:
+        """Whether it may be read on an event loop. Then it has been read."""
+        if len(self.source) > _LIGHT_CHARS:
+            return False
+        with contextlib.suppress(TooLongToParse), parsing_within(_LIGHT_SECONDS):
+            _ = self.program
+            return True
+        return False
+
+    @cached_property
+    def is_heavy(self) -> bool:
+        """Whether to read it alone takes the host tenths of a second."""
+        return len(self.source) > _HEAVY_CHARS or not (self.is_light or len(self.source) > _LIGHT_CHARS)
 
     @cached_property
     def is_nameless(self) -> bool:

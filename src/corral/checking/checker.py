@@ -27,6 +27,7 @@ from corral.checking.verdict import Verdict, verdict_on
 from corral.checking.workspace import Workspace
 from corral.errors import ProgramRejected
 from corral.programs import TypedPython
+from corral.programs.parsing import TooLongToParse
 from corral.tools import ToolRegistry
 from corral.types import ExecutionContext, Language, References, TrustDomain
 
@@ -45,10 +46,6 @@ _WAIT_SECONDS = 10.0
 server takes one to four seconds to start, the others tenths of one."""
 _LONG_WAIT_SECONDS = 30.0
 """The same of one that must not go unchecked."""
-_BEGUN_CHARS = 8_000
-"""Longer programs are read in a thread."""
-_LONG_CHARS = 64_000
-"""Longer programs are checked by the second server: to read them alone takes the host tenths of a second."""
 _SUSPECTED_SECONDS = 300.0
 """How long the programs of a tenant are checked by the second server after one over which a server was lost."""
 _MAX_SUSPECTS = 10_000
@@ -125,7 +122,7 @@ class Checker:
             return Verdict(unchecked=f"there is no language server for {case.language} here")
         until = time.monotonic() + (_LONG_WAIT_SECONDS if case.must else _WAIT_SECONDS)
         try:
-            if len(case.source) <= _BEGUN_CHARS and case.is_nameless:
+            if case.is_light and case.is_nameless:
                 return Verdict()
             if not servers.first.ready:
                 await _outcome(servers.first, case, lambda _: None, until)
@@ -150,10 +147,10 @@ class Checker:
             return None
         if (known := declared.known(case)) is not None:
             return known
-        if len(case.source) > _BEGUN_CHARS or not server.ready or self._is_suspect(case.tenant):
+        if not server.ready or self._is_suspect(case.tenant):
             return None
         try:
-            if case.program is None:
+            if not case.is_light or case.program is None:
                 return None
             if case.is_nameless:
                 return Verdict()
@@ -184,7 +181,7 @@ class Checker:
     async def _checked(self, case: Case, declared: ToolSet, servers: _Servers, until: float) -> Verdict:
         """The verdict of the first server, or of the second, if the first was lost over the program, or may be."""
         plan = [(servers.first, min(_FIRST_CHECK_SECONDS, _CHECK_SECONDS)), (servers.second, _CHECK_SECONDS)]
-        if self._is_suspect(case.tenant) or len(case.source) > _LONG_CHARS:
+        if self._is_suspect(case.tenant) or case.is_heavy:
             del plan[0]
         elif servers.second.ready:
             servers.second.end_if_idle(_IDLE_SECONDS)
@@ -301,6 +298,8 @@ def _check_of(case: Case, tools: ToolSet) -> Check:
 
 def _failed(error: Exception, language: Language) -> Verdict:
     """Logs why a program goes unchecked."""
+    if isinstance(error, TooLongToParse):
+        return Verdict(unchecked="it takes too long to parse", is_own=True)
     if isinstance(error, ProgramRejected):  # it is rejected for that when it is prepared
         return Verdict(unchecked="it is no program")
     logger.error("a check of %s failed, so its program goes unchecked", language, exc_info=error)
