@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import KW_ONLY, dataclass
-from functools import cached_property
 from hashlib import blake2b
 
 from tree_sitter import Node
 
+from corral.memo import cached_property
 from corral.programs import TypedProgram, TypedPython, typed_python, typed_typescript
 from corral.programs.parsing import TooLongToParse, parsing_within
 from corral.tools import ToolRegistry

@@ -7,7 +7,6 @@ import re
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
 from math import inf
 from typing import NamedTuple
 
@@ -25,6 +24,7 @@ from corral.checking.workspace import Location
 from corral.declarations import checked_discovery, declare_python, declare_typescript
 from corral.errors import ToolNotFound
 from corral.guest.python.calls import failure_classes
+from corral.memo import cached_property
 from corral.programs.grammar import parse as parse_typescript
 from corral.programs.parsing import parsing_within
 from corral.programs.python.grammar import parse as parse_python

@@ -6,13 +6,13 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import cached_property
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from typing_extensions import override
 
 from corral.errors import ToolDefinitionError, ToolNotFound
+from corral.memo import cached_property
 from corral.tools.names import RESERVED_ROOT_NAMES, distinct_identifiers, identifier, namespace_identifier
 from corral.tools.problems import quoted
 from corral.tools.search import Entry, SearchIndex
