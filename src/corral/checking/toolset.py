@@ -14,6 +14,7 @@ from tree_sitter import Node
 
 from corral.checking import python_hints, typescript_hints
 from corral.checking.case import Case
+from corral.checking.dear import MAX_WEIGHT, affordable, weight
 from corral.checking.findings import near
 from corral.checking.openness import is_closed, open_objects
 from corral.checking.python_writes import ANY
@@ -56,8 +57,9 @@ _MAX_SETS_CHARS = 4_000_000
 _LEAST_SETS = 8
 _MANY_TOOLS = 200
 _MANY_DEFINITIONS = 2_000
-"""With more tools, or more schemas that they share, programs are declared only those that they name. One that may call
-any makes all of them be declared, in the background, and goes unchecked meanwhile."""
+_MUCH_WEIGHT = 100_000
+"""With more tools, more schemas that they share, or more in their schemas, programs are declared only those that they
+name. One that may call any makes all of them be declared, in the background, and goes unchecked meanwhile."""
 _MOST_DEFINITIONS = 20_000
 """With more, not all tools are declared together: it would take minutes."""
 
@@ -91,7 +93,7 @@ class ToolSet:
         self._registry = registry.copy()
         self._verdicts: dict[tuple[bytes, bool], tuple[Verdict, float]] = {}
         """On the last programs, and until when they hold (`time.monotonic`)."""
-        declared = {**self.tools, **checked_discovery(registry, language)}
+        declared = {**affordable(self.tools), **checked_discovery(registry, language)}
         if language == "python":
             self.declarations = Declarations(declare_python(declared, checked=True) + _FAILURES + _ANY)
         else:
@@ -323,7 +325,12 @@ def _last(sets: list[ToolSet]) -> list[ToolSet]:
 
 
 def _is_large(tools: Mapping[ToolName, Tool]) -> bool:
-    return len(tools) > _MANY_TOOLS or _definitions(tools) > _MANY_DEFINITIONS
+    if len(tools) > _MANY_TOOLS or _definitions(tools) > _MANY_DEFINITIONS:
+        return True
+    left = _MUCH_WEIGHT
+    for tool in tools.values():
+        left -= min(weight(tool), MAX_WEIGHT)
+    return left < 0
 
 
 def _is_too_large(tools: Mapping[ToolName, Tool]) -> bool:
