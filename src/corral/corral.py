@@ -11,7 +11,6 @@ from types import TracebackType
 from typing import Literal, Self, TypeAlias, TypedDict, TypeVar, Unpack
 
 import anyio
-import anyio.to_thread
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from corral.audit import AuditLog, AuditSource, as_audit_log
@@ -31,7 +30,7 @@ from corral.bridges import (
     pipeline,
 )
 from corral.catalog import load_by_name
-from corral.checking import Checker, CheckResult, Verdict
+from corral.checking import Case, Checker, CheckResult
 from corral.connections import Tools, connections_of
 from corral.declarations import Catalog, declare_python, declare_typescript
 from corral.errors import ConfigError, LimitNotEnforceable, ProgramRejected
@@ -207,14 +206,10 @@ class Corral:
                 severity="error", message=str(error), code=error.code, line=error.line, column=error.column
             )
             return CheckResult(language=language, checked=False, diagnostics=(rejected,))
-        checker = self._checker
-
-        def check() -> Verdict:
-            checker.start(language, self.tools)
-            return checker.check(source, language, registry, env, must=True, references=program.references)
-
-        own = anyio.CapacityLimiter(1)  # threads that tools keep busy must not keep it waiting
-        verdict = await anyio.to_thread.run_sync(check, abandon_on_cancel=True, limiter=own)
+        self._checker.start(language, self.tools)
+        context = audience.get("context")
+        case = Case(source, language, registry, env=env, must=True, references=program.references, context=context)
+        verdict = await self._checker.verdict(case)
         return CheckResult(
             language=language,
             checked=verdict.unchecked is None,

@@ -25,7 +25,7 @@ from corral.bridges import (
     record_denial,
     remarks_on,
 )
-from corral.checking import Checker, Gate
+from corral.checking import Case, Checker, Gate
 from corral.clock import Clock
 from corral.errors import (
     Cancelled,
@@ -199,10 +199,16 @@ class Execution:
 
     async def _run_checked(self, program: Program, checker: Checker) -> Exit:
         """Runs the program while it is checked; a rejection ends it, before its first call."""
-        env, must = self._env is not None, self._must_be_checked
-        gate = self._gate = Gate(
-            checker, self._source, self._language, self._tools, program.references, env=env, must=must
+        case = Case(
+            self._source,
+            self._language,
+            self._tools,
+            env=self._env is not None,
+            must=self._must_be_checked,
+            references=program.references,
+            context=self._context,
         )
+        gate = self._gate = Gate(checker, case)
         if gate.is_decided:
             return await self._run(program) if gate.rejection is None else _rejected(gate.rejection)
         exit: Exit | None = None

@@ -6,7 +6,6 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property
 from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 from pydantic_core import from_json
@@ -24,6 +23,7 @@ from corral.errors import (
     ToolNotFound,
     error_class,
 )
+from corral.memo import cached_property
 from corral.pictures import Picture, pictures_in, without_pictures
 from corral.preview import json_text, preview_json, preview_text, text_of
 from corral.redaction import redacted

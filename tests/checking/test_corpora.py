@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
+import anyio.to_thread
 import pytest
 
 from corral import Corral, Language, Limits, Tool, ToolRegistry
@@ -141,7 +142,8 @@ async def test_of_programs_that_other_tests_run_only_those_are_rejected_that_fai
 ) -> None:
     texts: list[str] = json.loads((TESTS / "guest/programs.json").read_text(encoding="utf-8"))
     texts += [case["input"]["code"] for case in cases("js-peers.json", "normalise", "language")]
-    found = verdicts(checker, "typescript", {text: text for text in texts}, ToolRegistry(*FEW_TOOLS))
+    programs, registry = {text: text for text in texts}, ToolRegistry(*FEW_TOOLS)
+    found = await anyio.to_thread.run_sync(verdicts, checker, "typescript", programs, registry)
     results = {text: await corral.execute(text) for text in rejected(found)}
     assert len(found) > 100
     assert {text for text, result in results.items() if result.success} == {PRINTS_A_PROMISE}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -15,7 +14,7 @@ import pytest
 
 from corral import Corral, Event, ExecutionResult, Language, Limits, ToolRegistry, tool
 from corral.audit import AuditEvent
-from corral.checking import Checker
+from corral.checking import Case, Checker, Verdict
 from corral.checking import checker as checkers
 from corral.checking import server as servers
 from corral.checking.kinds import SERVERS
@@ -78,9 +77,9 @@ def count_requests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     sent: list[str] = []
     post = LspClient.post
 
-    def spy(self: LspClient, method: str, params: Mapping[str, Any], *, deadline: float) -> int:
+    def spy(self: LspClient, method: str, params: Mapping[str, Any]) -> int:
         sent.append(method)
-        return post(self, method, params, deadline=deadline)
+        return post(self, method, params)
 
     monkeypatch.setattr(LspClient, "post", spy)
     return sent
@@ -187,14 +186,15 @@ async def test_searching_and_describing_tools_passes(corral: Corral, language: L
 async def test_what_is_printed_while_the_check_goes_on_is_told_in_order_afterwards(
     corral: Corral, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    both_printed, events = threading.Event(), list[str]()
-    check, log = Checker.check, Execution._log  # pyright: ignore[reportPrivateUsage]
+    both_printed, events = anyio.Event(), list[str]()
+    verdict, log = Checker.verdict, Execution._log  # pyright: ignore[reportPrivateUsage]
 
     def not_at_once(*_: object) -> None: ...
 
-    def held(*args: Any) -> object:
-        assert both_printed.wait(20)
-        return check(*args)
+    async def held(self: Checker, case: Case) -> Verdict:
+        with anyio.fail_after(20):
+            await both_printed.wait()
+        return await verdict(self, case)
 
     def spy(self: Execution, entry: LogEntry) -> None:
         log(self, entry)
@@ -206,7 +206,7 @@ async def test_what_is_printed_while_the_check_goes_on_is_told_in_order_afterwar
         events.append(event.entry.text if event.type == "console" else event.type)
 
     monkeypatch.setattr(Checker, "begin", not_at_once)
-    monkeypatch.setattr(Checker, "check", held)
+    monkeypatch.setattr(Checker, "verdict", held)
     monkeypatch.setattr(Execution, "_log", spy)
     program = "console.log('a'); console.log('b'); await tools.record({ n: 5 }); console.log('c')"
     result = await corral.execute(program, on_event=note)
@@ -425,6 +425,7 @@ async def test_a_run_that_is_cancelled_while_it_is_checked_leaves_the_server_as_
         begun.set()
 
     monkeypatch.setattr(Document, "begin", spy)
+    monkeypatch.setattr(checkers, "_FIRST_CHECK_SECONDS", 20.0)  # on a busy machine
     async with Corral(ALL, limits=LIMITS, check=True) as corral:
         assert (await corral.check("tools")).checked
         server = corral._checker.server("typescript")  # pyright: ignore[reportPrivateUsage]
@@ -432,6 +433,7 @@ async def test_a_run_that_is_cancelled_while_it_is_checked_leaves_the_server_as_
         pid = server.pid
         for program in (HEAVY, "return await tools.record({ n: 'two' })"):
             begun = anyio.Event()
+            assert await anyio.to_thread.run_sync(server.wait, 20), "it answers the one before first"
             async with corral.start(program) as run:
                 with anyio.fail_after(20):
                     await begun.wait()

@@ -17,14 +17,14 @@ from unittest.mock import Mock
 import anyio
 import pytest
 
-from corral import Corral, Event, Language, Limits, ToolRegistry
+from corral import Corral, Event, ExecutionContext, Language, Limits, ToolRegistry
 from corral.checking import Checker
 from corral.checking import checker as checkers
 from corral.checking import server as servers
 from corral.checking import workspace as workspaces
 from corral.checking.kinds import SERVERS, ServerKind
 from corral.checking.server import LanguageServer
-from corral.checking.workspace import Remark
+from corral.checking.workspace import Remark, Workspace
 from corral.errors import StartFailed
 from corral.sandboxes.jail import Engine, missing
 from tests.checking.test_valid_run_python import programs as valid_python_programs
@@ -76,7 +76,8 @@ def status_of(pid: int) -> dict[str, str]:
 def rejects(checker: Checker, language: Language) -> bool | None:
     """Whether a wrong program is rejected; None if it is not checked. Each is another one, with no verdict kept."""
     program = f"{WRONG[language]}\n{'//' if language == 'typescript' else '#'} {time.perf_counter_ns()}"
-    verdict = checker.check(program, language, REGISTRY, env=False, must=True)
+    somebody = ExecutionContext(user_id=f"user {next(NUMBERS)}")  # of whom nothing is known
+    verdict = checker.check(program, language, REGISTRY, env=False, must=True, context=somebody)
     return None if verdict.unchecked else verdict.rejection is not None
 
 
@@ -151,10 +152,14 @@ READING_PYTHON = [
 
 def remarks_on(checker: Checker, language: Language, text: str) -> list[Remark]:
     """All that a server says of a text, before any rule."""
-    with server_of(checker, language).document("", turn_seconds=SECONDS, seconds=10) as document:
-        assert document is not None
+
+    def ask(workspace: Workspace | None) -> list[Remark]:
+        assert workspace is not None
+        document = workspace.document("", time.monotonic() + 10)
         document.write(text)
         return document.remarks()
+
+    return server_of(checker, language).submit(None, ask).result(SECONDS)
 
 
 def aimed(text: str, canaries: Path) -> str:
@@ -325,7 +330,9 @@ async def test_a_program_that_must_be_checked_makes_no_call_if_its_server_hangs(
     events: list[Event] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(checkers, "_CHECK_SECONDS", 0.5)
-        patch.setattr(LanguageServer, "start", Mock())  # or the next one may be there in time
+        patch.setattr(
+            LanguageServer, "_opened", Mock(side_effect=StartFailed("not now"))
+        )  # or the next one may be there in time
         with pytest.raises(StartFailed, match="could not be checked"):
             await corral.execute(right(language), language=language, check="required", on_event=events.append)
     server_for(corral, language).start()

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Literal
 
@@ -18,6 +17,7 @@ from corral.audit.sources import AuditSource, as_sink
 from corral.audit.writer import Receipt, Writer
 from corral.errors import AccessDenied, ConfigError
 from corral.redaction import redacted
+from corral.soon import soon
 from corral.types import JsonSchema
 
 __all__ = ["AuditLog", "as_audit_log"]
@@ -139,7 +139,7 @@ class AuditLog:
     async def _written(self, event: AuditEvent | None, writers: Sequence[Writer]) -> bool:
         """Whether they have written it in time. An event does not wait for a sink that is known to fail."""
         done = anyio.Event()
-        receipt = Receipt(writers, _thread_safe(done.set))
+        receipt = Receipt(writers, soon(done.set))
         for writer in writers:
             if not writer.put_with_receipt(event, receipt):
                 logger.error("%r has no room for the audit event %s", writer.sink, event and event.to_json())
@@ -149,22 +149,6 @@ class AuditLog:
         with anyio.move_on_after(_PATIENCE_SECONDS):
             await done.wait()
         return receipt.complete
-
-
-def _thread_safe(function: Callable[[], object]) -> Callable[[], None]:
-    """What calls `function` in the event loop that runs now, from any thread; it does nothing if that loop is over."""
-    try:
-        schedule: Callable[[Callable[[], object]], object] = asyncio.get_running_loop().call_soon_threadsafe
-    except RuntimeError:
-        import trio
-
-        schedule = trio.lowlevel.current_trio_token().run_sync_soon
-
-    def call() -> None:
-        with suppress(RuntimeError):  # trio's RunFinishedError is one
-            schedule(function)
-
-    return call
 
 
 def as_audit_log(source: AuditLog | AuditSource) -> AuditLog:

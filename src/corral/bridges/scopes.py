@@ -80,7 +80,7 @@ def early_denial(references: References, tools: ToolRegistry, held: frozenset[st
 
 def hidden_denial(references: References, tools: ToolRegistry, held: frozenset[str]) -> ExecutionError | None:
     """The denial of a program that names tools which are hidden from its caller, for the host's records alone."""
-    return _denial(references, lambda name: tools.hidden(str(name)), held)
+    return _denial(references, lambda name: tools.hidden(str(name)), held) if tools.hides() else None
 
 
 def denied_unseen(name: str, tools: ToolRegistry, held: frozenset[str]) -> ScopeDenied | None:

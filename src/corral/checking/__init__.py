@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from corral.checking.case import Case
 from corral.checking.checker import Checker
 from corral.checking.gate import Gate
 from corral.checking.results import CheckResult
 from corral.checking.verdict import Verdict
 
-__all__ = ["CheckResult", "Checker", "Gate", "Verdict"]
+__all__ = ["Case", "CheckResult", "Checker", "Gate", "Verdict"]

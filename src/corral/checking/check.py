@@ -13,21 +13,10 @@ from corral.checking.toolset import DeclaredTool, ToolSet
 from corral.checking.workspace import Document, Location, Remark
 from corral.types import Position
 
-__all__ = ["Check", "names_something"]
+__all__ = ["Check"]
 
 _MAX_QUESTIONS = 300
 """What a server is asked about one program, besides its diagnostics. What is left then counts as the program's own."""
-
-
-def names_something(root: Node) -> bool:
-    """Tells if there is any name in a program; without one, nothing can be wrong with it."""
-    waiting = [root]
-    while waiting:
-        node = waiting.pop()
-        if "identifier" in node.type:
-            return True
-        waiting += node.named_children
-    return False
 
 
 class Check(ABC):

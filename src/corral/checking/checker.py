@@ -1,52 +1,80 @@
-"""The checks of one `Corral`: a language server for each language, and the tools that programs are checked against."""
+"""The checks of one `Corral`: language servers for each language, and the tools that programs are checked against."""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import NamedTuple, TypeVar
 
-from corral.checking.check import Check, names_something
+import anyio
+import anyio.to_thread
+
+from corral.checking.case import Case
+from corral.checking.check import Check
 from corral.checking.kinds import SERVERS, ServerKind
 from corral.checking.lsp import ServerLost
 from corral.checking.python import PythonCheck
 from corral.checking.server import LanguageServer
 from corral.checking.toolset import ToolSet, ToolSets
+from corral.checking.turns import outcome
 from corral.checking.typescript import TypeScriptCheck
 from corral.checking.verdict import Verdict, verdict_on
-from corral.checking.workspace import Document
+from corral.checking.workspace import Workspace
 from corral.errors import ProgramRejected
-from corral.programs import TypedProgram, TypedPython, typed_python, typed_typescript
+from corral.programs import TypedPython
+from corral.programs.parsing import TooLongToParse
 from corral.tools import ToolRegistry
-from corral.types import Language, References
+from corral.types import ExecutionContext, Language, References, TrustDomain
 
 __all__ = ["Begun", "Checker"]
+
+T = TypeVar("T")
 
 logger = logging.getLogger("corral.checking")
 
 _CHECK_SECONDS = 3.0
-"""For one program. A usual one takes a hundredth of that; a server that takes longer is started anew."""
+"""For one program. A usual one takes a hundredth of that."""
+_FIRST_CHECK_SECONDS = 1.0
+"""The same before the first of two servers, behind which everybody waits."""
 _WAIT_SECONDS = 10.0
 """How long a program waits for a server that starts, and while others are checked, before it goes unchecked. Deno's
 server takes one to four seconds to start, the others tenths of one."""
 _LONG_WAIT_SECONDS = 30.0
 """The same of one that must not go unchecked."""
-_BEGUN_CHARS = 8_000
-"""Longer programs are read in a thread."""
+_SUSPECTED_SECONDS = 300.0
+"""How long the programs of a tenant are checked by the second server after one over which a server was lost."""
+_MAX_SUSPECTS = 10_000
+_SLOW_SECONDS = 60.0
+"""How long it is remembered that a program takes too long to check."""
+_IDLE_SECONDS = 600.0
+"""How long the second server is kept without use."""
+_TOO_SLOW = Verdict(unchecked="it takes too long to check: simplify its types", is_own=True)
+
+
+class _Servers(NamedTuple):
+    """Of one language."""
+
+    first: LanguageServer
+    second: LanguageServer
+    """For programs that were, or may be, hard to check. It starts with the first of them."""
 
 
 class Checker:
-    """Checks programs. Its methods may be called from any thread."""
+    """Checks programs. Its methods may be called from any thread, and its coroutines awaited on any event loop."""
 
     def __init__(self, servers: Sequence[ServerKind] = SERVERS) -> None:
         self._kinds = servers
         """What there may be for each language, the best first."""
         self._lock = threading.Lock()
-        self._servers: dict[Language, LanguageServer | None] = {}
+        self._servers: dict[Language, _Servers | None] = {}
         self._sets = ToolSets()
+        self._suspects: OrderedDict[TrustDomain | None, float] = OrderedDict()
+        """Until when their programs are checked by the second server."""
         self._closed = False
 
     def start(self, language: Language, tools: ToolRegistry) -> None:
@@ -54,22 +82,23 @@ class Checker:
         with self._lock:
             if self._closed or language in self._servers:
                 return
-            server = self._servers[language] = self._find(language)
-        if server is not None:
-            server.start(partial(self._declared, tools, language))
+            servers = self._servers[language] = self._find(language)
+        if servers is not None:
+            servers.first.start(partial(self._declared, tools, language))
 
     def server(self, language: Language) -> LanguageServer | None:
         """What checks programs in a language, if it has been started and there is one."""
-        return self._servers.get(language)
+        servers = self._servers.get(language)
+        return None if servers is None else servers.first
 
     def ready(self, language: Language) -> bool:
         """Whether a program in this language would be checked now."""
-        server = self._servers.get(language)
+        server = self.server(language)
         return server is not None and server.ready
 
     def wait(self, language: Language, seconds: float) -> bool:
         """Waits until the server of a language has been started. Tells if it is ready."""
-        server = self._servers.get(language)
+        server = self.server(language)
         return server is not None and server.wait(seconds)
 
     def check(
@@ -79,83 +108,112 @@ class Checker:
         tools: ToolRegistry,
         env: bool,
         must: bool = False,
-        references: References | None = None,
+        context: ExecutionContext | None = None,
     ) -> Verdict:
-        """Checks a program. It blocks: until a server that starts is ready, and others have been checked.
+        """The verdict on a program. It blocks."""
+        case = Case(source, language, tools, env=env, must=must, context=context)
+        with ThreadPoolExecutor(1) as own:  # where no event loop runs
+            return own.submit(anyio.run, self.verdict, case).result()
 
-        `references` are those of the program, if they are known. `env`: the program finds a `process` with its
-        environment. `must`: it waits for longer.
-        """
-        server = self._servers.get(language)
-        if server is None:
-            return Verdict(unchecked=f"there is no language server for {language} here")
-        seconds = _LONG_WAIT_SECONDS if must else _WAIT_SECONDS
-        until = time.monotonic() + seconds
+    async def verdict(self, case: Case) -> Verdict:
+        """Checks a program. It waits until a server that starts is ready, and others have been checked."""
+        servers = self._servers.get(case.language)
+        if servers is None:
+            return Verdict(unchecked=f"there is no language server for {case.language} here")
+        until = time.monotonic() + (_LONG_WAIT_SECONDS if case.must else _WAIT_SECONDS)
         try:
-            program = _typed(source, language)
-            if program is None:
-                return Verdict(unchecked="it cannot be parsed as a whole")
-            if not names_something(program.root):
+            if case.is_light and case.is_nameless:
                 return Verdict()
-            if not server.wait(seconds):
-                return Verdict(unchecked="the language server did not start in time")
-            declared = self._sets.declared(tools, language, references, must=must)
+            if not servers.first.ready:
+                await _outcome(servers.first, case, lambda _: None, until)
+            declared = await self._declared_for(case)
             if declared is None:
                 return Verdict(unchecked="it may call any of so many tools that declaring them all takes a while")
-            check = _check_of(program, declared, env=env)
-            turn = max(0.0, until - time.monotonic())
-            with server.document(declared.declarations.text, turn_seconds=turn, seconds=_CHECK_SECONDS) as document:
-                if document is None:
-                    return Verdict(unchecked="the language server was busy with other programs")
-                verdict = verdict_on(check.findings(document), check.locate)
+            return declared.known(case) or await self._checked(case, declared, servers, until)
+        except TimeoutError:
+            is_busy = servers.first.ready
+            why = "was busy with other programs" if is_busy else "did not start in time"
+            return Verdict(unchecked=f"the language server {why}")
         except Exception as error:
-            return _failed(error, language)
-        declared.remember(source, verdict, env=env)
-        return verdict
+            return _failed(error, case.language)
 
-    def begin(
-        self, source: str, language: Language, tools: ToolRegistry, env: bool, references: References | None = None
-    ) -> Begun | Verdict | None:
+    def begin(self, case: Case) -> Begun | Verdict | None:
         """Puts a program before a server that is free now, and does not wait. A verdict: it is known already.
 
-        None: that takes longer; `check` it.
+        None: that takes longer; ask for its `verdict`.
         """
-        server, declared = self._servers.get(language), self._sets.known(tools, language, references)
-        if server is None or declared is None or len(source) > _BEGUN_CHARS or not server.ready:
+        server, declared = self.server(case.language), self._sets.known(case.tools, case.language, case.references)
+        if server is None or declared is None:
             return None
-        if (known := declared.verdicts.get((source, env))) is not None:
+        if (known := declared.known(case)) is not None:
             return known
-        try:
-            program = _typed(source, language)
-            if program is None:
-                return None
-            if not names_something(program.root):
-                return Verdict()
-            check = _check_of(program, declared, env=env)
-            with ExitStack() as stack:
-                turn = server.document(declared.declarations.text, turn_seconds=0, seconds=_CHECK_SECONDS, at_once=True)
-                if (document := stack.enter_context(turn)) is None:
-                    return None
-                document.begin(check.text.text)
-                return Begun(source, env, check, document, stack.pop_all())
-        except Exception as error:
-            _failed(error, language)
+        if not server.ready or self._is_suspect(case.tenant):
             return None
+        try:
+            if not case.is_light or case.program is None:
+                return None
+            if case.is_nameless:
+                return Verdict()
+            check = _check_of(case, declared)
+        except Exception as error:
+            _failed(error, case.language)
+            return None
+        workspace = server.seize(declared.declarations.text)
+        return None if workspace is None else Begun(case, check, server, workspace, partial(self._suspect, case))
 
     def close(self) -> None:
         """Ends the servers. Idempotent."""
         with self._lock:
             self._closed = True
-            servers = list(self._servers.values())
+            servers = [each for pair in self._servers.values() if pair is not None for each in pair]
         for server in servers:
-            if server is not None:
-                server.close()
+            server.close()
 
-    def _find(self, language: Language) -> LanguageServer | None:
+    async def _declared_for(self, case: Case) -> ToolSet | None:
+        """What the program is checked against."""
+        known = self._sets.known(case.tools, case.language, case.references)
+        if known is not None:
+            return known
+        declare = partial(self._sets.declared, case.tools, case.language, case.references, must=case.must)
+        own = anyio.CapacityLimiter(1)  # threads that tools keep busy must not keep it waiting
+        return await anyio.to_thread.run_sync(declare, abandon_on_cancel=True, limiter=own)
+
+    async def _checked(self, case: Case, declared: ToolSet, servers: _Servers, until: float) -> Verdict:
+        """The verdict of the first server, or of the second, if the first was lost over the program, or may be."""
+        plan = [(servers.first, min(_FIRST_CHECK_SECONDS, _CHECK_SECONDS)), (servers.second, _CHECK_SECONDS)]
+        if self._is_suspect(case.tenant) or case.is_heavy:
+            del plan[0]
+        elif servers.second.ready:
+            servers.second.end_if_idle(_IDLE_SECONDS)
+        for server, seconds in plan:
+            try:
+                verdict = await _outcome(server, case, partial(_judge, case, declared, seconds), until)
+            except ServerLost as error:
+                self._suspect(case, error)
+                continue
+            if verdict.unchecked is None:
+                declared.remember(case, verdict)
+            return verdict
+        declared.remember(case, _TOO_SLOW, seconds=_SLOW_SECONDS)
+        return _TOO_SLOW
+
+    def _is_suspect(self, tenant: TrustDomain | None) -> bool:
+        return time.monotonic() < self._suspects.get(tenant, 0.0)
+
+    def _suspect(self, case: Case, error: ServerLost) -> None:
+        """Has other programs of the tenant checked where they are in nobody's way."""
+        logger.warning("the language server for %s was lost over a program: %s", case.language, error)
+        with self._lock:
+            self._suspects.pop(case.tenant, None)
+            self._suspects[case.tenant] = time.monotonic() + _SUSPECTED_SECONDS
+            if len(self._suspects) > _MAX_SUSPECTS:
+                self._suspects.popitem(last=False)
+
+    def _find(self, language: Language) -> _Servers | None:
         """The best server for a language that is here."""
         for kind in self._kinds:
             if kind.language == language and (engine := kind.engine()) is not None:
-                return LanguageServer(kind, engine)
+                return _Servers(LanguageServer(kind, engine), LanguageServer(kind, engine))
         return None
 
     def _declared(self, tools: ToolRegistry, language: Language) -> str:
@@ -164,56 +222,85 @@ class Checker:
 
 
 class Begun:
-    """A check that is under way on an event loop. It has the server's turn until it is closed."""
+    """A check that is under way on an event loop. It has the server for itself until it is closed."""
 
-    def __init__(self, source: str, env: bool, check: Check, document: Document, resources: ExitStack) -> None:
-        self._source = source
-        self._env = env
+    def __init__(
+        self, case: Case, check: Check, server: LanguageServer, workspace: Workspace, lost: Callable[[ServerLost], None]
+    ) -> None:
+        self._case = case
         self._check = check
-        self._document = document
-        self._resources = resources
+        self._lost = lost
+        self._server: LanguageServer | None = server
+        try:
+            self._document = workspace.document(check.tools.declarations.text, time.monotonic() + _FIRST_CHECK_SECONDS)
+            self._document.begin(check.text.text)
+        except BaseException:
+            self._hand_back()
+            raise
 
     async def verdict(self) -> Verdict | None:
         """The verdict, if all is well; None if there is more to ask, or the server was lost."""
-        tools = self._check.tools
         try:
-            with self._resources:
-                remarks = await self._document.finish()
-        except Exception as error:
-            _failed(error, tools.language)
+            remarks = await self._document.finish()
+        except ServerLost as error:
+            self._lost(error)
+            if self._server is not None:
+                self._server.lose()
+            self._hand_back()
             return None
+        self._hand_back()
         if not self._check.is_settled(remarks):
             return None
         verdict = Verdict()
-        tools.remember(self._source, verdict, env=self._env)
+        self._check.tools.remember(self._case, verdict)
         return verdict
 
     def close(self) -> None:
-        """Lets others have their turn. Idempotent."""
-        self._resources.close()
+        """Lets others have the server, as soon as it has answered. Idempotent."""
+        self._hand_back(self._outwait)
+
+    def _hand_back(self, rest: Callable[[Workspace | None], object] | None = None) -> None:
+        server, self._server = self._server, None
+        if server is not None:
+            server.hand_back(rest)
+
+    def _outwait(self, _: Workspace | None) -> None:
+        try:
+            self._document.outwait()
+        except ServerLost as error:
+            self._lost(error)
+            raise
 
 
-def _typed(source: str, language: Language) -> TypedProgram | TypedPython | None:
-    """A program as it is to be read; None if it cannot be.
-
-    Raises:
-        ProgramRejected: as when it is prepared.
-    """
-    return typed_python(source) if language == "python" else typed_typescript(source)
+async def _outcome(server: LanguageServer, case: Case, job: Callable[[Workspace | None], T], until: float) -> T:
+    return await outcome(server.submit(case.tenant, job), max(0.0, until - time.monotonic()))
 
 
-def _check_of(program: TypedProgram | TypedPython, tools: ToolSet, *, env: bool) -> Check:
-    if isinstance(program, TypedPython):
-        return PythonCheck(program, tools)
-    return TypeScriptCheck(program, tools, env=env)
+def _judge(case: Case, declared: ToolSet, seconds: float, workspace: Workspace | None) -> Verdict:
+    """Checks a program with a server that is there for nobody else."""
+    if workspace is None:
+        return Verdict(unchecked="the language server does not start")
+    if case.program is None:
+        return Verdict(unchecked="it cannot be parsed as a whole")
+    if case.is_nameless:
+        return Verdict()
+    check = _check_of(case, declared)
+    document = workspace.document(declared.declarations.text, time.monotonic() + seconds)
+    return verdict_on(check.findings(document), check.locate)
+
+
+def _check_of(case: Case, tools: ToolSet) -> Check:
+    if isinstance(case.program, TypedPython):
+        return PythonCheck(case.program, tools)
+    assert case.program is not None
+    return TypeScriptCheck(case.program, tools, env=case.env)
 
 
 def _failed(error: Exception, language: Language) -> Verdict:
     """Logs why a program goes unchecked."""
-    if isinstance(error, ServerLost):
-        logger.warning("the language server for %s was lost over a program: %s", language, error)
-        return Verdict(unchecked="the language server gave no answer")
+    if isinstance(error, TooLongToParse):
+        return Verdict(unchecked="it takes too long to parse", is_own=True)
     if isinstance(error, ProgramRejected):  # it is rejected for that when it is prepared
         return Verdict(unchecked="it is no program")
-    logger.error("a check failed, so its program goes unchecked", exc_info=error)
+    logger.error("a check of %s failed, so its program goes unchecked", language, exc_info=error)
     return Verdict(unchecked="the check failed")

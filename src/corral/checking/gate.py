@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import anyio
-import anyio.to_thread
 
+from corral.checking.case import Case
 from corral.checking.checker import Begun, Checker
 from corral.checking.verdict import Verdict
 from corral.clock import Clock
 from corral.errors import ProgramRejected
-from corral.tools import ToolRegistry
-from corral.types import Call, Handler, Language, References, Reply
+from corral.types import Call, Handler, Reply
 
 __all__ = ["Gate"]
 
@@ -20,20 +17,10 @@ __all__ = ["Gate"]
 class Gate:
     """Of one program. It starts meanwhile, so that a check as a rule costs it nothing."""
 
-    def __init__(
-        self,
-        checker: Checker,
-        source: str,
-        language: Language,
-        tools: ToolRegistry,
-        references: References | None = None,
-        *,
-        env: bool,
-        must: bool,
-    ) -> None:
-        self._check = partial(checker.check, source, language, tools, env, must, references)
-        self._must = must
-        begun = checker.begin(source, language, tools, env, references)
+    def __init__(self, checker: Checker, case: Case) -> None:
+        self._checker = checker
+        self._case = case
+        begun = checker.begin(case)
         self.verdict = begun if isinstance(begun, Verdict) else None
         self._begun = begun if isinstance(begun, Begun) else None
         self._decided = anyio.Event()
@@ -49,7 +36,7 @@ class Gate:
         """Whether the program may go on: it has been checked, or could not be and need not be."""
         if not self._decided.is_set():
             return False
-        return self.verdict.rejection is None if self.is_checked and self.verdict else not self._must
+        return self.verdict.rejection is None if self.is_checked and self.verdict else not self._case.must
 
     @property
     def is_checked(self) -> bool:
@@ -57,7 +44,12 @@ class Gate:
 
     @property
     def rejection(self) -> ProgramRejected | None:
-        return None if self.verdict is None else self.verdict.rejection
+        """Why the program must not run, as far as that is of its own doing."""
+        if self.verdict is None:
+            return None
+        if self._case.must and self.verdict.is_own:
+            return ProgramRejected(f"the program could not be checked, as it must be: {self.verdict.unchecked}")
+        return self.verdict.rejection
 
     async def decide(self) -> None:
         """Has the program checked."""
@@ -65,8 +57,7 @@ class Gate:
             if self._begun is not None:
                 self.verdict = await self._begun.verdict()
             if self.verdict is None:
-                own = anyio.CapacityLimiter(1)  # threads that tools keep busy must not keep it waiting
-                self.verdict = await anyio.to_thread.run_sync(self._check, abandon_on_cancel=True, limiter=own)
+                self.verdict = await self._checker.verdict(self._case)
         finally:
             self.close()
 

@@ -12,6 +12,8 @@ import time
 from collections.abc import Mapping
 from typing import Any, cast
 
+import anyio
+
 from corral.errors import StartFailed
 from corral.sandboxes.process import GuestProcess
 
@@ -20,11 +22,15 @@ __all__ = ["PENDING", "LspClient", "ServerLost"]
 PENDING = object()
 """There is no result yet."""
 
-_MAX_MESSAGE_BYTES = 16 << 20
+_MAX_MESSAGE_BYTES = 2 << 20
+"""Reading one takes the event loop's time. What a server says of programs as they are written has some kilobytes."""
 _MAX_HEADER_BYTES = 1000
+_MAX_UNSENT_BYTES = 64 << 20
 _MAX_SECTIONS = 100
 _MAX_MESSAGES = 2000
 """In answer to one request; tsgo logs about five."""
+_MAX_HEARD_BYTES = 8 << 20
+"""The same, of all of them."""
 _HEADER_END = b"\r\n\r\n"
 _CONTENT_LENGTH = b"content-length:"
 
@@ -40,19 +46,22 @@ class LspClient:
         self._process = process
         self._settings = dict(settings)
         """What it answers if the server asks for its configuration."""
-        self._unsent = b""
+        self._unsent = bytearray()
         self._received = bytearray()
         self._length: int | None = None
         """Of the body of the message that is being received, in bytes."""
         self._number = 0
         self._heard = 0
         """Messages since the last request."""
+        self._heard_bytes = 0
         self._born = False
 
-    @property
-    def descriptor(self) -> int:
-        """Readable when there may be something to `poll`."""
-        return self._process.output
+    async def changed(self) -> None:
+        """Waits until there may be something to `poll`."""
+        if self._unsent:
+            await anyio.wait_writable(self._process.input)
+        else:
+            await anyio.wait_readable(self._process.output)
 
     def request(self, method: str, params: Mapping[str, Any], *, deadline: float) -> Any:
         """The result of a request. `deadline` is a time of `time.monotonic`.
@@ -60,39 +69,36 @@ class LspClient:
         Raises:
             ServerLost: no result came, and none will.
         """
-        number = self.post(method, params, deadline=deadline)
-        while (result := self.poll(number, deadline)) is PENDING:
+        return self.await_result(self.post(method, params), deadline=deadline)
+
+    def await_result(self, number: int, *, deadline: float) -> Any:
+        """Waits for the result of a request that was posted. Raises ServerLost as `request` does."""
+        while (result := self.poll(number)) is PENDING:
             if not self._wait(deadline):
                 raise ServerLost("it did not answer in time")
         return result
 
-    def post(self, method: str, params: Mapping[str, Any], *, deadline: float) -> int:
-        """Sends a request, and gives the number to `poll` for its result.
-
-        Raises:
-            ServerLost: the server does not listen.
-        """
+    def post(self, method: str, params: Mapping[str, Any]) -> int:
+        """Sends as much of a request as the server takes at once, and gives the number to `poll` for its result."""
         self._number += 1
-        self._heard = 0
-        self._send({"id": self._number, "method": method, "params": params}, deadline)
+        self._heard = self._heard_bytes = 0
+        self._send({"id": self._number, "method": method, "params": params})
         return self._number
 
-    def poll(self, number: int, deadline: float) -> Any:
-        """The result of a request; PENDING if it has not come. Raises ServerLost as `request` does.
-
-        It blocks only to answer a server that does not read, until the deadline.
-        """
+    def poll(self, number: int) -> Any:
+        """The result of a request; PENDING if it has not come. Never blocks. Raises ServerLost as `request` does."""
         while True:
+            self._flush()
             message = self._message()
             self._heard += message is not None
-            if self._heard > _MAX_MESSAGES:
+            if self._heard > _MAX_MESSAGES or self._heard_bytes > _MAX_HEARD_BYTES:
                 raise ServerLost("it does not stop talking")
             if message is None:
                 if not self._read():
                     return PENDING
             elif "method" in message:
                 if "id" in message:
-                    self._send({"id": message["id"], "result": self._answer(message)}, deadline)
+                    self._send({"id": message["id"], "result": self._answer(message)})
             elif message.get("id") == number:
                 self._process.error_tail()  # read, so that the server never waits to write it
                 if "result" not in message:
@@ -112,13 +118,15 @@ class LspClient:
         except (LookupError, TypeError) as error:
             raise ServerLost("it asks for no part of its configuration") from error
 
-    def _send(self, message: Mapping[str, Any], deadline: float) -> None:
-        rest = memoryview(self._unsent + _encoded(message))
-        self._unsent = b""
-        while rest:
-            rest = rest[self._process.write_now(rest) :]
-            if rest and not self._wait(deadline, writing=True):
-                raise ServerLost("it does not read")
+    def _send(self, message: Mapping[str, Any]) -> None:
+        self._unsent += _encoded(message)
+        if len(self._unsent) > _MAX_UNSENT_BYTES:
+            raise ServerLost("it does not read")
+        self._flush()
+
+    def _flush(self) -> None:
+        while self._unsent and (written := self._process.write_now(self._unsent)):
+            del self._unsent[:written]
 
     def _message(self) -> dict[str, Any] | None:
         """Takes a message off what was received; None if it is not whole."""
@@ -159,6 +167,7 @@ class LspClient:
         if data == b"":
             raise ServerLost(f"it ended: {self._process.last_words()}")
         self._received += data or b""
+        self._heard_bytes += len(data or b"")
         return data is not None
 
     def _listen(self, seconds: float) -> bool:
@@ -170,15 +179,15 @@ class LspClient:
         self._born = True
         return True
 
-    def _wait(self, deadline: float, *, writing: bool = False) -> bool:
-        """Waits until there is something to read, or room to write. False at the deadline."""
-        if not self._born and not writing:
+    def _wait(self, deadline: float) -> bool:
+        """Waits until there is something to read, or room for what is not sent yet. False at the deadline."""
+        if not self._born and not self._unsent:
             return self._listen(max(deadline - time.monotonic(), 0))
         poll = select.poll()
-        if writing:
-            poll.register(self._process.input, select.POLLOUT)
-        else:
+        if self._born:
             poll.register(self._process.output, select.POLLIN)
+        if self._unsent:
+            poll.register(self._process.input, select.POLLOUT)
         return bool(poll.poll(max(deadline - time.monotonic(), 0) * 1000))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cached_property
 
 from tree_sitter import Node
 
@@ -33,6 +32,7 @@ from corral.checking.suspects import (
 )
 from corral.checking.typescript_texts import certainly_differs, mismatch, named_types, union_members
 from corral.checking.workspace import Location
+from corral.memo import cached_property
 from corral.programs.grammar import text_of, unwrapped, walk
 
 __all__ = ["Misuse"]

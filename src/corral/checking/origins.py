@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-
 from tree_sitter import Node
 
 from corral.checking.check import Check
@@ -13,6 +11,7 @@ from corral.checking.reach import Reach
 from corral.checking.rewritten import rewritten
 from corral.checking.toolset import DeclaredTool
 from corral.checking.workspace import Location
+from corral.memo import cached_property
 from corral.programs.grammar import FUNCTIONS, text_of, unwrapped
 
 __all__ = ["Origins"]

@@ -6,7 +6,6 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
 
 from tree_sitter import Node
 
@@ -39,6 +38,7 @@ from corral.checking.text import CheckedText
 from corral.checking.toolset import DeclaredTool, ToolSet
 from corral.checking.workspace import MODULE, Document, Remark
 from corral.guest.python.calls import failure_classes
+from corral.memo import cached_property
 from corral.programs import TypedPython
 from corral.programs.edits import Edits
 from corral.programs.python.awaits import FUTURES, needs_value, unwrap

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-
 from tree_sitter import Node
 
+from corral.memo import cached_property
 from corral.programs.grammar import finder, text_of
 from corral.types import ToolName
 

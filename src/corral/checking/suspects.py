@@ -6,13 +6,13 @@ They are found in the program's text alone, so that most programs need no more q
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property
 
 from tree_sitter import Node
 
 from corral.checking.expressions import is_awaited, is_shown
 from corral.checking.growth import root_of, writes_of
 from corral.checking.reach import DeclaredTypes
+from corral.memo import cached_property
 from corral.programs.grammar import FUNCTION_VALUES, finder, text_of, unwrapped, walk
 
 __all__ = [

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import re
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from math import inf
 from typing import NamedTuple
 
 from tree_sitter import Node
 
 from corral.checking import python_hints, typescript_hints
+from corral.checking.case import Case
+from corral.checking.dear import MAX_WEIGHT, affordable, weight
 from corral.checking.findings import near
 from corral.checking.openness import is_closed, open_objects
 from corral.checking.python_writes import ANY
@@ -22,6 +25,7 @@ from corral.checking.workspace import Location
 from corral.declarations import checked_discovery, declare_python, declare_typescript
 from corral.errors import ToolNotFound
 from corral.guest.python.calls import failure_classes
+from corral.memo import cached_property
 from corral.programs.grammar import parse as parse_typescript
 from corral.programs.parsing import parsing_within
 from corral.programs.python.grammar import parse as parse_python
@@ -53,8 +57,9 @@ _MAX_SETS_CHARS = 4_000_000
 _LEAST_SETS = 8
 _MANY_TOOLS = 200
 _MANY_DEFINITIONS = 2_000
-"""With more tools, or more schemas that they share, programs are declared only those that they name. One that may call
-any makes all of them be declared, in the background, and goes unchecked meanwhile."""
+_MUCH_WEIGHT = 100_000
+"""With more tools, more schemas that they share, or more in their schemas, programs are declared only those that they
+name. One that may call any makes all of them be declared, in the background, and goes unchecked meanwhile."""
 _MOST_DEFINITIONS = 20_000
 """With more, not all tools are declared together: it would take minutes."""
 
@@ -86,9 +91,9 @@ class ToolSet:
         """All tools that there are for the program: another's names must not be in what is said of it."""
         self.identity = _identity(tools)
         self._registry = registry.copy()
-        self.verdicts: dict[tuple[str, bool], Verdict] = {}
-        """On the last programs, by source and whether they find an environment."""
-        declared = {**self.tools, **checked_discovery(registry, language)}
+        self._verdicts: dict[tuple[bytes, bool], tuple[Verdict, float]] = {}
+        """On the last programs, and until when they hold (`time.monotonic`)."""
+        declared = {**affordable(self.tools), **checked_discovery(registry, language)}
         if language == "python":
             self.declarations = Declarations(declare_python(declared, checked=True) + _FAILURES + _ANY)
         else:
@@ -99,11 +104,16 @@ class ToolSet:
         """What tells `among` apart from others, with what is said of those that are missing."""
         return _identity(self.among), self._registry.problems
 
-    def remember(self, source: str, verdict: Verdict, *, env: bool) -> None:
+    def remember(self, case: Case, verdict: Verdict, *, seconds: float = inf) -> None:
         """Keeps the verdict on a program, which the same program will get again."""
-        self.verdicts[source, env] = verdict
-        while len(self.verdicts) > _MAX_VERDICTS:
-            self.verdicts.pop(next(iter(self.verdicts)), None)
+        self._verdicts[case.key] = verdict, time.monotonic() + seconds
+        while len(self._verdicts) > _MAX_VERDICTS:
+            self._verdicts.pop(next(iter(self._verdicts)), None)
+
+    def known(self, case: Case) -> Verdict | None:
+        """The verdict that is kept."""
+        verdict, until = self._verdicts.get(case.key, (None, 0.0))
+        return verdict if time.monotonic() < until else None
 
     def declared_at(self, location: Location) -> DeclaredTool | None:
         """The tool that is declared at a place of the declarations."""
@@ -315,7 +325,12 @@ def _last(sets: list[ToolSet]) -> list[ToolSet]:
 
 
 def _is_large(tools: Mapping[ToolName, Tool]) -> bool:
-    return len(tools) > _MANY_TOOLS or _definitions(tools) > _MANY_DEFINITIONS
+    if len(tools) > _MANY_TOOLS or _definitions(tools) > _MANY_DEFINITIONS:
+        return True
+    left = _MUCH_WEIGHT
+    for tool in tools.values():
+        left -= min(weight(tool), MAX_WEIGHT)
+    return left < 0
 
 
 def _is_too_large(tools: Mapping[ToolName, Tool]) -> bool:

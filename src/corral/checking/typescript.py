@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import NamedTuple
 
 from tree_sitter import Node
@@ -65,6 +64,7 @@ from corral.checking.typescript_texts import (
     union_members,
 )
 from corral.checking.workspace import Document, Remark
+from corral.memo import cached_property
 from corral.programs import TypedProgram
 from corral.programs.edits import TextIndex
 from corral.programs.grammar import text_of, unwrapped, walk

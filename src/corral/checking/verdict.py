@@ -25,6 +25,8 @@ class Verdict:
     rejection: ProgramRejected | None = None
     unchecked: str | None = None
     """Why the program could not be checked, as a clause. Then there is nothing else."""
+    is_own: bool = False
+    """Whether that is of the program's own doing."""
 
 
 def verdict_on(findings: Iterable[Finding], locate: Callable[[int], Position]) -> Verdict:

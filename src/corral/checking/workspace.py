@@ -218,16 +218,20 @@ class Document:
         """Makes this the program, and asks what the server says of it, which `finish` gives. Neither blocks."""
         self.write(text)
         params = {"textDocument": {"uri": self._workspace.uri(self._path)}}
-        self._begun = self._workspace.client.post("textDocument/diagnostic", params, deadline=self._deadline)
+        self._begun = self._workspace.client.post("textDocument/diagnostic", params)
 
     async def finish(self) -> list[Remark]:
         """Waits for what `begin` has asked for."""
         client = self._workspace.client
         with anyio.move_on_after(self._deadline - time.monotonic()):
-            while (report := client.poll(self._begun, 0)) is PENDING:
-                await anyio.wait_readable(client.descriptor)
+            while (report := client.poll(self._begun)) is PENDING:
+                await client.changed()
             return _remarks(report)
         raise ServerLost("it did not answer in time")
+
+    def outwait(self) -> None:
+        """Blocks until what `begin` has asked for is answered, so that the server is free for others."""
+        self._workspace.client.await_result(self._begun, deadline=self._deadline)
 
     def definitions(self, line: int, character: int) -> list[Location]:
         """The names by which that is defined which stands at a place, counted as in a `Span`."""

@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cached_property
 from types import MappingProxyType
 from typing import Any, cast
 
 from corral.declarations.describing import summary
 from corral.declarations.printers import comment_lines, declare, declare_short, one_line
 from corral.errors import ToolNotFound
+from corral.memo import cached_property
 from corral.tools import Tool, ToolRegistry
 from corral.tools.documents import DocumentSchema
 from corral.tools.problems import quoted

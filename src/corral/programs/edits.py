@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from dataclasses import dataclass, fields
-from functools import cached_property
 from typing import NamedTuple
 
+from corral.memo import cached_property
 from corral.types import Position
 
 __all__ = ["Edits", "PositionMap", "TextIndex", "blanked", "position_at"]

@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import NamedTuple
 
 from tree_sitter import Node
 
 from corral.errors import ProgramRejected
+from corral.memo import cached_property
 from corral.programs.edits import Edits, position_at
 from corral.programs.grammar import (
     FUNCTIONS,

@@ -17,13 +17,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
 
 from tree_sitter import Node, Tree
 
 from corral.errors import ProgramRejected
+from corral.memo import cached_property
 from corral.programs.brackets import check_brackets
 from corral.programs.commonjs import COMMONJS_PREFIX, rewrite_commonjs
 from corral.programs.edits import Edits, position_at

@@ -6,13 +6,13 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import cached_property
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from typing_extensions import override
 
 from corral.errors import ToolDefinitionError, ToolNotFound
+from corral.memo import cached_property
 from corral.tools.names import RESERVED_ROOT_NAMES, distinct_identifiers, identifier, namespace_identifier
 from corral.tools.problems import quoted
 from corral.tools.search import Entry, SearchIndex
@@ -67,12 +67,16 @@ class ToolRegistry:
         """
         with self._lock:
             view = self._views.pop(scopes, None) or _View(
-                scopes, now=self._now, change=self._change, hidden=self.hidden
+                scopes, now=self._now, change=self._change, hidden=self.hidden, hides=self.hides
             )
             self._views[scopes] = view
             if len(self._views) > _MOST_VIEWS:
                 self._views.popitem(last=False)
         return view
+
+    def hides(self) -> bool:
+        """Whether this is a view that leaves out any tool."""
+        return False
 
     def hidden(self, name: str) -> Tool | None:  # noqa: ARG002
         """The tool of that guest name that a view leaves out; it is for the host alone."""
@@ -325,10 +329,15 @@ class _View(ToolRegistry):
         now: Callable[[], _State],
         change: Callable[..., None],
         hidden: Callable[[str], Tool | None],
+        hides: Callable[[], bool],
     ) -> None:
         self._scopes = scopes
-        self._whole_now, self._whole_change, self._whole_hidden = now, change, hidden
+        self._whole_now, self._whole_change, self._whole_hidden, self._whole_hides = now, change, hidden, hides
         super().__init__()
+
+    @override
+    def hides(self) -> bool:
+        return self._now() is not self._whole_now() or self._whole_hides()
 
     @override
     def hidden(self, name: str) -> Tool | None:

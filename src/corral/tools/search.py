@@ -13,10 +13,10 @@ import re
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cached_property
 from itertools import islice
 from typing import Any, cast
 
+from corral.memo import cached_property
 from corral.tools.tool import Tool
 from corral.tools.words import SYNONYMS, UNIMPORTANT, stem, words
 from corral.types import JsonSchema, ToolName

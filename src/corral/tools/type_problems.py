@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any, cast
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import CoreSchema, SchemaValidator
 
+from corral.memo import cached_property
 from corral.tools.problems import ABSENT, UNEXPECTED, Path, Problem, SchemaMismatch, child, cut, either, is_large
 
 __all__ = ["TypeValidator"]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Literal
 
 from corral.errors import ProgramRejected
+from corral.memo import cached_property
 from corral.programs.edits import TextIndex
 from corral.programs.python.repairs import LINE_END, Locate
 from corral.types import Diagnostic, Position

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
 
 from corral.errors import ToolDefinitionError, ToolError
+from corral.memo import cached_property
 from corral.tools.documents import DocumentSchema
 from corral.types import JsonSchema
 

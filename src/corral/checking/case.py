@@ -1,0 +1,90 @@
+"""A program that is to be checked."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import KW_ONLY, dataclass
+from hashlib import blake2b
+
+from tree_sitter import Node
+
+from corral.memo import cached_property
+from corral.programs import TypedProgram, TypedPython, typed_python, typed_typescript
+from corral.programs.parsing import TooLongToParse, parsing_within
+from corral.tools import ToolRegistry
+from corral.types import ExecutionContext, Language, References, TrustDomain
+
+__all__ = ["Case"]
+
+_LIGHT_CHARS = 8_000
+_LIGHT_SECONDS = 0.02
+_HEAVY_CHARS = 64_000
+
+
+@dataclass
+class Case:
+    """A program, and what it is checked against. It is read once, where that is first needed."""
+
+    source: str
+    language: Language
+    tools: ToolRegistry
+    _: KW_ONLY
+    env: bool = False
+    """Whether the program finds a `process` with its environment."""
+    must: bool = False
+    """Whether it waits for longer."""
+    references: References | None = None
+    """Those of the program, if they are known."""
+    context: ExecutionContext | None = None
+    """Whose program it is."""
+
+    @cached_property
+    def tenant(self) -> TrustDomain | None:
+        """Who has one share of a server, however many programs."""
+        context = self.context
+        return None if context is None else TrustDomain(context.organization_id, context.user_id)
+
+    @cached_property
+    def program(self) -> TypedProgram | TypedPython | None:
+        """The program as it is to be read; None if it cannot be.
+
+        Raises:
+            ProgramRejected: as when it is prepared.
+        """
+        return typed_python(self.source) if self.language == "python" else typed_typescript(self.source)
+
+    @cached_property
+    def is_light(self) -> bool:
+        """Whether it may be read on an event loop. Then it has been read."""
+        if len(self.source) > _LIGHT_CHARS:
+            return False
+        with contextlib.suppress(TooLongToParse), parsing_within(_LIGHT_SECONDS):
+            _ = self.program
+            return True
+        return False
+
+    @cached_property
+    def is_heavy(self) -> bool:
+        """Whether to read it alone takes the host tenths of a second."""
+        return len(self.source) > _HEAVY_CHARS or not (self.is_light or len(self.source) > _LIGHT_CHARS)
+
+    @cached_property
+    def is_nameless(self) -> bool:
+        """Whether there is no name in it, so that nothing can be wrong with it."""
+        return self.program is not None and not _names_something(self.program.root)
+
+    @cached_property
+    def key(self) -> tuple[bytes, bool]:
+        """What tells it apart from other programs for the same tools."""
+        return blake2b(self.source.encode("utf-8", "surrogatepass"), digest_size=16).digest(), self.env
+
+
+def _names_something(root: Node) -> bool:
+    """Tells if there is any name in a program."""
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        if "identifier" in node.type:
+            return True
+        waiting += node.named_children
+    return False

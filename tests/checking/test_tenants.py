@@ -1,0 +1,143 @@
+"""No tenant can have the programs of others go unchecked, and no tool those that do not use it."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import AsyncIterator
+from typing import Any
+from unittest.mock import Mock
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from corral import Corral, ExecutionContext, Language, ToolRegistry, define_tool
+from corral.checking import Case, Checker
+from corral.checking import checker as checkers
+from corral.checking.server import LanguageServer
+from corral.checking.turns import Turns
+from tests.checking.test_servers import ENDLESS, REGISTRY, RIGHT, server_of
+from tests.checking.tools import TOOLS
+
+pytestmark = pytest.mark.anyio
+BOTH = pytest.mark.parametrize("language", ["typescript", "python"])
+EVE, BOB = ExecutionContext(user_id="eve"), ExecutionContext(user_id="bob")
+NUMBERS = itertools.count()
+
+
+@pytest.fixture
+async def corral(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Corral]:
+    monkeypatch.setattr(checkers, "_CHECK_SECONDS", 0.7)
+    async with Corral(TOOLS, check="required") as corral:
+        yield corral
+
+
+def new(program: str, language: Language) -> str:
+    """One of which no verdict is known."""
+    return f"{program}{' #' if language == 'python' else ' //'} {next(NUMBERS)}"
+
+
+@BOTH
+async def test_a_program_that_is_slow_to_check_is_refused_and_keeps_nobody_unchecked(
+    corral: Corral, language: Language
+) -> None:
+    assert (await corral.execute(new(RIGHT[language], language), language=language, context=BOB)).value == 3
+    for _ in range(3):
+        slow = await corral.execute(new(ENDLESS[language], language), language=language, context=EVE)
+        assert (slow.status, slow.checked) == ("rejected", False)
+        assert "takes too long to check" in slow.model_text()
+        result = await corral.execute(new(RIGHT[language], language), language=language, context=BOB)
+        assert (result.value, result.checked) == (3, True)
+    result = await corral.execute(new(RIGHT[language], language), language=language, context=EVE)
+    assert (result.value, result.checked) == (3, True), "and those of the same tenant are checked too"
+
+
+async def test_a_program_that_was_slow_to_check_is_not_tried_again(
+    corral: Corral, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (await corral.execute(ENDLESS["typescript"], context=EVE)).status == "rejected"
+    monkeypatch.setattr(LanguageServer, "submit", Mock(side_effect=AssertionError("it is tried again")))
+    assert (await corral.execute(ENDLESS["typescript"], context=EVE)).status == "rejected"
+    assert not (await corral.execute(ENDLESS["typescript"], context=EVE, check=True)).checked
+
+
+async def test_after_a_slow_program_those_of_its_tenant_are_in_nobodys_way(
+    corral: Corral, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await corral.execute(RIGHT["typescript"], context=BOB)
+    await corral.execute(new(ENDLESS["typescript"], "typescript"), context=EVE)
+    first = server_of(corral._checker, "typescript")  # pyright: ignore[reportPrivateUsage]
+    assert await anyio.to_thread.run_sync(first.wait, 20)
+    pid = first.pid
+    await corral.execute(new(ENDLESS["typescript"], "typescript"), context=EVE)
+    assert (first.ready, first.pid) == (True, pid)
+
+
+def test_tenants_take_turns() -> None:
+    turns: Turns[str] = Turns()
+    for name in ("eve 1", "eve 2", "eve 3", "bob 1", "ann 1", "bob 2"):
+        turns.add(name[:3], name)
+    taken = [turns.take() for _ in range(6)]
+    assert taken == ["eve 1", "bob 1", "ann 1", "eve 2", "bob 2", "eve 3"]
+    assert not turns
+
+
+async def test_what_waits_for_a_server_holds_no_thread_and_is_withdrawn_if_nobody_waits() -> None:
+    checker = Checker()
+    checker.start("typescript", REGISTRY)
+    server = server_of(checker, "typescript")
+    try:
+        assert await anyio.to_thread.run_sync(server.wait, 20)
+        assert server.seize() is not None
+        before = threading.active_count()
+        async with anyio.create_task_group() as checks:
+            for _ in range(50):
+                checks.start_soon(checker.verdict, Case(new(RIGHT["typescript"], "typescript"), "typescript", REGISTRY))
+            await anyio.wait_all_tasks_blocked()
+            assert threading.active_count() == before
+            checks.cancel_scope.cancel()
+        done: list[str] = []
+        server.submit("eve", lambda _: done.append("eve")).cancel()
+        last = server.submit("bob", lambda _: done.append("bob"))
+        server.hand_back()
+        await anyio.to_thread.run_sync(last.result, 20)
+        assert done == ["bob"]
+    finally:
+        await anyio.to_thread.run_sync(checker.close)
+
+
+def dear(members: int) -> dict[str, Any]:
+    """A schema of a union that a type checker takes minutes for."""
+    union = [
+        {"type": "object", "properties": {f"k{n}": {"const": n}, "kind": {"const": n}}, "required": ["kind", f"k{n}"]}
+        for n in range(members)
+    ]
+    return {"type": "object", "properties": {"given": {"anyOf": union}}}
+
+
+@BOTH
+async def test_a_tool_with_a_schema_that_is_dear_to_check_takes_and_gives_anything(
+    language: Language, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def up(input: dict[str, Any], _: object) -> dict[str, Any]:
+        return input
+
+    schema = dear(5000)
+    bad = define_tool(
+        name="up", namespace="evil", description="", input_schema=schema, output_schema=schema, execute=up
+    )
+    uses: dict[Language, str] = {
+        "typescript": "const up = await tools.evil.up({}); return up.members ?? 3",
+        "python": "up = await tools.evil.up(given={'kind': 1, 'k1': 1})\n3",
+    }
+    wrong: dict[Language, str] = {
+        "typescript": "return await tools.add({ a: 1, b: [] })",
+        "python": "await tools.add(a=1, b=[])",
+    }
+    async with Corral(ToolRegistry(*TOOLS, bad), check="required") as corral:
+        assert (await corral.check(RIGHT[language], language)).passed
+        assert not (await corral.check(wrong[language], language)).passed
+        used = await corral.check(uses[language], language)
+        assert (used.checked, used.passed) == (True, True), used.model_text()
+    assert "'evil.up', which are too large" in caplog.text
