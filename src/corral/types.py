@@ -202,7 +202,7 @@ class Call:
     """`name` or `namespace.name`, as the program wrote it."""
     input: object
     sequence: int
-    """Number of the call within its execution, from 1, given inside the sandbox."""
+    """Number of the call within its execution: 1, 2, 3 and so on, as the calls arrive."""
     size: int = 0
     """Bytes that the input took as it arrived."""
     protocol: str = "pipe"
@@ -377,7 +377,8 @@ class LogEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unawaited:
-    """A call that the program started and never awaited. It ran to its end; `error` is set if it failed."""
+    """A call that the program started and never awaited. It ran to its end; `error` is set if it failed. `sequence` is
+    0 where the program ended before the call was made."""
 
     tool: str
     sequence: int

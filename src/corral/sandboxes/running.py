@@ -85,7 +85,7 @@ class GuestRun:
         if isinstance(content, BridgeError):
             return failed_exit(content)
         try:
-            return read_exit(content, self._job.program)
+            return read_exit(content, self._job.program, self._session.seen)
         except MalformedMessage as violation:
             self.content = violation
             return failed_exit(violation)

@@ -20,7 +20,7 @@ from corral.sandboxes.base import GRACE_SECONDS, Job
 from corral.sandboxes.loops import Hand, hand_maker
 from corral.types import MAX_TOOL_PATH, Call, Handler, LogEntry, LogLevel, Reply
 
-__all__ = ["Channel", "GuestExit", "GuestSession", "must_finish"]
+__all__ = ["Channel", "GuestExit", "GuestSession", "Seen", "must_finish"]
 
 _AROUND_BYTES = len('[,"",]')
 _NAME_BYTES = 1_000
@@ -44,6 +44,23 @@ logger = logging.getLogger("corral.sandboxes")
 
 GuestExit = list[Any]
 """EXIT as it came: `[kind, value or error, unawaited, dropped log bytes, remarks]`; only that shape is checked."""
+
+
+class Seen:
+    """What the host has seen of a run itself, to which a guest's word is held."""
+
+    __slots__ = ("called", "failures", "printed")
+
+    def __init__(self) -> None:
+        self.called: list[str] = []
+        """The tools of its calls, in order."""
+        self.failures: set[str] = set()
+        """The codes that its calls failed with."""
+        self.printed = False
+
+    @property
+    def ran(self) -> bool:
+        return self.printed or bool(self.called)
 
 
 class Channel(Protocol):
@@ -116,6 +133,7 @@ class GuestSession:
         self._attention: Hand[None] | None = None
         self._over = False
         self._outcome: GuestExit | BridgeError | None = None
+        self.seen = Seen()
         self.held: GuestExit | None = None
         """The program's outcome, as an EXIT would hold it, if it came before its last calls were answered."""
 
@@ -313,13 +331,17 @@ class GuestSession:
 
     def _call(self, frame: Frame) -> Call:
         match decode_value(frame.payload, tagged=frame.tagged):
-            case [int() as sequence, str() as tool, value] if len(tool) <= MAX_TOOL_PATH:
+            case [sequence, str() as tool, value] if len(tool) <= MAX_TOOL_PATH:
+                if type(sequence) is not int or sequence != len(self.seen.called) + 1:
+                    raise MalformedMessage("the sandbox sent a call that is not numbered as the next one")
+                self.seen.called.append(tool)
                 return Call(tool, value, sequence, len(frame.payload) - len(tool) - len(str(sequence)) - _AROUND_BYTES)
             case _:
                 raise MalformedMessage("the sandbox sent a call that is not well formed")
 
     def _encoded(self, call: Call, reply: Reply) -> bytes:
         if (error := reply.error) is not None:
+            self.seen.failures.add(error.code)
             parts: list[object] = [error.code, error.name, error.message]
             if error.retry_after_seconds is not None:
                 parts.append(error.retry_after_seconds)
@@ -368,6 +390,7 @@ class GuestSession:
     def _say(self, level: LogLevel, text: str) -> None:
         """Passes an entry on, of which this is the end."""
         begun = self._lines.pop(level, None)
+        self.seen.printed = True
         self._job.on_log(LogEntry(level=level, text=text if begun is None else "".join([*begun, text])))
 
 
@@ -387,7 +410,7 @@ def _outcome(frame: Frame) -> tuple[GuestExit, bool]:
 
 def _exit(frame: Frame) -> GuestExit:
     match decode_value(frame.payload, tagged=frame.tagged):
-        case ["value" | "error", _, list(), int(), list()] as content if (
+        case ["value" | "error" | "rejected", _, list(), int(), list()] as content if (
             len(content[2]) <= _MAX_UNAWAITED and len(content[4]) <= _MAX_REMARKS
         ):
             return list(content)
