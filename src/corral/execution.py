@@ -17,6 +17,7 @@ from corral.bridges import (
     CallRecorder,
     Grant,
     Grants,
+    ValueRoom,
     capabilities_of,
     early_denial,
     hidden_denial,
@@ -102,6 +103,7 @@ class Execution:
         checker: Checker | None,
         must_be_checked: bool,
         audit: AuditLog | None,
+        values: ValueRoom,
         on_event: Callable[[Event], object] | None,
     ) -> None:
         self.execution_id = new_execution_id()
@@ -128,7 +130,7 @@ class Execution:
         self._audit = audit
         self._observers = [] if on_event is None else [on_event]
         self._scope = anyio.CancelScope()
-        self._recorder = CallRecorder(self._emit, observed=lambda: bool(self._observers))
+        self._recorder = CallRecorder(self._emit, rooms=values, observed=lambda: bool(self._observers))
         self._logs: list[LogEntry] = []
         self._isolation: Isolation | None = None
         self._capabilities: ProgramCapabilities | None = None
@@ -163,6 +165,7 @@ class Execution:
                 await self._conclude(began, started, None if cancelled else (None, _broken(error)))
             raise
         finally:
+            self._recorder.close()
             self.ended.set()
 
     async def _conclude(

@@ -218,6 +218,8 @@ class Call:
     progress: Progress = "pending"
     remark: str | None = None
     """What is worth knowing of the result, although it was delivered."""
+    reread: Callable[[], object] | None = None
+    """Reads the input anew from what arrived, where that is kept."""
 
     def warn(self, remark: str) -> None:
         """Leaves a remark on the result."""

@@ -7,6 +7,7 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import anyio
@@ -173,7 +174,13 @@ class MontyRun:
             return
         async with self._in_flight:
             value = decode_value(asked.input.text, tagged=asked.input.tagged)
-            call = Call(asked.tool, value, asked.sequence, len(asked.input.text))
+            call = Call(
+                asked.tool,
+                value,
+                asked.sequence,
+                len(asked.input.text),
+                reread=partial(decode_value, asked.input.text, tagged=asked.input.tagged),
+            )
             self._serving[asked.number] = call
             try:
                 self._program.settle(asked.number, await self._handler(call))

@@ -6,6 +6,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import Any, Protocol
 
 import anyio
@@ -36,6 +37,8 @@ _REPLY_BYTES = 8_000_000
 """Replies that wait for the guest to read. A call that comes while there are more is answered later."""
 _BURST = 16
 """Replies of one turn that leave together; more would let the guest wait that could work on them."""
+_LARGE = 1_000
+"""Bytes of an input that is worth reading anew, rather than to be kept as objects."""
 _MAX_UNAWAITED = 100
 _MAX_REMARKS = 20
 _LEVELS: frozenset[LogLevel] = frozenset({"debug", "log", "info", "warn", "error"})
@@ -313,6 +316,7 @@ class GuestSession:
                 self._serving[scope] = call
                 reply = await self._handler(call)
                 self._replies += self._encoded(call, reply)  # not in one: `+=` reads its left side before the await
+                del self._serving[scope], frame, call, reply  # this worker may have nothing to do for a long time
                 self._input_bytes -= size
                 self._unanswered -= 1
                 self._unsent += 1
@@ -335,7 +339,8 @@ class GuestSession:
                 if type(sequence) is not int or sequence != len(self.seen.called) + 1:
                     raise MalformedMessage("the sandbox sent a call that is not numbered as the next one")
                 self.seen.called.append(tool)
-                return Call(tool, value, sequence, len(frame.payload) - len(tool) - len(str(sequence)) - _AROUND_BYTES)
+                size = len(frame.payload) - len(tool) - len(str(sequence)) - _AROUND_BYTES
+                return Call(tool, value, sequence, size, reread=partial(_input_of, frame) if size > _LARGE else None)
             case _:
                 raise MalformedMessage("the sandbox sent a call that is not well formed")
 
@@ -397,6 +402,10 @@ class GuestSession:
 def must_finish(call: Call) -> bool:
     """Whether a call is waited for although its program has ended."""
     return call.found is not None and call.found.must_finish
+
+
+def _input_of(frame: Frame) -> object:
+    return decode_value(frame.payload, tagged=frame.tagged)[2]
 
 
 def _outcome(frame: Frame) -> tuple[GuestExit, bool]:
