@@ -50,7 +50,8 @@ def test_values_are_read_as_they_were(value: Any, arrived: bool) -> None:
     for each in (record, copy.deepcopy(record), replace(record), again):
         assert each == record
         assert each.output == value
-        assert each.input["value"] == "x" * 2_000
+        given: Any = each.input
+        assert given["value"] == "x" * 2_000
         assert asdict(each)["output"] == value
         assert repr(each) == repr(record)
         assert type(each.progress) is str
