@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import replace
@@ -38,6 +37,7 @@ from corral.errors import (
     SandboxLost,
     StartFailed,
 )
+from corral.logs import Lines, get_logger
 from corral.programs import prepare_python, prepare_typescript
 from corral.results import (
     ConsoleOutput,
@@ -68,8 +68,8 @@ from corral.types import (
 
 __all__ = ["Execution", "Run", "prepare"]
 
-logger = logging.getLogger("corral")
-program_logger = logging.getLogger("corral.programs")
+logger = get_logger("corral")
+program_logger = get_logger("corral.programs")
 """Every program as the model wrote it, at level DEBUG."""
 
 _START_SECONDS = 30.0
@@ -153,7 +153,7 @@ class Execution:
             StartFailed: the sandbox did not start.
         """
         began, started = time.time(), time.perf_counter()
-        program_logger.debug("%s runs this program:\n%s", self.execution_id, self._source)
+        program_logger.debug("%s runs this program:\n%s", self.execution_id, Lines(self._source))
         self._emit(ExecutionStarted(execution_id=self.execution_id, language=self._language))
         try:
             with self._scope:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -24,6 +23,7 @@ from corral.errors import (
     ToolNotFound,
     error_class,
 )
+from corral.logs import get_logger
 from corral.pictures import Picture, pictures_in, without_pictures
 from corral.preview import json_text, preview_json, preview_text, text_of
 from corral.redaction import redacted
@@ -52,7 +52,7 @@ __all__ = [
     "Unread",
 ]
 
-logger = logging.getLogger("corral")
+logger = get_logger("corral")
 
 _ENDED: Mapping[Status, str] = {
     "timed_out": "timed out",

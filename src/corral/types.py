@@ -8,7 +8,6 @@ previews of values for a model's eyes.
 
 from __future__ import annotations
 
-import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeAlias
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from corral.errors import ConfigError, CorralError, RateLimited, ToolFailed
+from corral.logs import get_logger
 from corral.preview import preview_text
 
 __all__ = [
@@ -54,7 +54,7 @@ __all__ = [
     "Unawaited",
 ]
 
-logger = logging.getLogger("corral")
+logger = get_logger("corral")
 
 Language: TypeAlias = Literal["typescript", "python"]
 """What a program is written in. JavaScript is TypeScript without types."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Literal
@@ -16,12 +15,13 @@ from corral.audit.events import AuditEvent
 from corral.audit.sources import AuditSource, as_sink
 from corral.audit.writer import Receipt, Writer
 from corral.errors import AccessDenied, ConfigError
+from corral.logs import get_logger
 from corral.redaction import redacted
 from corral.types import JsonSchema
 
 __all__ = ["AuditLog", "as_audit_log"]
 
-logger = logging.getLogger("corral.audit")
+logger = get_logger("corral.audit")
 
 _PATIENCE_SECONDS = 5.0
 _UNAVAILABLE = "the audit log cannot be written, so no call is let in"

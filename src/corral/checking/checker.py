@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Sequence
@@ -19,13 +18,14 @@ from corral.checking.typescript import TypeScriptCheck
 from corral.checking.verdict import Verdict, verdict_on
 from corral.checking.workspace import Document
 from corral.errors import ProgramRejected
+from corral.logs import get_logger
 from corral.programs import TypedProgram, TypedPython, typed_python, typed_typescript
 from corral.tools import ToolRegistry
 from corral.types import Language, References
 
 __all__ = ["Begun", "Checker"]
 
-logger = logging.getLogger("corral.checking")
+logger = get_logger("corral.checking")
 
 _CHECK_SECONDS = 3.0
 """For one program. A usual one takes a hundredth of that; a server that takes longer is started anew."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import threading
 import time
@@ -14,11 +13,12 @@ from corral.checking.kinds import ServerKind
 from corral.checking.lsp import ServerLost
 from corral.checking.workspace import Document, Workspace
 from corral.errors import StartFailed
+from corral.logs import get_logger
 from corral.sandboxes.jail import Engine
 
 __all__ = ["LanguageServer"]
 
-logger = logging.getLogger("corral.checking")
+logger = get_logger("corral.checking")
 
 _WARMING_SECONDS = 60.0
 _PAUSES_SECONDS = (0.0, 1.0, 10.0, 60.0, 300.0)

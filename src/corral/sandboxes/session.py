@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -17,6 +16,7 @@ from pydantic_core import to_json
 from corral.errors import BridgeError, MalformedMessage
 from corral.guest import Frame, FrameKind, FrameReader, decode_value, encode_frame, encode_value
 from corral.guest.frames import run_address
+from corral.logs import get_logger
 from corral.sandboxes.base import GRACE_SECONDS, Job
 from corral.sandboxes.loops import Hand, hand_maker
 from corral.types import MAX_TOOL_PATH, Call, Handler, LogEntry, LogLevel, Reply
@@ -43,7 +43,7 @@ _MAX_UNAWAITED = 100
 _MAX_REMARKS = 20
 _LEVELS: frozenset[LogLevel] = frozenset({"debug", "log", "info", "warn", "error"})
 
-logger = logging.getLogger("corral.sandboxes")
+logger = get_logger("corral.sandboxes")
 
 GuestExit = list[Any]
 """EXIT as it came: `[kind, value or error, unawaited, dropped log bytes, remarks]`; only that shape is checked."""

@@ -18,6 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from corral.errors import InvalidArguments, ToolDefinitionError, ToolError
+from corral.logs import get_logger
 from corral.sources.mcp.intake import Intake, ListRoom, Quota
 from corral.sources.mcp.listing import CallTool, Log, listed_tools
 from corral.tools import Offer, Tool
@@ -26,7 +27,7 @@ from corral.types import ExecutionContext
 
 __all__ = ["Connection", "Link"]
 
-logger = logging.getLogger("corral.sources.mcp")
+logger = get_logger("corral.sources.mcp")
 
 _FIRST_PAUSE_SECONDS = 1.0
 _LAST_PAUSE_SECONDS = 60.0
@@ -376,7 +377,7 @@ class Link:
     def log(self, level: int, text: str) -> None:
         """To the host's log, unless there is too much of it: without secrets, in one line. From any thread."""
         if logger.isEnabledFor(level) and self._quota.take():
-            logger.log(level, "%s: %s", self._label, _printable(cut(self._without_secrets(text), _MAX_LOG_CHARACTERS)))
+            logger.log(level, "%s: %s", self._label, cut(self._without_secrets(text), _MAX_LOG_CHARACTERS))
 
 
 def _digest(listed: Sequence[types.Tool]) -> bytes:
@@ -389,10 +390,6 @@ def _as_json(arguments: Any) -> dict[str, Any]:
         return from_json(to_json(arguments, by_alias=True, bytes_mode="base64"))
     except (ValueError, PydanticSerializationError) as error:
         raise InvalidArguments("the input has text that is not Unicode, or is too deeply nested") from error
-
-
-def _printable(text: str) -> str:
-    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
 
 
 def _described(error: BaseException, connection: Connection | None) -> str:
