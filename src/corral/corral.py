@@ -27,6 +27,7 @@ from corral.bridges import (
     Policy,
     RateLimits,
     Tokens,
+    ValueRoom,
     pipeline,
 )
 from corral.catalog import load_by_name
@@ -105,6 +106,7 @@ class Corral:
         self._providers = Providers(sandbox)
         self._bridge = bridge if isinstance(bridge, BridgeProtocol) else load_by_name("corral.bridges", bridge)
         self._rates = rates or RateLimits()
+        self._values = ValueRoom()
         self._audit = None if audit is None else as_audit_log(audit)
         self._implied = ImpliedScopes(implied_scopes or {})
         self.hide_denied = hide_denied
@@ -567,6 +569,7 @@ class Corral:
             checker=self._checker if check else None,
             must_be_checked=check == "required",
             audit=self._audit,
+            values=self._values,
             on_event=on_event,
         )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import replace
@@ -17,6 +16,7 @@ from corral.bridges import (
     CallRecorder,
     Grant,
     Grants,
+    ValueRoom,
     capabilities_of,
     early_denial,
     hidden_denial,
@@ -37,6 +37,7 @@ from corral.errors import (
     SandboxLost,
     StartFailed,
 )
+from corral.logs import Lines, get_logger
 from corral.programs import TooLongToParse, parsing_within, read_program
 from corral.results import (
     ConsoleOutput,
@@ -68,8 +69,8 @@ from corral.workers import WorkerError, run_in_worker
 
 __all__ = ["Execution", "Run", "prepare"]
 
-logger = logging.getLogger("corral")
-program_logger = logging.getLogger("corral.programs")
+logger = get_logger("corral")
+program_logger = get_logger("corral.programs")
 """Every program as the model wrote it, at level DEBUG."""
 
 _START_SECONDS = 30.0
@@ -107,6 +108,7 @@ class Execution:
         checker: Checker | None,
         must_be_checked: bool,
         audit: AuditLog | None,
+        values: ValueRoom,
         on_event: Callable[[Event], object] | None,
     ) -> None:
         self.execution_id = new_execution_id()
@@ -133,7 +135,7 @@ class Execution:
         self._audit = audit
         self._observers = [] if on_event is None else [on_event]
         self._scope = anyio.CancelScope()
-        self._recorder = CallRecorder(self._emit, observed=lambda: bool(self._observers))
+        self._recorder = CallRecorder(self._emit, rooms=values, observed=lambda: bool(self._observers))
         self._logs: list[LogEntry] = []
         self._isolation: Isolation | None = None
         self._capabilities: ProgramCapabilities | None = None
@@ -156,7 +158,7 @@ class Execution:
             StartFailed: the sandbox did not start.
         """
         began, started = time.time(), time.perf_counter()
-        program_logger.debug("%s runs this program:\n%s", self.execution_id, self._source)
+        program_logger.debug("%s runs this program:\n%s", self.execution_id, Lines(self._source))
         self._emit(ExecutionStarted(execution_id=self.execution_id, language=self._language))
         try:
             with self._scope:
@@ -168,6 +170,7 @@ class Execution:
                 await self._conclude(began, started, None if cancelled else (None, _broken(error)))
             raise
         finally:
+            self._recorder.close()
             self.ended.set()
 
     async def _conclude(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from importlib import import_module
@@ -11,9 +10,11 @@ from typing import cast
 
 import anyio
 
+from corral.logs import get_logger
+
 __all__ = ["Held"]
 
-logger = logging.getLogger("corral")
+logger = get_logger("corral")
 
 _CLOSE_SECONDS = 5.0
 """How long leaving may take before it is cancelled."""

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
 from corral.declarations import Catalog
-from corral.errors import ToolError
+from corral.errors import SandboxError, ToolError
+from corral.logs import get_logger
 from corral.results import Event, ExecutionResult
 from corral.tools import Tool, ToolRegistry, define_tool
 from corral.types import Audience, ExecutionContext, ExecutionError, JsonSchema, Language
 
 __all__ = ["ModelOptions", "ModelTool", "model_tools", "system_prompt"]
+
+logger = get_logger("corral")
 
 Execute: TypeAlias = Callable[..., Awaitable[ExecutionResult]]
 """`Corral.execute`."""
@@ -116,7 +120,7 @@ class ModelTool:
         `on_event` hears of the program as it runs, as with `Corral.execute`.
 
         Raises:
-            StartFailed: the sandbox did not start.
+            StartFailed: the sandbox did not start. Why is in the log alone, as frameworks show models such errors.
             ConfigError: the Corral is closed, or runs no programs in this language.
         """
         try:
@@ -124,6 +128,10 @@ class ModelTool:
             return await self.answer(read, context or ExecutionContext(), on_event)
         except ToolError as error:
             return _refused(error, self.language)
+        except SandboxError as error:
+            correlation = secrets.token_hex(6)
+            logger.error("a program for a model could not be run (correlation id %s): %s", correlation, error)
+            raise type(error)(f"the sandbox could not be used (correlation id {correlation})") from error
 
 
 class ModelOptions(Audience, total=False):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeVar
@@ -10,12 +9,13 @@ from typing import TypeVar
 from corral.bridges import ImpliedScopes
 from corral.connections import Tools, registry_of
 from corral.declarations import Catalog, discovery_tools, secret_parameters
+from corral.logs import get_logger
 from corral.tools import Tool, ToolRegistry
 from corral.types import ExecutionContext, Language, ToolName
 
 __all__ = ["Presentation"]
 
-logger = logging.getLogger("corral")
+logger = get_logger("corral")
 
 K = TypeVar("K")
 V = TypeVar("V")

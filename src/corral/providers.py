@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeAlias
 
 from corral.catalog import load_by_name
 from corral.errors import ConfigError, StartFailed, UnknownProvider
+from corral.logs import get_logger
 from corral.sandboxes import SandboxProvider
 from corral.types import Language
 
-logger = logging.getLogger("corral.sandboxes")
+logger = get_logger("corral.sandboxes")
 
 __all__ = ["Providers", "Sandboxes", "require_language"]
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
 
 from pydantic_core import from_json
 
@@ -23,6 +22,7 @@ from corral.errors import (
     ToolNotFound,
     error_class,
 )
+from corral.logs import get_logger
 from corral.memo import cached_property
 from corral.pictures import Picture, pictures_in, without_pictures
 from corral.preview import json_text, preview_json, preview_text, text_of
@@ -49,9 +49,10 @@ __all__ = [
     "ToolCallFinished",
     "ToolCallRecord",
     "ToolCallStarted",
+    "Unread",
 ]
 
-logger = logging.getLogger("corral")
+logger = get_logger("corral")
 
 _ENDED: Mapping[Status, str] = {
     "timed_out": "timed out",
@@ -77,11 +78,53 @@ _LONGEST = 1_000_000
 """Of the texts in them, before they are shortened."""
 _CALLS_CHARS = 3_000
 """Of each kind."""
+_READ_BYTES = 1_000_000
+"""Of inputs that are kept encoded, all that are read for one text."""
+
+
+class Unread(NamedTuple):
+    """A value that is kept encoded, because as objects it takes many times as much."""
+
+    read: Callable[[], object]
+    size: int
+    """In bytes."""
+
+
+class _Values:
+    """The attributes of a record that it keeps encoded: theirs is missing, and each look at one reads it anew."""
+
+    __slots__ = ("_unread",)
+
+    _unread: dict[str, Unread]
+
+    def keep(self, name: str, value: Unread) -> None:
+        """Keeps an attribute encoded."""
+        self._unread = {**self.unread, name: value}
+        delattr(self, name)
+
+    @property
+    def unread(self) -> Mapping[str, Unread]:
+        """By name, those that are kept so."""
+        try:
+            return object.__getattribute__(self, "_unread")
+        except AttributeError:
+            return {}
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            if (value := self.unread.get(name)) is not None:
+                return value.read()
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
 
 @dataclass(slots=True, kw_only=True)
-class ToolCallRecord:
-    """One call of an execution. `error` is set if the program got one; `duration_ms` is None while it runs."""
+class ToolCallRecord(_Values):
+    """One call of an execution. `error` is set if the program got one; `duration_ms` is None while it runs.
+
+    An `input` or an `output` that is large is kept as JSON, and read anew each time that it is asked for. Where there
+    is no room for one, a text says how large it was.
+    """
 
     name: str
     sequence: int
@@ -284,8 +327,10 @@ def _call_lines(calls: Sequence[ToolCallRecord]) -> Iterator[str]:
 def _with_inputs(calls: Sequence[ToolCallRecord]) -> str:
     """By tool, with the last inputs that it had, which are the likeliest to be repeated."""
     inputs: dict[str, list[str]] = {call.name: [] for call in calls}
+    room = _READ_BYTES
     for call in calls[-_CALLS_SHOWN:]:
-        inputs[call.name].append(_input_text(call))
+        room -= (size := call.unread["input"].size if "input" in call.unread else 0)
+        inputs[call.name].append(_input_text(call) if room >= 0 else f"… {size} bytes")
     told: list[str] = []
     for name, count in Counter(call.name for call in calls).items():
         shown = inputs[name] if len(inputs[name]) == count else ["…", *inputs[name]]

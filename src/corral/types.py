@@ -8,7 +8,6 @@ previews of values for a model's eyes.
 
 from __future__ import annotations
 
-import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeAlias
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from corral.errors import ConfigError, CorralError, RateLimited, ToolFailed
+from corral.logs import get_logger
 from corral.preview import preview_text
 
 __all__ = [
@@ -54,7 +54,7 @@ __all__ = [
     "Unawaited",
 ]
 
-logger = logging.getLogger("corral")
+logger = get_logger("corral")
 
 Language: TypeAlias = Literal["typescript", "python"]
 """What a program is written in. JavaScript is TypeScript without types."""
@@ -202,7 +202,7 @@ class Call:
     """`name` or `namespace.name`, as the program wrote it."""
     input: object
     sequence: int
-    """Number of the call within its execution, from 1, given inside the sandbox."""
+    """Number of the call within its execution: 1, 2, 3 and so on, as the calls arrive."""
     size: int = 0
     """Bytes that the input took as it arrived."""
     protocol: str = "pipe"
@@ -218,6 +218,8 @@ class Call:
     progress: Progress = "pending"
     remark: str | None = None
     """What is worth knowing of the result, although it was delivered."""
+    reread: Callable[[], object] | None = None
+    """Reads the input anew from what arrived, where that is kept."""
 
     def warn(self, remark: str) -> None:
         """Leaves a remark on the result."""
@@ -377,7 +379,8 @@ class LogEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unawaited:
-    """A call that the program started and never awaited. It ran to its end; `error` is set if it failed."""
+    """A call that the program started and never awaited. It ran to its end; `error` is set if it failed. `sequence` is
+    0 where the program ended before the call was made."""
 
     tool: str
     sequence: int

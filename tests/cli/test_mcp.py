@@ -165,12 +165,55 @@ def test_it_ends_soon_while_a_program_runs_and_nobody_reads_and_leaves_nothing(p
     assert_ending(children)
 
 
+def resident_mb(process: subprocess.Popen[str], field: str = "VmRSS") -> int:
+    [found] = re.findall(rf"{field}:\s+(\d+) kB", Path(f"/proc/{process.pid}/status").read_text())
+    return int(found) // 1_000
+
+
+def test_a_line_that_is_too_long_is_refused_and_does_not_fill_the_memory(project: Project) -> None:
+    def call(**arguments: str) -> str:
+        return json.dumps({"name": "execute_code", "arguments": arguments})
+
+    with running(project) as process:
+        wire = Wire(process)
+        hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+        wire.send(id=1, method="initialize", params=hello)
+        wire.receive()
+        wire.send(method="notifications/initialized")
+        assert process.stdin is not None
+        large = call(code="x" * 2_000_000, id="7")
+        for line, number in (
+            (f'{{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{large}}}', 2),
+            (f'{{"method":"tools/call","params":{large},"jsonrpc":"2.0","id":"b"}}', "b"),
+            (f'{{"params":{large},"id":3,"method":"tools/call","jsonrpc":"2.0"}}', None),
+            ("x" * 3_000_000, None),
+        ):
+            process.stdin.write(f"{line}\n")
+            process.stdin.flush()
+            answer = wire.receive()
+            assert (answer["id"], answer["error"]["code"]) == (number, -32600)
+            assert answer["error"]["message"] == "the message is longer than 2000000 characters"
+        before = resident_mb(process)
+        for _ in range(100):
+            process.stdin.write("a" * 1_000_000)
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert wire.receive()["id"] is None
+        assert resident_mb(process, "VmHWM") - before < 50
+        code = {"name": "execute_code", "arguments": {"code": "return 'x'.repeat(10)"}}
+        wire.send(id=4, method="tools/call", params=code)
+        assert wire.receive()["result"]["structuredContent"]["value"] == "x" * 10
+
+
 async def refused_elsewhere(url: str) -> None:
     """Requests under another name, or from a page of another site."""
     hello = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
     async with httpx.AsyncClient(headers={"accept": "application/json, text/event-stream"}) as http:
         for headers, status in (({"host": "evil.example"}, 421), ({"origin": "http://evil.example"}, 403)):
             assert (await http.post(url, json=hello, headers=headers)).status_code == status
+        large = json.dumps({**hello, "params": {"x": "x" * 2_000_000}})
+        answer = await http.post(url, content=large, headers={"content-type": "application/json"})
+        assert answer.status_code == 413
 
 
 @pytest.mark.anyio

@@ -359,7 +359,7 @@ def test_unhandled_rejections_are_told_to_the_program_whose_they_are(contexts: G
 def test_a_program_that_does_not_compile_is_refused_with_the_place(contexts: Guest) -> None:
     content, _ = contexts.run("let x = 1;\n  let y = ;")
     refusal = ["program_rejected", "SyntaxError", "Unexpected token ';'", "    at corral:program.ts:2:11", None]
-    assert content[:2] == ["error", refusal]
+    assert content[:2] == ["rejected", refusal]
 
 
 def test_limits_environment_and_tools_are_those_of_the_run(contexts: Guest) -> None:

@@ -85,7 +85,7 @@ SURE = {
     "type A = typeof tools.a; type B = ReturnType<typeof tools.b>; let x: typeof tools.c": "",
     "declare const tools: { add(): number }; tools.add()": "add",
     "typeof tools === 'object' && typeof globalThis; tools.add()": "add",
-    "globalThis.name = 1; globalThis['other']; Function.prototype; const self = this; self.tools": "",
+    "globalThis.name = 1; globalThis['other']; Function.name; const self = this; self.tools": "",
     "myTools.x; tools2.y; $tools.z; subtools.w": "",
     "return 'caf\\u00e9'": "",
     "enum Level { Low } tools.add(Level.Low)": "add",

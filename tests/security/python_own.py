@@ -373,7 +373,8 @@ for number in (memory, 2, 4):
     "an-exit-with-a-place-of-nothing": _exit(
         'b\'["error",["x","N","m",%b,null],[],0,[]]\' % json_text(\'File "corral:program.py", line 0:0\')'
     ),
-    "an-exit-that-is-rejected": _exit('b\'["error",["program_rejected","","","",null],[],0,[]]\''),
+    "an-exit-that-is-rejected": _exit('b\'["rejected",["program_rejected","","","",null],[],0,[]]\''),
+    "an-error-that-is-rejected": _exit('b\'["error",["program_rejected","","","",null],[],0,[]]\''),
     "an-exit-of-the-host": _exit('b\'["error",["program_timeout","ProgramTimeout","x","",null],[],0,[]]\''),
     "an-exit-with-bad-tags": _exit('b\'["value",{"$bytes":"@"},[],0,[]]\'', flags=1),
     "an-exit-that-is-not-text": _exit('b\'["value","\\xff\\xfe\\xed\\xa0\\x80",[],0,[]]\''),

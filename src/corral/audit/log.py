@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -16,13 +15,14 @@ from corral.audit.events import AuditEvent
 from corral.audit.sources import AuditSource, as_sink
 from corral.audit.writer import Receipt, Writer
 from corral.errors import AccessDenied, ConfigError
+from corral.logs import get_logger
 from corral.redaction import redacted
 from corral.soon import soon
 from corral.types import JsonSchema
 
 __all__ = ["AuditLog", "as_audit_log"]
 
-logger = logging.getLogger("corral.audit")
+logger = get_logger("corral.audit")
 
 _PATIENCE_SECONDS = 5.0
 _CLOSING_SECONDS = 0.5

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import logging
 import os
 import random
 import threading
@@ -18,12 +17,13 @@ from typing import TypeAlias
 
 from corral.audit.events import AuditEvent, cleaned
 from corral.audit.sinks import AuditSink
+from corral.logs import get_logger
 
 __all__ = ["Receipt", "Writer"]
 
 _Entry: TypeAlias = tuple[AuditEvent | None, "Receipt | None"]
 
-logger = logging.getLogger("corral.audit")
+logger = get_logger("corral.audit")
 
 _COLLECT_SECONDS = 0.05
 """How long the first event of a batch waits for others, unless somebody waits for it."""

@@ -7,7 +7,7 @@ from corral.bridges.grants import Grant, Grants, OutsideExecution, Tokens, new_e
 from corral.bridges.guards import Pipeline, Policy, pipeline
 from corral.bridges.pipe import PipeBridge
 from corral.bridges.rates import MemoryRates, RateLimits, RateStore
-from corral.bridges.records import CallRecorder, remarks_on
+from corral.bridges.records import CallRecorder, ValueRoom, remarks_on
 from corral.bridges.scopes import ImpliedScopes, capabilities_of, early_denial, hidden_denial
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "RateLimits",
     "RateStore",
     "Tokens",
+    "ValueRoom",
     "capabilities_of",
     "early_denial",
     "hidden_denial",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Mapping
 
@@ -12,11 +11,12 @@ from corral.audit import AuditEvent, AuditLog, Outcome, new_event_id
 from corral.bridges.grants import Grant, granted
 from corral.bridges.scopes import denied_unseen
 from corral.errors import AccessDenied, CallBudgetExceeded, Cancelled, ScopeDenied, ToolNotFound, error_class
+from corral.logs import get_logger
 from corral.types import Call, CallError, ExecutionError, Handler, JsonSchema, Progress, Reply
 
 __all__ = ["audited", "outcome_of", "record_denial"]
 
-logger = logging.getLogger("corral.audit")
+logger = get_logger("corral.audit")
 
 _FAILED_AFTER: Mapping[Progress, Outcome] = {"started": "unknown", "returned": "withheld"}
 """The outcome of a call that failed for the program, though the tool itself did not say so."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import secrets
 
@@ -12,13 +11,14 @@ import anyio
 from corral.bridges.grants import called, granted
 from corral.errors import AccessDenied, InvalidToken, InvalidToolOutput, MessageTooLarge, ToolError, ToolFailed
 from corral.guest import UnencodableValue, encode_value
+from corral.logs import get_logger
 from corral.tools import ParsedInput, Tool
 from corral.tools.streams import TooMuch
 from corral.types import Call, Handler, Reply
 
 __all__ = ["being_cancelled", "dispatch", "encoded", "parsed_of", "unexpected"]
 
-logger = logging.getLogger("corral.tools")
+logger = get_logger("corral.tools")
 
 
 def dispatch() -> Handler:

@@ -23,6 +23,7 @@ from corral.bridges.grants import Grants, called, current_grant, granted
 from corral.bridges.rates import RateLimits
 from corral.bridges.scopes import require_scopes
 from corral.errors import CorralError, InvalidToken, MessageTooLarge
+from corral.logs import get_logger
 from corral.types import Call, CallError, Handler, Reply
 
 __all__ = [
@@ -39,7 +40,7 @@ __all__ = [
     "validated",
 ]
 
-logger = logging.getLogger("corral.tools")
+logger = get_logger("corral.tools")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,8 +128,8 @@ def recorded(handler: Handler) -> Handler:
         recorder.finish(entry, call, reply, duration_ms)
         if logger.isEnabledFor(logging.DEBUG):
             outcome = "answered" if reply.error is None else reply.error.name
-            name, execution_id = call.tool.encode("unicode_escape").decode(), granted(call).execution_id
-            logger.debug("tools.%s %s in %.1f ms in execution %s", name, outcome, duration_ms, execution_id)
+            execution_id = granted(call).execution_id
+            logger.debug("tools.%s %s in %.1f ms in execution %s", call.tool, outcome, duration_ms, execution_id)
         return reply
 
     return record

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Sequence
 from typing import Literal, TypeAlias, get_args
 
 from corral.bridges.rates import Bucket, MemoryRates, RateStore, Refusal
 from corral.errors import ConfigError, MissingExtra
+from corral.logs import get_logger
 
 try:
     from redis.asyncio import BlockingConnectionPool, Redis, RedisCluster
@@ -20,7 +20,7 @@ except ModuleNotFoundError as error:
 
 __all__ = ["RedisRates", "WhenAway"]
 
-logger = logging.getLogger("corral.rates")
+logger = get_logger("corral.rates")
 
 WhenAway: TypeAlias = Literal["deny", "allow", "local"]
 """What becomes of calls while Redis does not answer; "local" counts them in this process."""

@@ -2,42 +2,86 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 
 from corral.errors import Cancelled, ProgramFailed
+from corral.guest import UnencodableValue, decode_value, encode_value
 from corral.redaction import secret_names
-from corral.results import Event, ToolCallFinished, ToolCallRecord, ToolCallStarted
+from corral.results import Event, ToolCallFinished, ToolCallRecord, ToolCallStarted, Unread
 from corral.tools import ToolRegistry
 from corral.tools.plain import json_value
-from corral.types import Call, CallError, Diagnostic, ExecutionError, Language, Reply
+from corral.types import Call, CallError, Diagnostic, EncodedValue, ExecutionError, Language, Reply
 
-__all__ = ["CallRecorder", "remarks_on"]
+__all__ = ["CallRecorder", "ValueRoom", "remarks_on"]
 
 _MOST_REMARKS = 10
 _LONGEST_READ = 100_000
 _TRIPPED_OVER_TEXT = frozenset({"TypeError", "AttributeError"})
 """What is thrown where a text is taken for an object or a list."""
-_INPUT_BYTES = 20_000_000
-"""How much input the records of one execution keep, as it arrived. In Python it can take 25 times as much, and it is
-the program that decides what it sends."""
+
+_EXECUTION_BYTES = 64_000_000
+_CORRAL_BYTES = 512_000_000
+"""What the records of one execution keep of inputs and outputs, and those of all that run in one Corral."""
+_SHARE_BYTES = 1_000_000
+"""What an execution takes of the room of all at a time."""
+_SMALL_BYTES = 1_000
+_AS_OBJECTS = 32
+"""Of a value that is kept as it is: how many times its JSON it takes at most. `{"":0}` in a list takes 30 times."""
+
+
+class ValueRoom:
+    """Room for what is kept of the calls of all executions that run in one Corral. Any thread may use it."""
+
+    def __init__(self, size: int = _CORRAL_BYTES) -> None:
+        self._left = size
+        self._lock = threading.Lock()
+
+    def take(self, size: int) -> bool:
+        """Takes some of it, if there is so much."""
+        with self._lock:
+            if size > self._left:
+                return False
+            self._left -= size
+            return True
+
+    def give_back(self, size: int) -> None:
+        with self._lock:
+            self._left += size
 
 
 class CallRecorder:
-    """Keeps a record of every call of one execution, also of those that were refused or cut short."""
+    """Keeps a record of every call of one execution, also of those that were refused or cut short.
 
-    def __init__(self, emit: Callable[[Event], None], *, observed: Callable[[], bool] = lambda: True) -> None:
+    Small values are kept as they are, others encoded, as far as there is room in `rooms`.
+    """
+
+    def __init__(
+        self, emit: Callable[[Event], None], *, rooms: ValueRoom, observed: Callable[[], bool] = lambda: True
+    ) -> None:
         self._emit = emit
         self._observed = observed  # making events that nobody sees would cost a tenth of a call
-        self._input_room = _INPUT_BYTES
+        self._rooms = rooms
+        self._room = 0
+        self._taken = 0
         self.records: list[ToolCallRecord] = []
 
     def start(self, call: Call) -> ToolCallRecord:
-        self._input_room -= call.size
-        kept = call.input if self._input_room >= 0 else f"… {call.size} bytes, not kept"
+        size = call.size
+        cost = size * _AS_OBJECTS
+        if size <= _SMALL_BYTES and cost <= self._room:
+            self._room -= cost
+            kept = call.input
+        else:
+            kept = self._kept(call.input, size, call.reread)
         record = ToolCallRecord(name=call.tool, sequence=call.sequence, input=kept, started=time.time())
+        if type(kept) is Unread:
+            record.keep("input", kept)
         self.records.append(record)
         if self._observed():
             self._emit(ToolCallStarted(call=record))
@@ -45,7 +89,8 @@ class CallRecorder:
 
     def finish(self, record: ToolCallRecord, call: Call, reply: Reply, duration_ms: float) -> None:
         record.duration_ms = duration_ms
-        record.output = reply.value
+        if reply.value is not None:
+            self._finish(record, reply)
         record.error = reply.error
         record.progress = call.progress
         if call.remark is not None:
@@ -53,9 +98,48 @@ class CallRecorder:
         if self._observed():
             self._emit(ToolCallFinished(call=record))
 
+    def _finish(self, record: ToolCallRecord, reply: Reply) -> None:
+        encoded = reply.encoded or _encoded(reply.value)
+        cost = len(encoded.text) * _AS_OBJECTS
+        if len(encoded.text) <= _SMALL_BYTES and cost <= self._room:
+            self._room -= cost
+            record.output = reply.value
+            return
+        kept = self._kept(reply.value, len(encoded.text), partial(_decoded, encoded))
+        if type(kept) is Unread:
+            record.keep("output", kept)
+        else:
+            record.output = kept
+
+    def _kept(self, value: object, size: int, read: Callable[[], object] | None) -> object:
+        """What is kept of a value whose JSON has `size` bytes, and that `read` reads anew."""
+        if type(value) is str:
+            kept, cost = value, sys.getsizeof(value)
+        elif size <= _SMALL_BYTES:
+            kept, cost = value, size * _AS_OBJECTS
+        else:
+            kept, cost = Unread(read or partial(_decoded, _encoded(value)), size), size
+        if cost > self._room and not any(map(self._take, (max(cost, _SHARE_BYTES), cost - self._room))):
+            return f"… {size} bytes, not kept"
+        self._room -= cost
+        return kept
+
+    def _take(self, size: int) -> bool:
+        """Takes some of the room of all, if it is there and not more than one execution may have."""
+        if self._taken + size > _EXECUTION_BYTES or not self._rooms.take(size):
+            return False
+        self._taken += size
+        self._room += size
+        return True
+
     def cut_short(self, record: ToolCallRecord, call: Call, duration_ms: float) -> None:
         error = CallError.of(Cancelled("the program ended before the tool answered"))
         self.finish(record, call, Reply(error=error), duration_ms)
+
+    def close(self) -> None:
+        """Leaves its room to others: from now on the records are of who has the result."""
+        self._rooms.give_back(self._taken)
+        self._room, self._taken = 0, _EXECUTION_BYTES
 
     def look_up(self, tools: ToolRegistry) -> None:
         """Writes down what a text about the calls of a program that failed has to know of their tools."""
@@ -79,7 +163,11 @@ def remarks_on(
         yield Diagnostic(severity="warning", code="output_not_as_declared", message=f"{first[name]}{times}")
     if error is None or error.code != ProgramFailed.code or error.name not in _TRIPPED_OVER_TEXT:
         return
-    texts = {record.name: record.output for record in records if isinstance(record.output, str)}
+    texts = {
+        record.name: record.output
+        for record in records
+        if "output" not in record.unread and isinstance(record.output, str)
+    }
     read = "json.loads(...)" if language == "python" else "JSON.parse(...)"
     for name in (name for name, text in islice(texts.items(), _MOST_REMARKS) if _is_json(text)):
         message = f"tools.{name} returned a text that is JSON, not an object: use {read}"
@@ -89,3 +177,15 @@ def remarks_on(
 def _is_json(text: str) -> bool:
     """Whether an object or a list is written there."""
     return len(text) <= _LONGEST_READ and isinstance(json_value(text), dict | list)
+
+
+def _decoded(encoded: EncodedValue) -> object:
+    """As it was encoded for the way to the guest, where all that JSON cannot hold is a tag."""
+    return decode_value(encoded.text, tagged=encoded.tagged)
+
+
+def _encoded(value: object) -> EncodedValue:
+    try:
+        return encode_value(value)
+    except UnencodableValue:
+        return encode_value(f"[{type(value).__name__}, which no program can receive]")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import OrderedDict
@@ -26,6 +25,7 @@ from corral.checking.typescript import TypeScriptCheck
 from corral.checking.verdict import Verdict, verdict_on
 from corral.checking.workspace import Workspace
 from corral.errors import ProgramRejected
+from corral.logs import get_logger
 from corral.programs import TypedPython
 from corral.programs.parsing import TooLongToParse
 from corral.tools import ToolRegistry
@@ -35,7 +35,7 @@ __all__ = ["Begun", "Checker"]
 
 T = TypeVar("T")
 
-logger = logging.getLogger("corral.checking")
+logger = get_logger("corral.checking")
 
 _CHECK_SECONDS = 3.0
 """For one program. A usual one takes a hundredth of that."""

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
 from corral.declarations.signatures import ToolShape
+from corral.logs import get_logger
 from corral.tools import Tool
 from corral.types import JsonSchema, ToolName
 
 __all__ = ["MAX_WEIGHT", "affordable", "weight"]
 
-logger = logging.getLogger("corral.checking")
+logger = get_logger("corral.checking")
 
 MAX_WEIGHT = 20_000
 """Of one tool. ty takes 0.2 s for a union of that weight, and minutes for one four times as large."""

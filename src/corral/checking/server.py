@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
@@ -16,6 +15,7 @@ from corral.checking.lsp import ServerLost
 from corral.checking.turns import Turns
 from corral.checking.workspace import Workspace
 from corral.errors import StartFailed
+from corral.logs import get_logger
 from corral.sandboxes.jail import Engine
 
 __all__ = ["LanguageServer"]
@@ -24,7 +24,7 @@ T = TypeVar("T")
 _Job: TypeAlias = Callable[[Workspace | None], T]
 """What is to be done with a server; without one, it did not start."""
 
-logger = logging.getLogger("corral.checking")
+logger = get_logger("corral.checking")
 
 _WARMING_SECONDS = 60.0
 _DECLARING_SECONDS = 10.0

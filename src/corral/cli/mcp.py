@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import io
+import json
 import os
+import re
 import socket
 import sys
-from collections.abc import AsyncGenerator, Generator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, redirect_stdout
 from importlib import import_module
 from itertools import groupby
@@ -33,9 +35,21 @@ from corral.types import Language
 
 __all__ = ["add_mcp"]
 
+_MEMBER = r'"(?:jsonrpc|method)"\s*:\s*"[\w./-]{1,100}"\s*'
+_ID = r'"id"\s*:\s*(0|[1-9]\d{0,17}|"[\w.:/ +-]{1,100}")\s*'
+_REQUEST = re.compile(rf"\s*\{{\s*(?:{_MEMBER},\s*){{0,2}}{_ID},")
+_REQUEST_ENDS = re.compile(rf",\s*(?:{_MEMBER},\s*)?{_ID}(?:,\s*{_MEMBER})?\}}\s*\Z")
+"""The number of a request, before or after its parameters; any other `"id"` may be of its data."""
+
 _PATH = "/mcp"
 _PORT = 8788
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+_MESSAGE_BYTES = 2_000_000
+"""Of a client: the longest program is 256,000 bytes, each of which JSON may write as six."""
+_HEAD_CHARS = 300
+"""What is kept of a line that is too long, at its begin and its end, to find the request that it is."""
+_SESSIONS = 1_000
+"""Sessions over HTTP that may be open; each takes some 40 kB. One that is idle for half an hour is closed."""
 _SHUTDOWN_SECONDS = 1
 """How long what is still to be written may take once there is no more input."""
 _EPILOG = """\
@@ -171,10 +185,29 @@ def _wire() -> Generator[tuple[TextIO, io.FileIO]]:
 
 
 class _Input(anyio.AsyncFile[str]):
-    """Lines of a file that one need not wait for: what ends the server does not end the reading."""
+    """Lines of a file that one need not wait for: what ends the server does not end the reading.
+
+    `refuse` is called with a part of each line that is too long. Those are left out.
+    """
+
+    refuse: Callable[[str], Awaitable[None]]
 
     async def readline(self) -> str:
-        return await anyio.to_thread.run_sync(self.wrapped.readline, abandon_on_cancel=True)
+        while True:
+            line, whole = await anyio.to_thread.run_sync(self._read, abandon_on_cancel=True)
+            if whole:
+                return line
+            await self.refuse(line)
+
+    def _read(self) -> tuple[str, bool]:
+        """A line, or the head and the tail of one, and whether it is whole."""
+        line = self.wrapped.readline(_MESSAGE_BYTES)
+        if len(line) < _MESSAGE_BYTES or line.endswith("\n"):
+            return line, True
+        head, more = line[:_HEAD_CHARS], line
+        while more and not more.endswith("\n"):
+            line, more = more, self.wrapped.readline(_MESSAGE_BYTES)
+        return f"{head} … {(line + more)[-_HEAD_CHARS:]}", False
 
 
 class _Output:
@@ -196,15 +229,31 @@ class _Output:
 
 async def _serve_wire(corral: Corral, server: Any, wire: tuple[TextIO, io.FileIO], view: Screen) -> None:
     stdio_server = import_module("mcp.server.stdio").stdio_server
-    received, sent = wire
+    received, sent = _Input(wire[0]), _Output(wire[1])
     with anyio.CancelScope() as scope, interruptible(scope.cancel):
         async with _open(corral, server, view, "for a client at standard input"):
-            if received.isatty():
+            if wire[0].isatty():
                 view.err("this is a terminal: a client of MCP is to start this command, or --http serves at a URL")
             with anyio.CancelScope() as talk:
-                async with stdio_server(_Input(received), _Output(sent)) as (read, write):
+                async with stdio_server(received, sent) as (read, write):
+
+                    async def refuse(line: str) -> None:
+                        await write.send(_refusal(line))
+
+                    received.refuse = refuse
                     await server.run(read, write, server.create_initialization_options())
                     talk.deadline = anyio.current_time() + _SHUTDOWN_SECONDS
+
+
+def _refusal(line: str) -> Any:
+    """The answer to a message that is too long: an error for its request, if it is one and says its number."""
+    types = import_module("mcp_types")
+    found = _REQUEST.match(line) or _REQUEST_ENDS.search(line)
+    error = types.ErrorData(
+        code=types.INVALID_REQUEST, message=f"the message is longer than {_MESSAGE_BYTES} characters"
+    )
+    answer = types.JSONRPCError(jsonrpc="2.0", id=None if found is None else json.loads(found[1]), error=error)
+    return import_module("mcp.shared.message").SessionMessage(answer)
 
 
 # --- over HTTP
@@ -216,6 +265,8 @@ async def _serve_http(
     url = url_of(arguments.host, listener.getsockname()[1], arguments.allowed_hosts)
     app = server.streamable_http_app(
         streamable_http_path=_PATH,
+        max_request_body_size=_MESSAGE_BYTES,
+        max_sessions=_SESSIONS,
         transport_security=_security(url, arguments.allowed_hosts, arguments.allowed_origins),
     )
     serving = http_server(import_module("uvicorn"), app, lifespan="on")

@@ -3,7 +3,6 @@ one is dialled. What comes back is counted as it is read."""
 
 from __future__ import annotations
 
-import logging
 import math
 import ssl
 from collections.abc import Iterable
@@ -16,10 +15,11 @@ import httpcore
 from corral.egress.addresses import Address, read_host
 from corral.egress.lookups import Resolver
 from corral.egress.policy import EgressPolicy, blocked, too_large, too_late
+from corral.logs import get_logger
 
 __all__ = ["BoundedStream", "GuardedBackend"]
 
-logger = logging.getLogger("corral.egress")
+logger = get_logger("corral.egress")
 
 _ANSWERS = 64
 """Addresses that an answer may have."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 
 from corral.errors import ToolDefinitionError
+from corral.logs import get_logger
 from corral.tools import Offer, Tool
 
 __all__ = ["offer_usable"]
 
-_logger = logging.getLogger("corral.tools")
+_logger = get_logger("corral.tools")
 
 
 def offer_usable(offer: Offer, tools: Sequence[Tool], namespace: str | None) -> None:

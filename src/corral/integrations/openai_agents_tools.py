@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import copy
 import inspect
-import logging
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -19,6 +18,7 @@ from corral import ExecutionContext
 from corral.errors import CorralError, InvalidArguments, MissingExtra, ToolDefinitionError, ToolError
 from corral.integrations.offering import offer_usable
 from corral.integrations.shared import Shared
+from corral.logs import get_logger
 from corral.tools import Offer, Tool, ToolSource, define_tool
 from corral.tools.problems import cut
 from corral.tools.tool import ToolSettings
@@ -56,7 +56,7 @@ program is part of."""
 
 _CONNECT_SECONDS = 30
 
-_logger = logging.getLogger("corral.tools")
+_logger = get_logger("corral.tools")
 
 
 def tools_of(thing: object, namespace: str | None) -> Sequence[Tool | ToolSource]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +12,7 @@ from corral import Corral, ExecutionContext, Tool
 from corral.errors import MissingExtra, ToolDefinitionError
 from corral.integrations.kit import carrying
 from corral.integrations.pydantic_ai_tools import tool_of
+from corral.logs import get_logger
 from corral.tools import ToolRegistry
 
 try:
@@ -26,7 +26,7 @@ except ModuleNotFoundError as error:
 
 __all__ = ["CODE_ARGUMENT", "Chosen", "OwnTools"]
 
-logger = logging.getLogger("corral.tools")
+logger = get_logger("corral.tools")
 
 CODE_ARGUMENT = "code_arg_name"
 """What pydantic-ai calls, in a tool's metadata, the argument that is a program."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import logging
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
@@ -12,6 +11,7 @@ from typing import Any, TypeAlias, cast
 from corral import ExecutionContext, Tool, ToolError, define_tool
 from corral.errors import InvalidArguments, MissingExtra, ToolDefinitionError
 from corral.integrations.offering import offer_usable
+from corral.logs import get_logger
 from corral.tools import Offer, ToolSource
 
 try:
@@ -30,7 +30,7 @@ except ModuleNotFoundError as error:
 
 __all__ = ["RUN_CONTEXT", "ToolsetSource", "run_context", "tool_of", "tools_of"]
 
-logger = logging.getLogger("corral.tools")
+logger = get_logger("corral.tools")
 
 RUN_CONTEXT = "pydantic_ai.run_context"
 """The key in `ExecutionContext.metadata` under which tools find the `RunContext` of the agent that runs the program."""

@@ -7,6 +7,7 @@ followed here, the program may call any of them, and `computed` says so.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from operator import itemgetter
@@ -29,6 +30,18 @@ _TOOLS = ("tools", "codemode")
 _GLOBALS = {name: name.encode() for name in ("globalThis", "self", "global", "eval", "Function", "arguments")}
 """What leads to the tools. Its members with other names than these do not."""
 
+_OBSCURE = re.compile(
+    rb"""\b(?:__proto__|__define[GS]etter__|definePropert(?:y|ies)|[gs]etPrototypeOf)\b"""
+    rb"""|\bprototype\b(?!\s*\.\s*(?:hasOwnProperty|propertyIsEnumerable|isPrototypeOf|toString|slice|map|join)\b)"""
+    rb"""|\b(?:add|remove)EventListener\b|\bdispatchEvent\b|\bon(?:error|message|unhandledrejection|rejectionhandled)\b"""
+    rb"""|\.\s*constructor\b(?!\s*\??\.\s*name\b)|["'`]constructor["'`]"""
+    rb"""|\b(?:Object|Reflect)\b(?!\s*(?:\?\.|\.)\s*\w|\s*[(),;>|&\]}=]|\s*$)|=\s*(?:Object|Reflect)\b(?!\s*[.(?])"""
+)
+"""What may have something of the program run with the global object as its `this`, or make functions of texts."""
+_THIS = re.compile(rb"\bthis\b")
+_ANY_MEMBER = re.compile(rb"""(?:[\w)\]]\s*(?:\?\.)?|[{,]\s*)\[(?!\s*(?:\d+|"[^"]*"|'[^']*')?\s*\])""")
+"""A member whose name is computed, which may be one of those: with `this`, that is enough."""
+
 _NAMES = frozenset({"identifier", "shorthand_property_identifier", "shorthand_property_identifier_pattern"})
 _ESCAPABLE = _NAMES | {"property_identifier", "type_identifier"}
 _WORD = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_$")
@@ -36,6 +49,7 @@ _MEMBERS = {"member_expression": "property", "subscript_expression": "index"}
 _WRAPPERS = frozenset(
     {"parenthesized_expression", "as_expression", "satisfies_expression", "non_null_expression", "type_assertion"}
 )
+_NOT_CALLABLE = frozenset({"object", "array", "number", "string", "template_string", "true", "false", "null"})
 _NOT_USES = frozenset({"type_query", "import_specifier"})
 _ASSIGNMENTS = frozenset({"assignment_expression", "augmented_assignment_expression", "for_in_statement"})
 _DEFAULTED = frozenset({"assignment_pattern", "object_assignment_pattern"})
@@ -101,7 +115,7 @@ class _Variable(NamedTuple):
 
 class _Search:
     def __init__(self, root: Node, edits: Edits) -> None:
-        self.computed = root.has_error
+        self.computed = root.has_error or _is_obscure(edits.text)
         self._root = root
         self._text = edits.text
         self._replaced = edits.replaced()
@@ -232,11 +246,16 @@ class _Search:
         if function is None:
             self.computed = True
         elif isinstance(function, str):
-            for name, scope in self._look_up(function)[0]:
+            declarations, uses = self._look_up(function)
+            self.computed |= any(self._is_assigned(use) for use in uses)
+            self.computed |= all(scope != self._root for _, scope in declarations)
+            for name, scope in declarations:
                 owner = self._parent(name)
                 value = unwrapped(owner.child_by_field_name("value") or owner)
                 if scope == self._root and value.type in FUNCTIONS:
                     self._enter(value)
+                elif scope == self._root:
+                    self.computed |= value.type not in _NOT_CALLABLE
         elif (single := function.child_by_field_name("parameter")) is not None:
             self._bind(single)
         else:
@@ -366,6 +385,12 @@ class _Search:
     def _is_replaced(self, at: int) -> bool:
         before = bisect_right(self._replaced, at, key=itemgetter(0)) - 1
         return before >= 0 and at < self._replaced[before][1]
+
+
+def _is_obscure(text: bytes) -> bool:
+    return _OBSCURE.search(text) is not None or (
+        _THIS.search(text) is not None and _ANY_MEMBER.search(text) is not None
+    )
 
 
 def _start(found: tuple[str, Node]) -> int:

@@ -55,8 +55,9 @@ def failure(
     raised: Callable[[str], CallError | None],
     forgotten: Callable[[], str | None],
     memory_mb: int,
+    ran: bool,
 ) -> Exit:
-    """How a program ended that Monty could not read, or that raised.
+    """How a program ended that Monty could not read, or that raised. One that has made calls `ran`.
 
     `raised` knows the errors of calls by their texts in the program, `forgotten` the tool whose call was not awaited.
     """
@@ -64,7 +65,8 @@ def failure(
     name, message = type(inner).__name__, str(inner)
     frames = error.traceback()
     own = [frame for frame in frames if frame.filename == SCRIPT]
-    if (frames or isinstance(error, MontySyntaxError)) and all(frame.function_name is None for frame in frames):
+    unread = (frames or isinstance(error, MontySyntaxError)) and all(frame.function_name is None for frame in frames)
+    if unread and not ran:
         return _rejected(name, message, frames, program)
     code = ProgramFailed.code
     if isinstance(inner, MemoryError):

@@ -164,6 +164,7 @@ class MontyProgram:
                 raised=self._raised.get,
                 forgotten=self._forgotten,
                 memory_mb=self._worker.memory_mb,
+                ran=self._sequence > 0,
             )
         finally:
             if not self.ended:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import anyio
@@ -16,6 +16,7 @@ from pydantic_monty import MontyCrashedError
 
 from corral.errors import ProgramTimeout, SandboxLost
 from corral.guest import decode_value
+from corral.logs import get_logger
 from corral.sandboxes.base import Job
 from corral.sandboxes.loops import Hand, checking, hand_maker
 from corral.sandboxes.monty_program import Asked, Ended, MontyProgram
@@ -26,7 +27,7 @@ from corral.types import Call, Exit, Handler, LogEntry
 
 __all__ = ["MontyRun"]
 
-logger = logging.getLogger("corral.sandboxes")
+logger = get_logger("corral.sandboxes")
 
 _LEAST_WAIT_SECONDS = 0.005
 _MOST_WAIT_SECONDS = 0.25
@@ -173,7 +174,13 @@ class MontyRun:
             return
         async with self._in_flight:
             value = decode_value(asked.input.text, tagged=asked.input.tagged)
-            call = Call(asked.tool, value, asked.sequence, len(asked.input.text))
+            call = Call(
+                asked.tool,
+                value,
+                asked.sequence,
+                len(asked.input.text),
+                reread=partial(decode_value, asked.input.text, tagged=asked.input.tagged),
+            )
             self._serving[asked.number] = call
             try:
                 self._program.settle(asked.number, await self._handler(call))

@@ -13,6 +13,7 @@ from corral.errors import (
     CallBudgetExceeded,
     Cancelled,
     CorralError,
+    InvalidArguments,
     MalformedMessage,
     MemoryExceeded,
     MessageTooLarge,
@@ -21,10 +22,11 @@ from corral.errors import (
     ProgramRejected,
     ProgramTimeout,
     ToolError,
+    ToolNotFound,
     error_class,
 )
 from corral.sandboxes.expressions import explained
-from corral.sandboxes.session import GuestExit
+from corral.sandboxes.session import GuestExit, Seen
 from corral.sandboxes.traces import located_text, program_trace
 from corral.types import Diagnostic, ExecutionError, Exit, Position, Program, Unawaited
 
@@ -33,10 +35,19 @@ __all__ = ["TIMEOUT_EXIT_CODE", "cut_short", "failed_exit", "read_exit"]
 _LINE_END = re.compile("\r\n|[\r\n\u2028\u2029]")
 TIMEOUT_EXIT_CODE = 124
 """As timeout(1) has it."""
+_MAX_REMARK = 1_100
 _MAX_CUT = 10
 """Tools that a remark names."""
-_OF_CALLS = (ToolError, AccessDenied, CallBudgetExceeded, MessageTooLarge, OutputExceeded, MemoryExceeded)
-"""What an error of the program may say it is; anything else is an ordinary failure."""
+_OWN_CODES = frozenset(
+    each.code
+    for each in (
+        *(CallBudgetExceeded, InvalidArguments, MemoryExceeded, MessageTooLarge, OutputExceeded, ToolNotFound),
+    )
+)
+"""What a guest may say of an error by itself, because any program can bring it about without an effect. Every other
+code is one that a call of the run has failed with, or else means no more than that the program failed."""
+_MAX_TEXT = 8_100
+"""Of an error: what guests keep of a text, and their note of how much is missing."""
 
 
 def failed_exit(error: CorralError) -> Exit:
@@ -61,31 +72,35 @@ def cut_short(exit: Exit, tools: Sequence[str]) -> Exit:
     return replace(exit, diagnostics=(*exit.diagnostics, remark))
 
 
-def read_exit(content: GuestExit, program: Program) -> Exit:
-    """An EXIT in the model's own terms.
+def read_exit(content: GuestExit, program: Program, seen: Seen) -> Exit:
+    """An EXIT in the model's own terms, as far as it agrees with what the host has seen of the run.
 
     Raises:
-        MalformedMessage: some part is not of the form that the guest runtime gives it.
+        MalformedMessage: some part is not of the form that the guest runtime gives it, or is not true.
     """
     kind, outcome, unawaited, dropped, remarks = content
     rest: dict[str, Any] = {
-        "unawaited": tuple(_unawaited(call, program) for call in unawaited),
+        "unawaited": tuple(_unawaited(call, program, seen) for call in unawaited),
         "diagnostics": tuple(_remark(remark, program) for remark in remarks),
         "dropped_log_bytes": max(0, dropped),
     }
     if kind == "value":
         return Exit(value=outcome, **rest)
     match outcome:
-        case [str() as code, str() as name, str() as message, str() as stack, str() | None as cause]:
+        case [str() as code, str() as name, str() as message, str() as stack, str() | None as cause] if (
+            len(max(name, message, stack, cause or "", key=len)) <= _MAX_TEXT
+        ):
             pass
         case _:
             raise MalformedMessage("the sandbox sent an error that is not well formed")
-    if code == ProgramRejected.code:
+    if kind == "rejected":
+        if seen.ran:
+            raise MalformedMessage("the sandbox says that a program did not run, which it did")
         syntax_error = _syntax_error(name, message, stack, program)
         return Exit(status="rejected", exit_code=1, error=syntax_error, **rest)
     trace = program_trace(stack, program)
     error = ExecutionError(
-        code=code if issubclass(error_class(code), _OF_CALLS) else ProgramFailed.code,
+        code=code if _is_true(code, seen) else ProgramFailed.code,
         name=name,
         message=_explained(located_text(message, program), trace.position, program),
         cause=cause,
@@ -94,6 +109,10 @@ def read_exit(content: GuestExit, program: Program) -> Exit:
         stack=trace.text or None,
     )
     return Exit(status="failed", exit_code=1, error=error, **rest)
+
+
+def _is_true(code: str, seen: Seen) -> bool:
+    return code in _OWN_CODES or (code in seen.failures and issubclass(error_class(code), ToolError | AccessDenied))
 
 
 def _explained(message: str, position: Position | None, program: Program) -> str:
@@ -121,13 +140,15 @@ def _is_end(position: Position, source: str) -> bool:
     return position.line >= len(lines) and 2 * (position.column - 1) >= len(here)
 
 
-def _unawaited(call: object, program: Program) -> Unawaited:
+def _unawaited(call: object, program: Program, seen: Seen) -> Unawaited:
     match call:
-        case [int() as sequence, str() as tool, str() | None as error, str() as stack]:
+        case [int() as sequence, str() as tool, str() | None as error, str() as stack] if (
+            not 1 <= sequence <= len(seen.called) or seen.called[sequence - 1] == tool
+        ):
             position = program_trace(stack, program).position
             return Unawaited(
                 tool=tool,
-                sequence=sequence,
+                sequence=sequence if 1 <= sequence <= len(seen.called) else 0,
                 error=error,
                 line=position and position.line,
                 column=position and position.column,
@@ -137,6 +158,6 @@ def _unawaited(call: object, program: Program) -> Unawaited:
 
 
 def _remark(remark: object, program: Program) -> Diagnostic:
-    if not isinstance(remark, str):
-        raise MalformedMessage("the sandbox sent a remark that is not text")
+    if not isinstance(remark, str) or len(remark) > _MAX_REMARK:
+        raise MalformedMessage("the sandbox sent a remark that is not well formed")
     return Diagnostic(severity="warning", message=located_text(remark, program), code="guest")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
@@ -15,10 +14,11 @@ import anyio.to_thread
 from anyio.lowlevel import RunVar
 
 from corral.errors import StartFailed
+from corral.logs import get_logger
 
 __all__ = ["Pool", "Pooled", "default_size"]
 
-logger = logging.getLogger("corral.sandboxes")
+logger = get_logger("corral.sandboxes")
 
 _QUIET_SECONDS = 0.01
 """A replacement is started when nothing was taken for so long: at once, it would compete with the program begun."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 from dataclasses import replace
 
 from corral.errors import BridgeError, MalformedMessage, MemoryExceeded, ProgramTimeout, SandboxLost
+from corral.logs import get_logger
 from corral.sandboxes.base import Job
 from corral.sandboxes.loops import checking
 from corral.sandboxes.outcomes import cut_short, failed_exit, read_exit
@@ -18,7 +18,7 @@ from corral.types import Exit, Handler, LogEntry
 
 __all__ = ["GuestRun"]
 
-logger = logging.getLogger("corral.sandboxes")
+logger = get_logger("corral.sandboxes")
 
 _OUT_OF_MEMORY = ("out of memory", "Out of memory", "OOM", "memory allocation of")
 """What V8, or the engine around it, writes to standard error before it gives up."""
@@ -85,7 +85,7 @@ class GuestRun:
         if isinstance(content, BridgeError):
             return failed_exit(content)
         try:
-            return read_exit(content, self._job.program)
+            return read_exit(content, self._job.program, self._session.seen)
         except MalformedMessage as violation:
             self.content = violation
             return failed_exit(violation)

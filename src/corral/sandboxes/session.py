@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import Any, Protocol
 
 import anyio
@@ -16,11 +16,12 @@ from pydantic_core import to_json
 from corral.errors import BridgeError, MalformedMessage
 from corral.guest import Frame, FrameKind, FrameReader, decode_value, encode_frame, encode_value
 from corral.guest.frames import run_address
+from corral.logs import get_logger
 from corral.sandboxes.base import GRACE_SECONDS, Job
 from corral.sandboxes.loops import Hand, hand_maker
 from corral.types import MAX_TOOL_PATH, Call, Handler, LogEntry, LogLevel, Reply
 
-__all__ = ["Channel", "GuestExit", "GuestSession", "must_finish"]
+__all__ = ["Channel", "GuestExit", "GuestSession", "Seen", "must_finish"]
 
 _AROUND_BYTES = len('[,"",]')
 _NAME_BYTES = 1_000
@@ -36,14 +37,33 @@ _REPLY_BYTES = 8_000_000
 """Replies that wait for the guest to read. A call that comes while there are more is answered later."""
 _BURST = 16
 """Replies of one turn that leave together; more would let the guest wait that could work on them."""
+_LARGE = 1_000
+"""Bytes of an input that is worth reading anew, rather than to be kept as objects."""
 _MAX_UNAWAITED = 100
 _MAX_REMARKS = 20
 _LEVELS: frozenset[LogLevel] = frozenset({"debug", "log", "info", "warn", "error"})
 
-logger = logging.getLogger("corral.sandboxes")
+logger = get_logger("corral.sandboxes")
 
 GuestExit = list[Any]
 """EXIT as it came: `[kind, value or error, unawaited, dropped log bytes, remarks]`; only that shape is checked."""
+
+
+class Seen:
+    """What the host has seen of a run itself, to which a guest's word is held."""
+
+    __slots__ = ("called", "failures", "printed")
+
+    def __init__(self) -> None:
+        self.called: list[str] = []
+        """The tools of its calls, in order."""
+        self.failures: set[str] = set()
+        """The codes that its calls failed with."""
+        self.printed = False
+
+    @property
+    def ran(self) -> bool:
+        return self.printed or bool(self.called)
 
 
 class Channel(Protocol):
@@ -116,6 +136,7 @@ class GuestSession:
         self._attention: Hand[None] | None = None
         self._over = False
         self._outcome: GuestExit | BridgeError | None = None
+        self.seen = Seen()
         self.held: GuestExit | None = None
         """The program's outcome, as an EXIT would hold it, if it came before its last calls were answered."""
 
@@ -295,6 +316,7 @@ class GuestSession:
                 self._serving[scope] = call
                 reply = await self._handler(call)
                 self._replies += self._encoded(call, reply)  # not in one: `+=` reads its left side before the await
+                del self._serving[scope], frame, call, reply  # this worker may have nothing to do for a long time
                 self._input_bytes -= size
                 self._unanswered -= 1
                 self._unsent += 1
@@ -313,13 +335,18 @@ class GuestSession:
 
     def _call(self, frame: Frame) -> Call:
         match decode_value(frame.payload, tagged=frame.tagged):
-            case [int() as sequence, str() as tool, value] if len(tool) <= MAX_TOOL_PATH:
-                return Call(tool, value, sequence, len(frame.payload) - len(tool) - len(str(sequence)) - _AROUND_BYTES)
+            case [sequence, str() as tool, value] if len(tool) <= MAX_TOOL_PATH:
+                if type(sequence) is not int or sequence != len(self.seen.called) + 1:
+                    raise MalformedMessage("the sandbox sent a call that is not numbered as the next one")
+                self.seen.called.append(tool)
+                size = len(frame.payload) - len(tool) - len(str(sequence)) - _AROUND_BYTES
+                return Call(tool, value, sequence, size, reread=partial(_input_of, frame) if size > _LARGE else None)
             case _:
                 raise MalformedMessage("the sandbox sent a call that is not well formed")
 
     def _encoded(self, call: Call, reply: Reply) -> bytes:
         if (error := reply.error) is not None:
+            self.seen.failures.add(error.code)
             parts: list[object] = [error.code, error.name, error.message]
             if error.retry_after_seconds is not None:
                 parts.append(error.retry_after_seconds)
@@ -368,12 +395,17 @@ class GuestSession:
     def _say(self, level: LogLevel, text: str) -> None:
         """Passes an entry on, of which this is the end."""
         begun = self._lines.pop(level, None)
+        self.seen.printed = True
         self._job.on_log(LogEntry(level=level, text=text if begun is None else "".join([*begun, text])))
 
 
 def must_finish(call: Call) -> bool:
     """Whether a call is waited for although its program has ended."""
     return call.found is not None and call.found.must_finish
+
+
+def _input_of(frame: Frame) -> object:
+    return decode_value(frame.payload, tagged=frame.tagged)[2]
 
 
 def _outcome(frame: Frame) -> tuple[GuestExit, bool]:
@@ -387,7 +419,7 @@ def _outcome(frame: Frame) -> tuple[GuestExit, bool]:
 
 def _exit(frame: Frame) -> GuestExit:
     match decode_value(frame.payload, tagged=frame.tagged):
-        case ["value" | "error", _, list(), int(), list()] as content if (
+        case ["value" | "error" | "rejected", _, list(), int(), list()] as content if (
             len(content[2]) <= _MAX_UNAWAITED and len(content[4]) <= _MAX_REMARKS
         ):
             return list(content)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -12,13 +11,14 @@ from typing import Literal, NamedTuple
 from corral.errors import BridgeError, StartFailed
 from corral.guest import FrameKind, FrameReader, RuntimeDirectory, decode_value
 from corral.guest.frames import NO_NONCE, PROTOCOL
+from corral.logs import get_logger
 from corral.sandboxes.jail import Engine, Jail, Plan, Spawner, address_space_mb, candidates, told
 from corral.sandboxes.process import GuestProcess
 from corral.types import TIERS, Tier, reaches
 
 __all__ = ["GUEST_FILE", "Guest", "GuestStarter", "Order"]
 
-logger = logging.getLogger("corral.sandboxes")
+logger = get_logger("corral.sandboxes")
 
 GUEST_FILE = "guest:"
 """Begins an argument that names a file of the guest's code, wherever the jail shows it."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import logging
 from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from functools import partial
@@ -14,6 +13,7 @@ from typing import Any, cast
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from corral.errors import ToolDefinitionError
+from corral.logs import get_logger
 from corral.tools.branching import branching_of, depth_of
 from corral.tools.dialects import modernised
 from corral.tools.plain import plain
@@ -30,7 +30,7 @@ _MOST_VISITS_TOLD = 3_000
 """By one that says what is wrong; each takes some 80 µs."""
 _MAX_DESCENTS = 2
 
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 
 
 class DocumentSchema:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import json
-import logging
 import os
 import resource
 import select
@@ -21,6 +20,7 @@ import anyio
 import anyio.to_thread
 
 from corral.errors import CorralError, StartFailed
+from corral.logs import get_logger
 from corral.sandboxes.jail import Plan, Spawner
 from corral.sandboxes.process import GuestProcess, can_limit
 from corral.workers.wire import HEADER, MAX_REPLY_BYTES, Failed, Request, framed, read_reply
@@ -31,7 +31,7 @@ __all__ = ["WorkerError", "Workers", "run_in_worker", "run_in_worker_blocking"]
 T = TypeVar("T")
 Arguments = TypeVarTuple("Arguments")
 
-logger = logging.getLogger("corral.workers")
+logger = get_logger("corral.workers")
 
 _MEMORY_BYTES = 1 << 30
 """RLIMIT_DATA of a worker. With the grammars and pydantic imported it has some 60 MB."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from corral import Corral, tool
 from corral.bridges import ASGIApp
 from corral.bridges.http import HttpBridge
 from corral.errors import ConfigError
-from tests.bridges.http.serving import CONTEXT, call, tools
+from tests.bridges.http.serving import CONTEXT, Audited, call, tools
 
 pytestmark = pytest.mark.anyio
 
@@ -117,3 +118,18 @@ def test_without_the_extra_one_line_names_it() -> None:
     last = done.stderr.splitlines()[-1]
     assert last.startswith("corral.errors.MissingExtra: HttpBridge needs the module starlette")
     assert last.endswith("pip install 'corral[http]'")
+
+
+async def test_calls_are_numbered_as_they_arrive_whatever_their_clients_number_them() -> None:
+    audit = Audited()
+    corral = Corral(tools(), audit=audit.log)
+    with corral.grant(CONTEXT) as execution:
+        headers = {"authorization": f"Bearer {execution.token()}"}
+        async with corral, client(corral.asgi_app()) as http:
+            for numbers in ((7, 3), (7,), (2**53 - 1,)):
+                each = [call(sequence=number) for number in numbers]
+                answer = await http.post("/calls", json={"calls": each}, headers=headers)
+                lines = [json.loads(line) for line in answer.text.splitlines()]
+                assert sorted(line["sequence"] for line in lines) == sorted(numbers)
+            await http.post("/tools/add", json={"a": 1, "b": 2}, headers=headers)
+    assert sorted(event.sequence or 0 for event in audit.events if event.kind == "call") == [1, 2, 3, 4, 5]

@@ -51,6 +51,8 @@ def tools(cursor: str | None) -> dict[str, Any]:
             return {"tools": [tool(f"tool_{number}") for number in range(3_000)]}
         case "heavy":
             return {"tools": [{"name": f"tool_{number}", "inputSchema": heavy(number)} for number in range(25)]}
+        case "dense":
+            return {"tools": [tool(f"tool_{cursor}", x=[{}] * 400_000)], "nextCursor": f"{int(cursor or 0) + 1}"}
         case "storm":
             if lists == 1:
                 threading.Thread(target=storm, daemon=True).start()
@@ -137,7 +139,7 @@ def call(id: Any, name: str, arguments: dict[str, Any]) -> dict[str, Any] | None
             child = subprocess.Popen(["sleep", "1000"])
             return text(json.dumps([os.getpid(), child.pid]))
         case "change":
-            extra.append(tool("added"))
+            extra.append(tool("added", description="x" * arguments.get("characters", 1)))
             send({"method": "notifications/tools/list_changed"})
             return text("changed")
         case "prompt":

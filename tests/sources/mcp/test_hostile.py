@@ -6,6 +6,8 @@ import logging
 import os
 import threading
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import anyio
 import mcp.types as types
@@ -15,6 +17,7 @@ from mcp.server import MCPServer
 from corral import Corral, ExecutionContext, Limits
 from corral.errors import InvalidArguments, InvalidToolOutput, StartFailed, ToolError
 from corral.sources.mcp import McpServer
+from corral.sources.mcp import stdio as transport
 from tests.processes import assert_ending, descendants
 from tests.sources.mcp.opening import Offered, opened, rogue
 
@@ -283,6 +286,34 @@ async def test_schemas_that_cannot_be_used_are_loosened(caplog: pytest.LogCaptur
 async def test_pages_without_an_end_are_given_up() -> None:
     async with opened(rogue("endless")) as offered:
         assert len(offered.names) == 100
+
+
+async def test_a_list_is_bounded_over_all_of_its_pages_before_it_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[int] = []
+
+    def validate(line: bytes, **options: Any) -> Any:
+        parsed.append(len(line))
+        return whole.validate_json(line, **options)
+
+    whole = transport.jsonrpc_message_adapter
+    monkeypatch.setattr(transport, "jsonrpc_message_adapter", SimpleNamespace(validate_json=validate))
+    async with opened(rogue("dense")) as offered:
+        assert offered.names == []
+        assert (
+            offered.problem == "the MCP server 'rogue' is not connected: its list of tools is larger than 4000000 bytes"
+        )
+    assert 1_000_000 < sum(parsed) < 4_100_000
+
+
+async def test_a_list_that_has_grown_too_large_leaves_the_tools_there_were(caplog: pytest.LogCaptureFixture) -> None:
+    async with opened(rogue()) as server:
+        before = server.names
+        await server.call("change", characters=4_500_000)
+        with anyio.fail_after(20):
+            while "does not list its tools again: its list of tools is larger than 4000000 bytes" not in caplog.text:
+                await anyio.sleep(0.01)
+        assert server.names == before
+        assert await server.call("huge", bytes=10) == "x" * 10
 
 
 async def test_too_many_tools_are_cut(caplog: pytest.LogCaptureFixture) -> None:

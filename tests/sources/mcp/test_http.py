@@ -260,6 +260,26 @@ async def test_an_answer_that_is_too_large_fails_its_call_only(kind: str) -> Non
         assert offered.problem is None
 
 
+@pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
+@pytest.mark.parametrize(("pages", "page_bytes"), [(1, 4_500_000), (100, 1_500_000)])
+async def test_a_list_of_tools_is_bounded_over_all_of_its_pages(kind: str, pages: int, page_bytes: int) -> None:
+    asked: list[Any] = []
+
+    def respond(message: dict[str, Any]) -> bytes:
+        if message.get("method") != "tools/list":
+            return behaving(lambda _: b"")(message)
+        asked.append(message)
+        dense: list[Any] = [{}] * (page_bytes // 3)
+        tool: dict[str, Any] = {"name": f"t{len(asked)}", "inputSchema": {"type": "object"}, "x": dense}
+        value: dict[str, Any] = {"tools": [tool], **({"nextCursor": str(len(asked))} if len(asked) < pages else {})}
+        content = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": value}, separators=(",", ":")).encode()
+        return answer(content if kind == "application/json" else b"data: " + content + b"\n\n", kind=kind)
+
+    problem = await problem_of(respond)
+    assert problem == f"{NOT}its list of tools is larger than 4000000 bytes"
+    assert len(asked) == min(pages, 3)
+
+
 @pytest.mark.parametrize(
     ("content", "problem"),
     [

@@ -52,10 +52,10 @@ def bridge_app(handler: Handler, grants: Grants) -> Starlette:
             attended(grant, request.receive, _no_heartbeat) as attendance,
             Body(head, request.receive, grant.limits.tool_input_bytes, grant) as (body, size),
         ):
-            traffic_of(grant).count(1)
+            sequence = traffic_of(grant).count(1)
             body_came = True
             attendance.body_is_there()
-            reply = await handler(Call(name, body, 0, size, protocol="http", grant=grant))
+            reply = await handler(Call(name, body, sequence, size, protocol="http", grant=grant))
             if reply.error is not None:
                 return failed(reply.error)
             return Response(plain_json(reply.value), headers=_NO_STORE, media_type="application/json")

@@ -46,12 +46,13 @@ class CallsEndpoint:
         if not head.is_json:
             return not_json()
         calls: list[Call] = []
+        numbers: list[int] = []
         unanswered: set[int] = set()
 
         async def answer(index: int) -> None:
             reply = await self._handler(calls[index])
             unanswered.discard(index)
-            await lines.write(line(calls[index], reply), last=len(calls) == 1)
+            await lines.write(line(numbers[index], reply), last=len(calls) == 1)
 
         most = max(_LEAST_BODY_BYTES, grant.limits.tool_input_bytes) + _BESIDE_INPUT_BYTES
         try:
@@ -60,7 +61,10 @@ class CallsEndpoint:
                 Body(head, receive, most, grant) as (body, size),
             ):
                 found = calls_of(body, size, grant)
-                traffic_of(grant).count(len(found))
+                first = traffic_of(grant).count(len(found))
+                numbers = [call.sequence for call in found]  # the client's, by which it knows the lines
+                for index, call in enumerate(found):
+                    call.sequence = first + index
                 calls = found
                 attendance.body_is_there()
                 unanswered.update(range(len(calls)))
@@ -75,7 +79,7 @@ class CallsEndpoint:
         if not calls:
             return failed(ended() if grant.ended else CallError.of(late()))
         for index in unanswered:
-            await lines.write(line(calls[index], Reply(error=ended())))
+            await lines.write(line(numbers[index], Reply(error=ended())))
         await lines.write(b"", last=True)
         return None
 

@@ -30,8 +30,8 @@ class Traffic:
         self._bytes = 0
         self._waiting: deque[tuple[int, anyio.Event]] = deque()
 
-    def count(self, calls: int) -> None:
-        """Counts calls as they arrive, whatever becomes of them.
+    def count(self, calls: int) -> int:
+        """Counts calls as they arrive, whatever becomes of them; gives the number of the first of them.
 
         Raises:
             CallBudgetExceeded: there are so many more than allowed that nobody needs to be told of each.
@@ -39,6 +39,7 @@ class Traffic:
         self._calls += calls
         if self._calls > self._most_calls:
             raise CallBudgetExceeded("the execution made many more tool calls than it may")
+        return self._calls - calls + 1
 
     def fits(self, size: int) -> bool:
         """Takes room for a body of that many bytes, if there is room now."""

@@ -104,15 +104,15 @@ def calls_of(body: object, size: int, grant: Grant) -> list[Call]:
     return made
 
 
-def line(call: Call, reply: Reply) -> bytes:
-    """The reply to one call, as a line."""
+def line(number: int, reply: Reply) -> bytes:
+    """The reply to the call that its client gave this number, as a line."""
     if reply.error is not None:
-        return b'{"sequence":%d,"error":%b}\n' % (call.sequence, to_json(_error(reply.error)))
+        return b'{"sequence":%d,"error":%b}\n' % (number, to_json(_error(reply.error)))
     if reply.nothing:
-        return b'{"sequence":%d}\n' % call.sequence
+        return b'{"sequence":%d}\n' % number
     value = reply.encoded or encode_value(reply.value)
     tagged = b',"tagged":true' if value.tagged else b""
-    return b'{"sequence":%d,"value":%b%b}\n' % (call.sequence, value.text, tagged)
+    return b'{"sequence":%d,"value":%b%b}\n' % (number, value.text, tagged)
 
 
 def failed(error: CallError | CorralError) -> Response:

@@ -213,10 +213,17 @@ class ToolCall(Coroutine[Any, Any, Any]):
 ToolCall.__name__ = "un-awaited tool call"  # as errors of Python's own call it
 
 
-class Pending(NamedTuple):
-    tool: str
-    site: Site
-    future: asyncio.Future[Any]
+class Pending:
+    """A call without a reply."""
+
+    __slots__ = ("future", "sequence", "site", "tool")
+
+    def __init__(self, tool: str, site: Site, future: asyncio.Future[Any]) -> None:
+        self.tool = tool
+        self.site = site
+        self.future = future
+        self.sequence = 0
+        """Its number among those that have left; 0 until then."""
 
 
 class Calls:
@@ -227,12 +234,11 @@ class Calls:
         self._limits = limits
         self._made = 0
         self._sequence = 0
-        self._waiting: deque[tuple[int, str, Encoded]] = deque()
+        self._waiting: deque[tuple[Pending, str, Encoded]] = deque()
         self.unstarted: dict[ToolCall, None] = {}
         """Calls that nobody has awaited yet."""
-        self.pending: dict[int, Pending] = {}
-        """Calls without a reply."""
-        self._in_flight = 0
+        self.sent: dict[int, Pending] = {}
+        """Calls that have left, and have no reply."""
         self.replaced = False
         """An input held lone surrogates, which were replaced."""
         self._closed = False
@@ -240,9 +246,12 @@ class Calls:
     def close(self) -> None:
         """Sends no more calls: the program has ended, and only those that were sent are waited for."""
         self._closed = True
-        for sequence, _, _ in self._waiting:
-            del self.pending[sequence]
         self._waiting.clear()
+
+    @property
+    def pending(self) -> list[Pending]:
+        """Calls without a reply: those that have left, and those that wait until they may."""
+        return [*self.sent.values(), *(pending for pending, _, _ in self._waiting)]
 
     def start(self, tool: str, path: str, input: object, site: Site) -> asyncio.Future[Any]:
         """Makes a call; `path` is the tool's name as JSON. What is wrong with it by itself raises, without one."""
@@ -266,14 +275,12 @@ class Calls:
         except UnencodableValue as error:
             raise _failure("invalid_arguments", "InvalidArguments", f"tools.{tool}: {error}") from None
         self.replaced |= encoded.replaced
-        self._sequence = sequence = self._sequence + 1
         future = asyncio.get_running_loop().create_future()
-        self.pending[sequence] = Pending(tool, site, future)
-        if self._in_flight < self._limits.in_flight:
-            self._in_flight += 1
-            self._send(sequence, path, encoded)
+        pending = Pending(tool, site, future)
+        if len(self.sent) < self._limits.in_flight:
+            self._leave(pending, path, encoded)
         else:
-            self._waiting.append((sequence, path, encoded))
+            self._waiting.append((pending, path, encoded))
         return future
 
     def settle(self, sequence: int, value: Any) -> None:
@@ -287,19 +294,17 @@ class Calls:
             pending.future.set_exception(_failure(code, name, message, retry_after_seconds))
 
     def _ended(self, sequence: int) -> Pending | None:
-        pending = self.pending.pop(sequence, None)
-        if pending is not None:
-            self._in_flight -= 1
-            while self._waiting and self._in_flight < self._limits.in_flight:
-                self._send_next(*self._waiting.popleft())
-        return pending
+        ended = self.sent.pop(sequence, None)
+        if ended is not None:
+            while self._waiting and len(self.sent) < self._limits.in_flight:
+                pending, path, input = self._waiting.popleft()
+                if not pending.future.cancelled():  # else nobody waits for it any more
+                    self._leave(pending, path, input)
+        return ended
 
-    def _send_next(self, sequence: int, path: str, input: Encoded) -> None:
-        """Sends a call that had to wait, unless nobody waits for it any more."""
-        if self.pending[sequence].future.cancelled():
-            del self.pending[sequence]
-            return
-        self._in_flight += 1
+    def _leave(self, pending: Pending, path: str, input: Encoded) -> None:
+        self._sequence = pending.sequence = sequence = self._sequence + 1
+        self.sent[sequence] = pending
         self._send(sequence, path, input)
 
 

@@ -152,7 +152,7 @@ class _Execution:
 
     @property
     def expects(self) -> bool:
-        return bool(self._calls.pending)
+        return bool(self._calls.sent)
 
     def flush(self) -> None:
         for stream in self._streams:
@@ -196,7 +196,7 @@ class _Execution:
         try:
             code = compile(self._start["code"], PROGRAM, "exec", _FLAGS, dont_inherit=True)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            return _error(syntax_error_parts(error, self._start["code"]))
+            return _error(syntax_error_parts(error, self._start["code"]), "rejected")
         try:
             return self._value(self._evaluate(loop, code))
         except SystemExit as error:
@@ -257,7 +257,7 @@ class _Execution:
         """Waits for the calls that the program left behind, and says which of them it never awaited."""
 
         def calls() -> bool:
-            return any(not call.future.cancelled() for call in self._calls.pending.values())
+            return any(not call.future.cancelled() for call in self._calls.pending)
 
         async def settle() -> None:
             while (tasks := loop.tasks) and (outcome.lasts or calls()):
@@ -273,7 +273,7 @@ class _Execution:
             and not getattr(task, "_callbacks", None)
             and task not in loop.losers
         }
-        left = [(sequence, call) for sequence, call in self._calls.pending.items() if call.future in alone]
+        left = [call for call in self._calls.pending if call.future in alone]
         payload = b'["%b",%b,%b]' % (
             outcome.kind.encode(),
             outcome.content.text,
@@ -287,8 +287,8 @@ class _Execution:
         except BaseException as error:
             self._remark(f"calls that nobody awaited were cut short: {described(error)}")
         return [
-            [sequence, call.tool, _error_of(call.future), place_of(call.site)]
-            for sequence, call in left
+            [call.sequence, call.tool, _error_of(call.future), place_of(call.site)]
+            for call in left
             if not call.future.cancelled()
         ]
 
@@ -339,9 +339,9 @@ def rehearse() -> None:
             os.close(descriptor)
 
 
-def _error(parts: tuple[str, str, str, str, str | None]) -> _Outcome:
+def _error(parts: tuple[str, str, str, str, str | None], kind: str = "error") -> _Outcome:
     shown = [None if part is None else _clipped(part) for part in parts]
-    return _Outcome("error", Encoded(_json(shown), tagged=False, replaced=False))
+    return _Outcome(kind, Encoded(_json(shown), tagged=False, replaced=False))
 
 
 def _error_of(future: asyncio.Future[Any]) -> str | None:

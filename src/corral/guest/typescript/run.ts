@@ -49,7 +49,7 @@ export type Program = (load: Load, enter: Enter, decorate: Decorate) => Promise<
 
 /** What EXIT begins with: the value, or `[code, name, message, stack, cause]`, as JSON text. */
 interface Outcome {
-  kind: "value" | "error";
+  kind: "value" | "error" | "rejected";
   text: string;
   tagged: boolean;
 }
@@ -189,7 +189,7 @@ export class Run {
 
   /** The program does not compile: what the engine says, and where. */
   reject({ message, stack }: Refusal): void {
-    this.#conclude("error", errorText("program_rejected", "SyntaxError", message, stack, null));
+    this.#conclude("rejected", errorText("program_rejected", "SyntaxError", message, stack, null));
   }
 
   /** The host has no more replies, so that the run is over as soon as the program has its outcome. */

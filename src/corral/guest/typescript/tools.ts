@@ -223,6 +223,7 @@ export class Calls {
     call.pending = undefined;
     if (call.observed) delete this.#calls[sequence];
     this.inFlight -= 1;
+    this.#sendNext(); // first: what the program has put into Object.prototype may make calls while a promise is resolved
     if (reply[1] === true) pending.resolve(reply[2]);
     else {
       // Read by index: to take it apart, the language would ask Array.prototype for an iterator.
@@ -232,11 +233,13 @@ export class Calls {
       CallPromise.quiet(pending.promise);
       pending.reject(failure);
     }
-    if (this.#firstWaiting < this.#lastWaiting) {
-      const send = this.#waiting[this.#firstWaiting]!;
-      delete this.#waiting[this.#firstWaiting++];
-      send();
-    }
+  }
+
+  #sendNext(): void {
+    if (this.#firstWaiting === this.#lastWaiting) return;
+    const send = this.#waiting[this.#firstWaiting]!;
+    delete this.#waiting[this.#firstWaiting++];
+    send();
   }
 
   /** At most `count` of the tools whose calls have no reply yet, although the program looked at their promises. */

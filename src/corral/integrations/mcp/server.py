@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -38,12 +37,13 @@ from corral.integrations.mcp.notices import Notices
 from corral.integrations.mcp.programs import Program, Programs
 from corral.integrations.mcp.results import OUTPUT_SCHEMA, failed, program_result, text_result
 from corral.integrations.mcp.sessions import session_of
+from corral.logs import get_logger
 from corral.preview import preview_text
 from corral.types import JsonSchema, ToolName
 
 __all__ = ["McpRequest", "mcp_server"]
 
-logger = logging.getLogger("corral")
+logger = get_logger("corral")
 
 McpRequest: TypeAlias = ServerRequestContext[Programs, Any]
 """A call of a tool as the SDK has it: `request` is Starlette's request, where it came over HTTP."""

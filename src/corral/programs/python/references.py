@@ -30,6 +30,8 @@ _DUNDERS = "name|init|repr|str|eq|ne|lt|le|gt|ge|hash|len|iter|next|enter|exit|a
 _OTHERS = "main|add|sub|mul|truediv|floordiv|mod|pow|neg|bool|post_init|future|all|version|author|doc|slots|missing"
 _HIDDEN = re.compile(
     rf"\b(?:globals|locals|vars|eval|exec|compile|_getframe|sys\s*\.\s*modules|f_globals|f_locals|f_back|gc|inspect"
+    rf"|(?:tb|cr|gi|ag)_frame|walk_(?:stack|tb)|set(?:trace|profile)|modules|attrgetter|methodcaller|get_type_hints"
+    rf"|getattr(?!\s*\(\s*[\w.]+\s*,\s*([\"'])\w+\1\s*[,)])|timeit|runpy|breakpoint|pdb|doctest"
     rf"|importlib|ctypes|pickle|marshal|types\s*\.\s*FunctionType|__(?!(?:{_DUNDERS}|{_OTHERS})__\b)\w+__)\b"
     r"|(?<![\"'])\b__main__\b"
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -11,11 +10,12 @@ from pathlib import Path
 from typing import Any, cast
 
 from corral.errors import ConfigError
+from corral.logs import get_logger
 from corral.sources.mcp.server import McpServer
 
 __all__ = ["mcp_servers"]
 
-logger = logging.getLogger("corral.sources.mcp")
+logger = get_logger("corral.sources.mcp")
 
 _MAX_BYTES = 1_000_000
 _ROOTS = ("mcpServers", "servers")

@@ -8,7 +8,10 @@ from typing import Any, cast
 
 import httpx2
 from mcp.client.streamable_http import streamable_http_client
+from mcp_types import JSONRPCRequest
 from typing_extensions import override
+
+from corral.sources.mcp.intake import ListRoom
 
 __all__ = ["streamable_http"]
 
@@ -20,6 +23,7 @@ async def streamable_http(
     headers: Mapping[str, str],
     connect_timeout_seconds: float,
     max_message_bytes: int,
+    lists: ListRoom,
     refused: Callable[[int], None],
     lost: Callable[[str], None],
 ) -> AsyncGenerator[Any]:
@@ -34,6 +38,8 @@ async def streamable_http(
 
     async def watch(response: httpx2.Response) -> None:
         _bound(response, max_message_bytes)
+        if _asks_for_a_page(response.request, lists):
+            response.stream = _Bounded(cast("httpx2.AsyncByteStream", response.stream), lists)
         if response.status_code >= 400:
             refused(response.status_code)
 
@@ -91,21 +97,40 @@ def _bound(response: httpx2.Response, max_bytes: int) -> None:
         raise httpx2.RemoteProtocolError("the answer is compressed, which was not asked for", request=response.request)
     events = response.headers.get("content-type", "").lower().startswith("text/event-stream")
     if not (events and response.status_code == 200 and response.request.method != "DELETE"):
-        response.stream = _Bounded(cast("httpx2.AsyncByteStream", response.stream), max_bytes)
+        response.stream = _Bounded(cast("httpx2.AsyncByteStream", response.stream), _Room(max_bytes))
+
+
+def _asks_for_a_page(request: httpx2.Request, lists: ListRoom) -> bool:
+    if request.method != "POST":
+        return False
+    try:
+        return lists.asks(JSONRPCRequest.model_validate_json(request.content))
+    except ValueError:  # it is no request, but a notification or an answer
+        return False
+
+
+class _Room:
+    """For one answer."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._left = max_bytes
+        self.problem = f"it is larger than {max_bytes} bytes; ask for less at a time"
+
+    def take(self, size: int) -> bool:
+        self._left -= size
+        return self._left >= 0
 
 
 class _Bounded(httpx2.AsyncByteStream):
-    def __init__(self, stream: httpx2.AsyncByteStream, max_bytes: int) -> None:
+    def __init__(self, stream: httpx2.AsyncByteStream, room: _Room | ListRoom) -> None:
         self._stream = stream
-        self._max_bytes = max_bytes
+        self._room = room
 
     @override
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        left = self._max_bytes
         async for chunk in self._stream:
-            left -= len(chunk)
-            if left < 0:
-                raise httpx2.StreamError(f"it is larger than {self._max_bytes} bytes; ask for less at a time")
+            if not self._room.take(len(chunk)):
+                raise httpx2.StreamError(self._room.problem)
             yield chunk
 
     @override

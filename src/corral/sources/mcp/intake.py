@@ -11,15 +11,17 @@ from typing import Any, Self, cast
 import anyio
 from mcp.client import Transport
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCError, JSONRPCResponse
+from mcp_types import JSONRPCError, JSONRPCRequest, JSONRPCResponse, RequestId
 
 from corral.types import JsonSchema
 
-__all__ = ["Intake", "Quota"]
+__all__ = ["MAX_LIST_BYTES", "Intake", "ListRoom", "Quota"]
 
 _BUDGET_PER_SECOND = 5_000
 _NOISE_COST = 10
 """A message that answers nothing costs as much as so many answers: at most 500 of them are read in a second."""
+MAX_LIST_BYTES = 4_000_000
+"""A list of tools, over all of its pages, as it arrives; in Python it can take 30 times as much."""
 
 
 class Quota:
@@ -44,6 +46,31 @@ class Quota:
         """Spends it as soon as it is there."""
         while not self.take(cost):
             await anyio.sleep(max(0.0, self._since + 1 - time.monotonic()))
+
+
+class ListRoom:
+    """What is left of the bytes that a list of tools may have, of which each page is asked for by a request."""
+
+    problem = f"its list of tools is larger than {MAX_LIST_BYTES} bytes"
+
+    def __init__(self) -> None:
+        self.left = MAX_LIST_BYTES
+        self.page: RequestId | None = None
+        """The request for a page that is not answered yet."""
+
+    def asks(self, request: JSONRPCRequest) -> bool:
+        """Whether a request that is about to be sent is for a page."""
+        if request.method != "tools/list":
+            return False
+        if not (request.params or {}).get("cursor"):
+            self.left = MAX_LIST_BYTES
+        self.page = request.id
+        return True
+
+    def take(self, size: int) -> bool:
+        """Takes so many bytes for a page, if there are as many."""
+        self.left -= size
+        return self.left >= 0
 
 
 class Intake:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +18,8 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from corral.errors import InvalidArguments, ToolDefinitionError, ToolError
-from corral.sources.mcp.intake import Intake, Quota
+from corral.logs import get_logger
+from corral.sources.mcp.intake import Intake, ListRoom, Quota
 from corral.sources.mcp.listing import CallTool, Log, listed_tools
 from corral.tools import Offer, Tool
 from corral.tools.problems import cut
@@ -25,7 +27,7 @@ from corral.types import ExecutionContext
 
 __all__ = ["Connection", "Link"]
 
-logger = logging.getLogger("corral.sources.mcp")
+logger = get_logger("corral.sources.mcp")
 
 _FIRST_PAUSE_SECONDS = 1.0
 _LAST_PAUSE_SECONDS = 60.0
@@ -53,6 +55,10 @@ _Answer: TypeAdapter[types.CallToolResult | types.InputRequiredResult] = TypeAda
 )
 
 
+class _TooLargeList(RuntimeError):
+    """A server lists more than it may."""
+
+
 class Connection:
     """What is known of one connection while it lasts."""
 
@@ -62,6 +68,7 @@ class Connection:
         self.changed = anyio.Event()
         """The server may have other tools now."""
         self.intake: Intake | None = None
+        self.lists = ListRoom()
         self.reason: str | None = None
         self.refused_with: int | None = None
         """The last HTTP status of an answer that was an error."""
@@ -117,7 +124,8 @@ class Link:
         self._meta = meta
         self._connection: Connection | None = None
         self._session: ClientSession | None = None
-        self._listed: Sequence[types.Tool] = ()
+        self._listed = b""
+        """A digest of the list that its tools were made of."""
         self._tools: Sequence[Tool] = ()
         self._wanted = anyio.Event()
         self._attempted = anyio.Event()
@@ -216,6 +224,10 @@ class Link:
     async def _listed_by(self, client: Client, connection: Connection) -> Sequence[types.Tool]:
         try:
             return await listed_tools(client, self.log)
+        except MCPError as error:
+            if connection.lists.left < 0:
+                raise _TooLargeList(connection.lists.problem) from error
+            raise
         except ValidationError:
             if connection.intake is None or connection.intake.mends:
                 raise
@@ -225,11 +237,12 @@ class Link:
 
     async def _build(self, listed: Sequence[types.Tool]) -> bool:
         """Makes tools of those that are listed, in a thread, as it may take a second; whether they are others."""
-        if listed == self._listed:
-            return False
         own = anyio.CapacityLimiter(1)  # threads that tools keep busy must not keep it waiting
+        digest = await anyio.to_thread.run_sync(_digest, listed, limiter=own)
+        if digest == self._listed:
+            return False
         self._tools = await anyio.to_thread.run_sync(self._make, listed, self.call, self.log, limiter=own)
-        self._listed = listed
+        self._listed = digest
         return True
 
     def _offer_them(self) -> None:
@@ -272,7 +285,7 @@ class Link:
             try:
                 with anyio.fail_after(self._connect_timeout_seconds):
                     listed = await self._listed_by(client, connection)
-            except (MCPError, ValidationError, TimeoutError) as error:
+            except (MCPError, ValidationError, TimeoutError, _TooLargeList) as error:
                 self.log(logging.WARNING, f"does not list its tools again: {_described(error, connection)}")
             else:
                 if await self._build(listed):
@@ -364,7 +377,11 @@ class Link:
     def log(self, level: int, text: str) -> None:
         """To the host's log, unless there is too much of it: without secrets, in one line. From any thread."""
         if logger.isEnabledFor(level) and self._quota.take():
-            logger.log(level, "%s: %s", self._label, _printable(cut(self._without_secrets(text), _MAX_LOG_CHARACTERS)))
+            logger.log(level, "%s: %s", self._label, cut(self._without_secrets(text), _MAX_LOG_CHARACTERS))
+
+
+def _digest(listed: Sequence[types.Tool]) -> bytes:
+    return hashlib.sha256(to_json([each.model_dump(by_alias=True) for each in listed])).digest()
 
 
 def _as_json(arguments: Any) -> dict[str, Any]:
@@ -373,10 +390,6 @@ def _as_json(arguments: Any) -> dict[str, Any]:
         return from_json(to_json(arguments, by_alias=True, bytes_mode="base64"))
     except (ValueError, PydanticSerializationError) as error:
         raise InvalidArguments("the input has text that is not Unicode, or is too deeply nested") from error
-
-
-def _printable(text: str) -> str:
-    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
 
 
 def _described(error: BaseException, connection: Connection | None) -> str:

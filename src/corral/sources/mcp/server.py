@@ -180,6 +180,7 @@ class McpServer(ToolSource):
                 headers=self.headers,
                 connect_timeout_seconds=self.connect_timeout_seconds,
                 max_message_bytes=self.max_message_bytes,
+                lists=connection.lists,
                 refused=connection.refuse,
                 lost=connection.lose,
             )
@@ -189,6 +190,7 @@ class McpServer(ToolSource):
                 env=self.env,
                 cwd=self.cwd,
                 max_message_bytes=self.max_message_bytes,
+                lists=connection.lists,
                 log=log,
                 lost=connection.lose,
             )

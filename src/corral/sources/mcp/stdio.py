@@ -19,9 +19,9 @@ import anyio
 from anyio.abc import Process
 from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
-from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
+from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError, JSONRPCRequest, RequestId, jsonrpc_message_adapter
 
-from corral.sources.mcp.intake import Quota
+from corral.sources.mcp.intake import ListRoom, Quota
 
 __all__ = ["stdio"]
 
@@ -32,6 +32,9 @@ _LINES_PER_SECOND = 20
 _HEAD_BYTES = 10_000
 _TAIL_BYTES = 300
 """What is kept of a line that is too long: for the log, and to find the request that it answers."""
+
+_UNKNOWN_BYTES = 100_000
+"""While a list is read, a longer line counts as a page of it, unless it says that it is another answer."""
 
 _VERSION = r'"jsonrpc"\s*:\s*"2\.0"'
 _ID = r'"id"\s*:\s*(0|[1-9]\d{0,17}|"[\w.:/ +-]{1,100}")'
@@ -49,6 +52,7 @@ async def stdio(
     env: Mapping[str, str],
     cwd: str | Path | None,
     max_message_bytes: int,
+    lists: ListRoom,
     log: Callable[[int, str], None],
     lost: Callable[[str], None],
 ) -> AsyncGenerator[Any]:
@@ -78,7 +82,9 @@ async def stdio(
         async with received:
             with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
                 async for line, whole in _lines(stdout, max_message_bytes):
-                    if whole:
+                    if lists.page is not None and _is_page(line, lists.page) and not lists.take(len(line)):
+                        message = _error(lists.page, lists.problem)
+                    elif whole:
                         message = _message(line) or _failure(line, "its answer is not valid, or too deeply nested")
                     else:
                         message = _failure(
@@ -100,6 +106,8 @@ async def stdio(
         async with sending:
             with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
                 async for message in sending:
+                    if isinstance(message.message, JSONRPCRequest):
+                        lists.asks(message.message)
                     text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
                     await stdin.send(text.encode() + b"\n")
 
@@ -158,11 +166,25 @@ def _message(line: bytes) -> SessionMessage | None:
 
 def _failure(line: bytes, problem: str) -> SessionMessage | None:
     """An error for the request that a line answers, if it says which before or after the result."""
+    answered = _answered(line)
+    return None if answered is None else _error(answered, problem)
+
+
+def _error(request: RequestId, problem: str) -> SessionMessage:
+    return SessionMessage(
+        JSONRPCError(jsonrpc="2.0", id=request, error=ErrorData(code=INTERNAL_ERROR, message=problem))
+    )
+
+
+def _answered(line: bytes) -> RequestId | None:
     found = _ID_FIRST.match(line) or (_OUTCOME_FIRST.match(line) and _ID_LAST.search(line[-_TAIL_BYTES:]))
-    if found is None:
-        return None
-    error = ErrorData(code=INTERNAL_ERROR, message=problem)
-    return SessionMessage(JSONRPCError(jsonrpc="2.0", id=json.loads(found[1]), error=error))
+    return None if found is None else json.loads(found[1])
+
+
+def _is_page(line: bytes, page: RequestId) -> bool:
+    """Whether a line answers the request for a page, or is as large as one may be and does not say what it answers."""
+    answered = _answered(line)
+    return len(line) > _UNKNOWN_BYTES if answered is None else str(answered) == str(page)
 
 
 def _shown(line: bytes) -> str:

@@ -17,6 +17,7 @@ from typing_extensions import override
 
 from corral.egress import EgressPolicy, SafeClient
 from corral.errors import ConfigError, ToolError
+from corral.logs import get_logger
 from corral.sources.openapi.bodies import read_body
 from corral.sources.openapi.calls import Endpoint
 from corral.sources.openapi.deferred import DeferredSchema
@@ -34,7 +35,7 @@ from corral.types import ExecutionContext, JsonSchema
 
 __all__ = ["OpenApi"]
 
-logger = logging.getLogger("corral.sources.openapi")
+logger = get_logger("corral.sources.openapi")
 
 _REASONS = 3
 _EVERYWHERE = ("0.0.0.0/0", "::/0")

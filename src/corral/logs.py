@@ -1,0 +1,87 @@
+"""Loggers whose records are fit for a log: what a guest, a server, a document or an engine says cannot forge a line."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Mapping
+
+__all__ = ["Lines", "get_logger", "visible"]
+
+_MAX_CHARS = 10_000
+"""Of one argument. An audit event that cannot be written elsewhere has fewer."""
+_TRACEBACK_CHARS = 20_000
+_INDENT = "    | "
+
+
+def get_logger(name: str) -> logging.Logger:
+    """The logger of this name. What its records are given is made visible, in one line, and shortened; each line of a
+    traceback is indented, so that none begins as a line of the log does."""
+    found = logging.getLogger(name)
+    found.addFilter(_FIT)
+    return found
+
+
+def visible(text: str) -> str:
+    """`text` in one line: escapes for all that ends a line, drives a terminal or reorders what it shows."""
+    return text if text.isprintable() else "".join(each if each.isprintable() else _escape(each) for each in text)
+
+
+class Lines:
+    """A text of several lines, which in a log are indented."""
+
+    def __init__(self, text: str, most_chars: int = 1_000_000) -> None:
+        self._text = text
+        self._most_chars = most_chars
+
+    def __str__(self) -> str:
+        lines = _shortened(self._text, self._most_chars).split("\n")
+        return "\n".join(f"{_INDENT}{'	'.join(map(visible, line.split('	')))}" for line in lines)
+
+
+class _Shown:
+    """An object as a log shows it."""
+
+    def __init__(self, value: object) -> None:
+        self._value = value
+
+    def __str__(self) -> str:
+        return _fit(str(self._value))
+
+    def __repr__(self) -> str:
+        return _fit(repr(self._value))
+
+
+class _Fit(logging.Filter):
+    def filter(self, record: logging.LogRecord) -> bool:
+        if isinstance(record.args, Mapping):
+            record.args = {name: _argument(each) for name, each in record.args.items()}
+        elif record.args:
+            record.args = tuple(map(_argument, record.args))
+        if record.exc_info and not record.exc_text:
+            text = "".join(traceback.format_exception(*record.exc_info)).rstrip("\n")
+            record.exc_text = str(Lines(text, _TRACEBACK_CHARS))
+        return True
+
+
+_FIT = _Fit()
+
+
+def _argument(value: object) -> object:
+    if value is None or isinstance(value, int | float | Lines):
+        return value
+    return _fit(value) if isinstance(value, str) else _Shown(value)
+
+
+def _fit(text: str) -> str:
+    return visible(_shortened(text, _MAX_CHARS))
+
+
+def _shortened(text: str, most_chars: int) -> str:
+    half = most_chars // 2
+    left_out = len(text) - 2 * half
+    return text if left_out <= 0 else f"{text[:half]} … {left_out} characters … {text[-half:]}"
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape", "replace").decode()
