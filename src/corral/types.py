@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from corral.arguments import did_you_mean
 from corral.errors import ConfigError, CorralError, RateLimited, ToolFailed
 from corral.preview import preview_text
 
@@ -93,13 +94,15 @@ class Frozen(BaseModel):
 
     model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
 
-    def __init__(self, **data: Any) -> None:
+    def __init__(self, *given: object, **data: Any) -> None:
         fields = type(self).model_fields
-        unknown = [key for key in data if key not in fields]
-        if unknown:
-            raise ConfigError(
-                f"{type(self).__name__} has no {', '.join(map(repr, unknown))}; valid keys: {', '.join(fields)}"
-            )
+        if given:
+            example = f"{type(self).__name__}({next(iter(fields))}=...)"
+            raise ConfigError(f"{type(self).__name__} takes all by name: {example}")
+        for key in data:
+            if key not in fields:
+                names = f"{did_you_mean(key, fields)}valid keys: {', '.join(fields)}"
+                raise ConfigError(f"{type(self).__name__} has no {key!r}; {names}")
         try:
             super().__init__(**data)
         except ValidationError as error:

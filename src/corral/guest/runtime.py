@@ -101,7 +101,9 @@ class RuntimeDirectory:
             if self._path is None or not all((self._path / name).exists() for name in files):
                 path = Path(tempfile.mkdtemp(prefix="corral-"))
                 path.chmod(0o755)  # nothing in it is secret, and an engine may run as another user
-                self._remove = weakref.finalize(self, _remove, path, os.getpid())
+                remove = weakref.finalize(self, _remove, path, os.getpid())
+                remove.atexit = False  # what runs from it ends before, at the end of a process too
+                self._remove = remove
                 for name, code in files.items():
                     (path / name).write_text(code, encoding="utf-8")
                     (path / name).chmod(0o644)

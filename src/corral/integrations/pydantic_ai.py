@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, suppress
 from copy import copy
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Any, Self, get_args
+from typing import Any, Self
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream
@@ -26,6 +26,7 @@ from corral import (
     ToolCallFinished,
     ToolCallStarted,
 )
+from corral.arguments import checked
 from corral.errors import ConfigError, MissingExtra, ToolError
 from corral.integrations.kit import (
     Context,
@@ -97,6 +98,7 @@ class ProgramOutputEvent(CapabilityEvent, namespace="corral", name="output"):
     text: str
 
 
+@checked
 class CodeMode(AbstractCapability[Any]):
     """Gives an agent the tool that runs programs, and the instructions for it, beside what it has of its own.
 
@@ -121,8 +123,6 @@ class CodeMode(AbstractCapability[Any]):
     ) -> None:
         self.corrals = corrals
         self.named = by_label(corrals)
-        if language not in get_args(Language):
-            raise ConfigError(f"language={language!r} is none of {', '.join(get_args(Language))}")
         self.language: Language = language
         self.context: Context[RunContext[Any]] = context
         self.retries = retries

@@ -177,8 +177,10 @@ class Pool(Generic[K, T]):
             try:
                 made = self._make(key, True)
             except Exception:
-                logger.warning("a sandbox could not be started in advance", exc_info=True)
                 with self._changed:
+                    if self._thread is not me:
+                        return
+                    logger.warning("a sandbox could not be started in advance", exc_info=True)
                     self._hopeless.add(key)  # until somebody asks again
                     self._changed.notify_all()
             else:
