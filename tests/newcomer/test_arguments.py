@@ -91,9 +91,7 @@ def parameters(each: Callable[..., Any]) -> Iterator[str]:
 def call(each: Callable[..., Any], *arguments: Any, **keywords: Any) -> None:
     """Calls it, and awaits what it gives."""
     owner = {"Corral": corral, "ToolRegistry": ToolRegistry}.get(each.__qualname__.rpartition(".")[0])
-    given = each(*(() if owner is None else (owner(),)), *arguments, **keywords)
-    if inspect.iscoroutine(given):
-        anyio.run(lambda: given)
+    finish(each(*(() if owner is None else (owner(),)), *arguments, **keywords))
 
 
 @pytest.mark.parametrize("each", EVERY, ids=callable_name)
@@ -104,7 +102,8 @@ def test_every_parameter_of_the_wrong_type_is_named_with_what_it_takes(each: Cal
         with pytest.raises(ConfigError) as raised:
             call(each, **{name: object()})
         message = str(raised.value)
-        assert each.__qualname__ in message and f"{name} takes " in message, message
+        assert f"{name} takes " in message, message
+        assert each.__qualname__ in message, message
         assert "not an object" in message, message
 
 
@@ -131,10 +130,13 @@ def test_what_is_public_is_looked_at() -> None:
 
 def wrong(make: Callable[[], object]) -> CorralError:
     with pytest.raises(ConfigError) as raised:
-        given = make()
-        if inspect.iscoroutine(given):
-            anyio.run(lambda: given)
+        finish(make())
     return raised.value
+
+
+def finish(given: object) -> None:
+    if inspect.iscoroutine(given):
+        anyio.run(lambda: given)
 
 
 def untyped(value: object) -> Any:
