@@ -20,6 +20,7 @@ ALLOWED: dict[str, set[str]] = {
     "redaction": {"types", "preview", "secrecy"},
     "pictures": set(),
     "results": {"errors", "types", "pictures", "preview", "redaction"},
+    "listening": {"results"},
     "catalog": {"arguments", "errors"},
     "tools": {"arguments", "errors", "types"},
     "declarations": {"arguments", "errors", "types", "secrecy", "tools"},
@@ -35,6 +36,7 @@ ALLOWED: dict[str, set[str]] = {
     "presentation": {"errors", "types", "tools", "declarations", "bridges", "connections"},
     "model": {"errors", "types", "results", "tools", "declarations"},
     "execution": {
+        "listening",
         "errors",
         "types",
         "results",
@@ -48,6 +50,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "life": {"errors"},
     "corral": {
+        "listening",
         "life",
         "arguments",
         "errors",

@@ -36,10 +36,11 @@ from corral.declarations import Catalog, declare_python, declare_typescript
 from corral.errors import ConfigError, LimitNotEnforceable, ProgramRejected
 from corral.execution import Execution, Run, prepare
 from corral.life import Life
+from corral.listening import OnEvent
 from corral.model import ModelOptions, ModelTool, model_tools, system_prompt
 from corral.presentation import Presentation
 from corral.providers import Providers, Sandboxes, require_language
-from corral.results import Event, ExecutionResult
+from corral.results import ExecutionResult
 from corral.sandboxes.loops import in_thread
 from corral.tools import Tool, ToolRegistry
 from corral.types import Audience, Diagnostic, ExecutionContext, Language, Limits, SandboxConfig, Tier
@@ -65,7 +66,7 @@ class RunOptions(TypedDict, total=False):
     check: Check | None
     tools: Tools | None
     hide_denied: bool | None
-    on_event: Callable[[Event], object] | None
+    on_event: OnEvent | None
 
 
 @checked
@@ -411,7 +412,9 @@ class Corral(Life):
 
         In a fork of the process that opened it, it leaves alone what is that process's.
         """
-        self._begin_anew()
+        if self._is_forked():
+            self._begin_anew()
+            return
         self._expect_no_closing()
         if self._grants.is_calling():
             raise ConfigError("a tool cannot close the Corral that runs it")
@@ -520,7 +523,7 @@ class Corral(Life):
         check: Check | None = None,
         tools: Tools | None = None,
         hide_denied: bool | None = None,
-        on_event: Callable[[Event], object] | None = None,
+        on_event: OnEvent | None = None,
     ) -> Execution:
         self._require_usable()
         self._require_connections()

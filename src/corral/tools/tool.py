@@ -5,10 +5,13 @@ from __future__ import annotations
 import functools
 import inspect
 import math
+import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, TypeAlias, TypedDict, cast, overload
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from pickle import PicklingError
+from typing import Any, Generic, Literal, Self, TypeAlias, TypedDict, cast, overload
 
 from anyio import to_thread
 from typing_extensions import ParamSpec, TypeVar, Unpack
@@ -56,7 +59,7 @@ class ParsedInput:
 
 
 @checked_as(ToolDefinitionError)
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Tool(Generic[P, R]):
     """A function together with its schemas and what calling it requires. Calling the tool calls the function.
 
@@ -111,6 +114,18 @@ class Tool(Generic[P, R]):
             object.__setattr__(self, "rates", parse_rates(self.rate_limit))
         except ValueError as error:
             raise ToolDefinitionError(f"tool {self.name!r}: rate_limit: {error}") from None
+
+    def __repr__(self) -> str:
+        return f"<Tool {self.label}({', '.join(field_names(self.input_schema))})>"
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[object, ...]]:
+        return _by_name(self)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
@@ -229,6 +244,37 @@ def output_validation(given: object, owner: str) -> OutputValidation:
     raise ToolDefinitionError(f'{owner}: validate_output={given!r} is none of "warn", "strict", "off"')
 
 
+# --- sending them to other processes ------------------------------------------------------------------------
+
+
+def _by_name(tool: Tool) -> tuple[Callable[..., Any], tuple[object, ...]]:
+    """How another process finds a tool, for `pickle`: what it is called in the module of its function, and the settings
+    that it has of its own.
+
+    Raises:
+        PicklingError: no name of that module leads to a tool of this function and these schemas.
+    """
+    function = underlying_function(tool.function)
+    module = function.__module__
+    for name, found in list(vars(sys.modules[module]).items()) if module in sys.modules else ():
+        if isinstance(found, Tool) and _made_of(known := cast("Tool", found)) == _made_of(tool):
+            own = {key: getattr(tool, key) for key in _SETTINGS if getattr(tool, key) != getattr(known, key)}
+            return _named_tool, (module, name, own)
+    raise PicklingError(
+        f"{tool!r} cannot be sent to another process: {module} has no such tool by a name; make it there, at the top, "
+        "by @tool or name = define_tool(...)"
+    )
+
+
+def _made_of(tool: Tool) -> tuple[object, ...]:
+    return tool.function, tool.input, tool.output
+
+
+def _named_tool(module: str, name: str, own: Mapping[str, Any]) -> Tool:
+    found: Tool = getattr(import_module(module), name)
+    return replace(found, **own) if own else found
+
+
 # --- making tools -------------------------------------------------------------------------------------------
 
 
@@ -248,6 +294,8 @@ class ToolSettings(TypedDict, total=False):
     must_finish: bool
 
 
+_SETTINGS = ("name", "description", *ToolSettings.__annotations__)
+"""Fields of a `Tool` that may be other than those of the tool that it was made of."""
 FunctionP = ParamSpec("FunctionP")
 FunctionR = TypeVar("FunctionR")
 
