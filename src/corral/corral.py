@@ -39,7 +39,7 @@ from corral.life import Life
 from corral.listening import OnEvent
 from corral.model import ModelOptions, ModelTool, model_tools, system_prompt
 from corral.presentation import Presentation
-from corral.providers import Providers, Sandboxes, require_language
+from corral.providers import Providers, Sandboxes
 from corral.results import ExecutionResult
 from corral.sandboxes.loops import in_thread
 from corral.tools import Tool, ToolRegistry
@@ -255,7 +255,7 @@ class Corral(Life):
         Raises:
             ConfigError: no programs are in this language, or tools come from what is not open.
         """
-        self._require_declarable(language)
+        self._require_declarable()
         declare = declare_python if language == "python" else declare_typescript
         return declare(self._shown.registry(**audience).snapshot())
 
@@ -278,7 +278,7 @@ class Corral(Life):
         Raises:
             ConfigError: no programs are in this language, or the budget is too small.
         """
-        self._require_declarable(language)
+        self._require_declarable()
         return self._shown.catalog(
             language, budget_tokens=budget_tokens, count_tokens=count_tokens, first=first, **audience
         )
@@ -299,7 +299,6 @@ class Corral(Life):
         Raises:
             ConfigError: as `model_tool`.
         """
-        require_language(language)
         hidden = options.get("hide_denied")
         catalog = options.get("catalog") or self.catalog(language, context=options.get("context"), hide_denied=hidden)
 
@@ -324,11 +323,9 @@ class Corral(Life):
         Raises:
             ConfigError: no programs are in this language.
         """
-        require_language(language)
         return system_prompt(base, language, {"": catalog or self.catalog(language, **audience)})
 
-    def _require_declarable(self, language: Language) -> None:
-        require_language(language)
+    def _require_declarable(self) -> None:
         if self._connections.unknown:
             raise ConfigError(
                 "what tools come from is not open: declare them within `async with corral`, or `corral.connected()`"

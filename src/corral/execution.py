@@ -167,7 +167,6 @@ class Execution:
             except BaseException as error:  # raised below: a task group would wrap it
                 failure = error
             await listener.finish()
-            tasks.cancel_scope.cancel()
         if failure is not None:
             raise failure
         return ended[0]

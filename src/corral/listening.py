@@ -36,6 +36,7 @@ class Listener:
         self._more = anyio.Event()
         self._over = False
         self._heard = anyio.Event()
+        self._scope = anyio.CancelScope(shield=True)
 
     def __call__(self, event: Event) -> None:
         answer = self._function(event)
@@ -45,16 +46,15 @@ class Listener:
 
     async def listen(self) -> None:
         """Awaits what the function gave, in order, until all is over."""
-        try:
+        with self._scope:
             while not self._over or self._waiting:
                 while self._waiting:
                     await self._await_next()
                 if not self._over:
                     await self._more.wait()
                     self._more = anyio.Event()
-        finally:
-            self._heard.set()
-            self._drop()
+        self._drop()
+        self._heard.set()
 
     async def finish(self) -> None:
         """Returns when all was heard, or after a few seconds."""
@@ -63,7 +63,9 @@ class Listener:
         with anyio.move_on_after(_FINISH_SECONDS, shield=True):
             await self._heard.wait()
             return
-        logger.warning("on_event of %s did not end in time; %d events went unheard", self._execution_id, self._left())
+        left = len(self._waiting)
+        logger.warning("on_event of %s did not end in time; %d events went unheard", self._execution_id, left)
+        self._scope.cancel()
 
     async def _await_next(self) -> None:
         kind, answer = self._waiting[0]
@@ -72,9 +74,6 @@ class Listener:
         except Exception:
             logger.warning("on_event of %s raised on %r", self._execution_id, kind, exc_info=True)
         self._waiting.popleft()
-
-    def _left(self) -> int:
-        return len(self._waiting)
 
     def _drop(self) -> None:
         for _, answer in self._waiting:

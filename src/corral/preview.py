@@ -81,10 +81,12 @@ def short_repr(value: object) -> str:
     """The `repr` of a dataclass: of its fields those that are not as they are by default, each in a few characters."""
     shown: list[str] = []
     for field in fields(cast("Any", value)):
-        given = getattr(value, field.name)
+        given: Any = getattr(value, field.name)
         is_plain = isinstance(given, str | int | float | tuple)
         if field.repr and given is not field.default and not (is_plain and given == field.default):
-            shown.append(f"{field.name}={_short.repr(given)}")
+            many = cast("tuple[object, ...]", given) if isinstance(given, tuple) else ()
+            text = f"<{len(many)}>" if many and is_dataclass(many[0]) else _short.repr(given)
+            shown.append(f"{field.name}={text}")
     return f"{type(value).__name__}({', '.join(shown)})"
 
 

@@ -10,7 +10,7 @@ from corral.errors import ConfigError, UnknownProvider
 from corral.sandboxes import SandboxProvider
 from corral.types import Language
 
-__all__ = ["Providers", "Sandboxes", "require_language"]
+__all__ = ["Providers", "Sandboxes"]
 
 Sandboxes: TypeAlias = str | SandboxProvider | Mapping[Language, str | SandboxProvider]
 """A provider or its name, one of those per language, or "auto"."""
@@ -74,9 +74,3 @@ class Providers:
             raise UnknownProvider(f"this Corral has no sandbox for {language!r}")
         chosen = sandbox[language]
         return load_by_name("corral.sandboxes", chosen) if isinstance(chosen, str) else chosen
-
-
-def require_language(language: Language) -> None:
-    """Raises ConfigError if no programs are in this language."""
-    if language not in _DEFAULTS:
-        raise ConfigError(f"language={language!r} is none of {', '.join(_DEFAULTS)}")
