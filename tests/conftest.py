@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import AsyncIterator
+from inspect import unwrap
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,7 @@ TOOLS = [add, fail, break_down, nothing, wait, echo]
 
 # Whether a program is checked before it runs depends on whether a language server is ready by then; tests/checking says
 # what comes of it, and everywhere else programs run as they are.
-defaults = Corral.__init__.__kwdefaults__
+defaults = unwrap(Corral.__init__).__kwdefaults__
 assert defaults is not None
 defaults["check"] = False
 

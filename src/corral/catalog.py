@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
+from corral.arguments import did_you_mean
 from corral.errors import MissingExtra, UnknownProvider
 
 __all__ = ["load_by_name"]
@@ -33,8 +34,10 @@ def load_by_name(group: str, name: str, **options: Any) -> Any:
     own = _OWN[group]
     found = [EntryPoint(name, own[name], group)] if name in own else list(entry_points(group=group, name=name))
     if not found:
-        known = ", ".join(sorted({*own, *entry_points(group=group).names}))
-        raise UnknownProvider(f"there is no {name!r} in {group}; there are: {known}")
+        known = sorted({*own, *entry_points(group=group).names})
+        raise UnknownProvider(
+            f"there is no {name!r} in {group}; {did_you_mean(name, known)}there are: {', '.join(known)}"
+        )
     try:
         return found[0].load()(**options)
     except ModuleNotFoundError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import anyio
 
@@ -31,6 +31,7 @@ class Connections:
         names = [namespace_identifier(each.namespace) for each in given if each.namespace is not None]
         if doubled := sorted({name for name in names if names.count(name) > 1}):
             raise ConfigError(f"two sources of tools share the namespace {doubled[0]!r}; give one of them another")
+        self._registry = registry
         self._offers = [_Offers(registry, source) for source in given]
         self._held: list[Held] = []
 
@@ -43,6 +44,12 @@ class Connections:
     def unknown(self) -> bool:
         """Whether there are sources that are not open, and of whose tools nothing is known until they are."""
         return not self._held and any(not each.offered for each in self._offers)
+
+    def copy(self) -> Connections:
+        """The same sources, not open; what they have offered stays registered."""
+        copied = Connections(self._registry, ())
+        copied._offers = self._offers
+        return copied
 
     async def open(self) -> None:
         """Opens all of them, or none.
@@ -128,8 +135,6 @@ def registry_of(tools: Tools) -> ToolRegistry:
 def _apart(
     tools: Iterable[Tool | ToolSource | Callable[..., Any]],
 ) -> tuple[list[Tool | Callable[..., Any]], list[ToolSource]]:
-    if not isinstance(cast("object", tools), Iterable):
-        raise ConfigError(f"tools are given as a list, such as tools=[...], not as one {type(tools).__name__}")
     own: list[Tool | Callable[..., Any]] = []
     sources: list[ToolSource] = []
     for each in tools:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator, Iterable, Mapping
-from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterable, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from threading import Lock
-from types import TracebackType
 from typing import Literal, Self, TypeAlias, TypedDict, TypeVar, Unpack
 
 import anyio
-from anyio.from_thread import BlockingPortal, start_blocking_portal
+from typing_extensions import override
 
+from corral.arguments import checked
 from corral.audit import AuditLog, AuditSource, as_audit_log
 from corral.bridges import (
     Approve,
@@ -36,13 +35,15 @@ from corral.connections import Tools, connections_of
 from corral.declarations import Catalog, declare_python, declare_typescript
 from corral.errors import ConfigError, LimitNotEnforceable, ProgramRejected
 from corral.execution import Execution, Run, prepare
+from corral.life import Life
+from corral.listening import OnEvent
 from corral.model import ModelOptions, ModelTool, model_tools, system_prompt
 from corral.presentation import Presentation
-from corral.providers import Providers, Sandboxes, require_language
-from corral.results import Event, ExecutionResult
+from corral.providers import Providers, Sandboxes
+from corral.results import ExecutionResult
 from corral.sandboxes.loops import in_thread
 from corral.tools import Tool, ToolRegistry
-from corral.types import TIERS, Audience, Diagnostic, ExecutionContext, Language, Limits, SandboxConfig, Tier
+from corral.types import Audience, Diagnostic, ExecutionContext, Language, Limits, SandboxConfig, Tier
 
 __all__ = ["Corral", "Sandboxes", "Tools"]
 
@@ -65,10 +66,11 @@ class RunOptions(TypedDict, total=False):
     check: Check | None
     tools: Tools | None
     hide_denied: bool | None
-    on_event: Callable[[Event], object] | None
+    on_event: OnEvent | None
 
 
-class Corral:
+@checked
+class Corral(Life):
     """Runs models' programs against tools, each in a sandbox of its own.
 
     Constructing one and asking for declarations does no input or output. Executions may overlap freely; `aclose`, which
@@ -96,13 +98,15 @@ class Corral:
         tokens: Tokens | None = None,
         pipeline: Pipeline = pipeline,
     ) -> None:
-        if required_tier not in TIERS:
-            raise ConfigError(f"required_tier={required_tier!r} is none of {', '.join(TIERS)}")
+        if not approval_seconds > 0:
+            raise ConfigError(f"Corral(): approval_seconds must be positive, not {approval_seconds}")
+        super().__init__()
         self.tools, self._connections = connections_of(tools)
         self.limits = limits or Limits()
         self.required_tier: Tier = required_tier
         self.check_by_default: Check = check
         self._checker = Checker()
+        self._sandbox = sandbox
         self._providers = Providers(sandbox)
         self._bridge = bridge if isinstance(bridge, BridgeProtocol) else load_by_name("corral.bridges", bridge)
         self._rates = rates or RateLimits()
@@ -126,13 +130,10 @@ class Corral:
         self._live: set[Execution] = set()
         self._warm: set[Language] = set()
         self._warming = anyio.Lock()
-        self._open = False
-        self._closed = False
-        self._portal: BlockingPortal | None = None
-        self._sync_resources = ExitStack()
 
     # --- running programs
 
+    @checked
     async def execute(self, source: str, **options: Unpack[RunOptions]) -> ExecutionResult:
         """Runs a program to its end. Whatever the program does is in the result.
 
@@ -144,6 +145,7 @@ class Corral:
         with self._lives(execution):
             return await execution.run()
 
+    @checked
     @asynccontextmanager
     async def start(self, source: str, **options: Unpack[RunOptions]) -> AsyncGenerator[Run]:
         """Starts a program and yields its handle; leaving the block cancels what still runs.
@@ -168,6 +170,7 @@ class Corral:
         if failure is not None:
             raise failure
 
+    @checked
     def execute_sync(self, source: str, **options: Unpack[RunOptions]) -> ExecutionResult:
         """`execute` for callers without an event loop; it runs in a thread with a loop of its own.
 
@@ -180,6 +183,7 @@ class Corral:
 
     # --- checking programs
 
+    @checked
     async def check(
         self,
         source: str,
@@ -197,9 +201,7 @@ class Corral:
         Raises:
             ConfigError: no programs are in this language, or the Corral is closed.
         """
-        if self._closed:
-            raise ConfigError("this Corral is closed")
-        require_language(language)
+        self._require_usable()
         registry = self._shown.registry(tools, **audience)
         try:
             program = await prepare(source, language, self.limits)
@@ -219,6 +221,7 @@ class Corral:
             diagnostics=(*verdict.diagnostics, *program.diagnostics),
         )
 
+    @checked
     def check_sync(
         self,
         source: str,
@@ -237,20 +240,23 @@ class Corral:
 
     # --- what models are told
 
+    @checked
     def tools_for(self, context: ExecutionContext | None = None, *, hide_denied: bool | None = None) -> ToolRegistry:
         """The tools as this caller sees them: all, unless those that it may not call are hidden from it."""
         return self._shown.registry(None, context, hide_denied)
 
+    @checked
     def declarations(self, language: Language = "typescript", **audience: Unpack[Audience]) -> str:
         """The tools' declarations in the program's language: the same text for the same tools, in a stable order.
 
         Raises:
             ConfigError: no programs are in this language, or tools come from what is not open.
         """
-        self._require_declarable(language)
+        self._require_declarable()
         declare = declare_python if language == "python" else declare_typescript
         return declare(self._shown.registry(**audience).snapshot())
 
+    @checked
     def catalog(
         self,
         language: Language = "typescript",
@@ -271,11 +277,12 @@ class Corral:
         Raises:
             ConfigError: no programs are in this language, or the budget is too small.
         """
-        self._require_declarable(language)
+        self._require_declarable()
         return self._shown.catalog(
             language, budget_tokens=budget_tokens, count_tokens=count_tokens, first=first, tools=tools, **audience
         )
 
+    @checked
     def model_tool(self, language: Language = "typescript", **options: Unpack[ModelOptions]) -> ModelTool:
         """The tool by which a model runs programs; its description says how to write them, and declares the tools.
 
@@ -284,13 +291,13 @@ class Corral:
         """
         return self.model_tools(language, **options)[0]
 
+    @checked
     def model_tools(self, language: Language = "typescript", **options: Unpack[ModelOptions]) -> tuple[ModelTool, ...]:
         """`model_tool`; and `search_tools` and `describe_tools`, unless the catalog declares every tool in full.
 
         Raises:
             ConfigError: as `model_tool`.
         """
-        require_language(language)
         hidden, tools = options.get("hide_denied"), options.get("tools")
         catalog = options.get("catalog") or self.catalog(
             language, tools=tools, context=options.get("context"), hide_denied=hidden
@@ -301,6 +308,7 @@ class Corral:
 
         return model_tools(partial(self.execute, tools=tools), language, catalog, discovery, options)
 
+    @checked
     def system_prompt(
         self,
         base: str = "",
@@ -316,11 +324,9 @@ class Corral:
         Raises:
             ConfigError: no programs are in this language.
         """
-        require_language(language)
         return system_prompt(base, language, {"": catalog or self.catalog(language, **audience)})
 
-    def _require_declarable(self, language: Language) -> None:
-        require_language(language)
+    def _require_declarable(self) -> None:
         if self._connections.unknown:
             raise ConfigError(
                 "what tools come from is not open: declare them within `async with corral`, or `corral.connected()`"
@@ -329,6 +335,7 @@ class Corral:
 
     # --- programs that run elsewhere
 
+    @checked
     def grant(
         self,
         context: ExecutionContext,
@@ -347,9 +354,7 @@ class Corral:
         Raises:
             ConfigError: the Corral is closed, or no programs are in this language.
         """
-        if self._closed:
-            raise ConfigError("this Corral is closed")
-        require_language(language)
+        self._require_usable()
         self._require_connections()
         registry = self._shown.registry(tools, context, hide_denied)
         grant = Grant(
@@ -363,6 +368,7 @@ class Corral:
         self._grants.open(grant)
         return OutsideExecution(grant, self._grants)
 
+    @checked
     def execution_token(self, context: ExecutionContext, ttl_seconds: float = 300.0) -> str:
         """A token for one program that runs elsewhere. It cannot be renewed beyond `ttl_seconds`, at most 300.
 
@@ -377,6 +383,7 @@ class Corral:
             execution.end()
             raise
 
+    @checked
     def asgi_app(self, protocol: BridgeProtocol | None = None) -> ASGIApp:
         """The bridge as an app to mount in a web server: `protocol`, or this Corral's bridge, or `HttpBridge()`.
 
@@ -397,13 +404,16 @@ class Corral:
 
     # --- its life
 
-    @property
-    def is_open(self) -> bool:
-        """Whether it was opened and is not closed; programs run without that too, only later."""
-        return self._open
-
+    @override
     async def aclose(self) -> None:
-        """Cancels what still runs, waits until it has ended and frees what sandboxes keep. Idempotent."""
+        """Cancels what still runs, waits until it has ended and frees what sandboxes keep. Idempotent.
+
+        In a fork of the process that opened it, it leaves alone what is that process's.
+        """
+        if self._is_forked():
+            self._begin_anew()
+            return
+        self._expect_no_closing()
         if self._grants.is_calling():
             raise ConfigError("a tool cannot close the Corral that runs it")
         self._closed = True
@@ -423,8 +433,25 @@ class Corral:
             if self._audit is not None:
                 await self._audit.aclose()
 
+    def __repr__(self) -> str:
+        state = "open" if self._open else "closed" if self._closed else "not open"
+        count = len(self.tools)
+        return f"<Corral of {count} tool{'' if count == 1 else 's'}, {state}>"
+
+    @override
+    def _renew(self) -> object:
+        behind = self._connections, self._checker, self._providers
+        self._connections = self._connections.copy()
+        self._providers = Providers(self._sandbox)
+        self._checker = Checker()
+        self._live, self._warm = set(), set()
+        self._loading, self._warming = Lock(), anyio.Lock()
+        return behind
+
+    @override
     async def _get_ready(self) -> None:
         """Opens what tools come from, gets sandboxes ready; refuses where the required isolation is not to be had."""
+        self._begin_anew()
         if self._open:
             raise ConfigError("this Corral is open already")
         self._warm.clear()
@@ -437,6 +464,7 @@ class Corral:
                 raise ConfigError("this Corral was closed while it was being opened")
             self._open = True
             await self._providers.warm_up(self._warm_up)
+            self._expect_closing()
         except BaseException:
             self._open, self._closed = False, was_closed
             with anyio.CancelScope(shield=True):
@@ -469,6 +497,7 @@ class Corral:
         Raises:
             CorralError: a source of tools that is required cannot be opened.
         """
+        self._require_own()
         if self._open:
             yield self
             return
@@ -477,46 +506,6 @@ class Corral:
             yield self
         finally:
             await self._connections.aclose()
-
-    async def __aenter__(self) -> Self:
-        await self._get_ready()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
-    def __enter__(self) -> Self:
-        _refuse_running_loop()
-        if self._portal is not None:
-            raise ConfigError("this Corral is open already")
-        self._portal = self._sync_resources.enter_context(start_blocking_portal())
-        try:
-            self._portal.call(self._get_ready)
-        except BaseException:
-            self._portal = None
-            self._sync_resources.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        assert self._portal is not None
-        try:
-            self._portal.call(self.aclose)
-        finally:
-            self._portal = None
-            self._sync_resources.close()
-
-    def _in_a_loop(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Calls it in the event loop that is kept, or in one of its own."""
-        _refuse_running_loop()
-        if self._portal is not None:
-            return self._portal.call(call)
-        with start_blocking_portal() as portal:
-            return portal.call(call)
 
     # --- putting an execution together
 
@@ -531,10 +520,9 @@ class Corral:
         check: Check | None = None,
         tools: Tools | None = None,
         hide_denied: bool | None = None,
-        on_event: Callable[[Event], object] | None = None,
+        on_event: OnEvent | None = None,
     ) -> Execution:
-        if self._closed:
-            raise ConfigError("this Corral is closed")
+        self._require_usable()
         self._require_connections()
         limits = limits or self.limits
         context = context or ExecutionContext()
@@ -573,6 +561,11 @@ class Corral:
             on_event=on_event,
         )
 
+    def _require_usable(self) -> None:
+        self._require_own()
+        if self._closed:
+            raise ConfigError("this Corral is closed")
+
     def _require_connections(self) -> None:
         if self._connections.missing:
             raise ConfigError("this Corral connects to what tools come from: open it, with `async with` or `with`")
@@ -584,13 +577,3 @@ class Corral:
             yield
         finally:
             self._live.discard(execution)
-
-
-def _refuse_running_loop() -> None:
-    for running in (asyncio.get_running_loop, anyio.get_current_task):  # the second knows the other loops
-        with suppress(RuntimeError):
-            running()
-            break
-    else:
-        return
-    raise ConfigError("this thread runs an event loop: use `async with Corral(...)` and await `execute` instead")

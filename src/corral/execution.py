@@ -37,6 +37,7 @@ from corral.errors import (
     SandboxLost,
     StartFailed,
 )
+from corral.listening import Listener, OnEvent
 from corral.logs import Lines, get_logger
 from corral.programs import TooLongToParse, parsing_within, read_program
 from corral.results import (
@@ -109,7 +110,7 @@ class Execution:
         must_be_checked: bool,
         audit: AuditLog | None,
         values: ValueRoom,
-        on_event: Callable[[Event], object] | None,
+        on_event: OnEvent | None,
     ) -> None:
         self.execution_id = new_execution_id()
         self.ended = anyio.Event()
@@ -133,7 +134,8 @@ class Execution:
         self._must_be_checked = must_be_checked
         self._gate: Gate | None = None
         self._audit = audit
-        self._observers = [] if on_event is None else [on_event]
+        self._listener = None if on_event is None else Listener(on_event, self.execution_id)
+        self._observers: list[Callable[[Event], object]] = [] if self._listener is None else [self._listener]
         self._scope = anyio.CancelScope()
         self._recorder = CallRecorder(self._emit, rooms=values, observed=lambda: bool(self._observers))
         self._logs: list[LogEntry] = []
@@ -157,6 +159,26 @@ class Execution:
         Raises:
             StartFailed: the sandbox did not start.
         """
+        try:
+            return await (self._run_alone() if self._listener is None else self._run_heard(self._listener))
+        finally:
+            self.ended.set()
+
+    async def _run_heard(self, listener: Listener) -> ExecutionResult:
+        ended: list[ExecutionResult] = []
+        failure: BaseException | None = None
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(listener.listen)
+            try:
+                ended.append(await self._run_alone())
+            except BaseException as error:  # raised below: a task group would wrap it
+                failure = error
+            await listener.finish()
+        if failure is not None:
+            raise failure
+        return ended[0]
+
+    async def _run_alone(self) -> ExecutionResult:
         began, started = time.time(), time.perf_counter()
         program_logger.debug("%s runs this program:\n%s", self.execution_id, Lines(self._source))
         self._emit(ExecutionStarted(execution_id=self.execution_id, language=self._language))
@@ -411,6 +433,9 @@ class Run:
         self._failure: Exception | None = None
         self.done = anyio.Event()
         execution.observe(self._send.send_nowait)
+
+    def __repr__(self) -> str:
+        return f"<Run of {self.execution_id}, {'ended' if self.done.is_set() else 'running'}>"
 
     @property
     def execution_id(self) -> str:

@@ -81,7 +81,7 @@ _DESCRIBE: JsonSchema = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class ModelTool:
     """A tool of a model's own, which integrations give to it. It takes one JSON object, described by `input_schema`."""
 
@@ -93,6 +93,9 @@ class ModelTool:
     answer: Answer = field(repr=False)
     read: Callable[[object], Any] = field(repr=False)
     """Validates arguments. Raises ToolError."""
+
+    def __repr__(self) -> str:
+        return f"<ModelTool {self.name}, {_NAMES[self.language]}>"
 
     async def __call__(
         self,

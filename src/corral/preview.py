@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, is_dataclass
 from itertools import islice
+from reprlib import Repr
 from typing import Any, cast
 
 from pydantic_core import to_json
 
-__all__ = ["json_text", "preview", "preview_json", "preview_text", "text_of"]
+__all__ = ["json_text", "preview", "preview_json", "preview_text", "short_repr", "text_of"]
 
 _MARKER_CHARS = 40
 """Room for one "… 123 more items" with its quotes and comma."""
@@ -61,6 +62,32 @@ def preview_text(text: str, max_chars: int) -> str:
     room = max(0, max_chars - _MARKER_CHARS)
     head, tail = room - room // 3, room // 3
     return f"{text[:head]}… {len(text) - head - tail} of {len(text)} characters left out …{text[len(text) - tail :]}"
+
+
+class _Short(Repr):
+    """Values in a few characters, whatever their size."""
+
+    maxlevel, maxdict, maxlist, maxtuple, maxset, maxstring, maxother = 2, 4, 4, 4, 4, 60, 60
+    maxfrozenset = 4
+
+    def repr_bytes(self, value: bytes, level: int) -> str:  # noqa: ARG002
+        return f"<{len(value)} bytes>"
+
+
+_short = _Short()
+
+
+def short_repr(value: object) -> str:
+    """The `repr` of a dataclass: of its fields those that are not as they are by default, each in a few characters."""
+    shown: list[str] = []
+    for field in fields(cast("Any", value)):
+        given: Any = getattr(value, field.name)
+        is_plain = isinstance(given, str | int | float | tuple)
+        if field.repr and given is not field.default and not (is_plain and given == field.default):
+            many = cast("tuple[object, ...]", given) if isinstance(given, tuple) else ()
+            text = f"<{len(many)}>" if many and is_dataclass(many[0]) else _short.repr(given)
+            shown.append(f"{field.name}={text}")
+    return f"{type(value).__name__}({', '.join(shown)})"
 
 
 def _list(items: list[Any], max_chars: int) -> list[Any]:

@@ -13,7 +13,7 @@ from corral.types import Language
 
 logger = get_logger("corral.sandboxes")
 
-__all__ = ["Providers", "Sandboxes", "require_language"]
+__all__ = ["Providers", "Sandboxes"]
 
 Sandboxes: TypeAlias = str | SandboxProvider | Mapping[Language, str | SandboxProvider]
 """A provider or its name, one of those per language, or "auto"."""
@@ -97,9 +97,3 @@ async def _warm_up_either(warm: Callable[[Language], Awaitable[None]]) -> None:
         except StartFailed:
             raise error from None
         logger.warning("programs in %s do not run here, those in %s do: %s", first, second, error)
-
-
-def require_language(language: Language) -> None:
-    """Raises ConfigError if no programs are in this language."""
-    if language not in _DEFAULTS:
-        raise ConfigError(f"language={language!r} is none of {', '.join(_DEFAULTS)}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, TypeAlias, cast
 
 from pydantic_core import from_json
 
@@ -25,7 +25,7 @@ from corral.errors import (
 from corral.logs import get_logger
 from corral.memo import cached_property
 from corral.pictures import Picture, pictures_in, without_pictures
-from corral.preview import json_text, preview_json, preview_text, text_of
+from corral.preview import json_text, preview_json, preview_text, short_repr, text_of
 from corral.redaction import redacted
 from corral.types import (
     CallError,
@@ -118,8 +118,35 @@ class _Values:
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
 
-@dataclass(slots=True, kw_only=True)
-class ToolCallRecord(_Values):
+class _Data:
+    """Dataclasses that can be written down whole, and whose `repr` stays short."""
+
+    __slots__ = ()
+
+    @property
+    def computed(self) -> dict[str, object]:
+        """What is written beside the fields."""
+        return {}
+
+    def to_json(self, *, indent: int | None = None) -> str:
+        """All of it as JSON: bytes as base64, NaN and the infinities as strings."""
+        return json_text(_members(self), indent=indent)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data: dicts, lists, texts, numbers, booleans and None."""
+        return from_json(self.to_json())
+
+    def __repr__(self) -> str:
+        return short_repr(self)
+
+
+def _members(data: _Data) -> dict[str, object]:
+    own = {field.name: getattr(data, field.name) for field in fields(cast("Any", data))}
+    return {name: _members(each) if isinstance(each, _Data) else each for name, each in own.items()} | data.computed
+
+
+@dataclass(slots=True, kw_only=True, repr=False)
+class ToolCallRecord(_Values, _Data):
     """One call of an execution. `error` is set if the program got one; `duration_ms` is None while it runs.
 
     An `input` or an `output` that is large is kept as JSON, and read anew each time that it is asked for. Where there
@@ -157,8 +184,8 @@ class ProgramCapabilities:
     any_tool: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class ExecutionResult:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ExecutionResult(_Data):
     """How an execution ended, whatever happened after the guest's first instruction.
 
     `output` is the console as text, `logs` the same entry by entry. `tool_calls` lists every call that was made, on
@@ -215,10 +242,9 @@ class ExecutionResult:
         """
         return _model_text(self, max_chars, transform)
 
-    def to_json(self, *, indent: int | None = None) -> str:
-        """The whole result as JSON: bytes as base64, NaN and the infinities as strings."""
-        shown = {field.name: getattr(self, field.name) for field in fields(self)}
-        return json_text(shown | {"success": self.success, "output": self.output}, indent=indent)
+    @property
+    def computed(self) -> dict[str, object]:
+        return {"success": self.success, "output": self.output}
 
 
 def _model_text(result: ExecutionResult, max_chars: int, transform: Callable[[Any], object] | None) -> str:
@@ -368,8 +394,16 @@ def _notes(result: ExecutionResult, *, printed: bool) -> list[str]:
 # --- events ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExecutionStarted:
+class _Event(_Data):
+    __slots__ = ()
+
+    @property
+    def computed(self) -> dict[str, object]:
+        return {"type": cast("Any", self).type}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ExecutionStarted(_Event):
     """The program is about to run."""
 
     type: ClassVar[Literal["started"]] = "started"
@@ -377,16 +411,16 @@ class ExecutionStarted:
     language: Language
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolCallStarted:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ToolCallStarted(_Event):
     """A call arrived from the program."""
 
     type: ClassVar[Literal["call"]] = "call"
     call: ToolCallRecord
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolCallFinished:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ToolCallFinished(_Event):
     """A call was answered; `type` is `error` if it failed."""
 
     call: ToolCallRecord
@@ -396,16 +430,16 @@ class ToolCallFinished:
         return "result" if self.call.error is None else "error"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsoleOutput:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ConsoleOutput(_Event):
     """The program printed."""
 
     type: ClassVar[Literal["console"]] = "console"
     entry: LogEntry
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExecutionFinished:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ExecutionFinished(_Event):
     """The execution is over; always the last event."""
 
     type: ClassVar[Literal["finished"]] = "finished"

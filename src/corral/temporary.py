@@ -36,6 +36,7 @@ class TemporaryFolder:
         with _lock:
             self._home, self.path = _make_folder()
         self._remove = weakref.finalize(self, _remove, self._home, self.path)
+        self._remove.atexit = False  # what runs from it ends before
 
     @property
     def home(self) -> Path | None:
@@ -86,6 +87,24 @@ _homes: dict[str, _Home] = {}
 _cleared: set[str] = set()
 _lock = threading.RLock()
 """Reentrant: a folder that nobody has any more may be removed at any moment, also by the thread that makes one."""
+
+
+class _Process:
+    """Lives as long as this process. What is finalized with it is so after all that was made later."""
+
+
+_process = _Process()
+
+
+def _remove_all() -> None:
+    with _lock:
+        for home in _homes.values():
+            if home.owner == os.getpid():
+                home.end()
+        _homes.clear()
+
+
+weakref.finalize(_process, _remove_all)
 
 
 def _make_folder() -> tuple[_Home, Path]:

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from corral.arguments import did_you_mean
 from corral.errors import ConfigError, CorralError, RateLimited, ToolFailed
 from corral.logs import get_logger
-from corral.preview import preview_text
+from corral.preview import preview_text, short_repr
 
 __all__ = [
     "MAX_TOOL_PATH",
@@ -93,13 +94,15 @@ class Frozen(BaseModel):
 
     model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
 
-    def __init__(self, **data: Any) -> None:
+    def __init__(self, *given: object, **data: Any) -> None:
         fields = type(self).model_fields
-        unknown = [key for key in data if key not in fields]
-        if unknown:
-            raise ConfigError(
-                f"{type(self).__name__} has no {', '.join(map(repr, unknown))}; valid keys: {', '.join(fields)}"
-            )
+        if given:
+            example = f"{type(self).__name__}({next(iter(fields))}=...)"
+            raise ConfigError(f"{type(self).__name__} takes all by name: {example}")
+        for key in data:
+            if key not in fields:
+                names = f"{did_you_mean(key, fields)}valid keys: {', '.join(fields)}"
+                raise ConfigError(f"{type(self).__name__} has no {key!r}; {names}")
         try:
             super().__init__(**data)
         except ValidationError as error:
@@ -184,6 +187,13 @@ class Audience(TypedDict, total=False):
     """Whether it is shown only the tools that it may call. None: as the Corral was told."""
 
 
+class _Short:
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return short_repr(self)
+
+
 # --- a call over a bridge -------------------------------------------------------------------------------------
 
 Progress: TypeAlias = Literal["pending", "started", "raised", "returned"]
@@ -226,8 +236,8 @@ class Call:
         self.remark = remark
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallError:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class CallError(_Short):
     """Why a call failed, as the program sees it: an Error with this `name`, `message` and `code`.
 
     `retry_after_seconds` is that of a `RateLimited`, `correlation_id` leads to what the host's log has of a failure.
@@ -309,8 +319,8 @@ class Position:
     column: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Diagnostic:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Diagnostic(_Short):
     """A remark on a program: from recovery, from a check, or from its run."""
 
     severity: Literal["error", "warning", "info"]
@@ -368,8 +378,8 @@ class Program:
     in an engine that does several things at once in `asyncio.gather` only."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogEntry:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class LogEntry(_Short):
     """One console call of the program. `time` is in seconds since the Unix epoch, as the host received it."""
 
     level: LogLevel
@@ -389,8 +399,8 @@ class Unawaited:
     column: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExecutionError:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ExecutionError(_Short):
     """Why an execution did not succeed. `code` is that of a class in `corral.errors`.
 
     `name` and `message` are those of the error the program threw, where it threw one; `line` and `column` are in

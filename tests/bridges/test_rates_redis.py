@@ -359,7 +359,7 @@ def test_on_trio_it_says_that_it_cannot(server: Server) -> None:
     ("options", "message"),
     [
         ({"redis": "http://localhost"}, "RedisRates: .*redis://"),
-        ({"when_away": "panic"}, "when_away='panic' is none of deny, allow, local"),
+        ({"when_away": "panic"}, "when_away takes 'deny', 'allow' or 'local', not 'panic'"),
         ({"prefix": ""}, "prefix='' must be a text without braces"),
         ({"prefix": "a{b}"}, "without braces"),
         ({"timeout_seconds": 0}, "timeout_seconds must be positive and at most 60, not 0"),

@@ -315,7 +315,7 @@ def test_the_cache_is_bounded_and_forgetting_does_not_refuse(monkeypatch: pytest
         (lambda: Key("", SECRET), "1 to 200 characters"),
         (lambda: Key("k", b"short"), "at least 32 bytes"),
         (lambda: Key("k", ED25519[1]), "a PEM is for EdDSA or ES256"),
-        (lambda: Key("k", SECRET, "RS256"), "'RS256' is not one of"),  # pyright: ignore[reportArgumentType]
+        (lambda: Key("k", SECRET, "RS256"), "algorithm takes .*, not 'RS256'"),  # pyright: ignore[reportArgumentType]
         (lambda: Key("k", SECRET, "ES256"), "not a PEM of an ES256 key"),
         (lambda: Key("k", SECRET, "EdDSA"), "not a PEM of an EdDSA key"),
         (lambda: Key("k", ED25519[0], "ES256"), "not a PEM of an ES256 key"),

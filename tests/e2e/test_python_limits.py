@@ -121,6 +121,23 @@ async def test_what_was_too_much_can_be_caught_and_let_go_in_cpython(cpython: Py
     assert await cpython.value(program) is True
 
 
+UNINITIALISED = """
+data = bytearray(20 * 2**20)
+for operation in (lambda: data * 20, lambda: data + data * 8, lambda: [data[1:] for _ in range(20)]):
+    used = [bytes([17]) * size for size in (16, 20, 23, 26, 30) * 1000]
+    del used
+    try:
+        operation()
+    except MemoryError:
+        print("caught")
+"""
+"""Leaves marks where a bytearray is made that then gets no memory."""
+
+
+async def test_a_bytearray_that_gets_no_memory_prints_nothing_of_the_interpreters_own(cpython: Python) -> None:
+    assert (await cpython.run(UNINITIALISED, limits=LIMITS)).output == "caught\ncaught\ncaught\n"
+
+
 async def test_memory_runs_out_while_a_tool_is_running(cpython: Python) -> None:
     program = (
         "import asyncio\ntask = asyncio.create_task(tools.wait(seconds=0.05))\nawait asyncio.sleep(0)\na = []\n"

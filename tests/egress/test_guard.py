@@ -349,7 +349,7 @@ def test_patterns_are_compared_as_urls_are_read(pattern: str, asked: str) -> Non
 )
 def test_what_would_lead_around_the_guard_is_a_config_error(option: str) -> None:
     options: dict[str, Any] = {option: None}
-    with pytest.raises(ConfigError, match=f"takes no {option}"):
+    with pytest.raises(ConfigError, match=f"no parameter '{option}'"):
         SafeClient(**options)
 
 

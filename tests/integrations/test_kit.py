@@ -30,14 +30,14 @@ def add(a: int, b: int) -> int:
 @EVERY
 def test_what_is_no_corral_is_refused(code_mode: Callable[..., Any]) -> None:
     for wrong in ([Corral([add])], add, None, {"math": add}):
-        with pytest.raises(ConfigError, match=r"a Corral, or several by name: \{'name': corral\}"):
+        with pytest.raises(ConfigError, match=r"corrals.* takes (str|Corral)"):
             code_mode(wrong)
 
 
 @EVERY
 def test_a_name_that_cannot_end_the_name_of_a_tool_is_refused(code_mode: Callable[..., Any]) -> None:
     for label in ("", "my sales", "x" * 41, 5, "größe"):
-        with pytest.raises(ConfigError, match="cannot end the name of a tool"):
+        with pytest.raises(ConfigError, match=r"cannot end the name of a tool|a key of corrals takes str"):
             code_mode({label: Corral([add])})
 
 

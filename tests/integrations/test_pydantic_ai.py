@@ -170,7 +170,7 @@ async def test_code_mode_needs_a_corral() -> None:
 
 
 async def test_code_mode_in_no_such_language_is_refused(corral: Corral) -> None:
-    with pytest.raises(ConfigError, match="language='ruby' is none of typescript, python"):
+    with pytest.raises(ConfigError, match="language takes 'typescript' or 'python', not 'ruby'"):
         CodeMode(corral, language=cast("Any", "ruby"))
 
 

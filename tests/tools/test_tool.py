@@ -247,8 +247,8 @@ class TestDefinition:
             (lambda: tool(Node), "not the class"),
             (lambda: tool(lambda: None), "a lambda has no name"),
             (lambda: as_tool(3), "not one of int"),  # pyright: ignore[reportArgumentType]
-            (lambda: tool(scopes="network:read")(_nothing), "scopes is a collection"),
-            (lambda: define_tool(name="x", any_scope="a", execute=_nothing), "any_scope is a collection"),
+            (lambda: tool(scopes="network:read")(_nothing), "scopes takes a list of str"),
+            (lambda: define_tool(name="x", any_scope="a", execute=_nothing), "any_scope takes a list of str"),
             (lambda: define_tool(name="x", timeout_seconds=0, execute=_nothing), "timeout_seconds must be positive"),
             (lambda: define_tool(name="", execute=_nothing), "identifier"),
             (lambda: define_tool(name="x", execute=lambda: 1), r"must take \(input, context\)"),

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from corral.arguments import checked
 from corral.audit.events import AuditEvent, json_of
 from corral.audit.sinks import AuditSink, create_private, identity
 
 __all__ = ["JsonLinesSink"]
 
 
+@checked
 class JsonLinesSink(AuditSink):
     """Appends to a file, which several processes may share on one machine. POSIX only.
 

@@ -10,6 +10,7 @@ from typing import Literal
 import anyio
 import anyio.to_thread
 
+from corral.arguments import checked
 from corral.audit.digests import digest_of
 from corral.audit.events import AuditEvent
 from corral.audit.sources import AuditSource, as_sink
@@ -30,6 +31,7 @@ _CLOSING_SECONDS = 0.5
 _UNAVAILABLE = "the audit log cannot be written, so no call is let in"
 
 
+@checked
 class AuditLog:
     """Hands events to sinks, each in a thread of its own. May be used from any thread and any event loop.
 
@@ -49,10 +51,6 @@ class AuditLog:
     ) -> None:
         if not sinks:
             raise ConfigError("an AuditLog needs a sink")
-        if arguments not in ("digest", "redacted", "none"):
-            raise ConfigError(f"arguments={arguments!r} is none of digest, redacted, none")
-        if when_unavailable not in ("deny", "continue"):
-            raise ConfigError(f"when_unavailable={when_unavailable!r} is neither deny nor continue")
         if queue_events < 1:
             raise ConfigError("queue_events is at least 1")
         self._arguments = arguments

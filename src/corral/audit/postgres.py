@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from corral.arguments import checked
 from corral.audit.events import AuditEvent
 from corral.audit.sinks import AuditSink, leave_behind
 from corral.audit.tables import INDEXED, row_of
@@ -40,6 +41,7 @@ def driver() -> Any:
     return asyncpg
 
 
+@checked
 class PostgresSink(AuditSink):
     """Inserts into a table, which is created if there is none; a role that may only insert is enough if there is one.
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from corral.arguments import checked
 from corral.audit.events import AuditEvent, short_text
 from corral.audit.json_lines import JsonLinesSink
 from corral.audit.postgres import PostgresSink, connect
@@ -155,6 +156,7 @@ def _query(
     return query, [*(value for _, _, value in conditions), limit]
 
 
+@checked
 def open_audit(source: str) -> AuditReader:
     """A reader of a `.jsonl` or `.sqlite` file, or of the table `corral_audit` at a `postgresql://` URL.
 

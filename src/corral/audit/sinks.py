@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
+from corral.arguments import checked
 from corral.audit.events import AuditEvent
 
 __all__ = ["AuditSink", "CallbackSink", "create_private", "identity", "leave_behind"]
@@ -39,6 +40,7 @@ class AuditSink(ABC):
         """Forgets, in a new process, what is open and belongs to the old one."""
 
 
+@checked
 class CallbackSink(AuditSink):
     """Hands batches of events to a sync or async function. What it raised on, it gets again."""
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from corral.arguments import checked
 from corral.audit.events import AuditEvent
 from corral.audit.sinks import AuditSink, create_private, identity, leave_behind
 from corral.audit.tables import INDEXED, row_of
@@ -31,6 +32,7 @@ ON CONFLICT (id) DO NOTHING
 """  # noqa: S608 - the names of our own fields
 
 
+@checked
 class SqliteSink(AuditSink):
     """Inserts into the table `audit` of a database file, in WAL mode and durably; several processes may share it.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from corral.arguments import checked
 from corral.audit.events import AuditEvent
 from corral.audit.sinks import AuditSink
 from corral.errors import MissingExtra
@@ -39,6 +40,7 @@ _ATTRIBUTES = {
 }
 
 
+@checked
 class OpenTelemetrySink(AuditSink):
     """A span for each event, with the event's own times, and the duration of calls as a histogram.
 

@@ -17,6 +17,7 @@ from hashlib import sha256
 from itertools import islice
 from typing import NamedTuple
 
+from corral.arguments import checked
 from corral.errors import ConfigError, RateLimited
 from corral.tools import Tool
 from corral.tools.rates import Rate, RateScope, parse_rates
@@ -114,6 +115,7 @@ class MemoryRates(RateStore):
         self._paid_until = dict(islice(live.items(), max(excess, 0), None))
 
 
+@checked
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateLimits:
     """How often calls may be made, all tools together, and where that is counted. A tool's own rates hold besides.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias
 
+from corral.arguments import checked
 from corral.bridges.rates import Bucket, MemoryRates, RateStore, Refusal
 from corral.errors import ConfigError, MissingExtra
 from corral.logs import get_logger
@@ -56,6 +57,7 @@ return {longest, narrowest}
 """
 
 
+@checked
 class RedisRates(RateStore):
     """Counts in Redis 6 or later, or Valkey, by that server's clock, so that all hosts share their limits.
 
@@ -79,8 +81,6 @@ class RedisRates(RateStore):
         prefix: str = "corral:rate:",
         timeout_seconds: float = 0.25,
     ) -> None:
-        if when_away not in get_args(WhenAway):
-            raise ConfigError(f"when_away={when_away!r} is none of {', '.join(get_args(WhenAway))}")
         if not prefix or set(prefix) & set("{}"):
             raise ConfigError(f"prefix={prefix!r} must be a text without braces, which would move keys in a cluster")
         if not 0 < timeout_seconds <= 60:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from corral.errors import ConfigError, ScopeDenied
+from corral.errors import ScopeDenied
 from corral.results import ProgramCapabilities
 from corral.tools import Tool, ToolRegistry
 from corral.types import ExecutionError, Reference, References, ToolName
@@ -26,9 +26,6 @@ class ImpliedScopes:
     """
 
     def __init__(self, implied: Mapping[str, Iterable[str]]) -> None:
-        for scope, given in implied.items():
-            if isinstance(given, str):
-                raise ConfigError(f"implied_scopes[{scope!r}] is a collection of strings, not one string")
         self._implied = {scope: frozenset(given) for scope, given in implied.items()}
 
     def held_with(self, scopes: frozenset[str]) -> frozenset[str]:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, cast
 
+from corral.arguments import checked
 from corral.errors import ConfigError, InvalidToken, MissingExtra
 from corral.types import ExecutionContext
 
@@ -52,6 +53,7 @@ _TIMES = ("iat", "nbf", "exp")
 _ALGORITHMS = get_default_algorithms()
 
 
+@checked
 class Key:
     """A key with a name. Private keys and secrets sign and verify, public keys only verify.
 
@@ -65,8 +67,6 @@ class Key:
     def __init__(self, kid: str, secret: str | bytes, algorithm: Algorithm = "HS256") -> None:
         if not 0 < len(kid) <= 200:
             raise ConfigError("the name (kid) of a key has 1 to 200 characters")
-        if algorithm not in ("HS256", "EdDSA", "ES256"):
-            raise ConfigError(f"key {kid!r}: the algorithm {algorithm!r} is not one of HS256, EdDSA, ES256")
         self.kid = kid
         self.algorithm: Algorithm = algorithm
         self._algorithm = _ALGORITHMS[algorithm]
@@ -105,6 +105,7 @@ class Key:
         return self._algorithm.verify(message, self._verifying, signature)
 
 
+@checked
 class KeyRing:
     """The keys of a host: the first that can sign signs, all verify.
 
@@ -193,6 +194,7 @@ class Claims:
     token_id: str
 
 
+@checked
 class ExecutionTokens:
     """Issues and verifies the tokens of executions. Without `keys`, a random key of this object alone.
 

@@ -8,6 +8,7 @@ from copy import copy
 from itertools import groupby, islice
 from typing import Literal, TypeAlias
 
+from corral.arguments import checked
 from corral.declarations.describing import text_lines
 from corral.declarations.discovery import discovery_tools
 from corral.declarations.filling import fill
@@ -49,6 +50,7 @@ _MANNERS: Mapping[Degree, str] = {
 Tools: TypeAlias = Mapping[ToolName, Tool]
 
 
+@checked
 class Catalog:
     """The tools of a registry as a text for a model's prompt, and later what has changed since.
 

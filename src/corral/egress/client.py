@@ -14,11 +14,12 @@ import httpx
 import idna
 from typing_extensions import Unpack
 
+from corral.arguments import checked
 from corral.egress.connections import BoundedStream, GuardedBackend
 from corral.egress.decoding import Decode, decoder, inflates
 from corral.egress.lookups import Resolver, SystemResolver
 from corral.egress.policy import EgressPolicy, blocked, too_large, too_late
-from corral.errors import ConfigError, EgressBlocked
+from corral.errors import EgressBlocked
 
 __all__ = ["ClientOptions", "SafeClient"]
 
@@ -50,6 +51,7 @@ class ClientOptions(TypedDict, total=False):
     default_encoding: str | Callable[[bytes], str]
 
 
+@checked
 class SafeClient(httpx.AsyncClient):
     """An `httpx.AsyncClient` for URLs from programs: it reaches only what its policy allows.
 
@@ -72,9 +74,6 @@ class SafeClient(httpx.AsyncClient):
         verify: ssl.SSLContext | bool = True,
         **options: Unpack[ClientOptions],
     ) -> None:
-        if unknown := sorted(options.keys() - ClientOptions.__annotations__.keys()):
-            known = ", ".join(ClientOptions.__annotations__)
-            raise ConfigError(f"SafeClient takes no {', '.join(unknown)}; it takes policy, resolver, verify, {known}")
         self.policy = policy or EgressPolicy()
         options.setdefault("cookies", CookieJar(DefaultCookiePolicy(allowed_domains=())))
         context = httpx.create_ssl_context(verify=verify, trust_env=False)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias, TypedDict, cast
 
 from corral import ExecutionContext, Language, ModelTool
+from corral.arguments import checked
 from corral.errors import MissingExtra
 from corral.integrations.kit import Corrals, OnEvent, kit, own_tools, parts_of, require_distinct
 from corral.pictures import Picture
@@ -32,6 +33,7 @@ class RunnerParts(TypedDict):
     tools: list[Any]
 
 
+@checked
 def code_mode(
     corrals: Corrals,
     *,

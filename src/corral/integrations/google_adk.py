@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any, TypedDict
 
 from corral import ExecutionContext, Language, ModelTool
+from corral.arguments import checked
 from corral.errors import MissingExtra
 from corral.integrations.kit import (
     Context,
@@ -41,6 +42,7 @@ class AgentParts(TypedDict):
     tools: list[Any]
 
 
+@checked
 def code_mode(
     corrals: Corrals,
     *,

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar
 
 from pydantic_core import from_json
 
 from corral import Catalog, Corral, Event, ExecutionContext, ExecutionResult, Language, ModelTool, Tool, ToolSource
+from corral.arguments import checked
 from corral.errors import ConfigError
 from corral.model import system_prompt
 from corral.pictures import Picture
@@ -58,6 +59,7 @@ class Kit:
     """Whose programs they are, by the same names."""
 
 
+@checked
 def kit(
     corrals: Corrals,
     *,
@@ -95,22 +97,18 @@ def by_label(corrals: Corrals) -> dict[str, Corral]:
     """The Corrals by what ends the names of their tools; "": nothing does.
 
     Raises:
-        ConfigError: there is none, it is something else, or no tool can have such a name.
+        ConfigError: there is none, or no tool can have such a name.
     """
     if isinstance(corrals, Corral):
         return {"": corrals}
-    given = cast("object", corrals)
-    named = cast("Mapping[object, object]", given if isinstance(given, Mapping) else {"": given})
-    if not all(isinstance(each, Corral) for each in named.values()):
-        raise ConfigError("code mode takes a Corral, or several by name: {'name': corral}")
-    if not named:
+    if not corrals:
         raise ConfigError("code mode needs a Corral; there is none in {}")
-    for label in named:
-        if not isinstance(label, str) or not _LABEL.fullmatch(label):
+    for label in corrals:
+        if not _LABEL.fullmatch(label):
             raise ConfigError(
                 f"{label!r:.100} cannot end the name of a tool; name the Corral with up to 40 letters, digits, - and _"
             )
-    return dict(cast("Mapping[str, Corral]", named))
+    return dict(corrals)
 
 
 def own_tools(tools: Iterable[T]) -> list[T]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Never, TypeAlias, TypedDict, cast
 
 from corral import Language, ModelTool
+from corral.arguments import checked
 from corral.errors import ConfigError, MissingExtra
 from corral.integrations.kit import (
     Context,
@@ -41,6 +42,7 @@ class AgentParts(TypedDict):
     tools: list[AgentTool]
 
 
+@checked
 def code_mode(
     corrals: Corrals,
     *,

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias, cast, overload
 import anyio
 
 from corral import ExecutionContext, ExecutionResult, Language, ModelTool
+from corral.arguments import checked
 from corral.errors import MissingExtra
 from corral.integrations.kit import (
     Context,
@@ -128,6 +129,7 @@ class CodeMode:
         return await self.by_name[name].run(read_arguments(arguments), context, on_event=self.on_event)
 
 
+@checked
 def code_mode(
     corrals: Corrals,
     *,

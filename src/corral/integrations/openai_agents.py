@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeAlias, TypedDict
 
 from corral import Language, ModelTool
+from corral.arguments import checked
 from corral.errors import MissingExtra
 from corral.integrations.kit import (
     Context,
@@ -43,6 +44,7 @@ class AgentParts(TypedDict):
     tools: list[Tool]
 
 
+@checked
 def code_mode(
     corrals: Corrals,
     *,

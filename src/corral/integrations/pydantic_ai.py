@@ -27,6 +27,7 @@ from corral import (
     ToolCallFinished,
     ToolCallStarted,
 )
+from corral.arguments import checked
 from corral.errors import ConfigError, MissingExtra, ToolError
 from corral.integrations.kit import (
     Context,
@@ -100,6 +101,7 @@ class ProgramOutputEvent(CapabilityEvent, namespace="corral", name="output"):
     text: str
 
 
+@checked
 class CodeMode(AbstractCapability[Any]):
     """Gives an agent the tool that runs programs, and the instructions for it.
 

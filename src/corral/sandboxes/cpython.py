@@ -11,7 +11,7 @@ from functools import cache
 from importlib.resources import files
 from typing import ClassVar, Literal
 
-from corral.errors import ConfigError
+from corral.arguments import checked
 from corral.guest import RuntimeDirectory, python_file, python_modules
 from corral.sandboxes.base import Job, Sandbox
 from corral.sandboxes.forking import Fork, ForkServer
@@ -38,6 +38,7 @@ _GARBAGE_MB = 8
 """Room for a thread, and for what the interpreter's allocator holds in reserve."""
 
 
+@checked
 class CPythonSandbox(JailedProvider[Fork]):
     """Starts processes of this Python in a jail. Programs import the standard library, and `packages`.
 
@@ -55,8 +56,6 @@ class CPythonSandbox(JailedProvider[Fork]):
     def __init__(
         self, *, packages: Iterable[str] = (), tier: Tier | Literal["auto"] = "auto", pool_size: int | None = None
     ) -> None:
-        if isinstance(packages, str):
-            raise ConfigError(f"packages={packages!r} is one text; pass a list of names")
         self.packages = tuple(packages)
         found = find_packages(self.packages)
         runtime = RuntimeDirectory(lambda: {_MAIN: _guest()}, lambda: dict(found.entries))

@@ -12,7 +12,8 @@ from typing import ClassVar, Literal
 
 import deno
 
-from corral.errors import ConfigError, StartFailed
+from corral.arguments import checked
+from corral.errors import StartFailed
 from corral.guest import RuntimeDirectory
 from corral.sandboxes.base import Job, Sandbox
 from corral.sandboxes.jail import Engine
@@ -47,6 +48,7 @@ _CONTEXTS_MB = 32
 """What the contexts of 64 executions take, 0.2 MB each, and those that have ended and are not collected yet."""
 
 
+@checked
 class DenoSandbox(JailedProvider[Share]):
     """Starts Deno processes in a jail.
 
@@ -72,8 +74,6 @@ class DenoSandbox(JailedProvider[Share]):
         allow_wasm: bool = False,
         pool_size: int | None = None,
     ) -> None:
-        if isolation not in ("process", "context"):
-            raise ConfigError(f"isolation={isolation!r} is none of process, context")
         self.isolation = isolation
         self.allow_eval = allow_eval
         self.allow_wasm = allow_wasm

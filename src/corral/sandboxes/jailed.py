@@ -15,7 +15,7 @@ from corral.sandboxes.loops import in_thread
 from corral.sandboxes.pool import Pool
 from corral.sandboxes.process import can_limit
 from corral.sandboxes.starter import Guest, GuestStarter, Order
-from corral.types import TIERS, Capabilities, Language, LimitName, SandboxConfig, Tier
+from corral.types import Capabilities, Language, LimitName, SandboxConfig, Tier
 
 __all__ = ["JailedProvider"]
 
@@ -43,8 +43,6 @@ class JailedProvider(SandboxProvider, Generic[S]):
         starter: GuestStarter,
         serve: Callable[[Guest], Server[S]],
     ) -> None:
-        if tier not in (*TIERS, "auto"):
-            raise ConfigError(f"tier={tier!r} is none of auto, {', '.join(TIERS)}")
         if pool_size < 0:
             raise ConfigError(f"pool_size={pool_size} is negative; 0 keeps none ready")
         self.tier: Tier | Literal["auto"] = tier

@@ -10,6 +10,7 @@ import os
 import weakref
 from typing import ClassVar
 
+from corral.arguments import checked
 from corral.errors import ConfigError, StartFailed
 from corral.sandboxes.base import Job, Sandbox, SandboxProvider
 from corral.sandboxes.loops import in_thread
@@ -25,6 +26,7 @@ _ENFORCED: frozenset[LimitName] = frozenset(
 )
 
 
+@checked
 class MontySandbox(SandboxProvider):
     """Starts Monty's processes.
 

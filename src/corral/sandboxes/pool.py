@@ -179,9 +179,11 @@ class Pool(Generic[K, T]):
             try:
                 made = self._make(key, True)
             except Exception as error:
-                expected = isinstance(error, StartFailed)
-                logger.warning("a sandbox could not be started in advance: %s", error, exc_info=not expected)
                 with self._changed:
+                    if self._thread is not me:
+                        return
+                    expected = isinstance(error, StartFailed)
+                    logger.warning("a sandbox could not be started in advance: %s", error, exc_info=not expected)
                     self._hopeless.add(key)  # until somebody asks again
                     self._changed.notify_all()
             else:

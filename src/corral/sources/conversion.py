@@ -12,6 +12,7 @@ from typing import Any, TypeAlias, cast
 
 from typing_extensions import override
 
+from corral.arguments import checked_as
 from corral.errors import ToolDefinitionError
 from corral.tools import Offer, Tool, ToolRegistry, ToolSource, as_tool
 from corral.tools.tool import OutputValidation, output_validation
@@ -35,6 +36,7 @@ _KINDS = (
 _OPENAPI = "an OpenAPI document is OpenApi(namespace, document) of corral.sources.openapi"
 
 
+@checked_as(ToolDefinitionError)
 def tools_from(
     *things: object, namespace: str | None = None, validate_output: OutputValidation | bool | None = None
 ) -> Converted:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from typing_extensions import override
 
+from corral.arguments import checked_as
 from corral.errors import ToolDefinitionError, ToolNotFound
 from corral.memo import cached_property
 from corral.tools.names import RESERVED_ROOT_NAMES, distinct_identifiers, identifier, namespace_identifier
@@ -84,6 +85,7 @@ class ToolRegistry:
 
     # --- changing it
 
+    @checked_as(ToolDefinitionError)
     def register(self, *tools: Tool | Callable[..., Any], namespace: str | None = None) -> None:
         """Adds tools, all or none; `namespace` is then the namespace of each of them.
 
@@ -168,6 +170,7 @@ class ToolRegistry:
             raise self._not_found(path)
         return tool
 
+    @checked_as(ToolDefinitionError)
     def search(self, query: str, *, namespace: str | None = None, limit: int = 10, offset: int = 0) -> ToolsFound:
         """Tools whose names, parameters or descriptions have words of the query, best first: first those whose name it
         is. All tools in the order of iteration for a query without words; of one namespace only, if it is given.

@@ -18,7 +18,7 @@ from collections.abc import (
 from dataclasses import dataclass
 from inspect import Parameter
 from types import UnionType
-from typing import Annotated, Any, Union, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, create_model
 from pydantic.errors import PydanticUserError
@@ -31,6 +31,7 @@ from corral.types import ExecutionContext
 __all__ = [
     "Arguments",
     "Parameters",
+    "context_place",
     "is_generator",
     "read_parameters",
     "read_result",
@@ -102,6 +103,45 @@ def read_parameters(function: Callable[..., Any], *, name: str, descriptions: Ma
         positional=tuple(each.name for each in parameters if each.kind is Parameter.POSITIONAL_ONLY),
         context=contexts[0] if contexts else None,
     )
+
+
+def context_place(function: Callable[..., Any], name: str) -> Literal[1] | str | None:
+    """Where a function that takes one input receives the context: second, or by this name; None: it does not.
+
+    It is the parameter that is annotated `ExecutionContext` or called `context`, else the second if it must be given.
+
+    Raises:
+        ToolDefinitionError: it takes no input, or more must be given than these two.
+    """
+    try:
+        parameters = [*inspect.signature(function).parameters.values()]
+    except (TypeError, ValueError):
+        return 1
+    ordered = [each for each in parameters if each.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)]
+    takes_all = any(each.kind is Parameter.VAR_POSITIONAL for each in parameters)
+    if not ordered and not takes_all:
+        raise ToolDefinitionError(f"tool {name!r}: its function must take (input, context)")
+    given = [each for each in parameters[1:] if each.kind is not Parameter.VAR_KEYWORD]
+    required = [each for each in given if each.default is Parameter.empty and each.kind is not Parameter.VAR_POSITIONAL]
+    second = ordered[1] if len(ordered) > 1 else None
+    found = next((each for each in given if each.name == "context" or _says_context(function, each)), None)
+    if found is None and second in required:
+        found = second
+    if more := [each.name for each in required if each is not found]:
+        raise ToolDefinitionError(
+            f"tool {name!r}: its function must take (input, context), and nothing for {more[0]!r}"
+        )
+    if found is None:
+        return 1 if takes_all and second is None else None
+    return 1 if found is second else found.name
+
+
+def _says_context(function: Callable[..., Any], parameter: Parameter) -> bool:
+    try:
+        hint = get_type_hints(underlying_function(function), include_extras=True).get(parameter.name)
+    except (NameError, TypeError, SyntaxError):  # one of the others may be unreadable
+        hint = parameter.annotation
+    return _is_context(hint) or (isinstance(hint, str) and hint.endswith(ExecutionContext.__name__))
 
 
 def read_result(function: Callable[..., Any], *, name: str, description: str | None) -> OutputSchema:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import functools
 import inspect
 import math
+import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
-from inspect import Parameter
-from typing import Any, Generic, Literal, TypeAlias, TypedDict, cast, overload
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from pickle import PicklingError
+from typing import Any, Generic, Literal, Self, TypeAlias, TypedDict, cast, overload
 
 from anyio import to_thread
 from typing_extensions import ParamSpec, TypeVar, Unpack
 
+from corral.arguments import checked_as
 from corral.errors import InvalidArguments, InvalidToolOutput, ToolDefinitionError
 from corral.tools.docstrings import read_docstring
 from corral.tools.names import identifier, namespace_identifier
@@ -21,13 +24,21 @@ from corral.tools.plain import json_value, plain
 from corral.tools.problems import SchemaMismatch, cut, field_names
 from corral.tools.rates import Rate, RateLimit, RateScope, parse_rates
 from corral.tools.schema import InputSchema, OutputSchema, input_schema_of, output_schema_of, says_nothing
-from corral.tools.signature import Arguments, read_parameters, read_result, underlying_function, without_partial
+from corral.tools.signature import (
+    Arguments,
+    context_place,
+    read_parameters,
+    read_result,
+    underlying_function,
+    without_partial,
+)
 from corral.tools.streams import Gathering, is_iterator
 from corral.types import ExecutionContext, JsonSchema, ToolName
 
 __all__ = ["Approval", "OutputValidation", "ParsedInput", "Tool", "as_tool", "define_tool", "output_validation", "tool"]
 
 _REMARK_CHARS = 300
+_NAME_CHARS = 60
 
 P = ParamSpec("P", default=...)
 R = TypeVar("R", default=Any, covariant=True)
@@ -47,7 +58,8 @@ class ParsedInput:
     value: Any
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@checked_as(ToolDefinitionError)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Tool(Generic[P, R]):
     """A function together with its schemas and what calling it requires. Calling the tool calls the function.
 
@@ -105,6 +117,18 @@ class Tool(Generic[P, R]):
             object.__setattr__(self, "rates", parse_rates(self.rate_limit))
         except ValueError as error:
             raise ToolDefinitionError(f"tool {self.name!r}: rate_limit: {error}") from None
+
+    def __repr__(self) -> str:
+        return f"<Tool {self.label}({', '.join(field_names(self.input_schema))})>"
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[object, ...]]:
+        return _by_name(self)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Calls the function itself, so that other code of the host can go on using it."""
@@ -224,6 +248,37 @@ def output_validation(given: object, owner: str) -> OutputValidation:
     raise ToolDefinitionError(f'{owner}: validate_output={given!r} is none of "warn", "strict", "off"')
 
 
+# --- sending them to other processes ------------------------------------------------------------------------
+
+
+def _by_name(tool: Tool) -> tuple[Callable[..., Any], tuple[object, ...]]:
+    """How another process finds a tool, for `pickle`: what it is called in the module of its function, and the settings
+    that it has of its own.
+
+    Raises:
+        PicklingError: no name of that module leads to a tool of this function and these schemas.
+    """
+    function = underlying_function(tool.function)
+    module = function.__module__
+    for name, found in list(vars(sys.modules[module]).items()) if module in sys.modules else ():
+        if isinstance(found, Tool) and _made_of(known := cast("Tool", found)) == _made_of(tool):
+            own = {key: getattr(tool, key) for key in _SETTINGS if getattr(tool, key) != getattr(known, key)}
+            return _named_tool, (module, name, own)
+    raise PicklingError(
+        f"{tool!r} cannot be sent to another process: {module} has no such tool by a name; make it there, at the top, "
+        "by @tool or name = define_tool(...)"
+    )
+
+
+def _made_of(tool: Tool) -> tuple[object, ...]:
+    return tool.function, tool.input, tool.output
+
+
+def _named_tool(module: str, name: str, own: Mapping[str, Any]) -> Tool:
+    found: Tool = getattr(import_module(module), name)
+    return replace(found, **own) if own else found
+
+
 # --- making tools -------------------------------------------------------------------------------------------
 
 
@@ -243,6 +298,8 @@ class ToolSettings(TypedDict, total=False):
     must_finish: bool
 
 
+_SETTINGS = ("name", "description", *ToolSettings.__annotations__)
+"""Fields of a `Tool` that may be other than those of the tool that it was made of."""
 FunctionP = ParamSpec("FunctionP")
 FunctionR = TypeVar("FunctionR")
 
@@ -258,7 +315,17 @@ def tool(
     output_schema: object = None,
     **settings: Unpack[ToolSettings],
 ) -> Callable[[Callable[FunctionP, FunctionR]], Tool[FunctionP, FunctionR]]: ...
-def tool(function: Callable[..., Any] | None = None, /, **settings: Any) -> Any:
+@checked_as(ToolDefinitionError)
+def tool(
+    function: Any = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    input_schema: object = None,
+    output_schema: object = None,
+    **settings: Unpack[ToolSettings],
+) -> Any:
     """Makes a tool of a function, a bound method, a partial or a callable object.
 
     Name, description and schemas come from the function, its docstring and its type hints, unless given. A parameter
@@ -268,9 +335,15 @@ def tool(function: Callable[..., Any] | None = None, /, **settings: Any) -> Any:
     Raises:
         ToolDefinitionError: the function cannot be declared as written.
     """
-    if function is None:
-        return functools.partial(_from_function, **settings)
-    return _from_function(function, **settings)
+    make = functools.partial(
+        _from_function,
+        name=name,
+        description=description,
+        input_schema=input_schema,
+        output_schema=output_schema,
+        **settings,
+    )
+    return make if function is None else make(function)
 
 
 def as_tool(source: Tool | Callable[..., Any]) -> Tool:
@@ -278,6 +351,7 @@ def as_tool(source: Tool | Callable[..., Any]) -> Tool:
     return cast("Tool", source) if isinstance(source, Tool) else _from_function(source)
 
 
+@checked_as(ToolDefinitionError)
 def define_tool(
     *,
     name: str,
@@ -302,7 +376,7 @@ def define_tool(
         output=output_schema_of(output_schema, owner=f"tool {name!r}: output_schema"),
         function=execute,
         bind=_bind_input(execute, name),
-        **_checked(settings, name),
+        **_frozen(settings),
     )
 
 
@@ -315,9 +389,9 @@ def _from_function(
     output_schema: object = None,
     **settings: Unpack[ToolSettings],
 ) -> Tool[FunctionP, FunctionR]:
-    name = name or _name_of(function)
-    underlying = underlying_function(function)
-    docstring = read_docstring(underlying.__doc__ or _class_docstring(function))
+    bare = _callable_of(function)
+    name = name or _name_of(bare)
+    docstring = read_docstring(underlying_function(bare).__doc__ or _class_docstring(bare))
     if output_schema is None:
         output = read_result(function, name=name, description=docstring.returns)
     else:
@@ -335,12 +409,19 @@ def _from_function(
         output=output,
         function=function,
         bind=bind,
-        **_checked(settings, name),
+        **_frozen(settings),
     )
 
 
-def _name_of(function: Callable[..., Any]) -> str:
+def _callable_of(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What a tool is made of.
+
+    Raises:
+        ToolDefinitionError: it is no function.
+    """
     bare = without_partial(function)
+    if isinstance(bare, str):
+        raise ToolDefinitionError(f"a tool is made of a function; did you mean tool(name={bare[:_NAME_CHARS]!r})?")
     if isinstance(bare, classmethod):
         raise ToolDefinitionError("a class method is made a tool by way of its class: tool(Class.method)")
     if not callable(bare) or isinstance(bare, type | Tool):
@@ -348,6 +429,10 @@ def _name_of(function: Callable[..., Any]) -> str:
             "a tool is made of a function, a bound method or a callable object, not "
             f"{_named(cast('object', bare))}; corral.tools_from(...) takes lists, and tools of other libraries"
         )
+    return bare
+
+
+def _name_of(bare: Callable[..., Any]) -> str:
     underlying = underlying_function(bare)
     name: str = type(bare).__name__ if underlying.__name__ == "__call__" else underlying.__name__
     if name == "<lambda>":
@@ -359,36 +444,21 @@ def _named(value: object) -> str:
     return f"the class {value.__name__}" if isinstance(value, type) else f"one of {type(value).__name__}"
 
 
-def _class_docstring(function: Callable[..., Any]) -> str | None:
+def _class_docstring(bare: Callable[..., Any]) -> str | None:
     """That of a callable object; the class of a function says nothing about it."""
-    bare = without_partial(function)
     return None if inspect.isroutine(bare) else bare.__doc__
 
 
 def _bind_input(function: Callable[..., Any], name: str) -> Callable[[Any, ExecutionContext], Arguments]:
-    """Calls `function` as `(input, context)`, or `(input)` if it takes one argument."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
+    """Calls `function` as `(input, context)`, or as `(input)` if it has no parameter for the context."""
+    place = context_place(function, name)
+    if place is None:
+        return lambda value, context: ([value], {})  # noqa: ARG005
+    if place == 1:
         return lambda value, context: ([value, context], {})
-    if any(each.kind is Parameter.VAR_POSITIONAL for each in parameters):
-        return lambda value, context: ([value, context], {})
-    positional = [
-        each for each in parameters if each.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
-    ]
-    match len(positional):
-        case 0:
-            raise ToolDefinitionError(f"tool {name!r}: its function must take (input, context)")
-        case 1:
-            return lambda value, context: ([value], {})  # noqa: ARG005
-        case _:
-            return lambda value, context: ([value, context], {})
+    return lambda value, context: ([value], {place: context})
 
 
-def _checked(settings: ToolSettings, name: str) -> dict[str, Any]:
-    checked: dict[str, Any] = dict(settings)
-    for key in ("scopes", "any_scope"):
-        if isinstance(checked.get(key), str):
-            raise ToolDefinitionError(f"tool {name!r}: {key} is a collection of strings, not one string")
-        checked[key] = frozenset(checked.get(key, ()))
-    return checked
+def _frozen(settings: ToolSettings) -> dict[str, Any]:
+    scopes = {key: frozenset[str](settings.get(key, ())) for key in ("scopes", "any_scope")}
+    return {**settings, **scopes}

@@ -279,7 +279,7 @@ async def test_two_slashes_lead_to_no_other_host(service: Service) -> None:
 
 
 def test_options_that_are_wrong_are_errors_of_the_host() -> None:
-    with pytest.raises(ConfigError, match="headers='some' is none of"):
+    with pytest.raises(ConfigError, match="headers takes 'declared', 'none' or 'all', not 'some'"):
         OpenApi(None, REPOS, base_url=URL, headers="some")  # pyright: ignore[reportArgumentType]
     with pytest.raises(ToolDefinitionError, match="reserved"):
         OpenApi("tools", REPOS, base_url=URL)

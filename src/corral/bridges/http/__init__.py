@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import ClassVar
 from urllib.parse import urlsplit
 
+from corral.arguments import checked
 from corral.bridges.base import ASGIApp, BridgeProtocol
 from corral.bridges.grants import Grant, Grants
 from corral.errors import ConfigError, MissingExtra
@@ -27,6 +28,7 @@ __all__ = ["HttpBridge"]
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 
 
+@checked
 class HttpBridge(BridgeProtocol):
     """Calls as JSON over HTTP, to an app that is mounted in a web server.
 

@@ -10,17 +10,28 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from types import TracebackType
 from typing import Any
 
 from corral.guest.python.values import well_formed
 
-__all__ = ["Console", "Stream", "print_at_once"]
+__all__ = ["Console", "Stream", "print_at_once", "print_unraised"]
 
 _MOST_PARTS = 500
 """Parts of lines that are sent as they are written. From then on parts are put together."""
 _PART_SECONDS = 0.02
 """How long, at most, while the program goes on to write."""
 _print = print
+
+
+_NO_FAULT = "deallocated bytearray object has exported buffers"
+"""CPython prints it, to 3.13 at least, of a bytearray that got no memory; a MemoryError is raised besides."""
+
+
+def print_unraised(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+    """Prints an error that nobody can catch, as `sys.excepthook` does."""
+    if kind is not SystemError or str(error) != _NO_FAULT:
+        sys.__excepthook__(kind, error, traceback)
 
 
 class Console:

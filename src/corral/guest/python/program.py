@@ -18,7 +18,7 @@ from types import CodeType, ModuleType
 from typing import Any, NamedTuple
 
 from corral.guest.python.calls import PROGRAM, CallLimits, Calls, ToolCall, Tools, failure_classes
-from corral.guest.python.console import Console, Stream, print_at_once
+from corral.guest.python.console import Console, Stream, print_at_once, print_unraised
 from corral.guest.python.errors import described, error_parts, place_of, syntax_error_parts, warning_text
 from corral.guest.python.frames import HEADER, HEADER_BYTES, LEAST_LENGTH, NO_NONCE, FrameKind, encode_frame
 from corral.guest.python.loop import Deadlock, Finished, GuestLoop
@@ -231,6 +231,7 @@ class _Execution:
         sys.modules["__main__"] = module
         sys.modules["tools"] = sys.modules["codemode"] = tools  # type: ignore[assignment]
         sys.stdout, sys.stderr = self._streams
+        sys.excepthook = print_unraised
         builtins.print = print_at_once
         warnings.formatwarning = warning_text
         os.environ.clear()

@@ -30,6 +30,7 @@ from mcp_types import Tool as McpTool
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from corral import Corral, ExecutionContext, ExecutionResult, Language, ModelTool, Tool
+from corral.arguments import checked
 from corral.errors import AccessDenied, Cancelled, CorralError, RateLimited, SandboxError
 from corral.integrations.kit import Context, context_for
 from corral.integrations.mcp.asking import ClientInTouch, asked_by, can_elicit
@@ -58,6 +59,7 @@ _MOST_MADE = 32
 """Descriptions that are kept, for callers who see different tools."""
 
 
+@checked
 def mcp_server(
     corral: Corral,
     *,

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from corral.arguments import checked
 from corral.errors import ConfigError
 from corral.logs import get_logger
 from corral.sources.mcp.server import McpServer
@@ -26,6 +27,7 @@ _KNOWN = _OF_A_PROCESS | _OF_A_URL | {"type", "disabled"}
 _VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}|\$\{([^}]*)\}")
 
 
+@checked
 def mcp_servers(config: str | Path | Mapping[str, Any]) -> list[McpServer]:
     """The servers of a file or a mapping, but those that are `disabled`. Nothing is started yet.
 

@@ -22,6 +22,7 @@ from mcp.client import Transport
 from mcp.server import MCPServer, Server
 from typing_extensions import override
 
+from corral.arguments import checked
 from corral.errors import ConfigError, StartFailed
 from corral.secrecy import names_a_secret
 from corral.sources.mcp.http import streamable_http
@@ -45,6 +46,7 @@ _PARTS = re.compile(r"[\s;,=]+")
 """What is between the parts of a header, such as those of a cookie."""
 
 
+@checked
 @dataclass(frozen=True, eq=False)
 class McpServer(ToolSource):
     """The tools of an MCP server: of one to start (`command`), at a URL (`url`), or in this process (`server`).
@@ -101,13 +103,10 @@ class McpServer(ToolSource):
         if len(given) != 1:
             found = " and ".join(given) or "none of them"
             raise self._wrong(f"needs one of command, url and server; there is {found}")
-        if self.command is not None and (isinstance(self.command, str) or not self.command):
+        if self.command is not None and not self.command:
             raise self._wrong('command is a list: ["program", "argument"]')
         if self.url is not None:
             self._check_url(self.url)
-        for name in ("scopes", "include", "exclude", "sequential"):
-            if isinstance(getattr(self, name), str):
-                raise self._wrong(f"{name} is a collection of strings, not one string")
         try:
             parse_rates(self.rate_limit)
         except ValueError as error:

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, cast
 
+from corral.arguments import checked
 from corral.errors import ConfigError, ToolError
 from corral.sources.openapi.documents import Part
 from corral.sources.openapi.parameters import Line, header_value
@@ -17,6 +18,7 @@ from corral.types import ExecutionContext
 __all__ = ["ApiKey", "Basic", "Bearer", "Credential", "Identity", "Security"]
 
 
+@checked
 @dataclass(frozen=True, slots=True)
 class Bearer:
     """A token in the header Authorization; those of OAuth 2 and OpenID Connect too."""
@@ -24,6 +26,7 @@ class Bearer:
     token: str = field(repr=False)
 
 
+@checked
 @dataclass(frozen=True, slots=True)
 class Basic:
     """A user name and a password in the header Authorization."""
@@ -32,6 +35,7 @@ class Basic:
     password: str = field(repr=False)
 
 
+@checked
 @dataclass(frozen=True, slots=True)
 class ApiKey:
     """A key, where the security scheme of its name says; `name` and `place` are for documents that do not say it."""

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 from typing_extensions import override
 
+from corral.arguments import checked
 from corral.egress import EgressPolicy, SafeClient
 from corral.errors import ConfigError, ToolError
 from corral.logs import get_logger
@@ -43,6 +44,7 @@ _GRACE_SECONDS = 5.0
 """What the client has beyond the tool's own time: the tool's error is the clearer one."""
 
 
+@checked
 class OpenApi(ToolSource):
     """The operations of an OpenAPI 3.0 or 3.1 document as tools, whose calls are HTTP requests.
 
@@ -84,8 +86,6 @@ class OpenApi(ToolSource):
         sequential: Select = (),
         timeout_seconds: float = 30.0,
     ) -> None:
-        if headers not in ("declared", "none", "all"):
-            raise ConfigError(f"headers={headers!r} is none of declared, none, all")
         if namespace is not None:
             namespace_identifier(namespace)
         self.namespace = namespace

@@ -1,0 +1,22 @@
+import multiprocessing
+
+from corral import Corral, tool
+from corral.tools import Tool
+
+
+@tool
+def double(n: int) -> int:
+    """Twice the number."""
+    return 2 * n
+
+
+def work(tools: list[Tool], n: int) -> None:
+    with Corral(tools=tools) as corral:
+        print(corral.execute_sync(f"return await tools.double({{ n: {n} }})").value)
+
+
+if __name__ == "__main__":
+    for n in (1, 2):
+        child = multiprocessing.get_context("spawn").Process(target=work, args=([double], n))
+        child.start()
+        child.join()
