@@ -36,13 +36,15 @@ class Definitions:
 def _equal_targets(document: Document, target: Target, other: Document, place: Target) -> list[tuple[Target, Target]]:
     """The pairs of targets that mean the same if the first two do, these included; empty if they do not.
 
-    Schemas mean the same if they are equal, and so are all that they refer to.
+    Schemas mean the same if they are equal, and so are all that they refer to. Of a document in which too much has been
+    compared, none do.
     """
     pairs = {(target, place): None}
     waiting = [(target, place)]
     while waiting:
         ours, theirs = waiting.pop()
-        if document.text_at(ours.pointer) != other.text_at(theirs.pointer):
+        document.effort -= 1
+        if document.effort < 0 or document.text_at(ours.pointer) != other.text_at(theirs.pointer):
             return []
         for pair in zip(document.targets_within(ours), other.targets_within(theirs), strict=True):
             match pair:

@@ -19,6 +19,10 @@ Pointer: TypeAlias = tuple[str, ...]
 
 _MAX_LEVELS = 200
 _MAX_NODES = 200_000
+_MAX_DYNAMIC = 2
+_MIN_EFFORT = 10_000
+_EFFORT_PER_NODE = 20
+_TARGET_EFFORT = 4
 
 _SCHEMA_KEYWORDS = (
     "additionalItems",
@@ -107,15 +111,22 @@ class Document:
         self._dynamic_anchors: dict[tuple[str, str], Pointer] = {}
         self._texts: dict[Pointer, str] = {}
         self._targets: dict[Target, list[Target | None]] = {}
+        self._resolved: dict[tuple[str, Scope, bool], Target | None] = {}
+        self.effort = _MIN_EFFORT + _EFFORT_PER_NODE * self.size
+        """How many schemas may still be looked at to find equal ones."""
         self._index()
-        self._dynamic_resources = {base for base, _ in self._dynamic_anchors}
+        self._dynamic_resources: dict[str, set[str]] = {}
+        for base, anchor in self._dynamic_anchors:
+            self._dynamic_resources.setdefault(base, set()).add(anchor)
 
     def enter(self, schema: object, scope: Scope) -> Scope:
         """The scope within a schema found in `scope`."""
         base = _base_within(schema, scope.base)
         dynamic = scope.dynamic
-        if base in self._dynamic_resources and base not in dynamic:
-            dynamic = (*dynamic, base)
+        if base in self._dynamic_resources and len(dynamic) < _MAX_DYNAMIC:
+            known = set[str]().union(*(self._dynamic_resources[each] for each in dynamic))
+            if not self._dynamic_resources[base] <= known:
+                dynamic = (*dynamic, base)
         return Scope(base, dynamic)
 
     def at(self, pointer: Pointer) -> object:
@@ -129,7 +140,10 @@ class Document:
         for keyword in ("$ref", "$dynamicRef", "$recursiveRef"):
             reference = keywords.get(keyword)
             if isinstance(reference, str):
-                yield self._resolve(reference, scope, dynamic=keyword == "$dynamicRef")
+                known = reference, scope, keyword == "$dynamicRef"
+                if known not in self._resolved:
+                    self._resolved[known] = self._resolve(*known)
+                yield self._resolved[known]
 
     def text_at(self, pointer: Pointer) -> str:
         """The schema there as text: equal texts are equal schemas."""
@@ -140,10 +154,12 @@ class Document:
     def targets_within(self, target: Target) -> list[Target | None]:
         """Where all references lead that are at or below a target, in an order that depends on `text_at` only."""
         if target not in self._targets:
+            self.effort -= _TARGET_EFFORT
             found: list[Target | None] = []
             waiting = [(self.at(target.pointer), target.scope)]
             while waiting:
                 schema, outer = waiting.pop()
+                self.effort -= 1
                 scope = self.enter(schema, outer)
                 found += self.references(schema, scope)
                 members = sorted(subschemas(schema), key=itemgetter(0))
@@ -151,7 +167,7 @@ class Document:
             self._targets[target] = found
         return self._targets[target]
 
-    def _resolve(self, reference: str, scope: Scope, *, dynamic: bool) -> Target | None:
+    def _resolve(self, reference: str, scope: Scope, dynamic: bool) -> Target | None:
         uri, fragment = _split(reference, scope.base)
         pointer = self._locate(uri, fragment)
         if pointer is None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial, reduce
+from functools import partial
+from itertools import islice
 
-from corral.declarations.algebra import fill_additional, fill_rest, intersect, intersect_kind, union
+from corral.declarations.algebra import fill_additional, fill_rest, intersect, intersect_all, intersect_kind, union
 from corral.declarations.alternatives import branch, exclusive, forbid, mixed
 from corral.declarations.constants import constants
 from corral.declarations.definitions import Definitions
@@ -45,6 +46,8 @@ _MAX_ALIASES = 30
 """How many schemas that are mere references to others, or combinations of such, may follow each other."""
 _MAX_COMBINED = 500
 """How many definitions such combinations may reach in all."""
+_MAX_CONDITIONS = 100
+"""How many conditions of a schema count: each may take a look at all that the others say."""
 _MIN_READS = 1_000
 _READS_PER_NODE = 10
 
@@ -101,7 +104,7 @@ class Reader:
             UNKNOWN if target is None else self._reference(target)
             for target in self._document.references(keywords, scope)
         ]
-        shape: Shape = reduce(intersect, references, UNKNOWN)
+        shape = intersect_all(references)
         if not (references and self._document.references_stand_alone):
             shape = self._combined(shape, keywords, scope, announced)
             shape = self._typed(shape, keywords, scope)
@@ -173,8 +176,7 @@ class Reader:
         parts = listing(keywords.get("allOf"))
         for each in map(_announced, (keywords, *map(mapping, parts))):
             announced = None if announced is None or each is None else announced | each
-        for member in parts:
-            shape = intersect(shape, self._read(member, scope, announced))
+        shape = intersect_all([shape, *(self._read(member, scope, announced) for member in parts)])
         for keyword in ("anyOf", "oneOf"):
             members = [self._read(member, scope, announced) for member in listing(keywords.get(keyword))]
             if members:
@@ -186,9 +188,11 @@ class Reader:
 
     def _conditional(self, shape: Shape, keywords: dict[str, object], scope: Scope) -> Shape:
         """Conditions that stand alone in an `allOf` are about this shape too."""
+        room = _MAX_CONDITIONS
         for schema in (keywords, *map(mapping, listing(keywords.get("allOf")))):
             inner = self._document.enter(schema, scope)
-            for condition, then, otherwise in self._conditions(schema, inner):
+            for condition, then, otherwise in islice(self._conditions(schema, inner), room):
+                room -= 1
                 if traits(shape).kinds <= OBJECTS:
                     shape = branch(shape, condition, then, otherwise)
         return shape
@@ -219,7 +223,7 @@ class Reader:
             case {"required": [str() as name], **others} if others.keys() <= {"type"}:
                 return intersect_kind(shape, "object", forbid(name))
             case {**others} if others.keys() <= {"const", "enum", "type"}:
-                excluded = members_of(self._read(others, scope))
+                excluded = frozenset(members_of(self._read(others, scope)))
                 if all(isinstance(each, Constant) or each == NULL for each in excluded):
                     return union(each for each in members_of(shape) if each not in excluded)
             case _:
