@@ -21,7 +21,7 @@ ALLOWED: dict[str, set[str]] = {
     "results": {"errors", "types", "pictures", "preview", "redaction"},
     "catalog": {"errors"},
     "tools": {"errors", "types"},
-    "declarations": {"errors", "types", "secrecy", "tools"},
+    "declarations": {"errors", "types", "secrecy", "tools", "workers"},
     "programs": {"errors", "types"},
     "guest": {"errors", "types", "programs"},
     "sandboxes": {"errors", "types", "catalog", "guest"},
