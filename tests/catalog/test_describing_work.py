@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -38,7 +38,7 @@ class Asked:
 
 
 @contextmanager
-def made(monkeypatch: pytest.MonkeyPatch, wait: Callable[[], object] = lambda: None) -> Iterator[list[str]]:
+def made(monkeypatch: pytest.MonkeyPatch, wait: Callable[[], object] = lambda: None) -> Generator[list[str]]:
     """The names of the tools that texts are made of in this process, each when its making begins."""
     names: list[str] = []
     text_of = making.text_of

@@ -40,6 +40,7 @@ _SCHEMA_KEYWORDS = (
 )
 _LIST_KEYWORDS = ("allOf", "anyOf", "items", "oneOf", "prefixItems")
 _MAP_KEYWORDS = ("$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties")
+_REFERRING = frozenset(("$ref", "$dynamicRef", "$recursiveRef", "$id", "$anchor", "$dynamicAnchor"))
 _KEYWORDS = frozenset((*_SCHEMA_KEYWORDS, *_LIST_KEYWORDS, *_MAP_KEYWORDS))
 
 
@@ -103,7 +104,7 @@ class Document:
     """
 
     def __init__(self, schema: JsonSchema) -> None:
-        self.root, self.size = _bounded_copy(schema)
+        self.root, self.size, self.has_references = _bounded_copy(schema)
         self.references_stand_alone = "draft-0" in str(mapping(self.root).get("$schema"))
         """Up to draft 7, whatever stands beside a `$ref` does not count."""
         self._resources: dict[str, Pointer] = {"": ()}
@@ -114,13 +115,16 @@ class Document:
         self._resolved: dict[tuple[str, Scope, bool], Target | None] = {}
         self.effort = _MIN_EFFORT + _EFFORT_PER_NODE * self.size
         """How many schemas may still be looked at to find equal ones."""
-        self._index()
+        if self.has_references:
+            self._index()
         self._dynamic_resources: dict[str, set[str]] = {}
         for base, anchor in self._dynamic_anchors:
             self._dynamic_resources.setdefault(base, set()).add(anchor)
 
     def enter(self, schema: object, scope: Scope) -> Scope:
         """The scope within a schema found in `scope`."""
+        if not self.has_references:
+            return scope
         base = _base_within(schema, scope.base)
         dynamic = scope.dynamic
         if base in self._dynamic_resources and len(dynamic) < _MAX_DYNAMIC:
@@ -136,6 +140,8 @@ class Document:
 
     def references(self, schema: object, scope: Scope) -> Iterator[Target | None]:
         """Where the references of this very schema lead; None for each that leads nowhere."""
+        if not self.has_references:
+            return
         keywords = mapping(schema)
         for keyword in ("$ref", "$dynamicRef", "$recursiveRef"):
             reference = keywords.get(keyword)
@@ -241,13 +247,18 @@ def _split(reference: str, base: str) -> tuple[str, str]:
     return uri, unquote(fragment)
 
 
-def _bounded_copy(schema: object) -> tuple[object, int]:
-    """A copy within bounds, and how many nodes it has. It works without recursion, so that depth does no harm."""
+def _bounded_copy(schema: object) -> tuple[object, int, bool]:
+    """A copy within bounds, how many nodes it has, and whether there are references, or places with names for them.
+
+    It works without recursion, so that depth does no harm.
+    """
+    has_references = False
     top: list[object] = [schema]
     waiting: list[tuple[list[object] | dict[str, object], int]] = [(top, 0)]
     nodes = 0
     while waiting:
         container, level = waiting.pop()
+        has_references = has_references or not _REFERRING.isdisjoint(container if isinstance(container, dict) else ())
         entries = list(container.items()) if isinstance(container, dict) else list(enumerate(container))
         for key, value in entries:
             nodes += 1
@@ -255,7 +266,7 @@ def _bounded_copy(schema: object) -> tuple[object, int]:
             container[key] = copied  # pyright: ignore[reportArgumentType, reportCallIssue] - the key is its own
             if isinstance(copied, dict | list) and copied:
                 waiting.append((cast("dict[str, object] | list[object]", copied), level + 1))
-    return top[0], nodes
+    return top[0], nodes, has_references
 
 
 def _shallow_copy(value: object) -> object:

@@ -80,6 +80,8 @@ class Reader:
 
     def read_root(self) -> Shape:
         """The shape of the document's values: a reference if something in the document refers to all of it."""
+        if not self._document.has_references:
+            return self._read(self._document.root, Scope())
         targets = self._document.targets_within(Target((), Scope()))
         root = next((target for target in targets if target and not target.pointer), None)
         return self._read(self._document.root, Scope()) if root is None else self._reference(root)

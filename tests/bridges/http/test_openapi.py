@@ -187,7 +187,7 @@ def test_it_is_made_once_for_all_who_may_call_the_same(monkeypatch: pytest.Monke
             return httpx.get(f"{server.url}/openapi.json", headers={"authorization": f"Bearer {token}"}).json()
 
         first = ask("ada", "mail:read")
-        assert list(threads.map(lambda user: ask(user, "mail:read"), "bcdefghi")) == [first] * 8
+        assert list(threads.map(ask, "bcdefghi", ["mail:read"] * 8)) == [first] * 8
         assert "/tools/inbox" not in ask("eve")["paths"]
         assert len(made) == 2
         corral.tools.register(define_tool(name="later", execute=anything))
