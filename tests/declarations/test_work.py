@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from types import SimpleNamespace
 from typing import Any
 
@@ -82,3 +83,48 @@ def test_secrets_are_looked_for_only_where_some_may_be() -> None:
     assert calls_of(lambda: secret_parameters(plain)) < calls_of(lambda: secret_parameters(secret)) / 50
     for name in ("apiKey", "password", "AccessToken", "JWT", "client-credentials", "Authorization"):
         assert secret_parameters({"properties": {name: {"type": "string"}}}) == (name,)
+
+
+# --- many tools of one API
+
+
+def chained(count: int, definitions: dict[str, Any]) -> dict[ToolName, Any]:
+    """Tools whose schemas all have the same definitions, and something of their own."""
+
+    def tool(number: int) -> Any:
+        given = {"type": "object", "properties": {f"own{number}": {"$ref": "#/$defs/D1"}}, "$defs": definitions}
+        returned = {"$ref": "#/$defs/D0", "$defs": definitions}
+        return SimpleNamespace(description="", input_schema=given, output_schema=returned, needs_approval=False)
+
+    return {ToolName("api", f"tool{number}"): tool(number) for number in range(count)}
+
+
+def chain(count: int) -> dict[str, Any]:
+    inner = {
+        f"D{i}": {"title": f"Part {i}", "properties": {"next": {"$ref": f"#/$defs/D{i + 1}"}}} for i in range(count)
+    }
+    return inner | {
+        f"D{count}": {"type": "object", "properties": {"back": {"$ref": "#/$defs/D0"}, "n": {"type": "number"}}}
+    }
+
+
+def test_what_tools_have_in_common_is_read_once() -> None:
+    definitions = chain(100)
+    few, many = (calls_of(lambda count=count: declare_typescript(chained(count, definitions))) for count in (10, 40))
+    assert many < 2 * few
+
+
+@pytest.mark.parametrize("declare", [declare_typescript, declare_python])
+def test_the_text_does_not_depend_on_what_is_read_once(declare: Callable[..., str]) -> None:
+    definitions = chain(12)
+    tools = chained(5, definitions)
+    other = chained(5, {**definitions, "D3": {"type": "string"}})
+    tools |= {ToolName("other", name.name): each for name, each in other.items()}
+    assert declare(tools) == declare(deepcopy(tools))
+
+
+def test_a_schema_that_says_where_it_is_stands_by_itself() -> None:
+    definitions: dict[str, Any] = chain(12)
+    tools = chained(2, definitions) | chained(1, {**definitions, "D2": {"$id": "http://a/", "$ref": "#"}})
+    text = declare_typescript(tools)
+    assert text == declare_typescript(deepcopy(tools))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from corral.declarations.documents import Document, Target
+from corral.declarations.libraries import Libraries
 from corral.declarations.shapes import Definition
 
 __all__ = ["Definitions"]
@@ -12,6 +13,7 @@ class Definitions:
     """What is defined so far, by where it is defined."""
 
     def __init__(self) -> None:
+        self.libraries = Libraries()
         self._known: dict[tuple[Document, Target], Definition] = {}
         self._namesakes: dict[tuple[str, str], list[tuple[Document, Target]]] = {}
 

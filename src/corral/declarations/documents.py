@@ -12,7 +12,7 @@ from urllib.parse import unquote, urldefrag, urljoin
 
 from corral.types import JsonSchema
 
-__all__ = ["Document", "Pointer", "Scope", "Target", "integer", "listing", "mapping", "subschemas"]
+__all__ = ["REFERRING", "Document", "Pointer", "Scope", "Target", "integer", "listing", "mapping", "subschemas"]
 
 Pointer: TypeAlias = tuple[str, ...]
 """The unescaped tokens of a JSON pointer from the root of the document."""
@@ -40,7 +40,7 @@ _SCHEMA_KEYWORDS = (
 )
 _LIST_KEYWORDS = ("allOf", "anyOf", "items", "oneOf", "prefixItems")
 _MAP_KEYWORDS = ("$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties")
-_REFERRING = frozenset(("$ref", "$dynamicRef", "$recursiveRef", "$id", "$anchor", "$dynamicAnchor"))
+REFERRING = frozenset(("$ref", "$dynamicRef", "$recursiveRef", "$id", "$anchor", "$dynamicAnchor"))
 _KEYWORDS = frozenset((*_SCHEMA_KEYWORDS, *_LIST_KEYWORDS, *_MAP_KEYWORDS))
 
 
@@ -120,6 +120,14 @@ class Document:
         self._dynamic_resources: dict[str, set[str]] = {}
         for base, anchor in self._dynamic_anchors:
             self._dynamic_resources.setdefault(base, set()).add(anchor)
+
+    def adopt(self, keyword: str, members: dict[str, object]) -> None:
+        """Adds members to one of the root's, which refer to nothing but definitions there."""
+        copied, size, has_references = _bounded_copy(members)
+        mapping(mapping(self.root)[keyword]).update(mapping(copied))
+        self.size += size
+        self.effort += _EFFORT_PER_NODE * size
+        self.has_references |= has_references
 
     def enter(self, schema: object, scope: Scope) -> Scope:
         """The scope within a schema found in `scope`."""
@@ -258,7 +266,7 @@ def _bounded_copy(schema: object) -> tuple[object, int, bool]:
     nodes = 0
     while waiting:
         container, level = waiting.pop()
-        has_references = has_references or not _REFERRING.isdisjoint(container if isinstance(container, dict) else ())
+        has_references = has_references or not REFERRING.isdisjoint(container if isinstance(container, dict) else ())
         entries = list(container.items()) if isinstance(container, dict) else list(enumerate(container))
         for key, value in entries:
             nodes += 1

@@ -11,7 +11,7 @@ from corral.declarations.alternatives import branch, exclusive, forbid, mixed
 from corral.declarations.constants import constants
 from corral.declarations.definitions import Definitions
 from corral.declarations.describing import describe
-from corral.declarations.documents import Document, Scope, Target, integer, listing, mapping, subschemas
+from corral.declarations.documents import Document, Pointer, Scope, Target, integer, listing, mapping, subschemas
 from corral.declarations.languages import Language
 from corral.declarations.names import pascal_case
 from corral.declarations.objects import read_object
@@ -56,6 +56,8 @@ _ARRAY_KEYWORDS = frozenset(("items", "prefixItems", "additionalItems", "contain
 """These imply a type where none is given."""
 _SAME_VALUE_KEYWORDS = frozenset(("allOf", "anyOf", "oneOf", "if", "then", "else", "dependencies", "dependentSchemas"))
 """What is within these describes the very value that the schema itself does."""
+_BEYOND_TYPES = _SAME_VALUE_KEYWORDS | {"dependentRequired", "not", "unevaluatedItems", "unevaluatedProperties"}
+"""Without any of these, types and constants are all that a schema says."""
 
 _NONE_ANNOUNCED: frozenset[str] = frozenset()
 
@@ -78,13 +80,13 @@ class Reader:
         self._circular: dict[Target, bool] = {}
         self._reached: dict[Target, set[Target]] = {}
 
-    def read_root(self) -> Shape:
-        """The shape of the document's values: a reference if something in the document refers to all of it."""
-        if not self._document.has_references:
-            return self._read(self._document.root, Scope())
+    def read_root(self, root: Pointer = ()) -> Shape:
+        """The shape of the values of the schema there: a reference if something in the document refers to all of it."""
+        if root or not self._document.has_references:
+            return self._read(self._document.at(root), Scope())
         targets = self._document.targets_within(Target((), Scope()))
-        root = next((target for target in targets if target and not target.pointer), None)
-        return self._read(self._document.root, Scope()) if root is None else self._reference(root)
+        whole = next((target for target in targets if target and not target.pointer), None)
+        return self._read(self._document.root, Scope()) if whole is None else self._reference(whole)
 
     def _read(self, schema: object, scope: Scope, announced: frozenset[str] | None = _NONE_ANNOUNCED) -> Shape:
         """`announced` are the properties that schemas around this one describe for the same value; None if any."""
@@ -107,7 +109,10 @@ class Reader:
             for target in self._document.references(keywords, scope)
         ]
         shape = intersect_all(references)
-        if not (references and self._document.references_stand_alone):
+        if keywords.keys().isdisjoint(_BEYOND_TYPES):  # as those of most schemas
+            if not (references and self._document.references_stand_alone):
+                shape = self._typed(shape, keywords, scope)
+        elif not (references and self._document.references_stand_alone):
             shape = self._combined(shape, keywords, scope, announced)
             shape = self._typed(shape, keywords, scope)
             shape = self._conditional(shape, keywords, scope)
