@@ -15,7 +15,7 @@ _MAX_CHARACTERS = 40
 _MOST_NAMES = 20_000
 _MOST_VISITED = 2_000
 """Names that share a pair of letters with one that is looked for; those with the rarest pairs come first."""
-_MOST_COMPARED = 8
+_MOST_COMPARED = 16
 
 
 class NearNames:
@@ -36,14 +36,16 @@ class NearNames:
         pairs = _pairs(wanted)
         shared: Counter[int] = Counter()
         left = _MOST_VISITED
-        for having in sorted((self._by_pair[pair] for pair in pairs if pair in self._by_pair), key=len):
+        for having in sorted((self._by_pair[pair] for pair in sorted(pairs) if pair in self._by_pair), key=len):
             shared.update(having[:left])
             left -= len(having)
             if left <= 0:
                 break
-        likely = nlargest(
-            _MOST_COMPARED, shared, key=lambda each: shared[each] / (len(pairs) + self._pairs[each] - shared[each])
-        )
+
+        def likeness(each: int) -> tuple[float, int]:
+            return shared[each] / (len(pairs) + self._pairs[each] - shared[each]), -each
+
+        likely = nlargest(_MOST_COMPARED, shared, key=likeness)
         compared = {self._names[each][:_MAX_CHARACTERS]: self._names[each] for each in likely}
         return [compared[each] for each in difflib.get_close_matches(wanted[:_MAX_CHARACTERS], compared, n=most)]
 
