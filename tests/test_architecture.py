@@ -23,7 +23,7 @@ ALLOWED: dict[str, set[str]] = {
     "results": {"errors", "memo", "pictures", "preview", "redaction", "types"},
     "catalog": {"arguments", "errors"},
     "tools": {"arguments", "errors", "memo", "types"},
-    "declarations": {"arguments", "errors", "memo", "secrecy", "tools", "types"},
+    "declarations": {"arguments", "errors", "memo", "secrecy", "tools", "types", "workers"},
     "programs": {"errors", "memo", "types"},
     "temporary": set(),
     "guest": {"errors", "programs", "temporary", "types"},

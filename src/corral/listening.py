@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import inspect
-import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import cast
 
 import anyio
 
+from corral.logs import get_logger
 from corral.results import Event
 
 __all__ = ["Listener", "OnEvent"]
 
-logger = logging.getLogger("corral")
+logger = get_logger("corral")
 
 OnEvent = Callable[[Event], object]
 """A function, also an async one, that is told of events in their order. What it raises is logged."""

@@ -6,6 +6,7 @@ import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, TypeAlias, cast
 
 __all__ = ["Picture", "pictures_in", "without_pictures"]
@@ -114,8 +115,9 @@ class _Search:
                 return self._object(cast("dict[Any, Any]", value), depth)
             case list() | tuple():
                 items = cast("list[Any]", value)
-                inside = [self.of(item, depth + 1) for item in items]
-                return inside if any(new is not old for new, old in zip(inside, items, strict=True)) else items
+                inside = [self.of(item, depth + 1) for item in islice(items, max(self._visits, 0))]
+                changed = any(new is not old for new, old in zip(inside, items, strict=False))
+                return [*inside, *items[len(inside) :]] if changed else items
             case bytes() | bytearray():
                 data = bytes(value)
                 return value if (kind := _type_of(data)) is None else self._marked(Picture(data, kind))
@@ -130,8 +132,9 @@ class _Search:
             if picture is not None:
                 marked = self._marked(picture)
                 return marked if members.keys() <= _OF_A_PICTURE else {**members, key: marked}
-        inside = {key: self.of(member, depth + 1) for key, member in members.items()}
-        return inside if any(inside[key] is not member for key, member in members.items()) else members
+        first = islice(members.items(), max(self._visits, 0))
+        inside = {key: new for key, old in first if (new := self.of(old, depth + 1)) is not old}
+        return members | inside if inside else members
 
     def _url(self, url: str) -> Any:
         head, _, data = url.partition(",")

@@ -2,52 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from itertools import islice
 from reprlib import Repr
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from pydantic_core import to_json
 
 __all__ = ["json_text", "preview", "preview_json", "preview_text", "short_repr", "text_of"]
+
+T = TypeVar("T")
 
 _MARKER_CHARS = 40
 """Room for one "… 123 more items" with its quotes and comma."""
 _DEEPEST = 100
 _MOST_COPIED = 20_000
 _MOST_BITS = 4_096
+_PLAIN = frozenset((str, int, float, bool, type(None)))
+_LEAST_MEMBER = 5
+"""Characters: a member of an object has at least a name in quotes, a colon, a value and a comma."""
 
 
 def preview(value: Any, max_chars: int) -> Any:
     """`value` itself if its JSON has at most `max_chars` characters, else a copy that fits, roughly.
 
     Lists keep their first items and end with a text that counts the rest; objects keep their first members; long texts
-    keep head and tail. Never raises.
+    keep head and tail. Never raises. The value is written once, natively; all else takes a time that depends on
+    `max_chars` only.
     """
     try:
         size = len(_written(value))
     except Exception:  # then parts of it could not be written either
         value = _tame(value, 0, _Room())
         size = _size(value)
-    return value if size <= max_chars else _shortened(value, max_chars)
-
-
-def _shortened(value: Any, max_chars: int) -> Any:
-    match value:
-        case str():
-            return preview_text(value, max_chars - 2)
-        case list() | tuple():
-            return _list(cast("list[Any]", value), max_chars)
-        case dict():
-            return _members(cast("dict[Any, Any]", value), max_chars)
-        case bytes() | bytearray():
-            return f"… {len(value)} bytes"
-        case _:
-            return preview_text(json_text(value), max_chars - 2)
-
-
-def _fitting(value: Any, max_chars: int) -> Any:
-    return value if _size(value) <= max_chars else _shortened(value, max_chars)
+    return value if size <= max_chars else _Shortening().shortened(value, max_chars)
 
 
 def preview_json(value: Any, max_chars: int) -> str:
@@ -90,38 +79,95 @@ def short_repr(value: object) -> str:
     return f"{type(value).__name__}({', '.join(shown)})"
 
 
-def _list(items: list[Any], max_chars: int) -> list[Any]:
-    room = max_chars - _MARKER_CHARS - 2
-    kept: list[Any] = []
-    for item in items:
-        size = _size(item) + 1
-        if size > room:
-            break
-        kept.append(item)
-        room -= size
-    if not kept and room > _MARKER_CHARS and items:
-        kept.append(_fitting(items[0], room))
-    missing = len(items) - len(kept)
-    return [*kept, f"… {missing} more item{'s' if missing != 1 else ''}"] if missing else kept
+class _Shortening:
+    """Makes one preview. What was measured of a value is known from then on, however deep that value is."""
 
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[object, int, bool]] = {}
+        """By identity: the value, how long it is at least, and whether that is just how long it is."""
 
-def _members(record: dict[Any, Any], max_chars: int) -> dict[Any, Any]:
-    """Small members whole, large ones sharing what room is left; over that, a count of the members left out."""
-    sizes = {key: len(text_of(key)) + 4 + _size(member) for key, member in record.items()}
-    room = max_chars - _MARKER_CHARS - 2
-    share = room // max(1, len(record))
-    spare = room - sum(size for size in sizes.values() if size <= share)
-    large = sum(size > share for size in sizes.values())
-    each = max(spare // max(1, large), _MARKER_CHARS)
-    kept: dict[Any, Any] = {}
-    for key, member in record.items():
-        shown = member if sizes[key] <= share else _fitting(member, each - len(text_of(key)) - 4)
-        room -= len(text_of(key)) + 4 + _size(shown)
-        if room < 0 and kept:
-            break
-        kept[key] = shown
-    missing = len(record) - len(kept)
-    return kept | {"…": f"{missing} more member{'s' if missing != 1 else ''}"} if missing else kept
+    def shortened(self, value: Any, max_chars: int) -> Any:
+        match value:
+            case str():
+                return preview_text(value, max_chars - 2)
+            case list() | tuple():
+                return self._list(cast("list[Any]", value), max_chars)
+            case dict():
+                return self._members(cast("dict[Any, Any]", value), max_chars)
+            case bytes() | bytearray():
+                return f"… {len(value)} bytes"
+            case _:
+                return preview_text(json_text(value), max_chars - 2)
+
+    def _fitting(self, value: Any, max_chars: int) -> Any:
+        return value if self._size(value, max_chars) <= max_chars else self.shortened(value, max_chars)
+
+    def _list(self, items: list[Any], max_chars: int) -> list[Any]:
+        room = max_chars - _MARKER_CHARS - 2
+        kept: list[Any] = []
+        for item in items:
+            size = self._size(item, room) + 1
+            if size > room:
+                break
+            kept.append(item)
+            room -= size
+        if not kept and room > _MARKER_CHARS and items:
+            kept.append(self._fitting(items[0], room))
+        missing = len(items) - len(kept)
+        return [*kept, f"… {missing} more item{'s' if missing != 1 else ''}"] if missing else kept
+
+    def _members(self, record: dict[Any, Any], max_chars: int) -> dict[Any, Any]:
+        """Small members whole, large ones sharing what room is left; over that, a count of the members left out."""
+        room = max_chars - _MARKER_CHARS - 2
+        share = room // max(1, len(record))
+        most = max(room // _LEAST_MEMBER, 0) + 1
+        sizes = {key: self._member(key, member, share) for key, member in islice(record.items(), most)}
+        small = [size for size in sizes.values() if size <= share]
+        each = max((room - sum(small)) // max(1, len(record) - len(small)), _MARKER_CHARS)
+        kept: dict[Any, Any] = {}
+        for key, size in sizes.items():
+            member = record[key]
+            shown = member if size <= share else self._fitting(member, each - len(text_of(key)) - 4)
+            room -= self._member(key, shown, max_chars)
+            if room < 0 and kept:
+                break
+            kept[key] = shown
+        missing = len(record) - len(kept)
+        return kept | {"…": f"{missing} more member{'s' if missing != 1 else ''}"} if missing else kept
+
+    def _member(self, key: object, member: Any, most: int) -> int:
+        named = len(text_of(key)) + 4
+        return named + self._size(member, most - named)
+
+    def _size(self, value: Any, most: int) -> int:
+        """How many characters the value's JSON has, if it has at most `most`; else some number above that."""
+        if type(value) is str and len(value) > most:
+            return len(value)
+        if type(value) in _PLAIN:
+            return _size(value)
+        _, least, exact = self._known.get(id(value), (value, 0, False))
+        if not exact and least <= most:
+            least = self._measured(value, most)
+            self._known[id(value)] = value, least, least <= most
+        return least
+
+    def _measured(self, value: Any, most: int) -> int:
+        total = 2
+        match value:
+            case dict():
+                for key, member in cast("dict[Any, Any]", value).items():
+                    total += _size({key: 0}) - 2  # with a colon, and a comma in place of the value
+                    total += self._size(member, most + 1 - total)
+                    if total > most + 1:
+                        break
+            case list() | tuple():
+                for item in cast("list[Any]", value):
+                    total += 1 + self._size(item, most - total)
+                    if total > most + 1:
+                        break
+            case _:
+                return _size(value)
+        return total if total == 2 else total - 1
 
 
 def _size(value: Any) -> int:
@@ -172,16 +218,26 @@ def _tame(value: Any, depth: int, room: _Room) -> Any:
     try:
         match value:
             case dict():
-                members = islice(cast("dict[Any, Any]", value).items(), max(0, room.left))
-                return {text_of(key): _tame(member, depth + 1, room) for key, member in members}
+                return {
+                    text_of(key): _tame(member, depth + 1, room)
+                    for key, member in _while_room(cast("dict[Any, Any]", value).items(), room)
+                }
             case list() | tuple() | set() | frozenset():
                 items = cast("list[Any]", value)
-                return [_tame(item, depth + 1, room) for item in islice(items, max(0, room.left))]
+                copied = [_tame(item, depth + 1, room) for item in _while_room(items, room)]
+                return copied + ["…"] * min(len(items) - len(copied), _MOST_COPIED)
             case _:
                 return _tame_object(cast("object", value), depth, room)
     except Exception:
         kind = type(cast("object", value)).__name__
         return f"[{kind}]"
+
+
+def _while_room(items: Iterable[T], room: _Room) -> Iterator[T]:
+    for item in items:
+        if room.left < 0:
+            break
+        yield item
 
 
 def _tame_object(value: object, depth: int, room: _Room) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["names_a_secret"]
+__all__ = ["may_name_secrets", "names_a_secret"]
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _SECRETS = re.compile(
@@ -15,6 +15,15 @@ _SECRET_KEYS = re.compile("access|account|api|auth|encryption|license|master|pri
 _SECRET_TOKENS = re.compile("access|api|auth|bearer|refresh|secret|session")
 _CURSORS = re.compile("continuation|cursor|end|next|page|pagination|resume|start|sync")
 _AFTERTHOUGHTS = re.compile("again|confirm|confirmation|repeat|value")
+
+
+_ANY = re.compile(b"authorization|credential|jwt|key|pass|pwd|secret|token", re.IGNORECASE)
+"""One of these is in each name of a secret."""
+
+
+def may_name_secrets(text: bytes) -> bool:
+    """Whether a name in the text may be one of a secret."""
+    return _ANY.search(text) is not None
 
 
 def names_a_secret(name: str) -> bool:

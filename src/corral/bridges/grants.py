@@ -17,7 +17,7 @@ from corral.bridges.rates import Bucket
 from corral.bridges.records import CallRecorder
 from corral.bridges.turns import Turns
 from corral.clock import Clock
-from corral.errors import AccessDenied, ConfigError, InvalidToken
+from corral.errors import AccessDenied, ConfigError, InvalidToken, ToolNotFound
 from corral.tools import Tool, ToolRegistry
 from corral.types import Call, ExecutionContext, Limits
 
@@ -33,6 +33,8 @@ __all__ = [
     "new_execution_id",
 ]
 
+_MOST_HELPED = 20
+"""Calls of unknown tools that an execution gets near names for."""
 _MOST_LIVE = 100_000
 """Executions that may be live at once."""
 _SWEEP_AT = 1_000
@@ -65,6 +67,7 @@ class Grant:
         "scopes",
         "tools",
         "turns",
+        "unknown",
         "waiting",
     )
 
@@ -96,6 +99,8 @@ class Grant:
         """Where calls of a tool count, of those tools that were called."""
         self.calls = 0
         """Calls that were made."""
+        self.unknown = 0
+        """Calls of tools that there are not."""
         self.running = 0
         """Calls that take up one of the places in flight."""
         self.waiting: deque[anyio.Event] = deque()
@@ -140,12 +145,19 @@ def called(call: Call) -> Tool:
     """The tool that a call is for.
 
     Raises:
-        ToolNotFound: with near names.
+        ToolNotFound: with near names, the first few times in an execution.
     """
     found: Tool | None = call.found
     if found is None:
         grant = granted(call)
-        found = call.found = grant.discovery.get(call.tool) or grant.tools.resolve(call.tool)
+        found = grant.discovery.get(call.tool)
+        if found is None:
+            try:
+                found = grant.tools.resolve(call.tool, helping=grant.unknown < _MOST_HELPED)
+            except ToolNotFound:
+                grant.unknown += 1
+                raise
+        call.found = found
     return found
 
 

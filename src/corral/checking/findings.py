@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Literal
 
 from corral.preview import preview_text
+from corral.tools.near import NearNames
 
 __all__ = ["NOTHING_SHARED", "Finding", "Kind", "near"]
 
@@ -18,6 +19,8 @@ NOTHING_SHARED = "Programs share nothing: define it here, or return it and write
 
 _MAX_MESSAGE_CHARS = 1000
 _MAX_DECLARED_CHARS = 800
+_MOST_KNOWN = 500
+"""Names among which one that was meant is looked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +59,7 @@ class Finding:
 
 def near(name: str, known: Iterable[str]) -> str | None:
     """A question after the name that may have been meant."""
-    candidates: Sequence[str] = [each for each in dict.fromkeys(known) if each != name]
+    candidates = [each for each in islice(dict.fromkeys(known), _MOST_KNOWN) if each != name]
     lowered = {each.lower().replace("_", ""): each for each in reversed(candidates)}
-    found = difflib.get_close_matches(name.lower().replace("_", ""), list(lowered), n=1)
+    found = NearNames(lowered).of(name.lower().replace("_", ""))
     return f"Did you mean {lowered[found[0]]!r}?" if found else None

@@ -37,7 +37,7 @@ from corral.types import Language, References, ToolName
 __all__ = ["DeclaredTool", "ToolSet", "ToolSets"]
 
 _COMMENT = re.compile(r"#:[^\n]*")
-_SPACE = re.compile(r"\s*\n\s*")
+_SPACE = re.compile(r"(?<!\s)\s*\n\s*")
 _METHODS = frozenset({"method_signature", "function_definition"})
 _NAMES: Mapping[Language, Mapping[str, str]] = {"python": python_hints.NAMES, "typescript": typescript_hints.NAMES}
 _ROOTS = frozenset({"functions", "api", "client", "default_api", "tool", "mcp", "sdk", "Tools", "server", "agent"})

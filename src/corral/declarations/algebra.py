@@ -15,6 +15,7 @@ from itertools import product
 
 from corral.declarations.shapes import (
     ANY_ARRAY,
+    ANY_KEY,
     ANY_OBJECT,
     INTEGER,
     NEVER,
@@ -39,9 +40,11 @@ from corral.declarations.traits import members_of, primitives_around, properties
 __all__ = [
     "MAX_EXPANSIONS",
     "alternatives",
+    "few_patterns",
     "fill_additional",
     "fill_rest",
     "intersect",
+    "intersect_all",
     "intersect_kind",
     "union",
     "unlisted",
@@ -51,6 +54,9 @@ _MAX_PAIRS = 64
 """How many pairs of alternatives an intersection of unions is multiplied out to."""
 _MAX_ALTERNATIVES = 256
 """How many alternatives TypeScript may find in one intersection."""
+_MOST_IN_A_ROW = 8
+_MAX_PATTERNS = 32
+"""How many patterns an object has for names of properties: each property is compared with each of them."""
 MAX_EXPANSIONS = 3
 """How many steps of taking unions and definitions apart may nest; further down, they are intersected by name."""
 
@@ -99,6 +105,14 @@ def intersect(left: Shape, right: Shape, expansions: int = 0) -> Shape:
             by_name = about_left.transparent and about_right.transparent and not _conflict(left, right)
             multiplied = None if by_name else _multiply(left, right, expansions)
             return _by_name(left, right, expansions) if multiplied is None else multiplied
+
+
+def intersect_all(shapes: Sequence[Shape]) -> Shape:
+    """What all the shapes accept. Many are combined two by two, so that no large one is merged with each small one."""
+    while len(shapes) > _MOST_IN_A_ROW:
+        pairs = (shapes[start : start + 2] for start in range(0, len(shapes), 2))
+        shapes = [reduce(intersect, pair) for pair in pairs]
+    return reduce(intersect, shapes, UNKNOWN)
 
 
 def intersect_kind(shape: Shape, kind: Kind, constraint: Shape) -> Shape:
@@ -287,7 +301,17 @@ def _merge_objects(left: Object, right: Object, expansions: int) -> Shape:
     }
     given = [each.additional for each in (left, right) if each.additional is not None]
     additional = reduce(lambda one, other: intersect(one, other, expansions), given) if given else None
-    return Object(tuple(properties), tuple(patterns.items()), additional)
+    return Object(tuple(properties), few_patterns(patterns.items()), additional)
+
+
+def few_patterns(patterns: Iterable[tuple[KeyPattern, Shape]]) -> tuple[tuple[KeyPattern, Shape], ...]:
+    """The patterns; if they are many, one for all names in place of the last ones."""
+    found = tuple(patterns)
+    if len(found) <= _MAX_PATTERNS:
+        return found
+    kept = dict(found[: _MAX_PATTERNS - 1])
+    others = (shape for _, shape in found[_MAX_PATTERNS - 1 :])
+    return tuple((kept | {ANY_KEY: union((kept.get(ANY_KEY, NEVER), *others))}).items())
 
 
 def unlisted(shape: Object, key: str | KeyPattern) -> Shape:

@@ -69,11 +69,13 @@ def mixed(members: Sequence[Shape]) -> list[Shape]:
     """
     found = [_open_object(member) for member in members]
     objects = [each for each in found if each is not None]
+    if not 2 <= len(objects) <= _MAX_FORBIDDEN:
+        return list(members)
     announced: dict[str, Property] = {}
     for each in (each for own in objects for each in own.properties):
         shapes = [announced[each.name].shape] if each.name in announced else []
         announced[each.name] = replace(each, shape=union((*shapes, each.shape)), required=False)
-    if len(objects) < 2 or len(objects) * len(announced) > _MAX_FORBIDDEN or _discriminated(objects):
+    if len(objects) * len(announced) > _MAX_FORBIDDEN or _discriminated(objects):
         return list(members)
     return [member if own is None else _with(own, announced) for member, own in zip(members, found, strict=True)]
 
@@ -147,13 +149,14 @@ def _object(shape: Shape) -> Object | None:
 
 def _discriminated(objects: list[Object]) -> bool:
     """Whether there is a property whose constants say which of the objects a value is."""
-    return any(_tells_apart(candidate.name, objects) for candidate in objects[0].properties)
+    shapes = [{found.name: found.shape for found in each.properties} for each in objects]
+    return any(_tells_apart(candidate.name, shapes) for candidate in objects[0].properties)
 
 
-def _tells_apart(name: str, objects: list[Object]) -> bool:
+def _tells_apart(name: str, shapes: list[dict[str, Shape]]) -> bool:
     seen: set[Shape] = set()
-    for each in objects:
-        own = _constants(next((found.shape for found in each.properties if found.name == name), UNKNOWN))
+    for each in shapes:
+        own = _constants(each.get(name, UNKNOWN))
         if not own or not seen.isdisjoint(own):
             return False
         seen.update(own)
@@ -177,7 +180,7 @@ def _opposite(condition: Shape, shape: Shape) -> Shape | None:
                 return forbid(name) if required else None
         case _:
             return None
-    excluded = _constants(wanted)
+    excluded = frozenset(_constants(wanted))
     possible = _possible_constants(shape, name)
     if not excluded or not possible:
         return None

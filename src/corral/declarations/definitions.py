@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from corral.declarations.documents import Document, Target
+from corral.declarations.libraries import Libraries
 from corral.declarations.shapes import Definition
 
 __all__ = ["Definitions"]
@@ -12,6 +13,7 @@ class Definitions:
     """What is defined so far, by where it is defined."""
 
     def __init__(self) -> None:
+        self.libraries = Libraries()
         self._known: dict[tuple[Document, Target], Definition] = {}
         self._namesakes: dict[tuple[str, str], list[tuple[Document, Target]]] = {}
 
@@ -36,13 +38,15 @@ class Definitions:
 def _equal_targets(document: Document, target: Target, other: Document, place: Target) -> list[tuple[Target, Target]]:
     """The pairs of targets that mean the same if the first two do, these included; empty if they do not.
 
-    Schemas mean the same if they are equal, and so are all that they refer to.
+    Schemas mean the same if they are equal, and so are all that they refer to. Of a document in which too much has been
+    compared, none do.
     """
     pairs = {(target, place): None}
     waiting = [(target, place)]
     while waiting:
         ours, theirs = waiting.pop()
-        if document.text_at(ours.pointer) != other.text_at(theirs.pointer):
+        document.effort -= 1
+        if document.effort < 0 or document.text_at(ours.pointer) != other.text_at(theirs.pointer):
             return []
         for pair in zip(document.targets_within(ours), other.targets_within(theirs), strict=True):
             match pair:

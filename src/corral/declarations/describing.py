@@ -36,6 +36,7 @@ _NUMBER_TAGS = (
 _LENGTH_TAGS = ("minItems", "maxItems")
 """The type of a tuple says these already."""
 _FLAG_TAGS = ("uniqueItems", "deprecated")
+_TAGGED = frozenset((*_TEXT_TAGS, *_NUMBER_TAGS, *_FLAG_TAGS, "example", "examples"))
 
 
 def describe(schema: object, name: str) -> Doc:
@@ -140,6 +141,8 @@ def _choices(keywords: dict[str, object]) -> list[str]:
 
 
 def _tags(keywords: dict[str, object]) -> Iterator[tuple[str, str]]:
+    if _TAGGED.isdisjoint(keywords):  # as most schemas are
+        return
     for name in _TEXT_TAGS:
         value = keywords.get(name)
         yield from _tag(name, value if isinstance(value, str) else None)

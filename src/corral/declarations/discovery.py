@@ -8,11 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any, cast
 
 from corral.declarations.describing import summary
-from corral.declarations.printers import comment_lines, declare, declare_short, one_line
+from corral.declarations.making import Texts, apart, in_turn
+from corral.declarations.printers import comment_lines
 from corral.errors import ToolNotFound
 from corral.memo import cached_property
 from corral.tools import Tool, ToolRegistry
@@ -26,10 +28,7 @@ __all__ = ["checked_discovery", "discovery_tools"]
 _MOST_FOUND = 50
 _FOUND_BY_DEFAULT = 10
 _MOST_DESCRIBED = 20
-_MAX_DECLARATION_CHARACTERS = 40_000
-"""A longer declaration is made short."""
 _MOST_NAMESPACES = 20
-_MOST_REMEMBERED = 5_000
 
 _PREFIX = re.compile(r"(tools|codemode)\.")
 
@@ -149,29 +148,38 @@ def discovery_tools(tools: ToolRegistry, language: Language) -> Mapping[ToolName
     return discovery.own
 
 
-def _bind(value: Any, context: ExecutionContext) -> tuple[list[Any], dict[str, Any]]:  # noqa: ARG001
-    return [], value
+def _bind(value: Any, context: ExecutionContext) -> tuple[list[Any], dict[str, Any]]:
+    return [context], value
 
 
 class _Discovery:
-    """Its functions are not async: they take milliseconds, and run in a worker thread."""
-
     own: Mapping[ToolName, Tool]
 
     def __init__(self, tools: ToolRegistry, language: Language) -> None:
         self._tools = tools
         self._language: Language = language
-        self._signatures: dict[ToolName, tuple[Tool, str]] = {}
+        self._texts = Texts(language)
 
-    def search(
-        self, query: str = "", namespace: str | None = None, limit: float = _FOUND_BY_DEFAULT, offset: float = 0
+    async def search(
+        self,
+        context: ExecutionContext,
+        query: str = "",
+        namespace: str | None = None,
+        limit: float = _FOUND_BY_DEFAULT,
+        offset: float = 0,
     ) -> dict[str, object]:
         begin = int(offset)  # 5.0 is an integer too
-        tools, total = self._tools.search(query, namespace=namespace, limit=int(limit), offset=begin)
+        search = partial(self._tools.search, query, namespace=namespace, limit=int(limit), offset=begin)
+        async with in_turn(context):
+            tools, total = await apart(search)
         end = min(begin + len(tools), total)
         found: dict[str, object] = {
             "items": [
-                {"name": str(name), "description": summary(tool.description), "signature": self._signature(name, tool)}
+                {
+                    "name": str(name),
+                    "description": summary(tool.description),
+                    "signature": await self._texts.of("line", name, tool, context),
+                }
                 for name, tool in tools
             ],
             "total": total,
@@ -180,39 +188,28 @@ class _Discovery:
         }
         return found if tools else {**found, "hint": self._hint(query, namespace, total)}
 
-    def describe(self, name: str | list[str]) -> dict[str, str] | list[dict[str, str]]:
-        return self._described(name) if isinstance(name, str) else [self._described_or_not(each) for each in name]
+    async def describe(self, context: ExecutionContext, name: str | list[str]) -> dict[str, str] | list[dict[str, str]]:
+        if isinstance(name, str):
+            return await self._described(name, context)
+        return [await self._described_or_not(each, context) for each in name]
 
-    def _described_or_not(self, asked: str) -> dict[str, str]:
+    async def _described_or_not(self, asked: str, context: ExecutionContext) -> dict[str, str]:
         """One of several: what is unknown must not cost the others their answer."""
         try:
-            return self._described(asked)
+            return await self._described(asked, context)
         except ToolNotFound as error:
             return {"name": _path(asked), "declaration": comment_lines(str(error), self._language), "error": str(error)}
 
-    def _described(self, asked: str) -> dict[str, str]:
+    async def _described(self, asked: str, context: ExecutionContext) -> dict[str, str]:
         path = _path(asked)
         name = ToolName.parse(path)
         tool = self.own.get(name) or self._resolve(path)
-        text = declare({name: tool}, self._language)
-        if len(text) > _MAX_DECLARATION_CHARACTERS:
-            remark = f"Shortened: the whole declaration has {len(text)} characters."
-            text = comment_lines(remark, self._language) + declare_short({name: tool}, self._language)
-        return {"name": path, "declaration": text}
+        return {"name": path, "declaration": await self._texts.of("whole", name, tool, context)}
 
     def _resolve(self, path: str) -> Tool:
         if path in self._tools.namespaces():
             raise ToolNotFound(f"{quoted(path)} is a namespace; {self._call(namespace=path)} lists its tools")
         return self._tools.resolve(path)
-
-    def _signature(self, name: ToolName, tool: Tool) -> str:
-        """Reading a large schema takes some milliseconds, and what is found once is often found again."""
-        known = self._signatures.get(name)
-        if known is None or known[0] is not tool:
-            if len(self._signatures) >= _MOST_REMEMBERED:
-                self._signatures.clear()
-            known = self._signatures[name] = (tool, one_line(name, tool, self._language))
-        return known[1]
 
     def _hint(self, query: str, namespace: str | None, total: int) -> str:
         """How to go on where there is nothing to show."""

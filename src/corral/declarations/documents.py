@@ -12,13 +12,17 @@ from urllib.parse import unquote, urldefrag, urljoin
 
 from corral.types import JsonSchema
 
-__all__ = ["Document", "Pointer", "Scope", "Target", "integer", "listing", "mapping", "subschemas"]
+__all__ = ["REFERRING", "Document", "Pointer", "Scope", "Target", "integer", "listing", "mapping", "subschemas"]
 
 Pointer: TypeAlias = tuple[str, ...]
 """The unescaped tokens of a JSON pointer from the root of the document."""
 
 _MAX_LEVELS = 200
 _MAX_NODES = 200_000
+_MAX_DYNAMIC = 2
+_MIN_EFFORT = 10_000
+_EFFORT_PER_NODE = 20
+_TARGET_EFFORT = 4
 
 _SCHEMA_KEYWORDS = (
     "additionalItems",
@@ -36,6 +40,7 @@ _SCHEMA_KEYWORDS = (
 )
 _LIST_KEYWORDS = ("allOf", "anyOf", "items", "oneOf", "prefixItems")
 _MAP_KEYWORDS = ("$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties")
+REFERRING = frozenset(("$ref", "$dynamicRef", "$recursiveRef", "$id", "$anchor", "$dynamicAnchor"))
 _KEYWORDS = frozenset((*_SCHEMA_KEYWORDS, *_LIST_KEYWORDS, *_MAP_KEYWORDS))
 
 
@@ -99,7 +104,7 @@ class Document:
     """
 
     def __init__(self, schema: JsonSchema) -> None:
-        self.root, self.size = _bounded_copy(schema)
+        self.root, self.size, self.has_references = _bounded_copy(schema)
         self.references_stand_alone = "draft-0" in str(mapping(self.root).get("$schema"))
         """Up to draft 7, whatever stands beside a `$ref` does not count."""
         self._resources: dict[str, Pointer] = {"": ()}
@@ -107,15 +112,33 @@ class Document:
         self._dynamic_anchors: dict[tuple[str, str], Pointer] = {}
         self._texts: dict[Pointer, str] = {}
         self._targets: dict[Target, list[Target | None]] = {}
-        self._index()
-        self._dynamic_resources = {base for base, _ in self._dynamic_anchors}
+        self._resolved: dict[tuple[str, Scope, bool], Target | None] = {}
+        self.effort = _MIN_EFFORT + _EFFORT_PER_NODE * self.size
+        """How many schemas may still be looked at to find equal ones."""
+        if self.has_references:
+            self._index()
+        self._dynamic_resources: dict[str, set[str]] = {}
+        for base, anchor in self._dynamic_anchors:
+            self._dynamic_resources.setdefault(base, set()).add(anchor)
+
+    def adopt(self, keyword: str, members: dict[str, object]) -> None:
+        """Adds members to one of the root's, which refer to nothing but definitions there."""
+        copied, size, has_references = _bounded_copy(members)
+        mapping(mapping(self.root)[keyword]).update(mapping(copied))
+        self.size += size
+        self.effort += _EFFORT_PER_NODE * size
+        self.has_references |= has_references
 
     def enter(self, schema: object, scope: Scope) -> Scope:
         """The scope within a schema found in `scope`."""
+        if not self.has_references:
+            return scope
         base = _base_within(schema, scope.base)
         dynamic = scope.dynamic
-        if base in self._dynamic_resources and base not in dynamic:
-            dynamic = (*dynamic, base)
+        if base in self._dynamic_resources and len(dynamic) < _MAX_DYNAMIC:
+            known = set[str]().union(*(self._dynamic_resources[each] for each in dynamic))
+            if not self._dynamic_resources[base] <= known:
+                dynamic = (*dynamic, base)
         return Scope(base, dynamic)
 
     def at(self, pointer: Pointer) -> object:
@@ -125,11 +148,16 @@ class Document:
 
     def references(self, schema: object, scope: Scope) -> Iterator[Target | None]:
         """Where the references of this very schema lead; None for each that leads nowhere."""
+        if not self.has_references:
+            return
         keywords = mapping(schema)
         for keyword in ("$ref", "$dynamicRef", "$recursiveRef"):
             reference = keywords.get(keyword)
             if isinstance(reference, str):
-                yield self._resolve(reference, scope, dynamic=keyword == "$dynamicRef")
+                known = reference, scope, keyword == "$dynamicRef"
+                if known not in self._resolved:
+                    self._resolved[known] = self._resolve(*known)
+                yield self._resolved[known]
 
     def text_at(self, pointer: Pointer) -> str:
         """The schema there as text: equal texts are equal schemas."""
@@ -140,10 +168,12 @@ class Document:
     def targets_within(self, target: Target) -> list[Target | None]:
         """Where all references lead that are at or below a target, in an order that depends on `text_at` only."""
         if target not in self._targets:
+            self.effort -= _TARGET_EFFORT
             found: list[Target | None] = []
             waiting = [(self.at(target.pointer), target.scope)]
             while waiting:
                 schema, outer = waiting.pop()
+                self.effort -= 1
                 scope = self.enter(schema, outer)
                 found += self.references(schema, scope)
                 members = sorted(subschemas(schema), key=itemgetter(0))
@@ -151,7 +181,7 @@ class Document:
             self._targets[target] = found
         return self._targets[target]
 
-    def _resolve(self, reference: str, scope: Scope, *, dynamic: bool) -> Target | None:
+    def _resolve(self, reference: str, scope: Scope, dynamic: bool) -> Target | None:
         uri, fragment = _split(reference, scope.base)
         pointer = self._locate(uri, fragment)
         if pointer is None:
@@ -225,13 +255,18 @@ def _split(reference: str, base: str) -> tuple[str, str]:
     return uri, unquote(fragment)
 
 
-def _bounded_copy(schema: object) -> tuple[object, int]:
-    """A copy within bounds, and how many nodes it has. It works without recursion, so that depth does no harm."""
+def _bounded_copy(schema: object) -> tuple[object, int, bool]:
+    """A copy within bounds, how many nodes it has, and whether there are references, or places with names for them.
+
+    It works without recursion, so that depth does no harm.
+    """
+    has_references = False
     top: list[object] = [schema]
     waiting: list[tuple[list[object] | dict[str, object], int]] = [(top, 0)]
     nodes = 0
     while waiting:
         container, level = waiting.pop()
+        has_references = has_references or not REFERRING.isdisjoint(container if isinstance(container, dict) else ())
         entries = list(container.items()) if isinstance(container, dict) else list(enumerate(container))
         for key, value in entries:
             nodes += 1
@@ -239,7 +274,7 @@ def _bounded_copy(schema: object) -> tuple[object, int]:
             container[key] = copied  # pyright: ignore[reportArgumentType, reportCallIssue] - the key is its own
             if isinstance(copied, dict | list) and copied:
                 waiting.append((cast("dict[str, object] | list[object]", copied), level + 1))
-    return top[0], nodes
+    return top[0], nodes, has_references
 
 
 def _shallow_copy(value: object) -> object:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 
-from corral.declarations.algebra import intersect, union, unlisted
+from corral.declarations.algebra import few_patterns, intersect, union, unlisted
 from corral.declarations.constants import strings_of
 from corral.declarations.describing import describe
 from corral.declarations.documents import listing, mapping
@@ -45,6 +46,7 @@ def read_object(keywords: dict[str, object], read: Callable[[object], Shape], na
 def _others(keywords: dict[str, object], read: Callable[[object], Shape], listed: dict[str, Shape]) -> Object:
     """What is said of properties by pattern, and of the rest. A pattern for a single name adds to what is listed."""
     patterns: dict[KeyPattern, Shape] = {}
+    alike: defaultdict[KeyPattern, list[Shape]] = defaultdict(list)
     for expression, schema in mapping(keywords.get("patternProperties")).items():
         key, shape = key_pattern(expression), read(schema)
         if isinstance(key, str):
@@ -52,9 +54,11 @@ def _others(keywords: dict[str, object], read: Callable[[object], Shape], listed
         elif key.exact:
             patterns[key] = intersect(patterns.get(key, UNKNOWN), shape)
         else:
-            patterns[key] = union((patterns.get(key, NEVER), shape))
+            patterns.setdefault(key, NEVER)
+            alike[key].append(shape)
+    patterns |= {key: union(shapes) for key, shapes in alike.items()}
     additional = read(keywords["additionalProperties"]) if "additionalProperties" in keywords else None
-    return Object(patterns=tuple(patterns.items()), additional=additional)
+    return Object(patterns=few_patterns(patterns.items()), additional=additional)
 
 
 def _restrict(

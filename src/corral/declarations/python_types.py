@@ -160,12 +160,13 @@ class PythonTypes:
     def _union(self, members: Sequence[Shape], hint: str, scope: Scope) -> str:
         """Constants are one `Literal`; those with a fraction are any number, as Python has no type for them."""
         members = members_of(union(NUMBER if _is_fraction(each) else each for each in members))
-        constants = [constant_text(each) for each in members if isinstance(each, Constant)]
+        constants = ", ".join(constant_text(each) for each in members if isinstance(each, Constant))
+        literal = f"{self._word('Literal', scope)}[{constants}]" if constants else ""
         are_several = sum(isinstance(each, Object) for each in members) > 1
         types: dict[str, None] = {}
         for each in members:
             if isinstance(each, Constant):
-                types[f"{self._word('Literal', scope)}[{', '.join(constants)}]"] = None
+                types[literal] = None
             else:
                 kind = _kind_of(each) if are_several and isinstance(each, Object) else ""
                 types[self.show(each, f"{hint}-{kind}", scope)] = None

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial, reduce
+from functools import partial
+from itertools import islice
 
-from corral.declarations.algebra import fill_additional, fill_rest, intersect, intersect_kind, union
+from corral.declarations.algebra import fill_additional, fill_rest, intersect, intersect_all, intersect_kind, union
 from corral.declarations.alternatives import branch, exclusive, forbid, mixed
 from corral.declarations.constants import constants
 from corral.declarations.definitions import Definitions
 from corral.declarations.describing import describe
-from corral.declarations.documents import Document, Scope, Target, integer, listing, mapping, subschemas
+from corral.declarations.documents import Document, Pointer, Scope, Target, integer, listing, mapping, subschemas
 from corral.declarations.languages import Language
 from corral.declarations.names import pascal_case
 from corral.declarations.objects import read_object
@@ -45,6 +46,8 @@ _MAX_ALIASES = 30
 """How many schemas that are mere references to others, or combinations of such, may follow each other."""
 _MAX_COMBINED = 500
 """How many definitions such combinations may reach in all."""
+_MAX_CONDITIONS = 100
+"""How many conditions of a schema count: each may take a look at all that the others say."""
 _MIN_READS = 1_000
 _READS_PER_NODE = 10
 
@@ -53,6 +56,8 @@ _ARRAY_KEYWORDS = frozenset(("items", "prefixItems", "additionalItems", "contain
 """These imply a type where none is given."""
 _SAME_VALUE_KEYWORDS = frozenset(("allOf", "anyOf", "oneOf", "if", "then", "else", "dependencies", "dependentSchemas"))
 """What is within these describes the very value that the schema itself does."""
+_BEYOND_TYPES = _SAME_VALUE_KEYWORDS | {"dependentRequired", "not", "unevaluatedItems", "unevaluatedProperties"}
+"""Without any of these, types and constants are all that a schema says."""
 
 _NONE_ANNOUNCED: frozenset[str] = frozenset()
 
@@ -75,11 +80,13 @@ class Reader:
         self._circular: dict[Target, bool] = {}
         self._reached: dict[Target, set[Target]] = {}
 
-    def read_root(self) -> Shape:
-        """The shape of the document's values: a reference if something in the document refers to all of it."""
+    def read_root(self, root: Pointer = ()) -> Shape:
+        """The shape of the values of the schema there: a reference if something in the document refers to all of it."""
+        if root or not self._document.has_references:
+            return self._read(self._document.at(root), Scope())
         targets = self._document.targets_within(Target((), Scope()))
-        root = next((target for target in targets if target and not target.pointer), None)
-        return self._read(self._document.root, Scope()) if root is None else self._reference(root)
+        whole = next((target for target in targets if target and not target.pointer), None)
+        return self._read(self._document.root, Scope()) if whole is None else self._reference(whole)
 
     def _read(self, schema: object, scope: Scope, announced: frozenset[str] | None = _NONE_ANNOUNCED) -> Shape:
         """`announced` are the properties that schemas around this one describe for the same value; None if any."""
@@ -101,8 +108,11 @@ class Reader:
             UNKNOWN if target is None else self._reference(target)
             for target in self._document.references(keywords, scope)
         ]
-        shape: Shape = reduce(intersect, references, UNKNOWN)
-        if not (references and self._document.references_stand_alone):
+        shape = intersect_all(references)
+        if keywords.keys().isdisjoint(_BEYOND_TYPES):  # as those of most schemas
+            if not (references and self._document.references_stand_alone):
+                shape = self._typed(shape, keywords, scope)
+        elif not (references and self._document.references_stand_alone):
             shape = self._combined(shape, keywords, scope, announced)
             shape = self._typed(shape, keywords, scope)
             shape = self._conditional(shape, keywords, scope)
@@ -173,8 +183,7 @@ class Reader:
         parts = listing(keywords.get("allOf"))
         for each in map(_announced, (keywords, *map(mapping, parts))):
             announced = None if announced is None or each is None else announced | each
-        for member in parts:
-            shape = intersect(shape, self._read(member, scope, announced))
+        shape = intersect_all([shape, *(self._read(member, scope, announced) for member in parts)])
         for keyword in ("anyOf", "oneOf"):
             members = [self._read(member, scope, announced) for member in listing(keywords.get(keyword))]
             if members:
@@ -186,9 +195,11 @@ class Reader:
 
     def _conditional(self, shape: Shape, keywords: dict[str, object], scope: Scope) -> Shape:
         """Conditions that stand alone in an `allOf` are about this shape too."""
+        room = _MAX_CONDITIONS
         for schema in (keywords, *map(mapping, listing(keywords.get("allOf")))):
             inner = self._document.enter(schema, scope)
-            for condition, then, otherwise in self._conditions(schema, inner):
+            for condition, then, otherwise in islice(self._conditions(schema, inner), room):
+                room -= 1
                 if traits(shape).kinds <= OBJECTS:
                     shape = branch(shape, condition, then, otherwise)
         return shape
@@ -219,7 +230,7 @@ class Reader:
             case {"required": [str() as name], **others} if others.keys() <= {"type"}:
                 return intersect_kind(shape, "object", forbid(name))
             case {**others} if others.keys() <= {"const", "enum", "type"}:
-                excluded = members_of(self._read(others, scope))
+                excluded = frozenset(members_of(self._read(others, scope)))
                 if all(isinstance(each, Constant) or each == NULL for each in excluded):
                     return union(each for each in members_of(shape) if each not in excluded)
             case _:

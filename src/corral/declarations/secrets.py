@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 
+from pydantic_core import to_json
+
 from corral.declarations.documents import Document, Scope, mapping, subschemas
-from corral.secrecy import names_a_secret
+from corral.secrecy import may_name_secrets, names_a_secret
 from corral.types import JsonSchema
 
 __all__ = ["secret_parameters"]
@@ -17,7 +19,7 @@ def secret_parameters(schema: JsonSchema | None) -> tuple[str, ...]:
     They are found behind references and in unions too, once each. A definition that is used in several places is
     looked through once, under the shortest path that leads to it.
     """
-    if schema is None:
+    if schema is None or not _may_name_secrets(schema):
         return ()
     document = Document(schema)
     found: dict[str, None] = {}
@@ -41,6 +43,14 @@ def secret_parameters(schema: JsonSchema | None) -> tuple[str, ...]:
             else:
                 waiting.append((member, scope, inner))
     return tuple(found)
+
+
+def _may_name_secrets(schema: JsonSchema) -> bool:
+    """Whether a name or a format of a secret is written anywhere in it; most schemas need no closer look."""
+    try:
+        return may_name_secrets(to_json(schema))
+    except ValueError:  # it is nested deeply
+        return True
 
 
 def _path(outer: str, keyword: str, name: str = "") -> str | None:

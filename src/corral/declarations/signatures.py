@@ -11,7 +11,7 @@ from unicodedata import normalize
 
 from corral.declarations.definitions import Definitions
 from corral.declarations.describing import examples
-from corral.declarations.documents import Document, mapping
+from corral.declarations.documents import mapping
 from corral.declarations.languages import Language
 from corral.declarations.reader import Reader
 from corral.declarations.shapes import (
@@ -95,7 +95,8 @@ def read_signature(name: ToolName, tool: ToolShape, language: Language, definiti
     def read(schema: JsonSchema | None, root_name: str) -> Shape:
         if schema is None:
             return UNKNOWN
-        return Reader(Document(schema), root_name=root_name, definitions=definitions, language=language).read_root()
+        document, root = definitions.libraries.document(schema)
+        return Reader(document, root_name=root_name, definitions=definitions, language=language).read_root(root)
 
     given, returned = read(tool.input_schema, f"{name.name}-input"), read(tool.output_schema, f"{name.name}-output")
     return Signature(given, returned, _doc(tool, returned), is_empty=_is_empty(tool.input_schema, given))

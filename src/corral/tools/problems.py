@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import islice
 from typing import Any, NamedTuple, TypeAlias, cast
 
+from corral.tools.near import NearNames
 from corral.types import JsonSchema
 
 __all__ = [
@@ -32,6 +33,8 @@ _MAX_VALUE_CHARACTERS = 60
 _MAX_PATH_CHARACTERS = 200
 _MAX_NUMBER_BITS = 256
 _MAX_STEPS = 5_000
+_MOST_MEANT = 500
+"""Fields among which one that was meant is looked for."""
 
 UNEXPECTED = "unexpected field"
 ABSENT: Any = object()
@@ -73,7 +76,8 @@ class SchemaMismatch(Exception):
 
     def public(self, absent: Collection[str]) -> str:
         """The first problems, values shown. `absent` are fields the sender may have meant by an unexpected one."""
-        return self._listed(lambda problem: problem.public() + _suggestion(problem, absent))
+        names = NearNames(islice(absent, _MOST_MEANT))
+        return self._listed(lambda problem: problem.public() + _suggestion(problem, names))
 
     def discreet(self) -> str:
         """The first problems without any value."""
@@ -90,10 +94,10 @@ class SchemaMismatch(Exception):
         return f"{heading}{shown}; and {more} more" if more > 0 else f"{heading}{shown}"
 
 
-def _suggestion(problem: Problem, absent: Collection[str]) -> str:
+def _suggestion(problem: Problem, absent: NearNames) -> str:
     if problem.text != UNEXPECTED or len(problem.path) != 1:
         return ""
-    near = difflib.get_close_matches(str(problem.path[0])[:_MAX_VALUE_CHARACTERS], absent, n=1)
+    near = absent.of(str(problem.path[0]))
     return f"; did you mean {near[0]}?" if near else ""
 
 

@@ -159,15 +159,15 @@ class ToolRegistry:
         state = self._now()
         return state.by_path.get(str(name)) or state.by_original.get(str(name))
 
-    def resolve(self, path: str) -> Tool:
+    def resolve(self, path: str, *, helping: bool = True) -> Tool:
         """The tool that a program calls by `path`, a guest name.
 
         Raises:
-            ToolNotFound: with near names.
+            ToolNotFound: with near names if `helping`.
         """
         tool = self._now().by_path.get(path)
         if tool is None:
-            raise self._not_found(path)
+            raise self._not_found(path) if helping else ToolNotFound(f"no tool {quoted(path)}")
         return tool
 
     @checked_as(ToolDefinitionError)
@@ -198,7 +198,7 @@ class ToolRegistry:
 
     def namespaces(self) -> tuple[str, ...]:
         """All namespaces as programs write them, alphabetically."""
-        return tuple(sorted({name.namespace for name in self._now().by_name if name.namespace is not None}))
+        return self._now().namespaces
 
     def untyped(self) -> tuple[ToolName, ...]:
         """Tools of which it is not known what they return: programs have to guess."""
@@ -298,6 +298,10 @@ class _State:
             for original, name in distinct_identifiers(members).items():
                 named[ToolName(space, name)] = members[original]
         return MappingProxyType({name: named[name] for name in sorted(named, key=_order)})
+
+    @cached_property
+    def namespaces(self) -> tuple[str, ...]:
+        return tuple(sorted({name.namespace for name in self.by_name if name.namespace is not None}))
 
     @cached_property
     def by_path(self) -> Mapping[str, Tool]:

@@ -6,7 +6,6 @@ word among few more than one among many.
 
 from __future__ import annotations
 
-import difflib
 import heapq
 import math
 import re
@@ -17,6 +16,7 @@ from itertools import islice
 from typing import Any, cast
 
 from corral.memo import cached_property
+from corral.tools.near import NearNames
 from corral.tools.tool import Tool
 from corral.tools.words import SYNONYMS, UNIMPORTANT, stem, words
 from corral.types import JsonSchema, ToolName
@@ -43,7 +43,6 @@ _SYNONYM, _BEGINNING = 0.4, 0.6
 _LEAST_BEGINNING = 3
 _MAX_BEGINNINGS = 10
 
-_NEAR_CANDIDATES = 25
 _MAX_NEAR = 3
 
 
@@ -96,14 +95,8 @@ class SearchIndex:
 
     def near(self, path: str) -> list[str]:
         """Up to three paths that look like `path`, nearest first: the same name in a namespace, then similar ones."""
-        path = path[:_MAX_QUERY_CHARACTERS]
-        last = path.rpartition(".")[2]
-        same = [each for each in self._paths if each.rpartition(".")[2] == last]
-        pairs = _pairs(path)
-        candidates = heapq.nlargest(
-            _NEAR_CANDIDATES, self._pairs_of, key=lambda entry: len(pairs & entry[1]) / len(pairs | entry[1])
-        )
-        similar = difflib.get_close_matches(path, [candidate for candidate, _ in candidates], n=_MAX_NEAR)
+        same = self._by_last.get(path.rpartition(".")[2], ())[:_MAX_NEAR]
+        similar = self._near.of(path, _MAX_NEAR)
         return list(dict.fromkeys([*same, *similar]))[:_MAX_NEAR]
 
     @cached_property
@@ -115,8 +108,15 @@ class SearchIndex:
         return _grouped(entry.name.name for entry in self._entries)
 
     @cached_property
-    def _pairs_of(self) -> list[tuple[str, frozenset[str]]]:
-        return [(path, _pairs(path)) for path in self._paths]
+    def _by_last(self) -> Mapping[str, list[str]]:
+        found: defaultdict[str, list[str]] = defaultdict(list)
+        for path in self._paths:
+            found[path.rpartition(".")[2]].append(path)
+        return found
+
+    @cached_property
+    def _near(self) -> NearNames:
+        return NearNames(self._paths)
 
     @cached_property
     def _postings(self) -> _Postings:
@@ -210,8 +210,3 @@ def _grouped(names: Iterable[str]) -> dict[str, list[int]]:
     for number, name in enumerate(names):
         found["".join(words(name))].append(number)
     return found
-
-
-def _pairs(text: str) -> frozenset[str]:
-    text = text.lower()
-    return frozenset(text[start : start + 2] for start in range(len(text) - 1)) or frozenset(text)

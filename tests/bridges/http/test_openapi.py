@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, NamedTuple
 
 import httpx
@@ -14,8 +15,11 @@ from pydantic import BaseModel
 from schemathesis import GenerationMode, checks
 from schemathesis.specs.openapi import checks as conformance
 
-from corral import Corral, ExecutionContext, Limits, ToolRegistry, define_tool, tool
+from corral import Corral, ExecutionContext, Limits, Tool, ToolRegistry, define_tool, tool
+from corral.bridges.http import document_cache
+from corral.types import ToolName
 from tests.bridges.http.serving import Server, add, approve, inbox, pay, quote, refuse, send
+from tests.catalog.making import anything
 
 CONTEXT = ExecutionContext(user_id="ada", scopes={"mail:read"})
 CHECKS: list[Any] = [
@@ -160,3 +164,40 @@ def test_the_bridge_does_what_it_says(described: Described, path: str, mode: Gen
         case.validate_response(response, checks=CHECKS)
 
     asked()
+
+
+# --- what it costs
+
+
+def test_it_is_made_once_for_all_who_may_call_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    whole = document_cache.openapi
+
+    def counted(tools: Mapping[ToolName, Tool]) -> dict[str, Any]:
+        made.append(len(tools))
+        return whole(tools)
+
+    monkeypatch.setattr(document_cache, "openapi", counted)
+    corral = Corral(registry())
+    with Server(corral.asgi_app()) as server, ThreadPoolExecutor(8) as threads:
+
+        def ask(user: str, *scopes: str) -> dict[str, Any]:
+            context = ExecutionContext(user_id=user, scopes=scopes)
+            token = server.do(lambda: corral.grant(context)).token()
+            return httpx.get(f"{server.url}/openapi.json", headers={"authorization": f"Bearer {token}"}).json()
+
+        first = ask("ada", "mail:read")
+        assert list(threads.map(ask, "bcdefghi", ["mail:read"] * 8)) == [first] * 8
+        assert "/tools/inbox" not in ask("eve")["paths"]
+        assert len(made) == 2
+        corral.tools.register(define_tool(name="later", execute=anything))
+        assert "/tools/later" in ask("ada", "mail:read")["paths"]
+
+
+def test_it_counts_as_calls_do() -> None:
+    corral = Corral(registry(), limits=Limits(calls=1))
+    with Server(corral.asgi_app()) as server, httpx.Client(base_url=server.url) as client:
+        token = server.do(lambda: corral.grant(CONTEXT)).token()
+        headers = {"authorization": f"Bearer {token}"}
+        statuses = [client.get("/openapi.json", headers=headers).status_code for _ in range(80)]
+    assert statuses == [200] * 65 + [429] * 15

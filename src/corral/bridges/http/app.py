@@ -13,7 +13,7 @@ from starlette.routing import Route
 from corral.bridges.grants import Grant, Grants
 from corral.bridges.http.attendance import attended
 from corral.bridges.http.calls import ended, late, refused_token
-from corral.bridges.http.document import openapi
+from corral.bridges.http.document_cache import Documents
 from corral.bridges.http.entrance import Head, not_json, refusal
 from corral.bridges.http.traffic import Body, traffic_of
 from corral.bridges.http.wire import failed, read_json
@@ -30,6 +30,8 @@ Serve = Callable[[Request, Head, Grant], Awaitable[Response]]
 
 def bridge_app(handler: Handler, grants: Grants) -> Starlette:
     """The app over a pipeline. Every route but `/health` and the runtimes asks for a token."""
+
+    documents = Documents()
 
     def authenticated(serve: Serve) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
@@ -69,7 +71,11 @@ def bridge_app(handler: Handler, grants: Grants) -> Starlette:
         return failed(ended() if grant.ended else late())
 
     async def document(request: Request, head: Head, grant: Grant) -> Response:  # noqa: ARG001
-        return JSONResponse(openapi(grant), headers=_NO_STORE)
+        traffic_of(grant).count(1)
+        async with attended(grant, request.receive, _no_heartbeat) as attendance:
+            attendance.body_is_there()  # nobody reads one
+            return Response(await documents.of(grant), headers=_NO_STORE, media_type="application/json")
+        return failed(ended())
 
     async def health(request: Request) -> Response:  # noqa: ARG001
         return JSONResponse({"status": "ok"})

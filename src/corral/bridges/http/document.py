@@ -1,4 +1,4 @@
-"""The OpenAPI document of a bridge, as the holder of a token may see it: the tools that its scopes allow."""
+"""The OpenAPI document of a bridge: how some tools are called through it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any, cast
 
-from corral.bridges.grants import Grant
 from corral.bridges.http.wire import CALLS_SCHEMA
 from corral.tools import Tool
-from corral.types import JsonSchema
+from corral.types import JsonSchema, ToolName
 
 __all__ = ["openapi"]
 
@@ -42,7 +41,7 @@ _TOOL_REFUSALS = {
 }
 
 
-def openapi(grant: Grant) -> dict[str, Any]:
+def openapi(tools: Mapping[ToolName, Tool]) -> dict[str, Any]:
     """The document, OpenAPI 3.1. Addresses are relative to its own."""
     body = dict(CALLS_SCHEMA)
     schemas: dict[str, Any] = {"Error": _ERROR, **body.pop("$defs"), "Calls": body}
@@ -57,9 +56,8 @@ def openapi(grant: Grant) -> dict[str, Any]:
         "description": "Lines of JSON, in the order in which the calls ended.",
         "content": {"application/x-ndjson": {}},
     }
-    for name, tool in grant.tools.snapshot().items():
-        if tool.is_allowed_with(grant.scopes):
-            paths[f"/tools/{name}"] = {"post": _tool(str(name), tool, schemas)}
+    for name, tool in tools.items():
+        paths[f"/tools/{name}"] = {"post": _tool(str(name), tool, schemas)}
     return {
         "openapi": "3.1.0",
         "info": {"title": "corral bridge", "version": version("corral")},

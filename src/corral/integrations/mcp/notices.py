@@ -61,7 +61,8 @@ class Notices:
         """What `Corral.execute(on_event=...)` takes."""
         match event:
             case ToolCallStarted(call=call):
-                self._hold(_Progress(f"{call.name} {preview_json(call.input, _CALL_CHARS)}"))
+                shown = preview_json(call.input, _CALL_CHARS) if self._has_room else ""
+                self._hold(_Progress(f"{call.name} {shown}"))
             case ToolCallFinished(call=call):
                 ending = f"{call.duration_ms or 0:.0f} ms" if call.error is None else call.error.message
                 self._hold(_Progress(preview_text(f"{call.name}: {ending}", _CALL_CHARS)))
@@ -97,8 +98,12 @@ class Notices:
                 return
         self._hold(printed)
 
+    @property
+    def _has_room(self) -> bool:
+        return len(self._held) < _BURST
+
     def _hold(self, notice: _Progress | _Printed) -> None:
-        if len(self._held) < _BURST:
+        if self._has_room:
             self._held.append(notice)
         else:
             self._dropped += 1

@@ -61,6 +61,8 @@ OUTPUT_SCHEMA: JsonSchema = {
 }
 
 _MOST_BLOCKS = 100
+_MOST_LOOKED_AT = 1_000
+"""Members of a list that may be content blocks."""
 _BLOCK_TYPES = ("image", "audio", "resource", "resource_link")  # no set: what a program calls a type may have no hash
 _block: TypeAdapter[ContentBlock] = TypeAdapter(ContentBlock)
 
@@ -131,14 +133,14 @@ def _taken_out(value: Any, marker: Callable[[ContentBlock, int], object]) -> tup
     given: list[Any] = cast("list[Any]", value) if isinstance(value, list) else [value]
     blocks: list[ContentBlock] = []
     kept: list[Any] = []
-    for each in given:
+    for each in given[:_MOST_LOOKED_AT]:
         block = _as_block(each) if len(blocks) < _MOST_BLOCKS else None
         if block is None:
             kept.append(each)
         else:
             blocks.append(block)
             kept.append(marker(block, len(blocks)))  # the text is the first
-    return (kept if isinstance(value, list) else kept[0], blocks)
+    return ([*kept, *given[_MOST_LOOKED_AT:]] if isinstance(value, list) else kept[0], blocks)
 
 
 def _in_text(block: ContentBlock, number: int) -> object:

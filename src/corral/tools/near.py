@@ -1,0 +1,55 @@
+"""Names that may be meant by one that there is not."""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from heapq import nlargest
+from itertools import pairwise
+
+__all__ = ["NearNames"]
+
+_MAX_CHARACTERS = 40
+"""Of a name that are compared: comparing two takes up to the product of their lengths."""
+_MOST_NAMES = 20_000
+_MOST_VISITED = 2_000
+"""Names that share a pair of letters with one that is looked for; those with the rarest pairs come first."""
+_MOST_COMPARED = 16
+
+
+class NearNames:
+    """Some names, by the pairs of letters in them. What a look-up costs does not depend on how many names there are."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names = list(dict.fromkeys(names))[:_MOST_NAMES]
+        self._by_pair: defaultdict[str, list[int]] = defaultdict(list)
+        self._pairs: list[int] = []
+        for number, name in enumerate(self._names):
+            pairs = _pairs(name)
+            self._pairs.append(len(pairs))
+            for pair in pairs:
+                self._by_pair[pair].append(number)
+
+    def of(self, wanted: str, most: int = 1) -> list[str]:
+        """The nearest ones, at most `most`, best first; none if none is near."""
+        pairs = _pairs(wanted)
+        shared: Counter[int] = Counter()
+        left = _MOST_VISITED
+        for having in sorted((self._by_pair[pair] for pair in sorted(pairs) if pair in self._by_pair), key=len):
+            shared.update(having[:left])
+            left -= len(having)
+            if left <= 0:
+                break
+
+        def likeness(each: int) -> tuple[float, int]:
+            return shared[each] / (len(pairs) + self._pairs[each] - shared[each]), -each
+
+        likely = nlargest(_MOST_COMPARED, shared, key=likeness)
+        compared = {self._names[each][:_MAX_CHARACTERS]: self._names[each] for each in likely}
+        return [compared[each] for each in difflib.get_close_matches(wanted[:_MAX_CHARACTERS], compared, n=most)]
+
+
+def _pairs(text: str) -> frozenset[str]:
+    text = f"^{text[:_MAX_CHARACTERS].lower()}$"
+    return frozenset(map("".join, pairwise(text)))
