@@ -29,6 +29,7 @@ ALLOWED: dict[str, set[str]] = {
     "clock": set(),
     "egress": {"errors", "types"},
     "audit": {"errors", "types", "preview", "redaction"},
+    "workers": {"errors", "sandboxes"},
     "bridges": {"errors", "types", "redaction", "results", "clock", "tools", "guest", "audit"},
     "checking": {"errors", "types", "preview", "clock", "tools", "declarations", "programs", "guest", "sandboxes"},
     "presentation": {"errors", "types", "tools", "declarations", "bridges", "connections"},
@@ -44,6 +45,7 @@ ALLOWED: dict[str, set[str]] = {
         "sandboxes",
         "audit",
         "bridges",
+        "workers",
     },
     "corral": {
         "errors",

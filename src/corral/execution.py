@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -9,7 +10,6 @@ from dataclasses import replace
 from math import inf
 
 import anyio
-import anyio.to_thread
 
 from corral.audit import AuditEvent, AuditLog, digest, new_event_id
 from corral.bridges import (
@@ -37,7 +37,7 @@ from corral.errors import (
     SandboxLost,
     StartFailed,
 )
-from corral.programs import prepare_python, prepare_typescript
+from corral.programs import TooLongToParse, parsing_within, read_program
 from corral.results import (
     ConsoleOutput,
     Event,
@@ -64,6 +64,7 @@ from corral.types import (
     TrustDomain,
     reaches,
 )
+from corral.workers import WorkerError, run_in_worker
 
 __all__ = ["Execution", "Run", "prepare"]
 
@@ -76,7 +77,11 @@ _START_SECONDS = 30.0
 _ENDED_FROM_OUTSIDE = frozenset({ProgramTimeout.code, SandboxLost.code, MemoryExceeded.code})
 _CHECK_HELP = "`corral doctor` says which servers there are"
 _LONG_SOURCE_CHARS = 8_000
-"""Longer sources are parsed in a worker thread, so that the event loop keeps turning."""
+"""Longer sources are read in a worker."""
+_PARSE_HERE_SECONDS = 0.02
+"""Shorter ones too, if they take longer than this to parse; programs take a millisecond."""
+_READ_SECONDS = 5.0
+"""Of processor time, in a worker; the largest programs take one."""
 
 
 class Execution:
@@ -178,7 +183,7 @@ class Execution:
 
     async def _prepare_and_execute(self) -> tuple[Program | None, Exit]:
         try:
-            program = await prepare(self._source, self._language, self._limits)
+            program = await prepare(self._source, self._language, self._limits, _tenant(self._context))
         except ProgramRejected as error:
             return None, _rejected(error)
         return program, await self._execute(program)
@@ -274,7 +279,7 @@ class Execution:
             language=self._language,
             memory_mb=self._limits.memory_mb,
             required_tier=self._required_tier,
-            trust_domain=TrustDomain(self._context.organization_id, self._context.user_id),
+            trust_domain=_tenant(self._context),
         )
         with anyio.move_on_after(_START_SECONDS):
             await self._warm_up()
@@ -442,7 +447,7 @@ class Run:
         self._events.close()
 
 
-async def prepare(source: str, language: Language, limits: Limits) -> Program:
+async def prepare(source: str, language: Language, limits: Limits, tenant: TrustDomain | None = None) -> Program:
     """The program in a model's answer.
 
     Raises:
@@ -451,12 +456,19 @@ async def prepare(source: str, language: Language, limits: Limits) -> Program:
     size = len(source) if source.isascii() else len(source.encode("utf-8", "surrogatepass"))
     if size > limits.source_bytes:
         raise ProgramRejected(f"the program has {size} bytes; {limits.source_bytes} are allowed")
-    read = prepare_python if language == "python" else prepare_typescript
     if len(source) < _LONG_SOURCE_CHARS:
-        return read(source)
+        with contextlib.suppress(TooLongToParse), parsing_within(_PARSE_HERE_SECONDS):
+            return read_program(source, language)
     with anyio.move_on_after(limits.wall_seconds):
-        return await anyio.to_thread.run_sync(read, source, abandon_on_cancel=True)
+        try:
+            return await run_in_worker(read_program, source, language, seconds=_READ_SECONDS, tenant=tenant)
+        except WorkerError as error:
+            raise ProgramRejected(f"the program cannot be read: {error}. Write a smaller one.") from error
     raise ProgramRejected("the program took longer to be read than it may run")
+
+
+def _tenant(context: ExecutionContext) -> TrustDomain:
+    return TrustDomain(context.organization_id, context.user_id)
 
 
 def _broken(error: BaseException) -> Exit:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from corral.errors import ProgramRejected
@@ -105,7 +103,7 @@ def test_a_text_is_read_once_however_many_places_are_asked_for(monkeypatch: pyte
     read: list[int] = []
 
     class Counting(edits.TextIndex):
-        def __init__(self, text: bytes, line_end: re.Pattern[bytes]) -> None:
+        def __init__(self, text: bytes, line_end: bytes) -> None:
             read.append(len(text))
             super().__init__(text, line_end)
 

@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corral.errors import ProgramRejected
-from corral.programs import prepare_python
-from corral.programs.python import grammar
+from corral.programs import parsing_within, prepare_python
 from tests.programs.running import run_python
 
 CASES = Path(__file__).parents[1] / "cases"
@@ -82,9 +81,8 @@ def test_a_large_source_is_answered_in_time(name: str) -> None:
     assert time.thread_time() - started < 5
 
 
-def test_a_source_that_takes_too_long_to_parse_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grammar, "_PARSE_SECONDS", 0.0)
-    with pytest.raises(ProgramRejected, match="takes too long to parse"):
+def test_a_source_that_takes_too_long_to_parse_is_rejected() -> None:
+    with parsing_within(0.0), pytest.raises(ProgramRejected, match="takes too long to parse"):
         prepare_python("x = 1\n" * 1_000)
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
-
 from corral.checking.workspace import Span
 from corral.programs.edits import PositionMap, TextIndex
 
 __all__ = ["LINE_END", "CheckedText", "Declarations"]
 
-LINE_END = re.compile(rb"\r\n|\r|\n")
+LINE_END = rb"\r\n|\r|\n"
 """What ends a line in the Language Server Protocol."""
 
 

@@ -23,7 +23,9 @@ from corral.declarations import checked_discovery, declare_python, declare_types
 from corral.errors import ToolNotFound
 from corral.guest.python.calls import failure_classes
 from corral.programs.grammar import parse as parse_typescript
-from corral.programs.python.grammar import Parsing, text_of
+from corral.programs.parsing import parsing_within
+from corral.programs.python.grammar import parse as parse_python
+from corral.programs.python.grammar import text_of
 from corral.tools import Tool, ToolRegistry
 from corral.tools.schema import TypeOutput
 from corral.types import Language, References, ToolName
@@ -43,6 +45,8 @@ _MAX_CLOSE = 200
 _MAX_MEMBERS = 6
 """In a call that is shown."""
 _MAX_VERDICTS = 200
+_DECLARATIONS_SECONDS = 20.0
+"""To parse declarations; those of 2,000 tools take one or two tenths."""
 _MAX_SETS = 64
 _MAX_SETS_CHARS = 4_000_000
 """Of the declarations of all sets but the last few."""
@@ -216,8 +220,8 @@ class ToolSet:
     @cached_property
     def _root(self) -> Node:
         text = self.declarations.text.encode()
-        tree = Parsing().parse(text) if self.language == "python" else parse_typescript(text)
-        return tree.root_node
+        with parsing_within(_DECLARATIONS_SECONDS):
+            return (parse_python if self.language == "python" else parse_typescript)(text).root_node
 
 
 class ToolSets:

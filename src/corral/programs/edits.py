@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ from corral.types import Position
 
 __all__ = ["Edits", "PositionMap", "TextIndex", "blanked", "position_at"]
 
-_LINE_END = re.compile(rb"\r\n|\r|\n|\xe2\x80[\xa8\xa9]")
+_LINE_END = rb"\r\n|\r|\n|\xe2\x80[\xa8\xa9]"
 _WIDE = re.compile(rb"[\xc0-\xff][\x80-\xbf]*")
 _ASTRAL = re.compile(r"[\U00010000-\U0010ffff]")
 _PRINTED = re.compile(r"[^\r\n\u2028\u2029]")
@@ -46,9 +46,9 @@ class _Piece(NamedTuple):
 class TextIndex:
     """Reads a text once; from then on lines, columns and offsets are found by bisection, however long the lines."""
 
-    def __init__(self, text: bytes, line_end: re.Pattern[bytes] = _LINE_END) -> None:
+    def __init__(self, text: bytes, line_end: bytes = _LINE_END) -> None:
         self._length = len(text)
-        self._lines = [0, *(found.end() for found in line_end.finditer(text))]
+        self._lines = [0, *(found.end() for found in re.finditer(line_end, text))]
         # where each character of several bytes ends, in bytes and in UTF-16 units
         self._bytes, self._units = [0], [0]
         for found in () if text.isascii() else _WIDE.finditer(text):
@@ -83,10 +83,10 @@ class TextIndex:
 class Edits:
     """Edits collected on one text. Of two that overlap, the one that starts first wins, or came first.
 
-    `line_end` is what ends a line for the engine: by default what does in JavaScript.
+    `line_end` is a regular expression for what ends a line: by default for what does in JavaScript.
     """
 
-    def __init__(self, text: bytes, line_end: re.Pattern[bytes] = _LINE_END) -> None:
+    def __init__(self, text: bytes, line_end: bytes = _LINE_END) -> None:
         self.text = text
         self._line_end = line_end
         self._edits: list[_Edit] = []
@@ -146,17 +146,20 @@ class Edits:
 
 @dataclass(frozen=True)
 class PositionMap:
-    """Takes a line and column of an edited text back to the source."""
+    """Takes a line and column of an edited text back to the source. It can be pickled."""
 
     source: bytes
     output: bytes
     prefix_length: int
     pieces: tuple[_Piece, ...]
-    line_end: re.Pattern[bytes] = _LINE_END
+    line_end: bytes = _LINE_END
 
-    def locate(self, line: int, column: int) -> Position:
+    def __call__(self, line: int, column: int) -> Position:
         """The place in the source; what lies in added text belongs to the source next to it."""
         return self._source.position(self.source_offset(self._output.offset(line, column)))
+
+    def __getstate__(self) -> dict[str, object]:
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     def output_offset(self, offset: int) -> int | None:
         """Where a byte of the source lies in the output; None: something else stands there."""

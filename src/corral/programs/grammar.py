@@ -6,7 +6,9 @@ import re
 from collections.abc import Callable, Iterator
 
 import tree_sitter_typescript
-from tree_sitter import Language, Node, Parser, Query, QueryCursor, Tree
+from tree_sitter import Language, Node, Query, QueryCursor, Tree
+
+from corral.programs.parsing import parse_by
 
 __all__ = [
     "ENTRY_NAMES",
@@ -63,16 +65,19 @@ def parse(text: bytes) -> Tree:
 
     Of what the grammar does not know, it is not shown `in` and `out` of type parameters, and `readonly` for `accessor`,
     which is as long and may stand at the same places.
+
+    Raises:
+        TooLongToParse: it takes longer than it may.
     """
     shown = _ACCESSOR.sub(b"readonly", text) if b"accessor" in text else text
     if b"in" in text or b"out" in text:
         shown = _VARIANCE.sub(lambda found: _VISIBLE.sub(b" ", found[0]), shown)
-    return Parser(_LANGUAGE).parse(shown)
+    return parse_by(_LANGUAGE, shown)
 
 
 def first_jsx(text: bytes) -> Node | None:
     """The first element of JSX, in a text that is TypeScript but for JSX."""
-    root = Parser(_LANGUAGE_WITH_JSX).parse(text).root_node
+    root = parse_by(_LANGUAGE_WITH_JSX, text).root_node
     return None if root.has_error else next((each for each in walk(root) if each.type in _JSX), None)
 
 

@@ -7,7 +7,7 @@ import re
 from corral.errors import ProgramRejected
 from corral.programs.edits import position_at
 from corral.programs.grammar import first_jsx
-from corral.programs.python.grammar import Parsing
+from corral.programs.python import grammar as python_grammar
 
 __all__ = ["refuse_other_languages"]
 
@@ -26,7 +26,7 @@ def refuse_other_languages(text: bytes) -> None:
     if len(text) > _MAX_BYTES:
         return
     sign = _PYTHON.search(text.decode())
-    if sign is not None and not Parsing().parse(text).root_node.has_error:
+    if sign is not None and not python_grammar.parse(text).root_node.has_error:
         place = position_at(text, len(sign.string[: sign.start()].encode()))
         message = "This is Python. Programs here are in TypeScript: `const x = await tools.name({ … }); return x;`."
         raise ProgramRejected(message, line=place.line, column=place.column)

@@ -32,6 +32,7 @@ from corral.programs.lower import rejected
 from corral.programs.modules import guard_words, rewrite_modules
 from corral.programs.names import Names
 from corral.programs.other_languages import refuse_other_languages
+from corral.programs.parsing import PARSE_SECONDS, parsing_within
 from corral.programs.readable import well_formed
 from corral.programs.recover import Dialect, recover
 from corral.programs.redeclare import redeclare
@@ -96,7 +97,7 @@ def prepare_typescript(source: str) -> Program:
         language="typescript",
         source=source,
         code=code.decode(),
-        locate=positions.locate,
+        locate=positions,
         diagnostics=(*recovered.diagnostics, *ending.diagnostics),
         imports=imports,
         references=find_references(root, edits, ending.entered, of_tools),
@@ -199,6 +200,7 @@ def _recovered(source: str) -> _Recovered:
     return _recently(source) if len(source) <= _REMEMBERED_CHARS else _recover(source)
 
 
+@parsing_within(PARSE_SECONDS)
 def _recover(source: str) -> _Recovered:
     text, diagnostics = _readable(source)
     trees = _Trees()

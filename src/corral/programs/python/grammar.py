@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 
 import tree_sitter_python
-from tree_sitter import Language, Node, Parser, Point, Query, QueryCursor, Tree
+from tree_sitter import Language, Node, Query, QueryCursor, Tree
 
-from corral.errors import ProgramRejected
+from corral.programs.parsing import parse_by
 
 __all__ = [
     "FUNCTIONS",
     "STRINGS",
-    "Parsing",
     "blocks_of",
     "finder",
     "is_async",
     "kind_id",
+    "parse",
     "statements",
     "text_of",
     "unwrapped",
@@ -33,34 +32,15 @@ STRINGS = frozenset({"string", "concatenated_string"})
 _CLAUSES = frozenset(
     {"elif_clause", "else_clause", "except_clause", "except_group_clause", "finally_clause", "case_clause"}
 )
-_CHUNK_BYTES = 8192
-_PARSE_SECONDS = 1.5
-"""Processor time for all parsing of one source; 256 kB of Python take 0.5 s, what is no Python may take minutes."""
 
 
-class Parsing:
-    """Parses texts while there is processor time left for it."""
+def parse(text: bytes) -> Tree:
+    """The syntax tree of a text, which has error nodes where the text is not Python.
 
-    def __init__(self) -> None:
-        self._seconds_left = _PARSE_SECONDS
-
-    def parse(self, text: bytes) -> Tree:
-        """The syntax tree of a text. Raises ProgramRejected when the time is over."""
-        started = time.thread_time()
-        deadline = started + self._seconds_left
-
-        def read(offset: int, _: Point) -> bytes:
-            return text[offset : offset + _CHUNK_BYTES]
-
-        def is_over(_offset: int, _has_error: bool) -> bool:
-            return time.thread_time() > deadline
-
-        try:
-            return Parser(_LANGUAGE).parse(read, progress_callback=is_over)
-        except ValueError:  # how a stopped parse ends
-            raise ProgramRejected("The source takes too long to parse. Write a smaller program.") from None
-        finally:
-            self._seconds_left -= time.thread_time() - started
+    Raises:
+        TooLongToParse: it takes longer than it may.
+    """
+    return parse_by(_LANGUAGE, text)
 
 
 def finder(pattern: str) -> Callable[[Node], dict[str, list[Node]]]:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from tree_sitter import Node
 
 from corral.programs.edits import Edits
+from corral.programs.parsing import PARSE_SECONDS, parsing_within
 from corral.programs.python.awaits import (
     await_coroutines,
     await_futures,
@@ -21,7 +22,7 @@ from corral.programs.python.awaits import (
 )
 from corral.programs.python.forgotten import Forgotten, add_imports
 from corral.programs.python.functions import Functions, tools_parameter
-from corral.programs.python.grammar import Parsing
+from corral.programs.python.grammar import parse
 from corral.programs.python.imports import Imports, rewrite_imports
 from corral.programs.python.lines import Reader, is_indented
 from corral.programs.python.names import Names
@@ -108,11 +109,12 @@ class _Recovered:
     diagnostics: list[Diagnostic]
 
 
+@parsing_within(PARSE_SECONDS)
 def _recover(source: str) -> _Recovered:
     text, diagnostics = _readable(source)
     trees = _Trees()
-    recovered = recover(text, Dialect(labels=_LABELS, label="python", parses=trees.recovers, separator="", foreign="?"))
-    repair = _placed(recovered, trees, has_mark=source.startswith("\ufeff"))
+    dialect = Dialect(labels=_LABELS, label="python", parses=trees.recovers, separator="", foreign="?")
+    repair = _placed(recover(text, dialect), trees, has_mark=source.startswith("\ufeff"))
     root = trees.of(repair.text)
     too_deep = trees.reader.read(repair.text).too_deep if root is None else None
     return _Recovered(repair, root, too_deep, Places(repair.text, repair.locate), diagnostics)
@@ -167,7 +169,7 @@ def _prepared(source: str, root: Node, surveyed: _Surveyed, recovered: _Recovere
         language="python",
         source=source,
         code=edited.decode(),
-        locate=compose(repair.locate, positions.locate),
+        locate=compose(repair.locate, positions),
         diagnostics=(*recovered.diagnostics, *repair.diagnostics, *forgotten.remarks, *ending.diagnostics),
         imports=(*forgotten.modules, *imports.modules),
         references=uses.references,
@@ -192,7 +194,7 @@ def _placed(recovered: Recovered, trees: _Trees, *, has_mark: bool) -> Repaired:
     edits.replace(0, 1, b"")
     unmarked, positions = edits.apply()
     repair = repaired(unmarked, recovered.blocks, trees.parses, trees.reader)
-    return Repaired(repair.text, compose(positions.locate, repair.locate), repair.diagnostics)
+    return Repaired(repair.text, compose(positions, repair.locate), repair.diagnostics)
 
 
 class _Trees:
@@ -200,7 +202,6 @@ class _Trees:
 
     def __init__(self) -> None:
         self.reader = Reader()
-        self._parsing = Parsing()
         self._trees: dict[bytes, Node | None] = {}
         self._sound: dict[bytes, bool] = {}
         self._known: dict[str, bool] = {}
@@ -212,7 +213,7 @@ class _Trees:
             self._bytes += len(text)
             lines = self.reader.read(text)
             broken = lines.broken or lines.too_deep is not None
-            root = None if broken else self._parsing.parse(text).root_node
+            root = None if broken else parse(text).root_node
             self._trees[text] = None if root is None or root.has_error or _holds_backtick(root, text) else root
         return self._trees[text]
 

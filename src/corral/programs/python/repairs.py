@@ -19,7 +19,8 @@ from corral.types import Diagnostic, Position
 
 __all__ = ["LINE_END", "Repaired", "compose", "repaired"]
 
-LINE_END = re.compile(rb"\n")
+LINE_END = rb"\n"
+_LINE_ENDS = re.compile(LINE_END)
 
 Locate = Callable[[int, int], Position]
 
@@ -46,7 +47,7 @@ class Repaired:
 
 def repaired(text: bytes, blocks: Sequence[int], parses: Callable[[bytes], bool], reader: Reader) -> Repaired:
     """The text with what it needs to be Python. `blocks` are the lines, from 0, where its parts begin."""
-    current = Repaired(text, lambda line, column: Position(line=line, column=column))
+    current = Repaired(text, _Unchanged())
     if parses(text):
         return current
     for repair in (_without_prompts, _without_commands, _without_margin):
@@ -59,14 +60,25 @@ def repaired(text: bytes, blocks: Sequence[int], parses: Callable[[bytes], bool]
     return guessed if guessed.text != current.text and parses(guessed.text) else current
 
 
+@dataclass(frozen=True, slots=True)
+class _Composed:
+    outer: Locate
+    inner: Locate
+
+    def __call__(self, line: int, column: int) -> Position:
+        place = self.inner(line, column)
+        return self.outer(place.line, place.column)
+
+
+@dataclass(frozen=True, slots=True)
+class _Unchanged:
+    def __call__(self, line: int, column: int) -> Position:
+        return Position(line=line, column=column)
+
+
 def compose(outer: Locate, inner: Locate) -> Locate:
-    """The way back through two changes, `inner` being the later one."""
-
-    def locate(line: int, column: int) -> Position:
-        place = inner(line, column)
-        return outer(place.line, place.column)
-
-    return locate
+    """The way back through two changes, `inner` being the later one. It can be pickled, as all of these can."""
+    return _Composed(outer, inner)
 
 
 def _then(before: Repaired, repair: tuple[Edits, tuple[Diagnostic, ...]] | None) -> Repaired:
@@ -75,7 +87,7 @@ def _then(before: Repaired, repair: tuple[Edits, tuple[Diagnostic, ...]] | None)
     edits, remarks = repair
     text, positions = edits.apply()
     placed = tuple(_placed(remark, before.locate) for remark in remarks)
-    return Repaired(text, compose(before.locate, positions.locate), before.diagnostics + placed)
+    return Repaired(text, compose(before.locate, positions), before.diagnostics + placed)
 
 
 def _placed(remark: Diagnostic, locate: Locate) -> Diagnostic:
@@ -90,7 +102,7 @@ _Repair = tuple[Edits, tuple[Diagnostic, ...]] | None
 
 def _segments(text: bytes, blocks: Sequence[int]) -> Iterator[tuple[int, int]]:
     """The stretches of a text that came in one block each."""
-    starts = [0, *(found.end() for found in LINE_END.finditer(text))]
+    starts = [0, *(found.end() for found in _LINE_ENDS.finditer(text))]
     cuts = [0, *(starts[line] for line in blocks[1:] if line < len(starts)), len(text)]
     yield from pairwise(cuts)
 
@@ -161,7 +173,7 @@ def _shifted(text: bytes, starts: list[int], logical: list[Line], segments: list
         margin = inside[0].indent if inside else b""
         if not margin or not _shared(inside, margin):
             continue
-        physical = [first, *(found.end() for found in LINE_END.finditer(text, first, end) if found.end() < end)]
+        physical = [first, *(found.end() for found in _LINE_ENDS.finditer(text, first, end) if found.end() < end)]
         uniform = all(text.startswith(margin, at) or not text[at : text.find(b"\n", at)].strip() for at in physical)
         for at in physical:
             if text.startswith(margin, at) and (uniform or at in outside):

@@ -35,7 +35,20 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-__all__ = ["FILTER_FD", "INFO_FD", "Children", "hide", "main", "receive", "seal", "tell", "tie_to_parent"]
+__all__ = [
+    "FILTER_FD",
+    "INFO_FD",
+    "Children",
+    "drop_privileges",
+    "forgo_privileges",
+    "hide",
+    "main",
+    "receive",
+    "restrict",
+    "seal",
+    "tell",
+    "tie_to_parent",
+]
 
 FILTER_FD = 10
 """Where a child that filters system calls itself (bubblewrap) finds the filter."""
@@ -288,17 +301,17 @@ def _become(
             resource.setrlimit(number, (value, value))
         step = "privileges"
         if plan["confine"] or plan["user"] is not None or (plan["filter"] and os.geteuid() != 0):
-            _drop_privileges(plan["user"])  # without root, bubblewrap refuses whoever has a capability
+            drop_privileges(plan["user"])  # without root, bubblewrap refuses whoever has a capability
         tie_to_parent(parent)  # after the change of user, which would undo it
         tell(lifeline, {"pid": os.getpid()}, [me])
         step = "no_new_privs"
         if plan["confine"]:
-            _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+            forgo_privileges()
         step = "landlock"
         if plan["ruleset"]:
             if ruleset is None:
                 raise OSError("the rules are not there")
-            _check(_libc.syscall(_SYS_LANDLOCK_RESTRICT_SELF, ruleset, 0))
+            restrict(ruleset)
         step = "seccomp"
         if plan["confine"] and plan["filter"]:
             seal(base64.b64decode(plan["filter"]))
@@ -321,7 +334,7 @@ def _readable(data: bytes) -> int:
     return reading
 
 
-def _drop_privileges(user: int | None) -> None:
+def drop_privileges(user: int | None) -> None:
     """No capability is left in any set; root becomes `user`, without groups."""
     if os.geteuid() == 0:
         for capability in range(_LAST_CAPABILITY + 1):
@@ -333,6 +346,16 @@ def _drop_privileges(user: int | None) -> None:
     _prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
     _check(_libc.capset(header, (ctypes.c_uint32 * 6)()))
+
+
+def forgo_privileges() -> None:
+    """Keeps this process from gaining privileges by what it executes, which the layers below ask for."""
+    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+
+
+def restrict(ruleset: int) -> None:
+    """Puts this process under Landlock rules, for ever."""
+    _check(_libc.syscall(_SYS_LANDLOCK_RESTRICT_SELF, ruleset, 0))
 
 
 def tie_to_parent(parent: int) -> None:

@@ -1,0 +1,74 @@
+"""Parsing within a budget of processor time: some texts of a few kilobytes take a parser minutes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from tree_sitter import Language, Parser, Point, Tree
+
+from corral.errors import ProgramRejected
+
+__all__ = ["PARSE_SECONDS", "TooLongToParse", "parse_by", "parsing_within"]
+
+PARSE_SECONDS = 1.5
+"""For one source; 256 kB of Python take 0.5 s. What is no program may take minutes."""
+_CHUNK_BYTES = 8192
+_SHORT_BYTES = 1000
+"""The worst text of this size takes 3 ms."""
+
+
+class TooLongToParse(ProgramRejected):
+    """The budget is used up."""
+
+
+class _Budget:
+    def __init__(self, seconds: float) -> None:
+        self.left = seconds
+
+
+_current: ContextVar[_Budget | None] = ContextVar("parsing budget", default=None)
+
+
+@contextmanager
+def parsing_within(seconds: float) -> Generator[None]:
+    """Within the block, all parsing of this thread or task together may take so many seconds of processor time.
+
+    Of two such blocks the outer one holds.
+    """
+    if _current.get() is not None:
+        yield
+        return
+    token = _current.set(_Budget(seconds))
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def parse_by(language: Language, text: bytes) -> Tree:
+    """The syntax tree of a text.
+
+    Raises:
+        TooLongToParse: it takes longer than is left of the budget.
+    """
+    if len(text) <= _SHORT_BYTES:
+        return Parser(language).parse(text)
+    budget = _current.get() or _Budget(PARSE_SECONDS)
+    started = time.thread_time()
+    deadline = started + budget.left
+
+    def read(offset: int, _: Point) -> bytes:
+        return text[offset : offset + _CHUNK_BYTES]
+
+    def is_over(_offset: int, _has_error: bool) -> bool:
+        return time.thread_time() > deadline
+
+    try:
+        return Parser(language).parse(read, progress_callback=is_over)
+    except ValueError:  # how a parse ends that was stopped
+        raise TooLongToParse("The source takes too long to parse. Write a smaller program.") from None
+    finally:
+        budget.left -= time.thread_time() - started

@@ -1,0 +1,50 @@
+"""A worker's own side. Requests come on standard input, replies leave on standard output.
+
+It says READY when it has imported the modules that its arguments name and is shut in: from then on it can open no file,
+start nothing and reach no network, as far as the kernel knows how to.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import BinaryIO
+
+from corral.errors import CorralError
+from corral.workers.shutting import shut_in
+from corral.workers.wire import HEADER, Failed, framed, read_request
+
+__all__ = ["BOOT", "READY", "serve"]
+
+READY = b"corral worker\n"
+BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); from corral.workers.worker import serve; serve()"
+"""Starts it with `python -I -B -c`, a JSON list of folders to import from, and names of modules."""
+_PRELOADED = ("encodings.ascii", "encodings.idna", "encodings.latin_1", "decimal", "traceback", "unicodedata")
+"""Imported by the standard library only when they are needed, which is too late."""
+
+
+def serve() -> None:
+    """Answers requests until there is nobody to ask."""
+    requests = os.fdopen(os.dup(0), "rb")
+    replies = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what is printed is no reply
+    for name in (*_PRELOADED, *sys.argv[1:]):
+        importlib.import_module(name)
+    shut_in()
+    _send(replies, READY)
+    while header := requests.read(HEADER.size):
+        module, name, arguments = read_request(requests.read(HEADER.unpack(header)[0]))
+        try:
+            answer: object = getattr(sys.modules[module], name)(*arguments)
+        except CorralError as error:
+            answer = Failed(error, str(error))
+        except Exception as error:
+            answer = Failed(None, f"{type(error).__name__}: {error}"[:1000])
+        _send(replies, framed(answer))
+        del arguments, answer
+
+
+def _send(replies: BinaryIO, data: bytes) -> None:
+    replies.write(data)
+    replies.flush()
