@@ -20,7 +20,7 @@ ALLOWED: dict[str, set[str]] = {
     "pictures": set(),
     "results": {"errors", "types", "pictures", "preview", "redaction"},
     "catalog": {"errors"},
-    "tools": {"errors", "types"},
+    "tools": {"errors", "types", "workers"},
     "declarations": {"errors", "types", "secrecy", "tools"},
     "programs": {"errors", "types"},
     "guest": {"errors", "types", "programs"},

@@ -166,7 +166,7 @@ def _search_tools(discovery: Discovery, language: Language, end: str = "") -> tu
 
     async def ask(which: str, input: object, context: ExecutionContext) -> Any:
         tool = discovery(context)[which]
-        return tool.dump_output(await tool.execute(tool.parse_input(input), context))
+        return await tool.dump_output(await tool.execute(await tool.parse_input(input), context))
 
     async def search(input: object, context: ExecutionContext, _: OnEvent | None) -> ExecutionResult:
         return _answered(_found_text(await ask("search", input, context), language), language)
