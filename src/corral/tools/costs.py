@@ -22,11 +22,11 @@ _MOST_SCHEMAS = 2_000
 _MOST_STEPS = 20_000
 """Each takes some 2 µs."""
 _MOST_DEPTH = 64
-_SHALLOW = 4
 _MOST_CONTAINERS = 1_000
-"""Of a value whose depth is looked for; that of others is taken to be the greatest."""
-_HUGE_NUMBER = re.compile(rb"(?:^|[\[,:])-?\d{25}")
-"""The validator calculates with all of its digits."""
+_MOST_CHARACTERS = 100_000
+"""Of a value whose depth is looked for; that of others is taken to be as great as it could be."""
+_DEAR = 1_000_000
+"""What costs more needs not be known exactly."""
 
 _READ = 30
 """For each part of a value, whatever the schema."""
@@ -47,7 +47,7 @@ _UNEVALUATED = 5
 
 _IN_PLACE = ("allOf", "anyOf", "oneOf")
 _ONE_IN_PLACE = ("else", "if", "not", "then")
-_ELSEWHERE = ("$anchor", "$dynamicAnchor", "$dynamicRef", "$id", "$recursiveAnchor", "$recursiveRef")
+_ELSEWHERE = frozenset({"$anchor", "$dynamicAnchor", "$dynamicRef", "$id", "$recursiveAnchor", "$recursiveRef"})
 """By these a reference may lead to where its pointer does not; by `id` too in old drafts."""
 
 
@@ -75,13 +75,15 @@ class Costs:
 
     def of(self, text: bytes) -> int:
         """The most that validating a value costs, given as compact JSON."""
-        if _HUGE_NUMBER.search(text):
-            return ENDLESS
         containers = text.count(b"[") + text.count(b"{")
         parts = text.count(b",") + containers + 1
         size = parts + len(text) if self._reads_text else parts
-        depth = containers if containers < _SHALLOW else _depth_of(text) if containers < _MOST_CONTAINERS else None
-        return min(_READ * parts + self._at(_MOST_DEPTH if depth is None else depth) * size, ENDLESS)
+        each = self._at(min(containers, _MOST_DEPTH))
+        if each * size > _DEAR and containers <= _MOST_CONTAINERS and len(text) <= _MOST_CHARACTERS:
+            each = self._at(_depth_of(text))
+        if each * size <= _DEAR and _has_huge_number(text):
+            return ENDLESS
+        return min(_READ * parts + each * size, ENDLESS)
 
     def _at(self, depth: int) -> int:
         while not self._is_complete and len(self._each) <= min(depth, _MOST_DEPTH):
@@ -180,7 +182,7 @@ class _Reader:
         identity = id(cast("object", schema))
         if identity in self._known:
             return self._known[identity]
-        if identity in self._open or len(self._known) >= _MOST_SCHEMAS:
+        if identity in self._open or len(self._known) + len(self._open) >= _MOST_SCHEMAS:
             raise ValueError("it applies to itself, or is large")
         self._open.add(identity)
         place = _Place()
@@ -284,18 +286,27 @@ def _bound(value: object) -> int:
 
 def _moves_references(document: JsonSchema) -> bool:
     """Whether a reference may lead to where its pointer does not."""
-    keywords = (*_ELSEWHERE, "id") if "$schema" in document else _ELSEWHERE
+    keywords = _ELSEWHERE | {"id"} if "$schema" in document else _ELSEWHERE
     waiting: list[object] = [document]
     while waiting:
         here = waiting.pop()
         if isinstance(here, dict):
             members = cast("dict[str, object]", here)
-            if any(key in members and isinstance(members[key], str | bool) for key in keywords):
+            if any(isinstance(members[key], str | bool) for key in keywords & members.keys()):
                 return True
             waiting += members.values()
         elif isinstance(here, list):
             waiting += cast("list[object]", here)
     return False
+
+
+_DIGITS = bytes(48 if 48 <= each < 58 else 32 for each in range(256))
+_HUGE_NUMBER = re.compile(rb"(?:^|[\[,:])-?\d{25}")
+
+
+def _has_huge_number(text: bytes) -> bool:
+    """Whether there is a number with so many digits that calculating with it is slow."""
+    return b"0" * 25 in text.translate(_DIGITS) and _HUGE_NUMBER.search(text) is not None
 
 
 _TEXTS = re.compile(rb'"(?:[^"\\]|\\.)*"')

@@ -35,9 +35,9 @@ _TOLD_HERE = 5_000
 """The same where it is said what is wrong, which takes up to 80 µs for each problem."""
 _MAX_FOREIGN_BYTES = 100_000
 """A longer schema of somebody else's is read by workers only."""
-_SECONDS = 1.0
-_BUILD_SECONDS = 3.0
-"""Where the worker has to build the validator first."""
+_SECONDS = 0.5
+_SECONDS_FOR_BYTE = 1e-6
+"""In addition, where the worker has to build the validator first."""
 
 _logger = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class Pending:
         schema = self._schema
         try:
             if self._is_wrong or not await schema.accepts(self._text, tenant):
-                raise await schema.mismatch(self._value, self._text, tenant)
+                await schema.require(self._value, self._text, tenant)
         except NotValidated as problem:
             if not self._is_input or not schema.foreign:
                 raise
@@ -156,23 +156,25 @@ class DocumentSchema:
         except (WorkerError, ToolDefinitionError) as error:
             raise NotValidated([Problem((), f"cannot be validated: {error}")]) from error
 
-    async def mismatch(self, value: object, text: bytes, tenant: Hashable) -> SchemaMismatch:
-        """What is wrong with a value that is not valid."""
+    async def require(self, value: object, text: bytes, tenant: Hashable) -> None:
+        """Says what is wrong with a value that the validator does not accept.
+
+        Raises:
+            SchemaMismatch: saying so.
+        """
         try:
             told = await self._ask(text, tenant, tell=True)
-        except (WorkerError, ToolDefinitionError):
-            told = True
-        if isinstance(told, bool):
-            return SchemaMismatch([Problem((), "is not valid, and where takes too long to say")])
-        return mismatch_of(told, value)
+        except (WorkerError, ToolDefinitionError) as error:
+            raise SchemaMismatch([Problem((), "is not valid, and saying where takes too much")]) from error
+        if not isinstance(told, bool):
+            raise mismatch_of(told, value)
 
     async def _ask(self, text: bytes, tenant: Hashable, *, tell: bool) -> bool | Told:
         found = await run_in_worker(examined, self._digest, None, text, tell, seconds=_SECONDS, tenant=tenant)
         if found is None:
             document = to_json(self._read_as)
-            found = await run_in_worker(
-                examined, self._digest, document, text, tell, seconds=_BUILD_SECONDS, tenant=tenant
-            )
+            seconds = _SECONDS + _SECONDS_FOR_BYTE * len(document)
+            found = await run_in_worker(examined, self._digest, document, text, tell, seconds=seconds, tenant=tenant)
         assert found is not None
         return found
 
