@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Itera
 from contextlib import suppress
 from dataclasses import dataclass, field
 from inspect import Parameter
+from itertools import islice
 from typing import Any, Generic, Literal, TypeAlias, TypedDict, cast, overload
 
 from anyio import to_thread
@@ -29,6 +30,8 @@ from corral.types import ExecutionContext, JsonSchema, ToolName, TrustDomain
 __all__ = ["Approval", "OutputValidation", "ParsedInput", "Tool", "as_tool", "define_tool", "output_validation", "tool"]
 
 _REMARK_CHARS = 300
+_MOST_SUGGESTED = 100
+"""Fields that one is compared with that does not exist: 50 µs for each."""
 
 P = ParamSpec("P", default=...)
 R = TypeVar("R", default=Any, covariant=True)
@@ -137,9 +140,13 @@ class Tool(Generic[P, R]):
             value = self.input.load(raw)
             return ParsedInput(await value.get(_tenant(context)) if type(value) is Pending else value)
         except SchemaMismatch as mismatch:
-            given = cast("dict[object, object]", raw) if isinstance(raw, dict) else {}
-            absent = [name for name in field_names(self.input_schema) if name not in given]
-            raise InvalidArguments(f'tool "{self.label}": {mismatch.public(absent)}') from mismatch
+            raise self.refused(raw, mismatch) from mismatch
+
+    def refused(self, raw: object, mismatch: SchemaMismatch) -> InvalidArguments:
+        """The error that tells a model what is wrong with its input."""
+        given = cast("dict[object, object]", raw) if isinstance(raw, dict) else {}
+        absent = list(islice((name for name in field_names(self.input_schema) if name not in given), _MOST_SUGGESTED))
+        return InvalidArguments(f'tool "{self.label}": {mismatch.public(absent)}')
 
     async def execute(self, parsed: ParsedInput, context: ExecutionContext, *, most_bytes: float = math.inf) -> object:
         """Runs the function, in a worker thread if it is not async; its exceptions pass through.
