@@ -107,7 +107,7 @@ def _by_tool(tool: Tool, arguments: object) -> Callable[[], Awaitable[object]]:
     context = ExecutionContext()
 
     async def call() -> object:
-        return tool.dump_output(await tool.execute(tool.parse_input(arguments), context))
+        return await tool.dump_output(await tool.execute(await tool.parse_input(arguments), context))
 
     return call
 

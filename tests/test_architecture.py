@@ -22,11 +22,11 @@ ALLOWED: dict[str, set[str]] = {
     "pictures": set(),
     "results": {"errors", "memo", "pictures", "preview", "redaction", "types"},
     "catalog": {"arguments", "errors"},
-    "tools": {"arguments", "errors", "memo", "types"},
+    "tools": {"arguments", "errors", "garbage", "memo", "types", "workers"},
     "declarations": {"arguments", "errors", "memo", "secrecy", "tools", "types", "workers"},
     "programs": {"errors", "memo", "types"},
     "temporary": set(),
-    "guest": {"errors", "programs", "temporary", "types"},
+    "guest": {"errors", "garbage", "programs", "temporary", "types"},
     "sandboxes": {"arguments", "catalog", "errors", "guest", "temporary", "types"},
     "secrecy": set(),
     "clock": set(),
@@ -121,6 +121,7 @@ ALLOWED: dict[str, set[str]] = {
     "arguments": {"errors"},
     "listening": {"results"},
     "life": {"errors"},
+    "garbage": set(),
 }
 
 

@@ -9,10 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
 from corral.declarations import Catalog
-from corral.errors import SandboxError, ToolError
+from corral.errors import InvalidArguments, SandboxError, ToolError
 from corral.logs import get_logger
 from corral.results import Event, ExecutionResult
 from corral.tools import Tool, ToolRegistry, define_tool
+from corral.tools.documents import Pending
+from corral.tools.problems import SchemaMismatch
 from corral.types import Audience, ExecutionContext, ExecutionError, JsonSchema, Language
 
 __all__ = ["ModelOptions", "ModelTool", "model_tools", "system_prompt"]
@@ -182,7 +184,7 @@ def _search_tools(discovery: Discovery, language: Language, end: str = "") -> tu
 
     async def ask(which: str, input: object, context: ExecutionContext) -> Any:
         tool = discovery(context)[which]
-        return tool.dump_output(await tool.execute(tool.parse_input(input), context))
+        return await tool.dump_output(await tool.execute(await tool.parse_input(input), context))
 
     async def search(input: object, context: ExecutionContext, _: OnEvent | None) -> ExecutionResult:
         return _answered(_found_text(await ask("search", input, context), language), language)
@@ -230,13 +232,23 @@ def _model_tool(name: str, description: str, schema: JsonSchema, answer: Answer,
         """Only what it takes is read of it."""
 
     tool = define_tool(name=name, input_schema=schema, execute=called)
+
+    def read(arguments: object) -> Any:
+        try:
+            value: object = tool.input.load(arguments)
+        except SchemaMismatch as mismatch:
+            raise tool.refused(arguments, mismatch) from mismatch
+        if type(value) is Pending:
+            raise InvalidArguments(f'tool "{name}": the arguments are too large')
+        return value
+
     return ModelTool(
         name=name,
         description=description,
         input_schema=deepcopy(schema),
         language=language,
         answer=answer,
-        read=lambda arguments: tool.parse_input(arguments).value,
+        read=read,
     )
 
 

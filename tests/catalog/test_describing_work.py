@@ -34,7 +34,7 @@ class Asked:
 
     async def __call__(self, which: str, input: Any, context: ExecutionContext = ADA) -> Any:
         tool = self._tools[ToolName(None, which)]
-        return tool.dump_output(await tool.execute(tool.parse_input(input), context))
+        return await tool.dump_output(await tool.execute(await tool.parse_input(input), context))
 
 
 @contextmanager

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import anyio
 import pytest
 
 from corral import Corral, ExecutionContext, Tool, ToolRegistry, define_tool, tool
@@ -93,9 +92,9 @@ def with_all(*given: Any) -> Any:
         (with_all, ("x", "ada")),
     ],
 )
-def test_the_context_goes_where_it_is_asked_for(execute: Callable[..., Any], result: object) -> None:
+async def test_the_context_goes_where_it_is_asked_for(execute: Callable[..., Any], result: object) -> None:
     made = define_tool(name="f", execute=execute)
-    assert anyio.run(made.execute, made.parse_input("x"), ExecutionContext(user_id="ada")) == result
+    assert await made.execute(await made.parse_input("x"), ExecutionContext(user_id="ada")) == result
 
 
 def test_a_function_that_needs_more_than_input_and_context_is_refused() -> None:

@@ -49,12 +49,12 @@ def returning(schema: Any) -> Tool:
 
 def problems(called: Tool, raw: object) -> str:
     with pytest.raises(InvalidArguments) as raised:
-        called.parse_input(raw)
+        anyio.run(called.parse_input, raw)
     return str(raised.value)
 
 
 def run(called: Tool, raw: object) -> object:
-    return anyio.run(called.execute, called.parse_input(raw), ExecutionContext(user_id="ada"))
+    return anyio.run(called.execute, anyio.run(called.parse_input, raw), ExecutionContext(user_id="ada"))
 
 
 class TestExecute:
@@ -73,7 +73,7 @@ class TestExecute:
 
         point = define_tool(name="f", input_schema=Point, output_schema=Point, execute=echo_with_context)
         assert run(point, {"x": "3"}) == Point(x=3)
-        assert point.dump_output(Point(x=3)) == {"x": 3}
+        assert anyio.run(point.dump_output, Point(x=3)) == {"x": 3}
         assert problems(point, {}) == 'tool "f": x: field required'
 
     def test_it_may_take_the_input_alone_and_anything(self) -> None:
@@ -121,17 +121,17 @@ class TestDocuments:
 
     def test_results_are_checked_without_showing_them(self) -> None:
         typed = returning({"type": "object", "properties": {"key": {"type": "integer"}}})
-        assert typed.dump_output({"key": 1}) == {"key": 1}
+        assert anyio.run(typed.dump_output, {"key": 1}) == {"key": 1}
         with pytest.raises(InvalidToolOutput, match=r"^tool \"f\" ran, but .* withheld: key: expected integer$"):
-            replace(typed, validate_output="strict").dump_output({"key": "hunter2"})
+            anyio.run(replace(typed, validate_output="strict").dump_output, {"key": "hunter2"})
         with pytest.raises(InvalidToolOutput, match="type object, which is not data"):
-            typed.dump_output(object())
+            anyio.run(typed.dump_output, object())
 
     def test_a_model_may_be_returned_for_a_document(self) -> None:
         class Key(BaseModel):
             key: int
 
-        assert returning({"type": "object", "required": ["key"]}).dump_output(Key(key=1)) == {"key": 1}
+        assert anyio.run(returning({"type": "object", "required": ["key"]}).dump_output, Key(key=1)) == {"key": 1}
 
     def test_changing_the_document_later_changes_nothing(self) -> None:
         schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
@@ -189,7 +189,7 @@ class TestReferences:
             loose = taking(schema)
         assert [reference in record.getMessage() for record in caplog.records] == [True]
         assert loose.input_schema == schema
-        assert loose.parse_input({"a": object.__name__, "b": 1}).value == {"a": "object", "b": 1}
+        assert anyio.run(loose.parse_input, {"a": object.__name__, "b": 1}).value == {"a": "object", "b": 1}
         assert problems(loose, {"a": 1, "b": "x", "$ref": 1}).count("expected") == 2
 
     def test_an_unknown_dialect_is_read_as_the_default(self, caplog: pytest.LogCaptureFixture) -> None:
@@ -205,7 +205,7 @@ class TestReferences:
         ],
     )
     def test_circular_references_end(self, schema: JsonSchema) -> None:
-        taking(schema).parse_input({"a": 1})
+        anyio.run(taking(schema).parse_input, {"a": 1})
 
     def test_recursive_schemas_and_relative_identifiers_work(self) -> None:
         tree = taking(
@@ -226,13 +226,13 @@ class TestValuesThatJsonDoesNotKnow:
     def test_bytes_pass_for_strings(self) -> None:
         upload = taking({"type": "object", "properties": {"file": {"type": "string", "format": "binary"}, "any": {}}})
         raw = {"file": b"\xff\x00", "any": [b"\xff"]}
-        assert upload.parse_input(raw).value is raw
+        assert anyio.run(upload.parse_input, raw).value is raw
         assert "expected number" in problems(taking({"type": "number"}), b"x")
 
     @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 2**70, -0.0, 10**400])
     def test_every_number_is_a_number(self, value: float) -> None:
-        assert taking({"type": "number"}).parse_input(value).value is value
-        assert taking({}).parse_input([value]).value == [value]
+        assert anyio.run(taking({"type": "number"}).parse_input, value).value is value
+        assert anyio.run(taking({}).parse_input, [value]).value == [value]
 
     def test_nan_and_infinity_are_no_integers_and_keep_to_bounds(self) -> None:
         assert problems(taking({"type": "integer"}), math.nan) == 'tool "f": expected integer, got number NaN'
@@ -241,11 +241,11 @@ class TestValuesThatJsonDoesNotKnow:
 
     def test_lone_surrogates_do_no_harm(self) -> None:
         raw = {"a": "\ud800", "\udfff": 1}
-        assert taking({"properties": {"a": {"type": "string"}}}).parse_input(raw).value is raw
+        assert anyio.run(taking({"properties": {"a": {"type": "string"}}}).parse_input, raw).value is raw
         assert problems(taking({"type": "number"}), "\ud800").encode()
 
     def test_dates_and_sets_in_results_are_checked_as_what_is_sent(self) -> None:
-        assert returning({"type": "array", "maxItems": 2}).dump_output({1, 2}) == {1, 2}
+        assert anyio.run(returning({"type": "array", "maxItems": 2}).dump_output, {1, 2}) == {1, 2}
 
     def test_deep_and_circular_values_are_refused(self) -> None:
         tree = {"$defs": {"n": {"properties": {"n": {"$ref": "#/$defs/n"}}}}, "$ref": "#/$defs/n"}
@@ -257,4 +257,4 @@ class TestValuesThatJsonDoesNotKnow:
         circle["n"] = circle
         assert problems(taking(tree), circle) == 'tool "f": too deeply nested, or not data'
         with pytest.raises(InvalidToolOutput):
-            replace(returning(tree), validate_output="strict").dump_output(circle)
+            anyio.run(replace(returning(tree), validate_output="strict").dump_output, circle)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import anyio
 import pytest
 from tests.conftest import cases
 
@@ -18,7 +19,7 @@ async def _echo(value: Any) -> Any:
 
 def accepts(schema: dict[str, Any], value: object) -> bool:
     try:
-        define_tool(name="t", input_schema=schema, execute=_echo).parse_input(value)
+        anyio.run(define_tool(name="t", input_schema=schema, execute=_echo).parse_input, value)
     except InvalidArguments:
         return False
     return True
@@ -60,7 +61,7 @@ def test_what_the_declarations_promise_is_what_validation_accepts(case: dict[str
     tool = define_tool(name="t", input_schema=schema, output_schema=schema, execute=_echo)
     for value in case["expect"]["values_that_must_type_check"]:
         if case["id"] != "tg-if-then-else":  # which types cannot express, and validation can
-            assert tool.dump_output(tool.parse_input(value).value) == value
+            assert anyio.run(tool.dump_output, anyio.run(tool.parse_input, value).value) == value
     for value in case["expect"]["values_that_must_not_type_check"]:
         with pytest.raises(CorralError):
-            tool.parse_input(value)
+            anyio.run(tool.parse_input, value)

@@ -168,7 +168,7 @@ async def test_an_item_of_another_type_is_a_wrong_result() -> None:
 
     context = ExecutionContext()
     with pytest.raises(InvalidToolOutput, match=r"\[1\]: expected integer"):
-        wrong.dump_output(await wrong.execute(wrong.parse_input({}), context))
+        await wrong.dump_output(await wrong.execute(await wrong.parse_input({}), context))
 
 
 @pytest.mark.parametrize("kind", ["async", "sync"])

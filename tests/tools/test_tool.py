@@ -34,20 +34,20 @@ def call(called: Tool, raw: object) -> object:
     """The whole way of a call: validate, run, validate."""
 
     async def run() -> object:
-        return called.dump_output(await called.execute(called.parse_input(raw), CONTEXT))
+        return await called.dump_output(await called.execute(await called.parse_input(raw), CONTEXT))
 
     return anyio.run(run)
 
 
 def problems(called: Tool, raw: object) -> str:
     with pytest.raises(InvalidArguments) as raised:
-        called.parse_input(raw)
+        anyio.run(called.parse_input, raw)
     return str(raised.value)
 
 
 def refusal(called: Tool, value: object) -> str:
     with pytest.raises(InvalidToolOutput) as raised:
-        replace(called, validate_output="strict").dump_output(value)
+        anyio.run(replace(called, validate_output="strict").dump_output, value)
     return str(raised.value)
 
 
@@ -460,8 +460,10 @@ class TestOutput:
         assert report.output_schema is not None
         assert set(report.output_schema["properties"]) == {"createdAt", "data", "ratio"}
         for value in (Report(createdAt=when, data=b"\xff", ratio=1), {"created": when, "data": b"\xff", "ratio": 1}):
-            assert report.dump_output(value) == {"createdAt": when, "data": b"\xff", "ratio": 1.0}
-        assert str(report.dump_output({"created": when, "data": b"", "ratio": float("nan")})).count("nan") == 1
+            assert anyio.run(report.dump_output, value) == {"createdAt": when, "data": b"\xff", "ratio": 1.0}
+        assert (
+            str(anyio.run(report.dump_output, {"created": when, "data": b"", "ratio": float("nan")})).count("nan") == 1
+        )
 
     def test_a_wrong_result_names_the_path_and_no_value(self) -> None:
         @tool
@@ -486,12 +488,12 @@ class TestOutput:
 
         untyped = tool(unannotated)
         assert nothing.output_schema == {"type": "null"}
-        assert nothing.dump_output(None) is None
+        assert anyio.run(nothing.dump_output, None) is None
         assert "expected null" in refusal(nothing, 3)
         assert anything.output_schema == {}
         assert untyped.output_schema is None
         for loose in (anything, untyped):
-            assert loose.dump_output([Node(value=1), {"a": b"x"}]) == [{"value": 1, "kids": []}, {"a": b"x"}]
+            assert anyio.run(loose.dump_output, [Node(value=1), {"a": b"x"}]) == [{"value": 1, "kids": []}, {"a": b"x"}]
 
     def test_lazy_and_custom_containers_are_read_out(self) -> None:
         @tool
@@ -500,9 +502,9 @@ class TestOutput:
         @tool
         def g() -> Any: ...
 
-        assert f.dump_output(range(3)) == [0, 1, 2]
-        assert g.dump_output(iter("ab")) == ["a", "b"]
-        assert g.dump_output(MappingProxyType({"a": memoryview(b"x")})) == {"a": b"x"}
+        assert anyio.run(f.dump_output, range(3)) == [0, 1, 2]
+        assert anyio.run(g.dump_output, iter("ab")) == ["a", "b"]
+        assert anyio.run(g.dump_output, MappingProxyType({"a": memoryview(b"x")})) == {"a": b"x"}
 
     def test_what_is_not_of_its_type_fits_if_its_plain_data_does(self) -> None:
         day, node = date(2026, 1, 2), Node(value=1)
@@ -525,8 +527,8 @@ class TestOutput:
 
             f.__annotations__ = {"return": annotation}
             remarks: list[str] = []
-            assert tool(f).dump_output(value, remarks.append) == expected, annotation
-            assert tool(validate_output="strict")(f).dump_output(value) == expected, annotation
+            assert anyio.run(tool(f).dump_output, value, remarks.append) == expected, annotation
+            assert anyio.run(tool(validate_output="strict")(f).dump_output, value) == expected, annotation
             assert remarks == []
 
     def test_what_fits_in_no_form_is_remarked_on(self) -> None:
@@ -536,7 +538,7 @@ class TestOutput:
 
             f.__annotations__ = {"return": annotation}
             remarks: list[str] = []
-            tool(f).dump_output(value, remarks.append)
+            anyio.run(tool(f).dump_output, value, remarks.append)
             assert len(remarks) == 1, annotation
 
     def test_a_decimal_is_declared_as_the_text_that_it_becomes(self) -> None:
@@ -554,7 +556,7 @@ class TestOutput:
         @tool
         def f() -> Page[int]: ...
 
-        assert f.dump_output(Page[int](items=[1])) == {"items": [1]}
+        assert anyio.run(f.dump_output, Page[int](items=[1])) == {"items": [1]}
 
     @pytest.mark.parametrize("annotation", [None, Any, int, dict[str, int], list[int], Node, int | list[int]])
     def test_a_hostile_result_is_an_opaque_error(self, annotation: Any) -> None:
@@ -580,7 +582,7 @@ class TestOutput:
             assert "hunter2" not in refusal(tool(f), value)
         for value in (HostileDict(value="x"), HostileDict(value=Hostile())):
             try:
-                tool(f).dump_output(value)
+                anyio.run(tool(f).dump_output, value)
             except InvalidToolOutput as error:
                 assert "hunter2" not in str(error)  # noqa: PT017
 
@@ -596,14 +598,14 @@ class TestExecution:
             return threading.current_thread() is threading.main_thread(), variable.get()
 
         variable.set("set")
-        assert await f.execute(f.parse_input({}), CONTEXT) == (False, "set")
+        assert await f.execute(await f.parse_input({}), CONTEXT) == (False, "set")
 
     async def test_an_async_function_runs_where_it_is_called(self) -> None:
         @tool
         async def f() -> bool:
             return threading.current_thread() is threading.main_thread()
 
-        assert await f.execute(f.parse_input({}), CONTEXT) is True
+        assert await f.execute(await f.parse_input({}), CONTEXT) is True
 
     async def test_exceptions_pass_through(self) -> None:
         @tool
@@ -611,7 +613,7 @@ class TestExecution:
             raise KeyError("x")
 
         with pytest.raises(KeyError):
-            await f.execute(f.parse_input({}), CONTEXT)
+            await f.execute(await f.parse_input({}), CONTEXT)
 
     async def test_cancellation_does_not_wait_for_a_thread(self) -> None:
         started, finish = threading.Event(), threading.Event()
@@ -622,7 +624,7 @@ class TestExecution:
             finish.wait(10)
 
         async with anyio.create_task_group() as group:
-            group.start_soon(f.execute, f.parse_input({}), CONTEXT)
+            group.start_soon(f.execute, await f.parse_input({}), CONTEXT)
             await anyio.to_thread.run_sync(started.wait)
             group.cancel_scope.cancel()
         assert not finish.is_set()
@@ -633,4 +635,4 @@ class TestExecution:
             return 3
 
         f = tool(name="f")(lambda: later())
-        assert await f.execute(f.parse_input({}), CONTEXT) == 3
+        assert await f.execute(await f.parse_input({}), CONTEXT) == 3

@@ -57,7 +57,7 @@ def dispatch() -> Handler:
             raise unexpected(call) from error
         call.progress = "returned"
         try:
-            value = tool.dump_output(value, call.warn)
+            value = await tool.dump_output(value, call.warn, grant.context)
         except InvalidToolOutput:  # its message is for the model and says little on purpose
             logger.warning("a result was withheld in execution %s", grant.execution_id, exc_info=True)
             raise

@@ -168,7 +168,7 @@ def validated(handler: Handler) -> Handler:
         allowed = granted(call).limits.tool_input_bytes
         if call.size > allowed:
             raise MessageTooLarge(f"tools.{call.tool}: the input has {call.size} bytes; {allowed} are allowed")
-        call.parsed = called(call).parse_input(call.input)
+        call.parsed = await called(call).parse_input(call.input, granted(call).context)
         return await handler(call)
 
     return validate

@@ -7,12 +7,14 @@ is an object with one key that starts with `$`; a flag says whether there are an
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any, cast
 
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from corral.errors import MalformedMessage
+from corral.garbage import uncollected
 from corral.guest.python.values import (
     MAX_DEPTH,
     SAFE_INTEGER,
@@ -26,6 +28,8 @@ from corral.types import EncodedValue
 
 __all__ = ["MAX_DEPTH", "ArrayBuffer", "UnencodableValue", "decode_value", "encode_value", "plain_json", "revive_value"]
 
+_LONG_BYTES = 10_000
+
 
 def encode_value(value: object, root: str = "output") -> EncodedValue:
     """Encodes what a tool returned. `root` names the value in errors.
@@ -38,11 +42,12 @@ def encode_value(value: object, root: str = "output") -> EncodedValue:
     if type(value) is int and -SAFE_INTEGER <= value <= SAFE_INTEGER:
         return EncodedValue(b"%d" % value, tagged=False)
     encoder = _HostEncoder(root)
-    plain = encoder.plain(value, 0)
-    try:
-        return EncodedValue(to_json(plain, inf_nan_mode="constants"), encoder.tagged)
-    except PydanticSerializationError:  # a lone surrogate somewhere, which UTF-8 cannot carry
-        return EncodedValue(to_json(_well_formed(plain), inf_nan_mode="constants"), encoder.tagged)
+    with uncollected():
+        plain = encoder.plain(value, 0)
+        try:
+            return EncodedValue(to_json(plain, inf_nan_mode="constants"), encoder.tagged)
+        except PydanticSerializationError:  # a lone surrogate somewhere, which UTF-8 cannot carry
+            return EncodedValue(to_json(_well_formed(plain), inf_nan_mode="constants"), encoder.tagged)
 
 
 def plain_json(value: object) -> bytes:
@@ -59,11 +64,12 @@ def decode_value(payload: bytes, *, tagged: bool) -> Any:
     Raises:
         MalformedMessage: it is not JSON, not UTF-8, nested too deeply, or a tag is not well formed.
     """
-    try:
-        value: Any = from_json(payload)
-    except ValueError as error:
-        raise MalformedMessage("the sandbox sent a message that is not valid JSON") from error
-    return revive_value(value) if tagged else value
+    with uncollected() if len(payload) > _LONG_BYTES else nullcontext():
+        try:
+            value: Any = from_json(payload)
+        except ValueError as error:
+            raise MalformedMessage("the sandbox sent a message that is not valid JSON") from error
+        return revive_value(value) if tagged else value
 
 
 def revive_value(value: object) -> Any:

@@ -15,6 +15,7 @@ from typing import Any, cast
 from pydantic import TypeAdapter
 from pydantic_core import from_json, to_jsonable_python
 
+from corral.garbage import uncollected
 from corral.tools.problems import Problem, SchemaMismatch
 
 __all__ = ["json_value", "listed", "plain", "plain_container", "written"]
@@ -27,7 +28,8 @@ _dump = TypeAdapter[object](Any).serializer.to_python
 
 def plain(value: object) -> object:
     """Models and dataclasses become dicts, iterators lists. Raises SchemaMismatch for what is not data."""
-    return listed(_dump(value, by_alias=True, fallback=plain_container))
+    with uncollected():
+        return listed(_dump(value, by_alias=True, fallback=plain_container))
 
 
 def plain_container(value: object) -> object:

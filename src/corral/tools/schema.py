@@ -51,7 +51,7 @@ class InputSchema(Protocol):
         ...
 
     def load(self, raw: object) -> Any:
-        """The validated input. Raises SchemaMismatch."""
+        """The validated input, or a `Pending` if that takes long. Raises SchemaMismatch."""
         ...
 
 
@@ -64,7 +64,10 @@ class OutputSchema(Protocol):
         ...
 
     def dump(self, value: object) -> object:
-        """The value as plain data. Raises SchemaMismatch; a hostile value may raise anything."""
+        """The value as plain data, or a `Pending` if that takes long.
+
+        Raises SchemaMismatch; a hostile value may raise anything.
+        """
         ...
 
 

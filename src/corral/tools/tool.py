@@ -19,6 +19,7 @@ from typing_extensions import ParamSpec, TypeVar, Unpack
 from corral.arguments import checked_as
 from corral.errors import InvalidArguments, InvalidToolOutput, ToolDefinitionError
 from corral.tools.docstrings import read_docstring
+from corral.tools.documents import NotValidated, Pending
 from corral.tools.names import identifier, namespace_identifier
 from corral.tools.plain import json_value, plain
 from corral.tools.problems import SchemaMismatch, cut, field_names
@@ -33,7 +34,7 @@ from corral.tools.signature import (
     without_partial,
 )
 from corral.tools.streams import Gathering, is_iterator
-from corral.types import ExecutionContext, JsonSchema, ToolName
+from corral.types import ExecutionContext, JsonSchema, ToolName, TrustDomain
 
 __all__ = ["Approval", "OutputValidation", "ParsedInput", "Tool", "as_tool", "define_tool", "output_validation", "tool"]
 
@@ -154,18 +155,23 @@ class Tool(Generic[P, R]):
         """Whether these are all of its `scopes`, and one of its `any_scope`."""
         return self.scopes <= scopes and (not self.any_scope or not self.any_scope.isdisjoint(scopes))
 
-    def parse_input(self, raw: object) -> ParsedInput:
-        """Validates what a program sent.
+    async def parse_input(self, raw: object, context: ExecutionContext | None = None) -> ParsedInput:
+        """Validates what a program sent; in the turn of this caller, if it takes a worker.
 
         Raises:
             InvalidArguments: naming the tool and every problem with its path.
         """
         try:
-            return ParsedInput(self.input.load(raw))
+            value = self.input.load(raw)
+            return ParsedInput(await value.get(_tenant(context)) if type(value) is Pending else value)
         except SchemaMismatch as mismatch:
-            given = cast("dict[object, object]", raw) if isinstance(raw, dict) else {}
-            absent = [name for name in field_names(self.input_schema) if name not in given]
-            raise InvalidArguments(f'tool "{self.label}": {mismatch.public(absent)}') from mismatch
+            raise self.refused(raw, mismatch) from mismatch
+
+    def refused(self, raw: object, mismatch: SchemaMismatch) -> InvalidArguments:
+        """The error that tells a model what is wrong with its input."""
+        given = cast("dict[object, object]", raw) if isinstance(raw, dict) else {}
+        absent = [name for name in field_names(self.input_schema) if name not in given]
+        return InvalidArguments(f'tool "{self.label}": {mismatch.public(absent)}')
 
     async def execute(self, parsed: ParsedInput, context: ExecutionContext, *, most_bytes: float = math.inf) -> object:
         """Runs the function, in a worker thread if it is not async; its exceptions pass through.
@@ -194,7 +200,9 @@ class Tool(Generic[P, R]):
                 result = await result
         return await Gathering(most_bytes).receive(result) if is_iterator(result) else result
 
-    def dump_output(self, value: object, warn: Callable[[str], object] | None = None) -> object:
+    async def dump_output(
+        self, value: object, warn: Callable[[str], object] | None = None, context: ExecutionContext | None = None
+    ) -> object:
         """Turns what the function returned into plain data (see `corral.tools.schema`), and validates it.
 
         `warn` hears of a result that is delivered although it is not what the output schema says. Where no schema says
@@ -207,30 +215,44 @@ class Tool(Generic[P, R]):
             if hasattr(type(value), "__next__"):
                 value = list(cast("Iterator[object]", value))  # it can be read only once, and may be read twice
             data = plain(value) if self.validate_output == "off" else self.output.dump(value)
+            if type(data) is Pending:
+                data = await data.get(_tenant(context))
         except Exception as error:
             if self.validate_output == "strict":
                 raise self._withheld(error) from error
-            return self._delivered(value, error, warn)
+            return await self._delivered(value, error, warn, context)
         return json_value(data) if type(data) is str and says_nothing(self.output.json_schema) else data
 
-    def _delivered(self, value: object, error: Exception, warn: Callable[[str], object] | None) -> object:
+    async def _delivered(
+        self,
+        value: object,
+        error: Exception,
+        warn: Callable[[str], object] | None,
+        context: ExecutionContext | None,
+    ) -> object:
         """What is delivered of a result for which the output schema raised this error."""
         try:
             data = plain(value)
             if type(data) is str and (read := json_value(data)) is not data:
                 with suppress(SchemaMismatch):
-                    return self.output.dump(read)
+                    found = self.output.dump(read)
+                    return await found.get(_tenant(context)) if type(found) is Pending else found
                 data = cast("object", read) if isinstance(read, dict | list) else data
         except Exception as unreadable:
             raise self._withheld(unreadable) from unreadable
         if warn is not None:
             problem = cut(error.discreet(), _REMARK_CHARS) if isinstance(error, SchemaMismatch) else "it is not valid"
-            warn(f"{self.label} returned what its output schema does not say: {problem}; the value was delivered")
+            said = "may have returned" if isinstance(error, NotValidated) else "returned"
+            warn(f"{self.label} {said} what its output schema does not say: {problem}; the value was delivered")
         return data
 
     def _withheld(self, error: Exception) -> InvalidToolOutput:
         problem = error.discreet() if isinstance(error, SchemaMismatch) else "it cannot be read as data"
         return InvalidToolOutput(f'tool "{self.label}" ran, but its result was withheld: {problem}')
+
+
+def _tenant(context: ExecutionContext | None) -> TrustDomain | None:
+    return None if context is None else TrustDomain(context.organization_id, context.user_id)
 
 
 def output_validation(given: object, owner: str) -> OutputValidation:

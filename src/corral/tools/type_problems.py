@@ -7,6 +7,7 @@ from typing import Any, cast
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import CoreSchema, SchemaValidator
 
+from corral.garbage import uncollected
 from corral.memo import cached_property
 from corral.tools.problems import ABSENT, UNEXPECTED, Path, Problem, SchemaMismatch, child, cut, either, is_large
 
@@ -28,13 +29,18 @@ class TypeValidator:
         self._adapter = adapter
 
     def __call__(self, value: object, *, by_alias: bool | None = None, by_name: bool | None = None) -> Any:
-        large = is_large(value)
-        validator = self._fail_fast if large else self._adapter.validator
+        if is_large(value):
+            with uncollected():
+                return self._validated(self._fail_fast, value, by_alias, by_name, most=_MAX_READ)
+        return self._validated(self._adapter.validator, value, by_alias, by_name, most=None)
+
+    def _validated(
+        self, validator: Any, value: object, by_alias: bool | None, by_name: bool | None, *, most: int | None
+    ) -> Any:
         try:
             return validator.validate_python(value, by_alias=by_alias, by_name=by_name)
         except ValidationError as error:
-            most = _MAX_READ if large else None
-            raise SchemaMismatch(_problems(error, value, most), complete=not large) from error
+            raise SchemaMismatch(_problems(error, value, most), complete=most is None) from error
 
     @cached_property
     def _fail_fast(self) -> SchemaValidator:

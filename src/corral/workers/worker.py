@@ -1,7 +1,7 @@
 """A worker's own side. Requests come on standard input, replies leave on standard output.
 
-It says READY when it has imported the modules that its arguments name and is shut in: from then on it can open no file,
-start nothing and reach no network, as far as the kernel knows how to.
+It says READY when it has imported the modules that its arguments name, and those that their `WORKER_IMPORTS` name, and
+is shut in: from then on it can open no file, start nothing and reach no network, as far as the kernel knows how to.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ def serve() -> None:
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what is printed is no reply
     for name in (*_PRELOADED, *sys.argv[1:]):
-        importlib.import_module(name)
+        for other in getattr(importlib.import_module(name), "WORKER_IMPORTS", ()):
+            importlib.import_module(other)
     shut_in()
     _send(replies, READY)
     while header := requests.read(HEADER.size):

@@ -56,8 +56,8 @@ class Offered:
 
     async def call(self, name: str, context: ExecutionContext | None = None, /, **arguments: Any) -> Any:
         tool = self.tool(name)
-        value = await tool.execute(tool.parse_input(arguments), context or ExecutionContext())
-        return tool.dump_output(value)
+        value = await tool.execute(await tool.parse_input(arguments), context or ExecutionContext())
+        return await tool.dump_output(value)
 
 
 @asynccontextmanager

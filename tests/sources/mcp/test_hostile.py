@@ -274,7 +274,7 @@ async def test_schemas_that_cannot_be_used_are_loosened(caplog: pytest.LogCaptur
         assert offered.tool("odd").output_schema is None
         assert offered.tool("twice").description == "first"
         with pytest.raises(InvalidArguments):
-            offered.tool("invalid").parse_input([])
+            await offered.tool("invalid").parse_input([])
     for part in (
         "'invalid': input schema is not a JSON Schema",
         "'large': input schema is ignored: it has 200",
@@ -360,7 +360,7 @@ async def test_a_list_that_breaks_the_protocol_is_read_as_far_as_possible() -> N
         assert offered.tool("bare").read_only
         assert await offered.call("untyped", a=1) == {"a": 1}
         with pytest.raises(InvalidArguments):
-            offered.tool("untyped").parse_input({"a": "1"})
+            await offered.tool("untyped").parse_input({"a": "1"})
 
 
 async def test_a_change_of_the_list_is_offered(server: Offered) -> None:

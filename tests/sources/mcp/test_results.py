@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import anyio
 import pytest
 from mcp.types import CallToolResult
 
@@ -69,7 +70,7 @@ def test_a_text_is_json_if_it_reads_as_that(text: str, value: object) -> None:
         return given
 
     undeclared = define_tool(name="t", execute=execute)
-    assert repr(undeclared.dump_output(unwrapped(of_text(text)))) == repr(value)
+    assert repr(anyio.run(undeclared.dump_output, unwrapped(of_text(text)))) == repr(value)
 
 
 def test_nothing_is_none() -> None:

@@ -137,7 +137,7 @@ class Caller:
 
     async def __call__(self, name: str = "call", context: ExecutionContext | None = None, /, **input: Any) -> Any:
         tool = self.tools[name]
-        return tool.dump_output(await tool.execute(tool.parse_input(input), context or ExecutionContext()))
+        return await tool.dump_output(await tool.execute(await tool.parse_input(input), context or ExecutionContext()))
 
 
 @asynccontextmanager

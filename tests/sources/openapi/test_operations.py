@@ -289,7 +289,7 @@ async def test_until_a_source_is_open_its_tools_say_so() -> None:
     source = OpenApi("api", REPOS, base_url=URL)
     tool = source.tools[0]
     with pytest.raises(ToolError, match="not open"):
-        await tool.execute(tool.parse_input({"owner": "me"}), None)  # pyright: ignore[reportArgumentType]
+        await tool.execute(await tool.parse_input({"owner": "me"}), None)  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])

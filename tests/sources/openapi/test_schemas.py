@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
+import anyio
 import pytest
 
 from corral import ToolRegistry, define_tool
@@ -33,7 +34,7 @@ def tool_of(source: OpenApi) -> Any:
 
 def takes(tool: Any, value: Any) -> bool:
     try:
-        tool.parse_input({"body": value})
+        anyio.run(tool.parse_input, {"body": value})
     except InvalidArguments:
         return False
     return True
@@ -41,7 +42,7 @@ def takes(tool: Any, value: Any) -> bool:
 
 def gives(tool: Any, value: Any) -> bool:
     try:
-        replace(tool, validate_output="strict").dump_output(value)
+        anyio.run(replace(tool, validate_output="strict").dump_output, value)
     except InvalidToolOutput:
         return False
     return True

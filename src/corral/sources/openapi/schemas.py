@@ -6,10 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any, TypeAlias, cast
-
-import jsonschema_rs
 
 from corral.sources.openapi.documents import Part, Unusable, child_pointer
 from corral.tools.dialects import modernised
@@ -194,8 +191,6 @@ class Schemas:
             members = cast("dict[str, object]", value).items()
             if key == "properties":
                 return {name: below(name, each) for name, each in members if not self._is_hidden(each)}
-            if key == "patternProperties":
-                return {pattern: below(pattern, each) for pattern, each in members if _is_pattern(pattern)}
             return {name: below(name, each) for name, each in members}
         return self._schema(value, pointer, use, same=same)
 
@@ -291,7 +286,7 @@ def _plain(key: str, value: Any, pointer: str) -> object:
     if key == "enum":
         return _checked(value, isinstance(value, list) and value != [], pointer)
     if key == "pattern":
-        return value if _is_pattern(_checked(value, isinstance(value, str), pointer)) else None
+        return _checked(value, isinstance(value, str), pointer)
     if key in _NUMBERS:
         fits = isinstance(value, int | float) and not isinstance(value, bool) and (key != "multipleOf" or value > 0)
         return _checked(value, fits, pointer)
@@ -318,13 +313,3 @@ def _texts(value: object, pointer: str) -> list[str]:
     if not isinstance(value, list) or not all(isinstance(each, str) for each in cast("list[object]", value)):
         raise Unusable(f"{pointer[:300]}: is not a list of names")
     return cast("list[str]", value)
-
-
-@lru_cache(maxsize=4_096)
-def _is_pattern(pattern: str) -> bool:
-    """Whether it is a regular expression that can be read; others than JavaScript's occur, and say nothing then."""
-    try:
-        jsonschema_rs.validator_for({"pattern": pattern})
-    except jsonschema_rs.ValidationError:
-        return False
-    return True
