@@ -6,11 +6,19 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
 import pytest
+
+from corral import Corral, Language
+from corral.errors import StartFailed
+from corral.sandboxes import CPythonSandbox, DenoSandbox, SandboxProvider
+from corral.sandboxes.jail.seccomp import ALLOWED
+from corral.types import Tier
 
 TESTS = Path(__file__).parents[1]
 PAGE = (TESTS.parent / "docs" / "security.md").read_text(encoding="utf-8")
@@ -22,13 +30,12 @@ PROMISING = frozenset(
         "What executions share",
         "Python",
         "Calls",
-        "Channels between tenants",
+        "Between programs of different tenants",
     }
 )
 """Sections in which every item of a list and every row of a table is a promise."""
 _ITEM = re.compile(r"(?:- |\d+\. )(?P<text>.+)")
 _END = re.compile(r"[.:;](?:\**)(?:\s|$)")
-_SEPARATOR = re.compile(r"[|\s:-]+")
 
 
 def promised() -> list[str]:
@@ -43,9 +50,11 @@ def promised() -> list[str]:
             continue
         if item := _ITEM.match(line):
             found.append(f"{section}: {_plain(_END.split(item['text'])[0])}")
-        elif rows > 2 and not _SEPARATOR.fullmatch(line):
-            found.append(f"{section}: {_plain(line.split('|')[1])}")
-    return found
+        elif rows > 2:
+            name, says = (_plain(each) for each in line.split("|")[1:3])
+            if not says.startswith("open"):  # which promises nothing
+                found.append(f"{section}: {name}")
+    return list(dict.fromkeys(found))
 
 
 def _unwrapped(page: str) -> list[str]:
@@ -57,7 +66,7 @@ def _plain(text: str) -> str:
     return re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text).replace("*", "").replace("`", "").strip()
 
 
-def tests_of() -> dict[str, list[str]]:
+def named_tests() -> dict[str, list[str]]:
     """The tests of each promise."""
     found: dict[str, list[str]] = {}
     for line in (Path(__file__).with_name("promises.txt")).read_text(encoding="utf-8").splitlines():
@@ -76,7 +85,7 @@ def functions(file: Path) -> frozenset[str]:
 
 @pytest.mark.parametrize("promise", promised())
 def test_it_is_tested(promise: str) -> None:
-    tests = tests_of().get(promise)
+    tests = named_tests().get(promise)
     assert tests, "promises.txt names no test of it"
     for test in tests:
         file, _, name = test.partition("::")
@@ -84,5 +93,39 @@ def test_it_is_tested(promise: str) -> None:
         assert name in functions(TESTS / file), f"there is no {test}"
 
 
+@pytest.mark.anyio
+@pytest.mark.parametrize(("sandbox", "language"), [(DenoSandbox, "typescript"), (CPythonSandbox, "python")])
+async def test_nothing_runs_in_a_lower_tier_unless_that_was_said(
+    sandbox: Callable[..., SandboxProvider], language: Language
+) -> None:
+    lower: list[tuple[Tier, Tier]] = [("none", "landlock"), ("landlock", "namespaces")]
+    for tier, required in lower:
+        with pytest.raises(StartFailed, match=tier):
+            await Corral(sandbox={language: sandbox(tier=tier)}, required_tier=required, check=False).execute(
+                "1", language=language
+            )
+    with pytest.raises(StartFailed, match="none"):
+        await Corral(sandbox={language: sandbox(tier="none")}, check=False).execute("1", language=language)
+    async with Corral(sandbox={language: sandbox(tier="none")}, required_tier="none", check=False) as corral:
+        result = await corral.execute("1", language=language)
+    assert (result.value, result.isolation) == (1, "none")
+
+
+def test_as_many_system_calls_are_allowed_as_the_page_says() -> None:
+    said = re.search(r"all but (\d+) calls", PAGE)
+    assert said is not None
+    assert int(said[1]) == len(ALLOWED)
+
+
+@pytest.mark.anyio
+async def test_in_namespaces_what_a_program_reads_keeps_its_times() -> None:
+    library = Path(os.__file__)
+    os.utime(library, ns=(0, library.stat().st_mtime_ns))  # so long ago that reading it would show
+    async with Corral(sandbox={"python": CPythonSandbox(tier="namespaces")}, check=False) as corral:
+        result = await corral.execute("import os\nlen(open(os.__file__).read())", language="python")
+    assert result.value == library.stat().st_size
+    assert library.stat().st_atime_ns == 0
+
+
 def test_no_promise_is_left_that_the_page_does_not_make() -> None:
-    assert tests_of().keys() - set(promised()) == set()
+    assert named_tests().keys() - set(promised()) == set()
