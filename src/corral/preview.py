@@ -71,7 +71,7 @@ def short_repr(value: object) -> str:
     shown: list[str] = []
     for field in fields(cast("Any", value)):
         given: Any = getattr(value, field.name)
-        is_plain = isinstance(given, str | int | float | tuple)
+        is_plain = isinstance(given, str | int | float | tuple | frozenset)
         if field.repr and given is not field.default and not (is_plain and given == field.default):
             many = cast("tuple[object, ...]", given) if isinstance(given, tuple) else ()
             text = f"<{len(many)}>" if many and is_dataclass(many[0]) else _short.repr(given)

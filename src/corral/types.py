@@ -236,8 +236,8 @@ class Call:
         self.remark = remark
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class CallError(_Short):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallError:
     """Why a call failed, as the program sees it: an Error with this `name`, `message` and `code`.
 
     `retry_after_seconds` is that of a `RateLimited`, `correlation_id` leads to what the host's log has of a failure.
@@ -319,8 +319,8 @@ class Position:
     column: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Diagnostic(_Short):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnostic:
     """A remark on a program: from recovery, from a check, or from its run."""
 
     severity: Literal["error", "warning", "info"]
@@ -399,8 +399,8 @@ class Unawaited:
     column: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class ExecutionError(_Short):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionError:
     """Why an execution did not succeed. `code` is that of a class in `corral.errors`.
 
     `name` and `message` are those of the error the program threw, where it threw one; `line` and `column` are in

@@ -62,7 +62,7 @@ async def test_what_cannot_be_a_program_needs_no_server() -> None:
     assert [each.message for each in large.diagnostics] == ["the program has 29 bytes; 28 are allowed"]
     assert (broken.checked, large.checked) == (False, False)
     assert descendants() == before
-    with pytest.raises(ConfigError, match="none of typescript, python"):
+    with pytest.raises(ConfigError, match="takes 'typescript' or 'python', not 'ruby'"):
         await corral.check("1", "ruby")  # pyright: ignore[reportArgumentType]
 
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel, SecretStr
 
 from corral import Corral, ExecutionContext, ExecutionResult, Limits, Tool, ToolError, define_tool, tool, tools_from
 from corral.audit import AuditEvent, AuditLog
-from corral.errors import ToolDefinitionError
+from corral.errors import ConfigError, ToolDefinitionError
 from corral.sources.mcp import McpServer
 from corral.types import Language
 
@@ -212,9 +212,11 @@ async def test_the_audit_tells_the_same() -> None:
 
 
 def test_other_kinds_of_validation_are_refused_where_they_are_asked_for() -> None:
-    with pytest.raises(ToolDefinitionError, match=r'validate_output=\'loud\' is none of "warn", "strict", "off"'):
+    with pytest.raises(
+        ToolDefinitionError, match="validate_output takes 'warn', 'strict', 'off', True or False, not 'loud'"
+    ):
         tool(validate_output="loud")(text.function)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ToolDefinitionError, match="MCP server 'x': validate_output"):
+    with pytest.raises(ConfigError, match=r"McpServer\('x'\): validate_output takes 'warn'"):
         McpServer("x", url="http://x", validate_output="loud")  # pyright: ignore[reportArgumentType]
 
 

@@ -81,6 +81,7 @@ def with_all(*given: Any) -> Any:
     return given[0], given[1].user_id
 
 
+@pytest.mark.anyio
 @pytest.mark.parametrize(
     ("execute", "result"),
     [

@@ -9,7 +9,7 @@ from copy import copy
 from dataclasses import dataclass
 from itertools import takewhile
 from types import MappingProxyType
-from typing import Any, Self, get_args
+from typing import Any, Self
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream
@@ -139,8 +139,6 @@ class CodeMode(AbstractCapability[Any]):
             self.chosen = Chosen(corrals, "all" if tools is None else tools, outside, with_approvals=not alone)
         elif outside:
             raise ConfigError("outside names tools that programs do not call, so tools has to select some: tools='all'")
-        if language not in get_args(Language):
-            raise ConfigError(f"language={language!r} is none of {', '.join(get_args(Language))}")
         self.language: Language = language
         self.context: Context[RunContext[Any]] = context
         self.retries = retries
@@ -155,6 +153,7 @@ class CodeMode(AbstractCapability[Any]):
 
     @override
     def get_wrapper_toolset(self, toolset: AbstractToolset[Any]) -> AbstractToolset[Any] | None:
+        """What the agent has of its own, without the tools that programs call, and with the one that runs them."""
         if self.chosen is None:
             return None
         own = OwnTools(toolset, self.chosen, self.chosen.corral.tools.copy())

@@ -316,12 +316,13 @@ class GuestSession:
                 self._serving[scope] = call
                 reply = await self._handler(call)
                 self._replies += self._encoded(call, reply)  # not in one: `+=` reads its left side before the await
-                del self._serving[scope], frame, call, reply  # this worker may have nothing to do for a long time
+                del frame, call, reply  # this worker may have nothing to do for a long time
                 self._input_bytes -= size
                 self._unanswered -= 1
                 self._unsent += 1
                 if not self._corked or self._unsent >= _BURST:
                     await self._flush()
+                del self._serving[scope]
             self._leave(scope)
             hand = self._make_hand()
             self._idle.append(hand)
