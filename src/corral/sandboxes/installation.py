@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import sysconfig
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import Distribution, PackageNotFoundError, distribution, packages_distributions
 from pathlib import Path
@@ -82,7 +83,7 @@ def find_packages(names: tuple[str, ...]) -> Packages:
     seen: set[str] = set()
     while pending:
         name, wanted = pending.pop(0)
-        found = _distribution(name)
+        found = _distribution(name, by_import=wanted)
         if found is None:
             if wanted:
                 raise ConfigError(f"packages={name!r}: it is not installed in this environment; pip install {name}")
@@ -147,12 +148,12 @@ def _zones() -> list[Path]:
     return [Path(name) for name in names.split(":") if name.startswith("/") and Path(name).is_dir()][:1]
 
 
-def _distribution(name: str) -> Distribution | None:
-    for each in (name, *packages_distributions().get(name, ())):
-        try:
+def _distribution(name: str, *, by_import: bool) -> Distribution | None:
+    with suppress(PackageNotFoundError):
+        return distribution(name)
+    for each in packages_distributions().get(name, ()) if by_import else ():  # it reads the metadata of all there is
+        with suppress(PackageNotFoundError):
             return distribution(each)
-        except PackageNotFoundError:
-            continue
     return None
 
 

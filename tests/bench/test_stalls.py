@@ -1,0 +1,35 @@
+"""No text or value of somebody else's holds the event loop for long.
+
+What is compared is processor time between two turns of the loop, with that of a loop on which an honest program makes
+calls: neither depends on what else the machine does. Before there were workers and bounds, each of these held it for 50
+to 900 times as long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from bench.stalls import CASES, idle, measured
+
+MOST_TIMES_IDLE = 25
+CASE_NAMES = (
+    "TypeScript, short and slow to parse",
+    "calls of 256 unknown names among 2,000",
+    "values deep and large, shown",
+    "2,000 descriptions of a large tool",
+    "another server's enum of 9,000 objects",
+    "another server's 40 patterns",
+)
+
+
+@pytest.fixture(scope="module")
+def idle_seconds() -> float:
+    """The longest of three, after one that imports what is needed."""
+    return max([asyncio.run(measured(idle)).held_seconds for _ in range(4)][1:])
+
+
+@pytest.mark.parametrize("name", CASE_NAMES)
+def test_the_loop_is_not_held_for_long(name: str, idle_seconds: float) -> None:
+    beat = asyncio.run(measured(CASES[name]))
+    assert beat.held_seconds < MOST_TIMES_IDLE * idle_seconds
