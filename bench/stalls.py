@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import gc
 import json
 import sys
 import time
@@ -230,6 +231,7 @@ async def idle() -> None:
 
 async def measured(case: Case) -> Beat:
     """The beat of an event loop that deals with a case."""
+    gc.collect()  # what the case before has left is not this one's
     beat = Beat()
     async with beat():
         await case()
