@@ -202,16 +202,16 @@ class Corral(Life):
             ConfigError: no programs are in this language, or the Corral is closed.
         """
         self._require_usable()
+        context = audience.get("context")
         registry = self._shown.registry(tools, **audience)
         try:
-            program = await prepare(source, language, self.limits)
+            program = await prepare(source, language, self.limits, context)
         except ProgramRejected as error:
             rejected = Diagnostic(
                 severity="error", message=str(error), code=error.code, line=error.line, column=error.column
             )
             return CheckResult(language=language, checked=False, diagnostics=(rejected,))
         self._checker.start(language, self.tools)
-        context = audience.get("context")
         case = Case(source, language, registry, env=env, must=True, references=program.references, context=context)
         verdict = await self._checker.verdict(case)
         return CheckResult(

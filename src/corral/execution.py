@@ -63,7 +63,6 @@ from corral.types import (
     Program,
     SandboxConfig,
     Tier,
-    TrustDomain,
     reaches,
 )
 from corral.workers import WorkerError, run_in_worker
@@ -208,7 +207,7 @@ class Execution:
 
     async def _prepare_and_execute(self) -> tuple[Program | None, Exit]:
         try:
-            program = await prepare(self._source, self._language, self._limits, _tenant(self._context))
+            program = await prepare(self._source, self._language, self._limits, self._context)
         except ProgramRejected as error:
             return None, _rejected(error)
         return program, await self._execute(program)
@@ -310,7 +309,7 @@ class Execution:
             language=self._language,
             memory_mb=self._limits.memory_mb,
             required_tier=self._required_tier,
-            trust_domain=_tenant(self._context),
+            trust_domain=self._context.trust_domain,
         )
         with anyio.move_on_after(_START_SECONDS):
             await self._warm_up()
@@ -481,7 +480,7 @@ class Run:
         self._events.close()
 
 
-async def prepare(source: str, language: Language, limits: Limits, tenant: TrustDomain | None = None) -> Program:
+async def prepare(source: str, language: Language, limits: Limits, context: ExecutionContext | None = None) -> Program:
     """The program in a model's answer.
 
     Raises:
@@ -493,16 +492,13 @@ async def prepare(source: str, language: Language, limits: Limits, tenant: Trust
     if len(source) < _LONG_SOURCE_CHARS:
         with contextlib.suppress(TooLongToParse), parsing_within(_PARSE_HERE_SECONDS):
             return read_program(source, language)
+    tenant = None if context is None else context.trust_domain
     with anyio.move_on_after(limits.wall_seconds):
         try:
             return await run_in_worker(read_program, source, language, seconds=_READ_SECONDS, tenant=tenant)
         except WorkerError as error:
             raise ProgramRejected(f"the program cannot be read: {error}. Write a smaller one.") from error
     raise ProgramRejected("the program took longer to be read than it may run")
-
-
-def _tenant(context: ExecutionContext) -> TrustDomain:
-    return TrustDomain(context.organization_id, context.user_id)
 
 
 def _broken(error: BaseException) -> Exit:

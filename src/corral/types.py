@@ -156,6 +156,13 @@ def _new_session_id() -> str:
     return f"session-{secrets.token_hex(8)}"
 
 
+class TrustDomain(NamedTuple):
+    """Those who may see what each other's programs left behind: one user of one organization."""
+
+    organization_id: str | None
+    user_id: str
+
+
 class ExecutionContext(Frozen):
     """For whom a program runs; tools receive it as they were called. `scopes` takes any iterable of strings."""
 
@@ -176,6 +183,11 @@ class ExecutionContext(Frozen):
             scopes: Iterable[str] = ...,
             metadata: Mapping[str, Any] = ...,
         ) -> None: ...
+
+    @property
+    def trust_domain(self) -> TrustDomain:
+        """Its user and organization."""
+        return TrustDomain(self.organization_id, self.user_id)
 
 
 class Audience(TypedDict, total=False):
@@ -443,13 +455,6 @@ def reaches(isolation: Isolation, required: Tier) -> bool:
     """Whether it is as good as the tier that is required; an interpreter is, up to `landlock`."""
     found: Tier = "landlock" if isolation == "interpreter" else isolation
     return TIERS.index(found) >= TIERS.index(required)
-
-
-class TrustDomain(NamedTuple):
-    """Those who may see what each other's programs left behind: one user of one organization."""
-
-    organization_id: str | None
-    user_id: str
 
 
 class SandboxConfig(Frozen):

@@ -42,7 +42,7 @@ class Case:
     def tenant(self) -> TrustDomain | None:
         """Who has one share of a server, however many programs."""
         context = self.context
-        return None if context is None else TrustDomain(context.organization_id, context.user_id)
+        return None if context is None else context.trust_domain
 
     @cached_property
     def program(self) -> TypedProgram | TypedPython | None:

@@ -89,7 +89,7 @@ class Texts:
             return await apart(lambda: text_of(form, name, shape, self._language))
         try:
             return await run_in_worker(
-                text_of, form, name, shape, self._language, seconds=_SECONDS, tenant=_tenant(context)
+                text_of, form, name, shape, self._language, seconds=_SECONDS, tenant=context.trust_domain
             )
         except WorkerError:
             if form == "line":
@@ -134,7 +134,7 @@ async def in_turn(context: ExecutionContext) -> AsyncGenerator[None]:
         turns = _turns.get()
     except LookupError:
         _turns.set(turns := {})
-    tenant = _tenant(context)
+    tenant = context.trust_domain
     turn = turns.setdefault(tenant, _Turn(anyio.Lock()))
     turn.users += 1
     try:
@@ -149,7 +149,3 @@ async def in_turn(context: ExecutionContext) -> AsyncGenerator[None]:
 async def apart(work: Callable[[], T]) -> T:
     """Does it in a thread that is none of those that tools share. When this is cancelled, nobody waits for its end."""
     return await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=anyio.CapacityLimiter(1))
-
-
-def _tenant(context: ExecutionContext) -> tuple[str | None, str]:
-    return context.organization_id, context.user_id

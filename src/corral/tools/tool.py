@@ -252,7 +252,7 @@ class Tool(Generic[P, R]):
 
 
 def _tenant(context: ExecutionContext | None) -> TrustDomain | None:
-    return None if context is None else TrustDomain(context.organization_id, context.user_id)
+    return None if context is None else context.trust_domain
 
 
 def output_validation(given: object, owner: str) -> OutputValidation:
