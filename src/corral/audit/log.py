@@ -8,7 +8,6 @@ from contextlib import suppress
 from typing import Literal
 
 import anyio
-import anyio.to_thread
 
 from corral.arguments import checked
 from corral.audit.digests import digest_of
@@ -18,7 +17,7 @@ from corral.audit.writer import Receipt, Writer
 from corral.errors import AccessDenied, ConfigError
 from corral.logs import get_logger
 from corral.redaction import redacted
-from corral.soon import soon
+from corral.threads import apart, soon
 from corral.types import JsonSchema
 
 __all__ = ["AuditLog", "as_audit_log"]
@@ -129,8 +128,7 @@ class AuditLog:
                     tasks.start_soon(self._close, writer, seconds)
 
     async def _close(self, writer: Writer, within_seconds: float) -> None:
-        limiter = anyio.CapacityLimiter(1)  # threads that tools keep busy must not keep it waiting
-        await anyio.to_thread.run_sync(writer.close, within_seconds, limiter=limiter, abandon_on_cancel=True)
+        await apart(writer.close, within_seconds, abandon_on_cancel=True)
         if unwritten := writer.unwritten:
             logger.error("the audit log is closed; %r has not taken %d events", writer.sink, unwritten)
 

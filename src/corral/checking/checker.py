@@ -11,7 +11,6 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 import anyio
-import anyio.to_thread
 
 from corral.checking.case import Case
 from corral.checking.check import Check
@@ -28,6 +27,7 @@ from corral.errors import ProgramRejected
 from corral.logs import get_logger
 from corral.programs import TypedPython
 from corral.programs.parsing import TooLongToParse
+from corral.threads import apart
 from corral.tools import ToolRegistry
 from corral.types import ExecutionContext, Language, References, TrustDomain
 
@@ -175,8 +175,7 @@ class Checker:
         if known is not None:
             return known
         declare = partial(self._sets.declared, case.tools, case.language, case.references, must=case.must)
-        own = anyio.CapacityLimiter(1)  # threads that tools keep busy must not keep it waiting
-        return await anyio.to_thread.run_sync(declare, abandon_on_cancel=True, limiter=own)
+        return await apart(declare, abandon_on_cancel=True)
 
     async def _checked(self, case: Case, declared: ToolSet, servers: _Servers, until: float) -> Verdict:
         """The verdict of the first server, or of the second, if the first was lost over the program, or may be."""

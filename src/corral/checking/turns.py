@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 import anyio
 
-from corral.soon import soon
+from corral.threads import soon
 
 __all__ = ["Turns", "outcome"]
 

@@ -13,10 +13,11 @@ from types import MappingProxyType
 from typing import Any, cast
 
 from corral.declarations.describing import summary
-from corral.declarations.making import Texts, apart, in_turn
+from corral.declarations.making import Texts, in_turn
 from corral.declarations.printers import comment_lines
 from corral.errors import ToolNotFound
 from corral.memo import cached_property
+from corral.threads import apart
 from corral.tools import Tool, ToolRegistry
 from corral.tools.documents import DocumentSchema
 from corral.tools.problems import quoted
@@ -171,7 +172,7 @@ class _Discovery:
         begin = int(offset)  # 5.0 is an integer too
         search = partial(self._tools.search, query, namespace=namespace, limit=int(limit), offset=begin)
         async with in_turn(context):
-            tools, total = await apart(search)
+            tools, total = await apart(search, abandon_on_cancel=True)
         end = min(begin + len(tools), total)
         found: dict[str, object] = {
             "items": [

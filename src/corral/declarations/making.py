@@ -7,22 +7,22 @@ in a worker, and for each user one text at a time; when nobody waits for it any 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, TypeVar
 
 import anyio
-import anyio.to_thread
 from anyio.lowlevel import RunVar
 from pydantic_core import to_json
 
 from corral.declarations.printers import comment_lines, declare, declare_short, one_line
+from corral.threads import apart
 from corral.tools import Tool
 from corral.types import ExecutionContext, JsonSchema, Language, ToolName
 from corral.workers import WorkerError, run_in_worker
 
-__all__ = ["Texts", "apart", "in_turn"]
+__all__ = ["Texts", "in_turn"]
 
 T = TypeVar("T")
 
@@ -86,7 +86,7 @@ class Texts:
         approval = tool.needs_approval if isinstance(tool.needs_approval, bool) else "depends"
         shape = _Shape(tool.description, tool.input_schema, tool.output_schema, approval)
         if not _is_large(shape):
-            return await apart(lambda: text_of(form, name, shape, self._language))
+            return await apart(text_of, form, name, shape, self._language, abandon_on_cancel=True)
         try:
             return await run_in_worker(
                 text_of, form, name, shape, self._language, seconds=_SECONDS, tenant=context.trust_domain
@@ -144,8 +144,3 @@ async def in_turn(context: ExecutionContext) -> AsyncGenerator[None]:
         turn.users -= 1
         if not turn.users:
             del turns[tenant]
-
-
-async def apart(work: Callable[[], T]) -> T:
-    """Does it in a thread that is none of those that tools share. When this is cancelled, nobody waits for its end."""
-    return await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=anyio.CapacityLimiter(1))

@@ -12,7 +12,8 @@ from contextlib import asynccontextmanager
 from typing import Generic, Protocol, TypeVar
 
 import anyio
-import anyio.to_thread
+
+from corral.threads import apart
 
 __all__ = ["Hand", "SharedReading", "checking", "hand_maker", "in_thread", "readable"]
 
@@ -173,5 +174,5 @@ async def in_thread(function: Callable[[], T]) -> T:
     """
     results: list[T] = []
     with anyio.CancelScope(shield=True):
-        results.append(await anyio.to_thread.run_sync(function, limiter=anyio.CapacityLimiter(1)))
+        results.append(await apart(function))
     return results[0]

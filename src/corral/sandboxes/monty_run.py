@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import anyio
 from anyio.abc import TaskGroup
-from anyio.lowlevel import current_token
 from pydantic_monty import MontyCrashedError
 
 from corral.errors import ProgramTimeout, SandboxLost
@@ -23,6 +20,7 @@ from corral.sandboxes.monty_program import Asked, Ended, MontyProgram
 from corral.sandboxes.monty_worker import Worker, can_limit
 from corral.sandboxes.outcomes import cut_short, failed_exit
 from corral.sandboxes.session import must_finish
+from corral.threads import scheduler
 from corral.types import Call, Exit, Handler, LogEntry
 
 __all__ = ["MontyRun"]
@@ -58,7 +56,7 @@ class MontyRun:
         self._out_of_cpu = False
         self._scope = anyio.CancelScope()
         self._exit: Exit | None = None
-        self._soon = _caller_soon()
+        self._soon = scheduler()
         self._renew = renew
         self.renewed = False
         """Whether the worker is ready for another program."""
@@ -213,9 +211,3 @@ class MontyRun:
 
 def _lost() -> Exit:
     return failed_exit(SandboxLost("the sandbox's process ended without a result"))
-
-
-def _caller_soon() -> Callable[[Callable[[], object]], object]:
-    """What has the event loop that runs this call something soon, from any thread."""
-    loop: Any = current_token().native_token
-    return loop.call_soon_threadsafe if isinstance(loop, asyncio.AbstractEventLoop) else loop.run_sync_soon

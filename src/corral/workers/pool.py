@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any, TypeVar, TypeVarTuple, Unpack
 
 import anyio
-import anyio.to_thread
 
 from corral.errors import CorralError, StartFailed
 from corral.logs import get_logger
 from corral.sandboxes.jail import Plan, Spawner
 from corral.sandboxes.process import GuestProcess, can_limit
+from corral.threads import apart
 from corral.workers.wire import HEADER, MAX_REPLY_BYTES, Failed, Request, framed, read_reply
 from corral.workers.worker import BOOT, READY
 
@@ -290,7 +290,7 @@ async def run_in_worker(
 ) -> T:
     """`Workers.run` in the workers of this process. Off Linux there are none, and a thread does it, without a bound."""
     if not can_limit:
-        return await anyio.to_thread.run_sync(function, *args, limiter=anyio.CapacityLimiter(1))
+        return await apart(function, *args)
     return await _shared.run(function, *args, seconds=seconds, tenant=tenant)
 
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from functools import partial
 
 import anyio
-import anyio.to_thread
 from anyio.lowlevel import RunVar
 from pydantic_core import to_json
 
 from corral.bridges.grants import Grant
 from corral.bridges.http.document import openapi
+from corral.threads import apart
 from corral.tools import Tool
 from corral.types import ToolName
 
@@ -50,8 +49,7 @@ class Documents:
         return text if shown is tools else None
 
     async def _made(self, tools: Mapping[ToolName, Tool]) -> bytes:
-        work = partial(_text, tools)
-        return await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=anyio.CapacityLimiter(1))
+        return await apart(_text, tools, abandon_on_cancel=True)
 
     def _keep(self, tools: Mapping[ToolName, Tool], text: bytes) -> bytes:
         _, before = self._kept.pop(id(tools), (None, b""))

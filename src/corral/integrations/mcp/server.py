@@ -10,7 +10,6 @@ from importlib.metadata import version
 from typing import Any, TypeAlias
 
 import anyio
-import anyio.to_thread
 from mcp import MCPError
 from mcp.server import Server, ServerRequestContext
 from mcp_types import (
@@ -40,6 +39,7 @@ from corral.integrations.mcp.results import OUTPUT_SCHEMA, failed, program_resul
 from corral.integrations.mcp.sessions import session_of
 from corral.logs import get_logger
 from corral.preview import preview_text
+from corral.threads import apart
 from corral.types import JsonSchema, ToolName
 
 __all__ = ["McpRequest", "mcp_server"]
@@ -134,8 +134,7 @@ class _Served:
             snapshot = self._corral.tools_for(context).snapshot()
             found = self._made.get(id(snapshot))
             if found is None or found[0] is not snapshot:
-                own = anyio.CapacityLimiter(1)  # threads that tools keep busy must not keep it waiting
-                made = await anyio.to_thread.run_sync(self._make, context, limiter=own)
+                made = await apart(self._make, context)
                 found = self._made[id(snapshot)] = snapshot, made
                 while len(self._made) > _MOST_MADE:
                     self._made.popitem(last=False)

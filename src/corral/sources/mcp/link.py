@@ -21,6 +21,7 @@ from corral.errors import InvalidArguments, ToolDefinitionError, ToolError
 from corral.logs import get_logger
 from corral.sources.mcp.intake import Intake, ListRoom, Quota
 from corral.sources.mcp.listing import CallTool, Log, listed_tools
+from corral.threads import apart
 from corral.tools import Offer, Tool
 from corral.tools.problems import cut
 from corral.types import ExecutionContext
@@ -237,11 +238,10 @@ class Link:
 
     async def _build(self, listed: Sequence[types.Tool]) -> bool:
         """Makes tools of those that are listed, in a thread, as it may take a second; whether they are others."""
-        own = anyio.CapacityLimiter(1)  # threads that tools keep busy must not keep it waiting
-        digest = await anyio.to_thread.run_sync(_digest, listed, limiter=own)
+        digest = await apart(_digest, listed)
         if digest == self._listed:
             return False
-        self._tools = await anyio.to_thread.run_sync(self._make, listed, self.call, self.log, limiter=own)
+        self._tools = await apart(self._make, listed, self.call, self.log)
         self._listed = digest
         return True
 
