@@ -156,11 +156,20 @@ class _LoopThread:
 
     def call(self, function: Callable[[], Awaitable[T]]) -> T:
         """Runs it to its end. If the caller is interrupted, as by Ctrl-C, it is cancelled and has ended."""
-        running = self._portal.start_task_soon(function)
+        go: Future[None] = Future()
+        running: Future[T] | None = None
+
+        async def run() -> T:
+            await asyncio.wrap_future(go)  # until the caller can cancel it
+            return await function()
+
         try:
+            running = self._portal.start_task_soon(run)
+            go.set_result(None)
             return running.result()
         except BaseException:
-            if running.cancel():
+            go.cancel()
+            if running is not None and running.cancel():
                 wait([running])
             raise
 

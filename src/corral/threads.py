@@ -30,13 +30,13 @@ async def apart(
 
 
 def scheduler() -> Callable[[Callable[[], object]], object]:
-    """What has the event loop that runs now call something soon, from any thread."""
+    """The running event loop's own function that takes calls from any thread."""
     loop: Any = current_token().native_token
     return loop.call_soon_threadsafe if isinstance(loop, asyncio.AbstractEventLoop) else loop.run_sync_soon
 
 
 def soon(function: Callable[[], object]) -> Callable[[], None]:
-    """What calls `function` in the event loop that runs now, from any thread; it does nothing if that loop is over."""
+    """A callback for any thread: has `function` called in the loop that runs now, unless that loop is over by then."""
     schedule = scheduler()
 
     def call() -> None:

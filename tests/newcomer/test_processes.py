@@ -5,10 +5,14 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import pytest
+from anyio.from_thread import BlockingPortal
 
 from corral import ConfigError, Corral
+from corral.life import _LoopThread  # pyright: ignore[reportPrivateUsage]
 
 Host = Callable[..., tuple[list[str], str]]
 
@@ -176,6 +180,28 @@ def test_ctrl_c_ends_the_program_and_leaves_the_corral_usable(host: Host, openin
     """)
     assert lines == ["ended", "interrupted", "True 42"]
     assert stderr == ""
+
+
+def test_what_is_interrupted_before_it_can_be_cancelled_does_not_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[int] = []
+    start = BlockingPortal.start_task_soon
+
+    async def begin(number: int) -> int:
+        begun.append(number)
+        return number
+
+    def interrupted(*arguments: Any) -> None:
+        start(*arguments)
+        raise KeyboardInterrupt
+
+    loop = _LoopThread()
+    with monkeypatch.context() as patch:
+        patch.setattr(BlockingPortal, "start_task_soon", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            loop.call(partial(begin, 1))
+    assert loop.call(partial(begin, 2)) == 2  # the loop takes them in order
+    loop.close()
+    assert begun == [2]
 
 
 @pytest.mark.anyio
