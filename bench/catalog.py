@@ -21,7 +21,7 @@ from tree_sitter_typescript import language_typescript as typescript_grammar
 from bench.host import describe_host
 from bench.options import positive
 from corral import Catalog, Language, Tool, ToolName, ToolRegistry
-from corral.declarations.printers import declare, one_line
+from corral.declarations.printing.printers import declare, one_line
 
 _LANGUAGES: tuple[Language, ...] = ("typescript", "python")
 

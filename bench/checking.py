@@ -23,7 +23,7 @@ from bench.host import describe_host
 from bench.options import positive
 from corral import Corral, Language, Tool, ToolRegistry, define_tool
 from corral.checking import Checker
-from corral.checking.kinds import SERVERS, ServerKind
+from corral.checking.servers.specs import SERVERS, ServerKind
 
 _PAUSE_SECONDS = 0.02
 """Between executions, as between those of a model; the servers fall asleep meanwhile."""

@@ -10,8 +10,8 @@ from importlib.metadata import version
 from bench.driver import HostTools, Unavailable, drive, run_with_loop
 from bench.engines import CORRAL_ENGINES, PYTHON_ENGINES, CorralEngine
 from corral import Corral, Limits, tool
-from corral.catalog import load_by_name
 from corral.errors import MissingExtra
+from corral.plugins import load_by_name
 from corral.sandboxes import SandboxProvider
 from corral.types import SandboxConfig
 

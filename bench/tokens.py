@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bench.suites import INSTALLED, suites, tokenizer
 from corral import Tool, ToolRegistry
-from corral.declarations.printers import declare
+from corral.declarations.printing.printers import declare
 from corral.declarations.tokens import estimated_tokens
 
 

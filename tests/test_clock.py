@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from corral.clock import Clock
+from corral.concurrency.deadline import Clock
 
 pytestmark = pytest.mark.anyio
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corral import ExecutionResult
-from corral.preview import preview, preview_json, preview_text
+from corral.rendering.preview import preview, preview_json, preview_text
 
 
 def test_a_long_list_keeps_its_first_items_and_counts_the_rest() -> None:  # tr-array

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from corral import ExecutionResult
-from corral.pictures import pictures_in
-from corral.preview import preview_json
-from corral.redaction import redacted
+from corral.rendering.images import pictures_in
+from corral.rendering.preview import preview_json
+from corral.rendering.redaction import redacted
 from tests.work import calls_of
 
 _DEEP = 97

@@ -16,7 +16,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, RootModel, SecretStr, TypeAdapter
 
 from corral.errors import ApprovalDenied
-from corral.shown import shown, visible
+from corral.rendering.full_text import shown, visible
 
 
 class Color(Enum):

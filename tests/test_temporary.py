@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from corral import temporary
+from corral.containment import temporary
+from corral.containment.temporary import TemporaryFolder
 from corral.guest import RuntimeDirectory
-from corral.temporary import TemporaryFolder
 
 MAKER = """
 import sys
-from corral.temporary import TemporaryFolder
+from corral.containment.temporary import TemporaryFolder
 folder = TemporaryFolder()
 (folder.path / "code.js").write_text("x")
 (folder.path / "link").symlink_to(sys.argv[1])

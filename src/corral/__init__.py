@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         ToolError,
     )
     from corral.execution import Run
-    from corral.model import ModelTool
+    from corral.model_tools import ModelTool
     from corral.results import (
         ConsoleOutput,
         Event,
@@ -106,7 +106,7 @@ _HOMES = {
     "corral.declarations": "Catalog",
     "corral.errors": "AccessDenied BridgeError ConfigError CorralError ProgramError SandboxError ToolError",
     "corral.execution": "Run",
-    "corral.model": "ModelTool",
+    "corral.model_tools": "ModelTool",
     "corral.sources.conversion": "tools_from",
     "corral.tools": "Tool ToolRegistry ToolSource define_tool tool",
     "corral.results": "ConsoleOutput Event ExecutionFinished ExecutionResult ExecutionStarted ProgramCapabilities "

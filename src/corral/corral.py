@@ -29,19 +29,19 @@ from corral.bridges import (
     ValueRoom,
     pipeline,
 )
-from corral.catalog import load_by_name
 from corral.checking import Case, Checker, CheckResult
-from corral.connections import Tools, connections_of
+from corral.concurrency.event_loop import in_thread
+from corral.concurrency.lifecycle import Life
 from corral.declarations import Catalog, declare_python, declare_typescript
 from corral.errors import ConfigError, LimitNotEnforceable, ProgramRejected
 from corral.execution import Execution, Run, prepare
-from corral.life import Life
-from corral.listening import OnEvent
-from corral.model import ModelOptions, ModelTool, model_tools, system_prompt
+from corral.model_tools import ModelOptions, ModelTool, model_tools, system_prompt
+from corral.observers import OnEvent
+from corral.plugins import load_by_name
 from corral.presentation import Presentation
-from corral.providers import Providers, Sandboxes
 from corral.results import ExecutionResult
-from corral.sandboxes.loops import in_thread
+from corral.sandboxes.selection import Providers, Sandboxes
+from corral.tool_sources import Tools, connections_of
 from corral.tools import Tool, ToolRegistry
 from corral.types import Audience, Diagnostic, ExecutionContext, Language, Limits, SandboxConfig, Tier
 

@@ -26,7 +26,7 @@ from corral.bridges import (
     remarks_on,
 )
 from corral.checking import Case, Checker, Gate
-from corral.clock import Clock
+from corral.concurrency.deadline import Clock
 from corral.errors import (
     Cancelled,
     CorralError,
@@ -37,8 +37,8 @@ from corral.errors import (
     SandboxLost,
     StartFailed,
 )
-from corral.listening import Listener, OnEvent
 from corral.logs import Lines, get_logger
+from corral.observers import Listener, OnEvent
 from corral.programs import TooLongToParse, parsing_within, read_program
 from corral.results import (
     ConsoleOutput,

@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeVar
 
 from corral.bridges import ImpliedScopes
-from corral.connections import Tools, registry_of
 from corral.declarations import Catalog, discovery_tools, secret_parameters
 from corral.logs import get_logger
+from corral.tool_sources import Tools, registry_of
 from corral.tools import Tool, ToolRegistry
 from corral.types import ExecutionContext, Language, ToolName
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, Type
 
 from pydantic_core import from_json
 
+from corral.concurrency.cached_property import cached_property
 from corral.errors import (
     ApprovalDenied,
     CallBudgetExceeded,
@@ -23,10 +24,9 @@ from corral.errors import (
     error_class,
 )
 from corral.logs import get_logger
-from corral.memo import cached_property
-from corral.pictures import Picture, pictures_in, without_pictures
-from corral.preview import json_text, preview_json, preview_text, short_repr, text_of
-from corral.redaction import redacted
+from corral.rendering.images import Picture, pictures_in, without_pictures
+from corral.rendering.preview import json_text, preview_json, preview_text, short_repr, text_of
+from corral.rendering.redaction import redacted
 from corral.types import (
     CallError,
     Diagnostic,

@@ -19,7 +19,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from corral.arguments import did_you_mean
 from corral.errors import ConfigError, CorralError, RateLimited, ToolFailed
 from corral.logs import get_logger
-from corral.preview import preview_text, short_repr
+from corral.rendering.preview import preview_text, short_repr
 
 __all__ = [
     "MAX_TOOL_PATH",

@@ -11,7 +11,7 @@ from tree_sitter_python import language as python_grammar
 from tree_sitter_typescript import language_typescript as typescript_grammar
 
 from corral import Catalog, Corral, Language, Tool, ToolRegistry, define_tool
-from corral.declarations.printers import Degree, Views
+from corral.declarations.printing.printers import Degree, Views
 from corral.declarations.tokens import estimated_tokens
 from corral.errors import ConfigError
 from corral.types import ToolName

@@ -12,7 +12,8 @@ import pytest
 from anyio import to_thread
 
 from corral import ExecutionContext, Tool, ToolRegistry, define_tool
-from corral.declarations import discovery_tools, making
+from corral.declarations import discovery_tools
+from corral.declarations import text_cache as making
 from corral.types import ToolName
 from tests.catalog.making import anything
 

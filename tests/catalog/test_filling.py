@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corral import Catalog, Language, Tool, ToolRegistry, define_tool
-from corral.declarations.filling import fill
-from corral.declarations.printers import Degree
+from corral.declarations.printing.printers import Degree
+from corral.declarations.token_budget import fill
 from corral.declarations.tokens import estimated_tokens
 from corral.types import ToolName
 from tests.catalog.google import google_tools

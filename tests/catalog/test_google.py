@@ -11,7 +11,7 @@ from tree_sitter_python import language as python_grammar
 from tree_sitter_typescript import language_typescript as typescript_grammar
 
 from corral import Catalog, Language, ToolRegistry
-from corral.declarations.printers import declare, one_line
+from corral.declarations.printing.printers import declare, one_line
 from corral.declarations.tokens import estimated_tokens
 from tests.catalog.google import COUNT, google_tools
 from tests.catalog.queries import QUERIES

@@ -8,7 +8,7 @@ import pytest
 
 from corral import ToolRegistry
 from corral.checking import Checker
-from corral.checking.kinds import SERVERS
+from corral.checking.servers.specs import SERVERS
 from tests.checking.tools import TOOLS
 from tests.checking.typescript import mistakes, valid_programs
 

@@ -16,14 +16,14 @@ from corral import Corral, Event, ExecutionResult, Language, Limits, ToolRegistr
 from corral.audit import AuditEvent
 from corral.checking import Case, Checker, Verdict
 from corral.checking import checker as checkers
-from corral.checking import server as servers
-from corral.checking.kinds import SERVERS
-from corral.checking.lsp import LspClient
-from corral.checking.workspace import Document
-from corral.clock import Clock
+from corral.checking.servers import language_server as servers
+from corral.checking.servers.lsp import LspClient
+from corral.checking.servers.specs import SERVERS
+from corral.checking.servers.workspace import Document
+from corral.concurrency.deadline import Clock
+from corral.containment import Engine
 from corral.errors import ConfigError, StartFailed
 from corral.execution import Execution
-from corral.sandboxes.jail import Engine
 from corral.types import LogEntry
 from tests.checking.test_servers import slow_to_start
 from tests.conftest import TOOLS

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from corral import Corral, Language, Tool, define_tool
-from corral.checking import toolset
+from corral.checking import declared_tools as toolset
 
 pytestmark = pytest.mark.anyio
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from corral.checking import python_texts as python
-from corral.checking import typescript_texts as typescript
-from corral.checking.inputs import flaws
-from corral.checking.openness import is_closed
-from corral.checking.reach import DeclaredTypes, Reach
-from corral.programs.grammar import finder, parse
+from corral.checking.declared_types import DeclaredTypes, Reach
+from corral.checking.python import messages as python
+from corral.checking.typescript import messages as typescript
+from corral.checking.typescript.inputs import flaws
+from corral.json_schema.closed_objects import is_closed
+from corral.programs.syntax.typescript import finder, parse
 
 # --- TypeScript
 

@@ -20,13 +20,13 @@ import pytest
 from corral import Corral, Event, ExecutionContext, Language, Limits, ToolRegistry
 from corral.checking import Checker
 from corral.checking import checker as checkers
-from corral.checking import server as servers
-from corral.checking import workspace as workspaces
-from corral.checking.kinds import SERVERS, ServerKind
-from corral.checking.server import LanguageServer
-from corral.checking.workspace import Remark, Workspace
+from corral.checking.servers import language_server as servers
+from corral.checking.servers import workspace as workspaces
+from corral.checking.servers.language_server import LanguageServer
+from corral.checking.servers.specs import SERVERS, ServerKind
+from corral.checking.servers.workspace import Remark, Workspace
+from corral.containment import Engine, missing
 from corral.errors import StartFailed
-from corral.sandboxes.jail import Engine, missing
 from tests.checking.test_valid_run_python import programs as valid_python_programs
 from tests.checking.tools import TOOLS
 from tests.checking.typescript import valid_programs

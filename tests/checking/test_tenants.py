@@ -15,8 +15,8 @@ import pytest
 from corral import Corral, ExecutionContext, Language, ToolRegistry, define_tool
 from corral.checking import Case, Checker
 from corral.checking import checker as checkers
-from corral.checking.server import LanguageServer
-from corral.checking.turns import Turns
+from corral.checking.servers.language_server import LanguageServer
+from corral.concurrency.fair_queue import Turns
 from tests.checking.test_servers import ENDLESS, REGISTRY, RIGHT, server_of
 from tests.checking.tools import TOOLS
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from corral.sandboxes.jail.trial import ATTEMPTS
+from corral.doctor.escape_probe import ATTEMPTS
 from tests.cli.terminal import CORRAL, Project
 from tests.surroundings import Surroundings, run_in
 
@@ -204,7 +204,8 @@ def test_attempts_that_get_through_make_it_fail(project: Project) -> None:
         """
 import sys
 from functools import partial
-from corral.cli import doctor, main
+from corral.cli import main
+from corral.cli.commands import doctor
 doctor.examine = partial(doctor.examine, ("none",))
 sys.argv = ["corral", "doctor", "--required-tier", "none"]
 sys.exit(main())

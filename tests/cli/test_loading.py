@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from corral import Corral
-from corral.cli.loading import load_tools
+from corral.cli.tool_loading import load_tools
 from corral.errors import ConfigError
 from tests.cli.terminal import Project
 

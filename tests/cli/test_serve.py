@@ -17,7 +17,7 @@ from typing import IO, Any
 import httpx
 import pytest
 
-from corral.cli.serve import write_private
+from corral.cli.commands.serve import write_private
 from corral.errors import ConfigError
 from tests.bridges.http.engines import NODE
 from tests.cli.terminal import CORRAL, Project

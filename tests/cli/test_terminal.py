@@ -19,7 +19,7 @@ import sys
 
 class Interrupting:
     def find_spec(self, name, path=None, target=None):
-        if name == "corral.cli.commands":
+        if name == "corral.cli.main":
             signal.raise_signal(signal.SIGINT)
 
 

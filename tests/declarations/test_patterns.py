@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from corral.declarations.patterns import key_pattern
-from corral.declarations.shapes import ANY_KEY, KeyPattern
+from corral.declarations.shapes.patterns import key_pattern
+from corral.declarations.shapes.shape import ANY_KEY, KeyPattern
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 from corral import Language
 from corral.declarations import declare_python, declare_typescript, secret_parameters
-from corral.declarations.printers import declare_short
+from corral.declarations.printing.printers import declare_short
 from corral.types import ToolName
 from tests.work import calls_of
 

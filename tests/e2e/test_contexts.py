@@ -30,7 +30,7 @@ from corral import (
 )
 from corral.results import Event
 from corral.sandboxes import DenoSandbox
-from corral.sandboxes.sharing import SharedGuest
+from corral.sandboxes.jailed.shared_guest import SharedGuest
 from corral.types import TrustDomain
 from tests.conftest import TOOLS
 from tests.processes import assert_ending, guests
@@ -180,7 +180,7 @@ async def test_the_next_execution_of_a_user_has_the_same_process(corral: Corral,
 async def test_more_at_once_than_one_process_serves_get_another(
     corral: Corral, sandbox: DenoSandbox, meeting: Meeting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("corral.sandboxes.sharing._AT_ONCE", 3)
+    monkeypatch.setattr("corral.sandboxes.jailed.shared_guest._AT_ONCE", 3)
     meeting.size = 7
     results = await at_once(corral, *["await tools.meet(); return 1"] * 7)
     assert [result.value for result in results] == [1] * 7
@@ -190,7 +190,7 @@ async def test_more_at_once_than_one_process_serves_get_another(
 async def test_a_process_takes_no_more_after_so_many_executions(
     corral: Corral, sandbox: DenoSandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("corral.sandboxes.sharing._EXECUTIONS", 5)
+    monkeypatch.setattr("corral.sandboxes.jailed.shared_guest._EXECUTIONS", 5)
     used: list[int] = []
     for number in range(12):
         assert (await corral.execute(f"return {number}", context=ANN)).value == number
@@ -213,7 +213,7 @@ async def test_a_process_that_holds_much_takes_no_more(corral: Corral, sandbox: 
 async def test_only_so_many_idle_processes_are_kept(
     corral: Corral, sandbox: DenoSandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("corral.sandboxes.domains._IDLE_GUESTS", 2)
+    monkeypatch.setattr("corral.sandboxes.jailed.tenant_servers._IDLE_GUESTS", 2)
     used: list[int] = []
     for user in "abcdef":
         context = ExecutionContext(user_id=user)
@@ -404,7 +404,7 @@ async def test_a_cancelled_execution_leaves_a_later_one_working(
 async def test_after_a_violation_a_process_takes_no_more_and_what_runs_beside_goes_on(
     corral: Corral, sandbox: DenoSandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("corral.sandboxes.session._LEVELS", frozenset({"log"}))  # an error is a level unheard of
+    monkeypatch.setattr("corral.sandboxes.framed.session._LEVELS", frozenset({"log"}))  # an error is a level unheard of
     async with corral.start("await tools.nothing(); return await tools.wait({seconds: 0.5})", context=ANN) as beside:
         await first_call(beside)
         (process,) = pids(sandbox)

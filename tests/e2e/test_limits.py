@@ -20,7 +20,7 @@ import pytest
 from corral import Corral, ExecutionResult, Limits, ToolCallStarted, ToolError, define_tool, tool
 from corral.errors import StartFailed
 from corral.sandboxes import DenoSandbox
-from corral.sandboxes.starter import Order
+from corral.sandboxes.jailed.guest_starter import Order
 from corral.types import SandboxConfig
 from tests.conftest import TOOLS
 from tests.processes import assert_ending, descendants, guests

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corral import ExecutionResult
-from corral.pictures import Picture, pictures_in, without_pictures
+from corral.rendering.images import Picture, pictures_in, without_pictures
 from corral.types import LogEntry
 from tests.integrations.scenario import PNG
 

@@ -65,7 +65,7 @@ async def test_what_an_async_function_raises_is_logged_and_it_hears_the_next_eve
 async def test_one_that_never_returns_is_cancelled_when_the_execution_has_ended(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("corral.listening._FINISH_SECONDS", 0.01)
+    monkeypatch.setattr("corral.observers._FINISH_SECONDS", 0.01)
     ended: list[str] = []
 
     async def hear(event: Event) -> None:

@@ -12,7 +12,7 @@ import pytest
 from anyio.from_thread import BlockingPortal
 
 from corral import ConfigError, Corral
-from corral.life import _LoopThread  # pyright: ignore[reportPrivateUsage]
+from corral.concurrency.lifecycle import _LoopThread  # pyright: ignore[reportPrivateUsage]
 
 Host = Callable[..., tuple[list[str], str]]
 

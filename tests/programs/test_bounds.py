@@ -10,8 +10,10 @@ import pytest
 from tree_sitter import Node, Tree
 
 from corral.errors import ProgramRejected
-from corral.programs import prepare_typescript, strip, typescript
-from corral.programs.grammar import parse, walk
+from corral.programs import prepare_typescript
+from corral.programs.syntax.typescript import parse, walk
+from corral.programs.typescript import prepare as typescript
+from corral.programs.typescript.erasure import strip
 from tests.programs.conftest import Run
 
 DEEP = {

@@ -6,7 +6,7 @@ import pytest
 
 from corral.errors import ProgramRejected
 from corral.programs import strip_types
-from corral.programs.grammar import parse, walk
+from corral.programs.syntax.typescript import parse, walk
 from tests.programs.conftest import Run, Strip
 
 SNIPPETS = [

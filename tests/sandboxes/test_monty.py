@@ -14,8 +14,8 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from corral.catalog import load_by_name
 from corral.errors import ConfigError, StartFailed
+from corral.plugins import load_by_name
 from corral.programs import prepare_python
 from corral.sandboxes.base import Job
 from corral.sandboxes.monty import MontySandbox

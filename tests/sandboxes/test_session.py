@@ -13,12 +13,12 @@ import anyio
 import pytest
 
 from corral import Limits, LogEntry
+from corral.containment import Plan, Spawner
 from corral.errors import BridgeError
 from corral.programs import prepare_typescript
 from corral.sandboxes import Job
-from corral.sandboxes.jail import Plan, Spawner
-from corral.sandboxes.process import GuestProcess
-from corral.sandboxes.session import GuestSession
+from corral.sandboxes.framed.session import GuestSession
+from corral.sandboxes.jailed.guest_process import GuestProcess
 from corral.types import Call, EncodedValue, Exit, Reply
 
 pytestmark = pytest.mark.anyio

@@ -13,12 +13,12 @@ import anyio
 import pytest
 
 from corral import Corral, ExecutionResult, Limits, ToolCallStarted, tool
+from corral.containment import Plan, Spawner
 from corral.guest import FrameKind, encode_frame
 from corral.sandboxes import DenoSandbox
-from corral.sandboxes.jail import Plan, Spawner
-from corral.sandboxes.process import GuestProcess
-from corral.sandboxes.sharing import Share, SharedGuest
-from corral.sandboxes.starter import Guest
+from corral.sandboxes.jailed.guest_process import GuestProcess
+from corral.sandboxes.jailed.guest_starter import Guest
+from corral.sandboxes.jailed.shared_guest import Share, SharedGuest
 from tests.processes import guests
 
 pytestmark = pytest.mark.anyio

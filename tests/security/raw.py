@@ -17,8 +17,8 @@ import anyio
 import anyio.to_thread
 import deno
 
+from corral.containment import Engine, Plan, Spawner, candidates
 from corral.errors import StartFailed
-from corral.sandboxes.jail import Engine, Plan, Spawner, candidates
 from tests.security.attacks import Attack
 from tests.security.canaries import LEAKED
 from tests.security.modes import Tier, raw_seconds

@@ -16,9 +16,9 @@ import annotated_types
 import pytest
 
 from corral import Corral, Language
+from corral.containment.seccomp import ALLOWED
 from corral.errors import StartFailed
 from corral.sandboxes import CPythonSandbox, DenoSandbox, SandboxProvider
-from corral.sandboxes.jail.seccomp import ALLOWED
 from corral.types import Tier
 
 TESTS = Path(__file__).parents[1]

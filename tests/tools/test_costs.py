@@ -11,10 +11,10 @@ import pytest
 from pydantic_core import to_json
 
 from corral.errors import InvalidArguments, InvalidToolOutput, ToolDefinitionError
+from corral.json_schema.complexity import ENDLESS, Costs
+from corral.json_schema.document_schema import DocumentSchema, Pending
+from corral.json_schema.problems import SchemaMismatch
 from corral.tools import Tool, define_tool
-from corral.tools.costs import ENDLESS, Costs
-from corral.tools.documents import DocumentSchema, Pending
-from corral.tools.problems import SchemaMismatch
 
 
 def chain(levels: int) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from tests.conftest import cases
 
 from corral import define_tool
 from corral.errors import CorralError, InvalidArguments
-from corral.tools.dialects import modernised
+from corral.json_schema.dialects import modernised
 
 
 async def _echo(value: Any) -> Any:

@@ -8,9 +8,9 @@ from tests.work import calls_of
 from corral import Corral, ExecutionContext, Limits, tool
 from corral.bridges.grants import Grant, called
 from corral.errors import ToolNotFound
+from corral.json_schema.problems import UNEXPECTED, Problem, SchemaMismatch
+from corral.rendering.suggestions import NearNames
 from corral.tools import Tool, define_tool
-from corral.tools.near import NearNames
-from corral.tools.problems import UNEXPECTED, Problem, SchemaMismatch
 from corral.types import Call
 
 

@@ -10,9 +10,9 @@ import pytest
 from pydantic import AfterValidator, BaseModel
 
 from corral.errors import InvalidArguments
+from corral.json_schema.problems import SchemaMismatch
+from corral.json_schema.validators import Validator
 from corral.tools import Tool, define_tool, tool
-from corral.tools.problems import SchemaMismatch
-from corral.tools.validators import Validator
 from corral.types import JsonSchema
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from corral.audit.digests import digest
 from corral.audit.events import AuditEvent, Outcome, new_event_id
-from corral.audit.json_lines import JsonLinesSink
 from corral.audit.log import AuditLog, as_audit_log
-from corral.audit.postgres import PostgresSink
-from corral.audit.reading import AuditFilter, AuditReader, open_audit
-from corral.audit.sinks import AuditSink, CallbackSink
-from corral.audit.sources import AuditSource
-from corral.audit.sqlite import SqliteSink
-from corral.audit.telemetry import OpenTelemetrySink
+from corral.audit.reader import AuditFilter, AuditReader, open_audit
+from corral.audit.sinks.base import AuditSink, CallbackSink
+from corral.audit.sinks.factory import AuditSource
+from corral.audit.sinks.json_lines import JsonLinesSink
+from corral.audit.sinks.postgres import PostgresSink
+from corral.audit.sinks.sqlite import SqliteSink
+from corral.audit.sinks.telemetry import OpenTelemetrySink
 
 __all__ = [
     "AuditEvent",

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from corral.redaction import redacted
+from corral.rendering.redaction import redacted
 
 __all__ = ["digest", "digest_of"]
 

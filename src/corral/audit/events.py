@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, Self, TypeAlias, cast
 from pydantic import TypeAdapter
 from pydantic_core import from_json, to_json
 
-from corral.preview import preview_text
+from corral.rendering.preview import preview_text
 
 __all__ = ["AuditEvent", "Outcome", "cleaned", "json_of", "new_event_id", "short_text"]
 

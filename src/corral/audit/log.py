@@ -12,12 +12,12 @@ import anyio
 from corral.arguments import checked
 from corral.audit.digests import digest_of
 from corral.audit.events import AuditEvent
-from corral.audit.sources import AuditSource, as_sink
+from corral.audit.sinks.factory import AuditSource, as_sink
 from corral.audit.writer import Receipt, Writer
+from corral.concurrency.threads import apart, soon
 from corral.errors import AccessDenied, ConfigError
 from corral.logs import get_logger
-from corral.redaction import redacted
-from corral.threads import apart, soon
+from corral.rendering.redaction import redacted
 from corral.types import JsonSchema
 
 __all__ = ["AuditLog", "as_audit_log"]

@@ -16,7 +16,7 @@ from itertools import count
 from typing import TypeAlias
 
 from corral.audit.events import AuditEvent, cleaned
-from corral.audit.sinks import AuditSink
+from corral.audit.sinks.base import AuditSink
 from corral.logs import get_logger
 
 __all__ = ["Receipt", "Writer"]

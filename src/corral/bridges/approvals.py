@@ -13,7 +13,7 @@ import anyio
 from corral.bridges.dispatch import being_cancelled, parsed_of, unexpected
 from corral.bridges.grants import called, granted
 from corral.errors import ApprovalDenied
-from corral.shown import shown
+from corral.rendering.full_text import shown
 from corral.tools import Tool
 from corral.types import Call, ExecutionContext, Handler, Reply
 

@@ -15,8 +15,8 @@ import anyio
 
 from corral.bridges.rates import Bucket
 from corral.bridges.records import CallRecorder
-from corral.bridges.turns import Turns
-from corral.clock import Clock
+from corral.concurrency.deadline import Clock
+from corral.concurrency.shared_lock import Turns
 from corral.errors import AccessDenied, ConfigError, InvalidToken, ToolNotFound
 from corral.tools import Tool, ToolRegistry
 from corral.types import Call, ExecutionContext, Limits

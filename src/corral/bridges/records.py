@@ -12,10 +12,10 @@ from itertools import islice
 
 from corral.errors import Cancelled, ProgramFailed
 from corral.guest import UnencodableValue, decode_value, encode_value
-from corral.redaction import secret_names
+from corral.json_schema.plain_data import json_value
+from corral.rendering.redaction import secret_names
 from corral.results import Event, ToolCallFinished, ToolCallRecord, ToolCallStarted, Unread
 from corral.tools import ToolRegistry
-from corral.tools.plain import json_value
 from corral.types import Call, CallError, Diagnostic, EncodedValue, ExecutionError, Language, Reply
 
 __all__ = ["CallRecorder", "ValueRoom", "remarks_on"]

@@ -8,9 +8,9 @@ from hashlib import blake2b
 
 from tree_sitter import Node
 
-from corral.memo import cached_property
+from corral.concurrency.cached_property import cached_property
 from corral.programs import TypedProgram, TypedPython, typed_python, typed_typescript
-from corral.programs.parsing import TooLongToParse, parsing_within
+from corral.programs.syntax.parsing import TooLongToParse, parsing_within
 from corral.tools import ToolRegistry
 from corral.types import ExecutionContext, Language, References, TrustDomain
 

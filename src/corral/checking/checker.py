@@ -12,22 +12,22 @@ from typing import NamedTuple, TypeVar
 
 import anyio
 
+from corral.checking.base import Check
 from corral.checking.case import Case
-from corral.checking.check import Check
-from corral.checking.kinds import SERVERS, ServerKind
-from corral.checking.lsp import ServerLost
-from corral.checking.python import PythonCheck
-from corral.checking.server import LanguageServer
-from corral.checking.toolset import ToolSet, ToolSets
-from corral.checking.turns import outcome
-from corral.checking.typescript import TypeScriptCheck
+from corral.checking.declared_tools import ToolSet, ToolSets
+from corral.checking.python.check import PythonCheck
+from corral.checking.servers.language_server import LanguageServer
+from corral.checking.servers.lsp import ServerLost
+from corral.checking.servers.specs import SERVERS, ServerKind
+from corral.checking.servers.workspace import Workspace
+from corral.checking.typescript.check import TypeScriptCheck
 from corral.checking.verdict import Verdict, verdict_on
-from corral.checking.workspace import Workspace
+from corral.concurrency.fair_queue import outcome
+from corral.concurrency.threads import apart
 from corral.errors import ProgramRejected
 from corral.logs import get_logger
 from corral.programs import TypedPython
-from corral.programs.parsing import TooLongToParse
-from corral.threads import apart
+from corral.programs.syntax.parsing import TooLongToParse
 from corral.tools import ToolRegistry
 from corral.types import ExecutionContext, Language, References, TrustDomain
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Literal
 
-from corral.preview import preview_text
-from corral.tools.near import NearNames
+from corral.rendering.preview import preview_text
+from corral.rendering.suggestions import NearNames
 
 __all__ = ["NOTHING_SHARED", "Finding", "Kind", "near"]
 

@@ -7,7 +7,7 @@ import anyio
 from corral.checking.case import Case
 from corral.checking.checker import Begun, Checker
 from corral.checking.verdict import Verdict
-from corral.clock import Clock
+from corral.concurrency.deadline import Clock
 from corral.errors import ProgramRejected
 from corral.types import Call, Handler, Reply
 

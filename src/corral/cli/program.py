@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from corral import Language
-from corral.cli.running import add_env, env_of
+from corral.cli.run_options import add_env, env_of
 from corral.errors import ConfigError
 
 __all__ = ["GivenProgram", "add_program", "given_program"]

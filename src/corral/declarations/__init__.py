@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from corral.declarations.catalog import Catalog, CatalogLevel
 from corral.declarations.discovery import checked_discovery, discovery_tools
-from corral.declarations.python import declare_python
-from corral.declarations.secrets import secret_parameters
-from corral.declarations.signatures import ToolShape
-from corral.declarations.typescript import declare_typescript
+from corral.declarations.printing.python import declare_python
+from corral.declarations.printing.signatures import ToolShape
+from corral.declarations.printing.typescript import declare_typescript
+from corral.declarations.secret_parameters import secret_parameters
 
 __all__ = [
     "Catalog",

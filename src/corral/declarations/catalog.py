@@ -9,13 +9,13 @@ from itertools import groupby, islice
 from typing import Literal, TypeAlias
 
 from corral.arguments import checked
-from corral.declarations.describing import text_lines
 from corral.declarations.discovery import discovery_tools
-from corral.declarations.filling import fill
-from corral.declarations.legend import abbreviated
-from corral.declarations.printers import Degree, Views, comment_lines
-from corral.declarations.shapes import Doc
-from corral.declarations.signatures import in_order
+from corral.declarations.printing.legend import abbreviated
+from corral.declarations.printing.printers import Degree, Views, comment_lines
+from corral.declarations.printing.signatures import in_order
+from corral.declarations.shapes.descriptions import text_lines
+from corral.declarations.shapes.shape import Doc
+from corral.declarations.token_budget import fill
 from corral.declarations.tokens import estimated_tokens
 from corral.errors import ConfigError
 from corral.tools import Tool, ToolRegistry

@@ -12,15 +12,15 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, cast
 
-from corral.declarations.describing import summary
-from corral.declarations.making import Texts, in_turn
-from corral.declarations.printers import comment_lines
+from corral.concurrency.cached_property import cached_property
+from corral.concurrency.threads import apart
+from corral.declarations.printing.printers import comment_lines
+from corral.declarations.shapes.descriptions import summary
+from corral.declarations.text_cache import Texts, in_turn
 from corral.errors import ToolNotFound
-from corral.memo import cached_property
-from corral.threads import apart
+from corral.json_schema.document_schema import DocumentSchema
+from corral.json_schema.problems import quoted
 from corral.tools import Tool, ToolRegistry
-from corral.tools.documents import DocumentSchema
-from corral.tools.problems import quoted
 from corral.tools.schema import ANYTHING
 from corral.types import ExecutionContext, JsonSchema, Language, ToolName
 

@@ -14,8 +14,8 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
+from corral.containment.temporary import TemporaryFolder
 from corral.programs import strip_types
-from corral.temporary import TemporaryFolder
 from corral.types import Language
 
 __all__ = ["RuntimeDirectory", "http_runtime", "python_file", "python_modules"]

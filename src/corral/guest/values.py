@@ -13,8 +13,8 @@ from typing import Any, cast
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
+from corral.concurrency.garbage import uncollected
 from corral.errors import MalformedMessage
-from corral.garbage import uncollected
 from corral.guest.python.values import (
     MAX_DEPTH,
     SAFE_INTEGER,

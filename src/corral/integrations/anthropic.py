@@ -9,7 +9,7 @@ from corral import ExecutionContext, Language, ModelTool
 from corral.arguments import checked
 from corral.errors import MissingExtra
 from corral.integrations.kit import Corrals, OnEvent, kit, own_tools, parts_of, require_distinct
-from corral.pictures import Picture
+from corral.rendering.images import Picture
 
 try:
     from anthropic.lib.tools import BetaAsyncFunctionTool, ToolError, beta_async_tool

@@ -19,7 +19,7 @@ from corral.integrations.kit import (
     parts_of,
     require_distinct,
 )
-from corral.pictures import Picture
+from corral.rendering.images import Picture
 
 try:
     from google.adk.agents.readonly_context import ReadonlyContext

@@ -12,8 +12,8 @@ from pydantic_core import from_json
 from corral import Catalog, Corral, Event, ExecutionContext, ExecutionResult, Language, ModelTool, Tool, ToolSource
 from corral.arguments import checked
 from corral.errors import ConfigError
-from corral.model import system_prompt
-from corral.pictures import Picture
+from corral.model_tools import system_prompt
+from corral.rendering.images import Picture
 from corral.tools import ToolRegistry
 
 __all__ = [

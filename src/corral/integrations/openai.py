@@ -22,7 +22,7 @@ from corral.integrations.kit import (
     read_arguments,
     require_distinct,
 )
-from corral.pictures import Picture
+from corral.rendering.images import Picture
 
 try:
     from openai.types.chat import (

@@ -1,10 +1,10 @@
 """Source to Program: what a model wrote, made runnable."""
 
-from corral.programs.parsing import TooLongToParse, parsing_within
 from corral.programs.python import TypedPython, prepare_python, typed_python
 from corral.programs.reading import read_program
-from corral.programs.strip import strip_types
-from corral.programs.typescript import TypedProgram, prepare_typescript, typed_typescript
+from corral.programs.syntax.parsing import TooLongToParse, parsing_within
+from corral.programs.typescript.erasure.strip import strip_types
+from corral.programs.typescript.prepare import TypedProgram, prepare_typescript, typed_typescript
 
 __all__ = [
     "TooLongToParse",

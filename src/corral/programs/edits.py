@@ -11,7 +11,7 @@ from bisect import bisect_right
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
-from corral.memo import cached_property
+from corral.concurrency.cached_property import cached_property
 from corral.types import Position
 
 __all__ = ["Edits", "PositionMap", "TextIndex", "blanked", "position_at"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from corral.programs.python import prepare_python
-from corral.programs.typescript import prepare_typescript
+from corral.programs.typescript.prepare import prepare_typescript
 from corral.types import Language, Program
 
 __all__ = ["read_program"]

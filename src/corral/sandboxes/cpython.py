@@ -14,12 +14,12 @@ from typing import ClassVar, Literal
 from corral.arguments import checked
 from corral.guest import RuntimeDirectory, python_file, python_modules
 from corral.sandboxes.base import Job, Sandbox
-from corral.sandboxes.forking import Fork, ForkServer
-from corral.sandboxes.installation import PACKAGES, find_packages, installation
-from corral.sandboxes.jailed import JailedProvider
+from corral.sandboxes.framed.run import GuestRun
+from corral.sandboxes.jailed.fork_server import Fork, ForkServer
+from corral.sandboxes.jailed.guest_starter import GUEST_FILE, GuestStarter, Order
+from corral.sandboxes.jailed.provider import JailedProvider
+from corral.sandboxes.jailed.python_runtime import PACKAGES, find_packages, installation
 from corral.sandboxes.pool import default_size
-from corral.sandboxes.running import GuestRun
-from corral.sandboxes.starter import GUEST_FILE, GuestStarter, Order
 from corral.types import (
     Endpoint,
     Exit,
@@ -87,10 +87,9 @@ class CPythonSandbox(JailedProvider[Fork]):
 @cache
 def _guest() -> str:
     """The guest's own code: what it is made of, and the server in front."""
-    jail = files("corral.sandboxes") / "jail"
-    return python_file(
-        [*python_modules(), *((jail / name).read_text(encoding="utf-8") for name in ("launcher.py", "forks.py"))]
-    )
+    zygote = files("corral.guest") / "python" / "zygote.py"
+    parts = (files("corral.containment") / "launcher.py", zygote)
+    return python_file([*python_modules(), *(each.read_text(encoding="utf-8") for each in parts)])
 
 
 class _InFork(Sandbox):

@@ -13,16 +13,16 @@ from typing import ClassVar, Literal
 import deno
 
 from corral.arguments import checked
+from corral.concurrency.event_loop import in_thread
+from corral.containment import Engine
 from corral.errors import StartFailed
 from corral.guest import RuntimeDirectory
 from corral.sandboxes.base import Job, Sandbox
-from corral.sandboxes.jail import Engine
-from corral.sandboxes.jailed import JailedProvider
-from corral.sandboxes.loops import in_thread
+from corral.sandboxes.framed.run import GuestRun
+from corral.sandboxes.jailed.guest_starter import GUEST_FILE, Guest, GuestStarter, Order
+from corral.sandboxes.jailed.provider import JailedProvider
+from corral.sandboxes.jailed.shared_guest import Share, SharedGuest
 from corral.sandboxes.pool import default_size
-from corral.sandboxes.running import GuestRun
-from corral.sandboxes.sharing import Share, SharedGuest
-from corral.sandboxes.starter import GUEST_FILE, Guest, GuestStarter, Order
 from corral.types import Endpoint, Exit, Language, PipeEndpoint, SandboxConfig, Tier
 
 __all__ = ["DenoSandbox"]

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 from typing_extensions import override
 
 from corral.arguments import checked_as
+from corral.concurrency.cached_property import cached_property
 from corral.errors import ToolDefinitionError, ToolNotFound
-from corral.memo import cached_property
+from corral.json_schema.problems import quoted
 from corral.tools.names import RESERVED_ROOT_NAMES, distinct_identifiers, identifier, namespace_identifier
-from corral.tools.problems import quoted
 from corral.tools.search import Entry, SearchIndex
 from corral.tools.tool import Tool, as_tool
 from corral.types import ToolName

@@ -1,7 +1,7 @@
 """Input and output schemas: from types through pydantic, or from JSON Schema documents.
 
 An input schema turns what a program sent into what a function takes; an output schema turns what a function returned
-into plain data (see `corral.tools.plain`). Both are built once, when the tool is defined.
+into plain data (see `corral.json_schema.plain_data`). Both are built once, when the tool is defined.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaW
 from typing_extensions import override
 
 from corral.errors import ToolDefinitionError
-from corral.tools.documents import DocumentSchema
-from corral.tools.plain import listed, plain, plain_container, written
-from corral.tools.problems import ABSENT, Problem, SchemaMismatch
-from corral.tools.type_problems import TypeValidator
+from corral.json_schema.document_schema import DocumentSchema
+from corral.json_schema.plain_data import listed, plain, plain_container, written
+from corral.json_schema.problems import ABSENT, Problem, SchemaMismatch
+from corral.json_schema.type_problems import TypeValidator
 from corral.types import JsonSchema
 
 __all__ = [

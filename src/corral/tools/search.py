@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, cast
 
-from corral.memo import cached_property
-from corral.tools.near import NearNames
+from corral.concurrency.cached_property import cached_property
+from corral.rendering.suggestions import NearNames
 from corral.tools.tool import Tool
 from corral.tools.words import SYNONYMS, UNIMPORTANT, stem, words
 from corral.types import JsonSchema, ToolName

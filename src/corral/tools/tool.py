@@ -18,11 +18,11 @@ from typing_extensions import ParamSpec, TypeVar, Unpack
 
 from corral.arguments import checked_as
 from corral.errors import InvalidArguments, InvalidToolOutput, ToolDefinitionError
+from corral.json_schema.document_schema import NotValidated, Pending
+from corral.json_schema.plain_data import json_value, plain
+from corral.json_schema.problems import SchemaMismatch, cut, field_names
 from corral.tools.docstrings import read_docstring
-from corral.tools.documents import NotValidated, Pending
 from corral.tools.names import identifier, namespace_identifier
-from corral.tools.plain import json_value, plain
-from corral.tools.problems import SchemaMismatch, cut, field_names
 from corral.tools.rates import Rate, RateLimit, RateScope, parse_rates
 from corral.tools.schema import InputSchema, OutputSchema, input_schema_of, output_schema_of, says_nothing
 from corral.tools.signature import (

@@ -18,11 +18,11 @@ from typing import Any, TypeVar, TypeVarTuple, Unpack
 
 import anyio
 
+from corral.concurrency.threads import apart
+from corral.containment import Plan, Spawner
+from corral.containment.process import ContainedProcess, can_limit
 from corral.errors import CorralError, StartFailed
 from corral.logs import get_logger
-from corral.sandboxes.jail import Plan, Spawner
-from corral.sandboxes.process import GuestProcess, can_limit
-from corral.threads import apart
 from corral.workers.wire import HEADER, MAX_REPLY_BYTES, Failed, Request, framed, read_reply
 from corral.workers.worker import BOOT, READY
 
@@ -69,11 +69,11 @@ class _Job:
         self.ended = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._lock = threading.Lock()
         self._abandoned = False
-        self._process: GuestProcess | None = None
+        self._process: ContainedProcess | None = None
         self._answer: object = None
 
     @contextlib.contextmanager
-    def under_way(self, process: GuestProcess) -> Generator[None]:
+    def under_way(self, process: ContainedProcess) -> Generator[None]:
         """Within the block, the process ends if the job is abandoned.
 
         Raises:
@@ -319,7 +319,7 @@ class _Worker:
             environment={"LC_CTYPE": "C.UTF-8"},
             limits=_LIMITS,
         )
-        self._process = GuestProcess.spawn(spawner, plan)
+        self._process = ContainedProcess.spawn(spawner, plan)
         self._buffer = bytearray()
         self._is_full = False
         try:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from corral.sandboxes.jail import landlock, seccomp
-from corral.sandboxes.jail.launcher import drop_privileges, forgo_privileges, hide, restrict, seal
+from corral.containment import landlock, seccomp
+from corral.containment.launcher import drop_privileges, forgo_privileges, hide, restrict, seal
 
 __all__ = ["shut_in"]
 

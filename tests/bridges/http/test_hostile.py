@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from corral import ExecutionContext, OutsideExecution
-from corral.bridges.http import attendance
+from corral.bridges.http import request_watch as attendance
 from corral.bridges.tokens import ExecutionTokens
 from tests.bridges.http.serving import Connection, Served, call, request
 

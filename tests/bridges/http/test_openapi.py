@@ -16,7 +16,7 @@ from schemathesis import GenerationMode, checks
 from schemathesis.specs.openapi import checks as conformance
 
 from corral import Corral, ExecutionContext, Limits, Tool, ToolRegistry, define_tool, tool
-from corral.bridges.http import document_cache
+from corral.bridges.http import openapi_cache as document_cache
 from corral.types import ToolName
 from tests.bridges.http.serving import Server, add, approve, inbox, pay, quote, refuse, send
 from tests.catalog.making import anything

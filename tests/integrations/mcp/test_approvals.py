@@ -14,7 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from corral import ApprovalRequest, Corral, ExecutionContext, tool
 from corral.errors import ApprovalDenied
-from corral.integrations.mcp import ask_client, mcp_server, programs
+from corral.integrations.mcp import ask_client, mcp_server
+from corral.integrations.mcp import waiting_programs as programs
 from tests.integrations.mcp.serving import MODES, Elicitation, Held, listening, make_corral, run
 
 pytestmark = pytest.mark.anyio

@@ -14,7 +14,7 @@ from mcp import Client, MCPError
 
 from corral import Corral, define_tool, tool
 from corral.checking import Checker
-from corral.checking.kinds import SERVERS
+from corral.checking.servers.specs import SERVERS
 from corral.errors import ConfigError
 from corral.integrations.mcp import mcp_server
 from tests.integrations.mcp.serving import MODES, Elicitation, make_corral, run

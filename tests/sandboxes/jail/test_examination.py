@@ -13,11 +13,11 @@ from pathlib import Path
 import deno
 import pytest
 
+from corral.containment import Engine, Jail, Spawner, landlock, namespaces
+from corral.doctor.escape_probe import ATTEMPTS, PROBE, Attempt, attempted, make_room
+from corral.doctor.layers import bubblewrap_layer, landlock_layer, seccomp_layer, user_namespace_remedy
+from corral.doctor.report import Examination, Layer, examine
 from corral.errors import StartFailed
-from corral.sandboxes.jail import Engine, Jail, Spawner, landlock, namespaces
-from corral.sandboxes.jail.examination import Examination, Layer, examine
-from corral.sandboxes.jail.layers import bubblewrap_layer, landlock_layer, seccomp_layer, user_namespace_remedy
-from corral.sandboxes.jail.trial import ATTEMPTS, PROBE, Attempt, attempted, make_room
 from corral.types import Tier
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="jails are Linux's, so far")
@@ -142,7 +142,7 @@ def test_a_probe_that_ends_in_silence_proves_nothing(room: Path) -> None:
 
 def without_bubblewrap(monkeypatch: pytest.MonkeyPatch, path: Path | None) -> None:
     for module in ("namespaces", "jail"):
-        monkeypatch.setattr(f"corral.sandboxes.jail.{module}.bubblewrap", lambda: path)
+        monkeypatch.setattr(f"corral.containment.{module}.bubblewrap", lambda: path)
 
 
 def test_without_bubblewrap_the_lesser_tier_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:

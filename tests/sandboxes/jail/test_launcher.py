@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from tests.processes import assert_ending, descendants
 
+from corral.containment import Plan, Spawner, seccomp
+from corral.containment.process import ContainedProcess
 from corral.errors import StartFailed
-from corral.sandboxes.jail import Plan, Spawner, seccomp
-from corral.sandboxes.process import GuestProcess
 
 pytestmark = pytest.mark.anyio
 
@@ -46,7 +46,7 @@ async def test_a_child_has_three_descriptors_the_given_environment_and_its_own_s
         "print(open_, open('/proc/self/environ').read().split('\\0'), os.getsid(0) == os.getpid(), flush=True)\n"
         "os.read(0, 1)\n"
     )
-    process = GuestProcess.spawn(spawner, plan(script))
+    process = ContainedProcess.spawn(spawner, plan(script))
     assert process.await_output(10).decode() == "[0, 1, 2] ['ONLY=this', ''] True\n"
     process.close()
 
@@ -55,7 +55,7 @@ async def test_a_child_has_three_descriptors_the_given_environment_and_its_own_s
     ("end", "status"), [("sys.exit(0)", 0), ("sys.exit(7)", 7), ("os.kill(os.getpid(), 9)", -9), ("os.abort()", -6)]
 )
 async def test_its_status_is_told(spawner: Spawner, end: str, status: int) -> None:
-    process = GuestProcess.spawn(spawner, plan(f"import os, sys\nprint(1, flush=True)\nos.read(0, 1)\n{end}"))
+    process = ContainedProcess.spawn(spawner, plan(f"import os, sys\nprint(1, flush=True)\nos.read(0, 1)\n{end}"))
     process.await_output(10)
     assert process.alive
     process.write_now(b"x")
@@ -65,7 +65,7 @@ async def test_its_status_is_told(spawner: Spawner, end: str, status: int) -> No
 
 
 async def test_one_that_does_not_end_is_killed_after_its_grace(spawner: Spawner) -> None:
-    process = GuestProcess.spawn(spawner, plan("import signal\nprint(1, flush=True)\nwhile True: signal.pause()"))
+    process = ContainedProcess.spawn(spawner, plan("import signal\nprint(1, flush=True)\nwhile True: signal.pause()"))
     process.await_output(10)
     assert await process.wait(0.01) == -signal.SIGKILL
     process.close()
@@ -76,19 +76,19 @@ async def test_limits_are_in_force_from_the_first_instruction(spawner: Spawner) 
 
     limits = ((resource.RLIMIT_NOFILE, 16), (resource.RLIMIT_FSIZE, 0), (resource.RLIMIT_CORE, 0))
     script = f"import resource\nprint([resource.getrlimit(n) for n in {[n for n, _ in limits]}], flush=True)\ninput()"
-    process = GuestProcess.spawn(spawner, plan(script, limits=limits))
+    process = ContainedProcess.spawn(spawner, plan(script, limits=limits))
     assert process.await_output(10).decode() == "[(16, 16), (0, 0), (0, 0)]\n"
     process.close()
 
 
 async def test_what_cannot_be_started_says_at_which_step(spawner: Spawner) -> None:
     missing = Plan(executable=Path("/nowhere/engine"), arguments=("engine",), environment={})
-    process = GuestProcess.spawn(spawner, missing)
+    process = ContainedProcess.spawn(spawner, missing)
     with pytest.raises(StartFailed, match=r"descriptors: .*No such file"):
         process.await_output(10)
     process.close()
     wrong = plan("", limits=((-1, 0),))
-    process = GuestProcess.spawn(spawner, wrong)
+    process = ContainedProcess.spawn(spawner, wrong)
     with pytest.raises(StartFailed, match="limits: "):
         process.await_output(10)
     process.close()
@@ -103,14 +103,14 @@ async def test_an_executable_that_does_not_start_is_told_although_the_filter_is_
     refused = Plan(
         executable=broken, arguments=("engine",), environment={}, confine=True, filter=seccomp.filter_program()
     )
-    process = GuestProcess.spawn(spawner, refused)
+    process = ContainedProcess.spawn(spawner, refused)
     with pytest.raises(StartFailed, match="exec: "):
         process.await_output(10)
     process.close()
 
 
 async def test_closing_kills_what_runs_and_leaves_no_process(spawner: Spawner) -> None:
-    running = [GuestProcess.spawn(spawner, plan("print(1, flush=True)\nwhile True: pass")) for _ in range(3)]
+    running = [ContainedProcess.spawn(spawner, plan("print(1, flush=True)\nwhile True: pass")) for _ in range(3)]
     for process in running:
         process.await_output(10)
     pids = {process.pid for process in running}
@@ -124,23 +124,25 @@ async def test_closing_kills_what_runs_and_leaves_no_process(spawner: Spawner) -
 
 
 async def test_a_launcher_that_is_killed_takes_its_children_along_and_is_replaced(spawner: Spawner) -> None:
-    process = GuestProcess.spawn(spawner, plan("print(1, flush=True)\nwhile True: pass"))
+    process = ContainedProcess.spawn(spawner, plan("print(1, flush=True)\nwhile True: pass"))
     process.await_output(10)
     os.kill(launcher_of(spawner), signal.SIGKILL)
     assert_ending([process.pid, launcher_of(spawner)])
     assert await process.wait(10) == -signal.SIGKILL
     process.close()
-    another = GuestProcess.spawn(spawner, plan("print(2, flush=True)\ninput()"))
+    another = ContainedProcess.spawn(spawner, plan("print(2, flush=True)\ninput()"))
     assert another.await_output(10) == b"2\n"
     another.close()
 
 
 async def test_a_child_outlives_the_thread_that_asked_for_it(spawner: Spawner) -> None:
-    made: list[GuestProcess] = []
+    made: list[ContainedProcess] = []
 
     def ask() -> None:
         made.append(
-            GuestProcess.spawn(spawner, plan("print(1, flush=True)\nimport os\nos.read(0, 1)\nprint(2, flush=True)"))
+            ContainedProcess.spawn(
+                spawner, plan("print(1, flush=True)\nimport os\nos.read(0, 1)\nprint(2, flush=True)")
+            )
         )
         made[0].await_output(10)
 
@@ -163,7 +165,7 @@ def run_host(script: str, lines: int) -> tuple[subprocess.Popen[str], list[str]]
 
 def test_nothing_outlives_a_host_that_is_killed() -> None:
     host, [line] = run_host(
-        "running = [GuestProcess.spawn(spawner, plan(LOOP)) for _ in range(3)]\n"
+        "running = [ContainedProcess.spawn(spawner, plan(LOOP)) for _ in range(3)]\n"
         "for process in running: process.await_output(10)\n"
         "print('ready', flush=True)\nsys.stdin.read()\n",
         1,
@@ -181,7 +183,7 @@ def test_nothing_outlives_a_host_that_is_killed() -> None:
 def test_nothing_outlives_a_host_whose_forked_child_lives_on() -> None:
     """The fork has a copy of the control socket, so its closing alone would not tell."""
     host, [fork] = run_host(
-        "process = GuestProcess.spawn(spawner, plan(LOOP))\nprocess.await_output(10)\n"
+        "process = ContainedProcess.spawn(spawner, plan(LOOP))\nprocess.await_output(10)\n"
         "child = os.fork()\n"
         "if child == 0: time.sleep(60)\n"
         "print(child, flush=True)\nsys.stdin.read()\n",
@@ -199,9 +201,9 @@ def test_nothing_outlives_a_host_whose_forked_child_lives_on() -> None:
 
 def test_a_forked_host_gets_a_launcher_of_its_own() -> None:
     host, lines = run_host(
-        "process = GuestProcess.spawn(spawner, plan(LOOP))\nprocess.await_output(10)\n"
+        "process = ContainedProcess.spawn(spawner, plan(LOOP))\nprocess.await_output(10)\n"
         "if os.fork() == 0:\n"
-        "    mine = GuestProcess.spawn(spawner, plan(LOOP))\n    mine.await_output(10)\n    mine.close()\n"
+        "    mine = ContainedProcess.spawn(spawner, plan(LOOP))\n    mine.await_output(10)\n    mine.close()\n"
         "    spawner.close()\n    print('done', flush=True)\n    os._exit(0)\n"
         "os.wait()\nprint(process.alive, flush=True)\nprocess.close()\nspawner.close()\n",
         2,

@@ -19,8 +19,8 @@ from typing import Any
 import deno
 import pytest
 
-from corral.sandboxes.jail import seccomp
-from corral.sandboxes.jail.seccomp import ALLOWED, filter_program, supported
+from corral.containment import seccomp
+from corral.containment.seccomp import ALLOWED, filter_program, supported
 
 MACHINES = ("x86_64", "aarch64")
 

@@ -9,7 +9,7 @@ import pytest
 from mcp.types import CallToolResult
 
 from corral.errors import ToolError
-from corral.sources.mcp.results import Unwrapping
+from corral.sources.mcp.tool_results import Unwrapping
 from corral.tools import define_tool
 from tests.conftest import cases
 

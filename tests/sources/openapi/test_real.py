@@ -14,8 +14,8 @@ from corral import Tool, ToolRegistry
 from corral.declarations import Catalog, declare_typescript
 from corral.declarations.tokens import estimated_tokens
 from corral.errors import ConfigError
+from corral.json_schema.document_schema import DocumentSchema
 from corral.sources.openapi import OpenApi
-from corral.tools.documents import DocumentSchema
 from tests.sources.openapi.documents import EXAMPLES, github
 from tests.sources.openapi.service import Answer, Service, calling
 

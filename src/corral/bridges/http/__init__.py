@@ -19,7 +19,7 @@ from corral.types import Endpoint, Handler, HttpEndpoint
 try:
     from corral.bridges.http.app import bridge_app
     from corral.bridges.http.calls import CallsEndpoint
-    from corral.bridges.http.entrance import Entrance
+    from corral.bridges.http.request_filter import Entrance
 except ModuleNotFoundError as error:
     raise MissingExtra(f"HttpBridge needs the module {error.name}: pip install 'corral[http]'") from error
 

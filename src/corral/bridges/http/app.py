@@ -11,12 +11,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from corral.bridges.grants import Grant, Grants
-from corral.bridges.http.attendance import attended
 from corral.bridges.http.calls import ended, late, refused_token
-from corral.bridges.http.document_cache import Documents
-from corral.bridges.http.entrance import Head, not_json, refusal
-from corral.bridges.http.traffic import Body, traffic_of
-from corral.bridges.http.wire import failed, read_json
+from corral.bridges.http.messages import failed, read_json
+from corral.bridges.http.openapi_cache import Documents
+from corral.bridges.http.request_filter import Head, not_json, refusal
+from corral.bridges.http.request_load import Body, traffic_of
+from corral.bridges.http.request_watch import attended
 from corral.errors import AccessDenied, BridgeError, CallBudgetExceeded, InvalidToken
 from corral.guest import http_runtime, plain_json
 from corral.types import MAX_TOOL_PATH, Call, Handler

@@ -9,10 +9,10 @@ from starlette.responses import Response
 from starlette.types import Receive, Send
 
 from corral.bridges.grants import Grant, Grants
-from corral.bridges.http.attendance import BODY_SECONDS, attended
-from corral.bridges.http.entrance import Head, not_json
-from corral.bridges.http.traffic import Body, traffic_of
-from corral.bridges.http.wire import calls_of, failed, line
+from corral.bridges.http.messages import calls_of, failed, line
+from corral.bridges.http.request_filter import Head, not_json
+from corral.bridges.http.request_load import Body, traffic_of
+from corral.bridges.http.request_watch import BODY_SECONDS, attended
 from corral.errors import BridgeError, CallBudgetExceeded, InvalidToken, MalformedMessage
 from corral.types import Call, CallError, Handler, Reply
 

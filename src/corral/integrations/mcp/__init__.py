@@ -5,7 +5,7 @@ from __future__ import annotations
 from corral.errors import MissingExtra
 
 try:
-    from corral.integrations.mcp.asking import ask_client
+    from corral.integrations.mcp.elicitation import ask_client
     from corral.integrations.mcp.server import McpRequest, mcp_server
     from corral.integrations.mcp.sessions import session_of
 except ModuleNotFoundError as error:

@@ -30,16 +30,16 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from corral import Corral, ExecutionContext, ExecutionResult, Language, ModelTool, Tool
 from corral.arguments import checked
+from corral.concurrency.threads import apart
 from corral.errors import AccessDenied, Cancelled, CorralError, RateLimited, SandboxError
 from corral.integrations.kit import Context, context_for
-from corral.integrations.mcp.asking import ClientInTouch, asked_by, can_elicit
-from corral.integrations.mcp.notices import Notices
-from corral.integrations.mcp.programs import Program, Programs
-from corral.integrations.mcp.results import OUTPUT_SCHEMA, failed, program_result, text_result
+from corral.integrations.mcp.elicitation import ClientInTouch, asked_by, can_elicit
+from corral.integrations.mcp.notifications import Notices
 from corral.integrations.mcp.sessions import session_of
+from corral.integrations.mcp.tool_results import OUTPUT_SCHEMA, failed, program_result, text_result
+from corral.integrations.mcp.waiting_programs import Program, Programs
 from corral.logs import get_logger
-from corral.preview import preview_text
-from corral.threads import apart
+from corral.rendering.preview import preview_text
 from corral.types import JsonSchema, ToolName
 
 __all__ = ["McpRequest", "mcp_server"]

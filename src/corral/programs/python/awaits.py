@@ -13,9 +13,9 @@ from tree_sitter import Node
 from corral.errors import ProgramRejected
 from corral.programs.edits import Edits
 from corral.programs.python.functions import Functions
-from corral.programs.python.grammar import FUNCTIONS, is_async, text_of
 from corral.programs.python.names import Names, TooMuch, dotted_path
-from corral.programs.python.places import Places
+from corral.programs.python.positions import Places
+from corral.programs.syntax.python import FUNCTIONS, is_async, text_of
 
 __all__ = [
     "FUTURES",

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from tree_sitter import Node
 
-from corral.programs.grammar import ENTRY_NAMES
-from corral.programs.python.grammar import FUNCTIONS, is_async, statements, text_of, unwrapped
 from corral.programs.python.names import Names, TooMuch
+from corral.programs.syntax.python import FUNCTIONS, is_async, statements, text_of, unwrapped
+from corral.programs.syntax.typescript import ENTRY_NAMES
 
 __all__ = [
     "ENTRY_NAMES",

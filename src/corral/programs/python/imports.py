@@ -10,9 +10,9 @@ from tree_sitter import Node
 
 from corral.programs.edits import Edits
 from corral.programs.python.functions import TOOLS
-from corral.programs.python.grammar import finder, text_of
 from corral.programs.python.names import Name, Names, TooMuch
-from corral.programs.python.places import Places
+from corral.programs.python.positions import Places
+from corral.programs.syntax.python import finder, text_of
 
 __all__ = ["ERRORS", "STAR", "Imports", "ToolImport", "replace_line", "rewrite_imports"]
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tree_sitter import Node
 
-from corral.programs.python.grammar import text_of
+from corral.programs.syntax.python import text_of
 
 __all__ = ["Name", "Names", "TooMuch", "dotted_path"]
 

@@ -12,7 +12,6 @@ from typing import NamedTuple
 from tree_sitter import Node
 
 from corral.programs.edits import Edits
-from corral.programs.parsing import PARSE_SECONDS, parsing_within
 from corral.programs.python.awaits import (
     await_coroutines,
     await_futures,
@@ -20,22 +19,23 @@ from corral.programs.python.awaits import (
     run_where_it_stands,
     starts_tasks,
 )
-from corral.programs.python.forgotten import Forgotten, add_imports
+from corral.programs.python.completion_value import awaited_result, give_result
 from corral.programs.python.functions import Functions, tools_parameter
-from corral.programs.python.grammar import parse
 from corral.programs.python.imports import Imports, rewrite_imports
 from corral.programs.python.lines import Reader, is_indented
+from corral.programs.python.missing_imports import Forgotten, add_imports
 from corral.programs.python.names import Names
-from corral.programs.python.places import Places
+from corral.programs.python.positions import Places
 from corral.programs.python.references import UNKNOWN, tool_uses
 from corral.programs.python.repairs import LINE_END, Repaired, compose, repaired
-from corral.programs.python.results import awaited_result, give_result
+from corral.programs.python.scan import Survey, survey
 from corral.programs.python.sequential import sequential_awaits
-from corral.programs.python.survey import Survey, survey
 from corral.programs.python.unavailable import refuse_terminal, refuse_typescript
 from corral.programs.python.wrapping import wrap_in_function
-from corral.programs.readable import well_formed
 from corral.programs.recover import Dialect, Recovered, recover
+from corral.programs.syntax.parsing import PARSE_SECONDS, parsing_within
+from corral.programs.syntax.python import parse
+from corral.programs.typescript.normalize import well_formed
 from corral.types import Diagnostic, Program
 
 __all__ = ["TypedPython", "prepare_python", "typed_python"]

@@ -13,10 +13,10 @@ from typing import NamedTuple
 from tree_sitter import Node
 
 from corral.programs.python.functions import TOOLS, first_parameter
-from corral.programs.python.grammar import text_of
 from corral.programs.python.imports import Imports
 from corral.programs.python.names import Name, Names, TooMuch
-from corral.programs.python.places import Places
+from corral.programs.python.positions import Places
+from corral.programs.syntax.python import text_of
 from corral.types import MAX_TOOL_PATH, Reference, References
 
 __all__ = ["UNKNOWN", "ToolUses", "tool_uses"]

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 
 from tree_sitter import Node
 
-from corral.programs.python.grammar import FUNCTIONS, is_async
 from corral.programs.python.names import Names, TooMuch
+from corral.programs.syntax.python import FUNCTIONS, is_async
 
 __all__ = ["sequential_awaits"]
 

@@ -6,10 +6,10 @@ import re
 
 from tree_sitter import Node
 
-from corral.programs.grammar import parse
-from corral.programs.python.grammar import FUNCTIONS
 from corral.programs.python.names import Names, TooMuch
-from corral.programs.python.places import Places
+from corral.programs.python.positions import Places
+from corral.programs.syntax.python import FUNCTIONS
+from corral.programs.syntax.typescript import parse
 
 __all__ = ["refuse_terminal", "refuse_typescript"]
 

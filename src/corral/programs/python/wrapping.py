@@ -10,9 +10,9 @@ from bisect import bisect_left
 from tree_sitter import Node
 
 from corral.programs.edits import Edits
-from corral.programs.python.grammar import blocks_of, statements, text_of
+from corral.programs.python.completion_value import RESULT
 from corral.programs.python.imports import replace_line
-from corral.programs.python.results import RESULT
+from corral.programs.syntax.python import blocks_of, statements, text_of
 
 __all__ = ["wrap_in_function"]
 

@@ -11,7 +11,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_types import JSONRPCRequest
 from typing_extensions import override
 
-from corral.sources.mcp.intake import ListRoom
+from corral.sources.mcp.bounded_transport import ListRoom
 
 __all__ = ["streamable_http"]
 

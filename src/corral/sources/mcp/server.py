@@ -24,12 +24,12 @@ from typing_extensions import override
 
 from corral.arguments import checked
 from corral.errors import ConfigError, StartFailed
-from corral.secrecy import names_a_secret
+from corral.rendering.secret_names import names_a_secret
+from corral.sources.mcp.bounded_transport import Intake
+from corral.sources.mcp.connection import Connection, Link
 from corral.sources.mcp.http import streamable_http
-from corral.sources.mcp.intake import Intake
-from corral.sources.mcp.link import Connection, Link
-from corral.sources.mcp.listing import CallTool, Log, made
 from corral.sources.mcp.stdio import stdio
+from corral.sources.mcp.tool_listing import CallTool, Log, made
 from corral.tools import Approval, Offer, Tool, ToolSource
 from corral.tools.names import namespace_identifier
 from corral.tools.rates import RateLimit, parse_rates

@@ -21,7 +21,7 @@ from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError, JSONRPCRequest, RequestId, jsonrpc_message_adapter
 
-from corral.sources.mcp.intake import ListRoom, Quota
+from corral.sources.mcp.bounded_transport import ListRoom, Quota
 
 __all__ = ["stdio"]
 

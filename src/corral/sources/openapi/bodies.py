@@ -11,9 +11,9 @@ from functools import partial
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, cast
 
 from corral.sources.openapi.documents import Part
+from corral.sources.openapi.parameter_styles import Style, Unwritable, pairs, plain_text, quoted_all
 from corral.sources.openapi.parameters import header_value
 from corral.sources.openapi.schemas import Schemas, Use
-from corral.sources.openapi.styles import Style, Unwritable, pairs, plain_text, quoted_all
 
 __all__ = ["Body", "Content", "Form", "Kind", "kind_of", "read_body"]
 

@@ -12,11 +12,11 @@ import httpx
 from corral.egress import SafeClient
 from corral.errors import ToolError
 from corral.sources.openapi.bodies import Body
+from corral.sources.openapi.parameter_styles import Unwritable
 from corral.sources.openapi.parameters import BODY, Line, Parameter, PathTemplate
 from corral.sources.openapi.responses import Responses
 from corral.sources.openapi.schemas import Use
 from corral.sources.openapi.security import Identity, Security
-from corral.sources.openapi.styles import Unwritable
 from corral.types import ExecutionContext
 
 __all__ = ["Endpoint"]

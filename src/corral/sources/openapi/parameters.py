@@ -11,8 +11,17 @@ from typing import Any, TypeAlias
 from urllib.parse import quote, unquote
 
 from corral.sources.openapi.documents import Part
+from corral.sources.openapi.parameter_styles import (
+    Place,
+    Style,
+    Unwritable,
+    in_cookie,
+    in_path,
+    pairs,
+    plain_text,
+    quoted_all,
+)
 from corral.sources.openapi.schemas import Schemas, Use
-from corral.sources.openapi.styles import Place, Style, Unwritable, in_cookie, in_path, pairs, plain_text, quoted_all
 
 __all__ = ["BODY", "Line", "NotOurs", "Parameter", "PathTemplate", "header_value", "read_parameters"]
 

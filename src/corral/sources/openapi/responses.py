@@ -10,10 +10,10 @@ import httpx
 from pydantic_core import from_json
 
 from corral.errors import ToolError
+from corral.json_schema.problems import cut
 from corral.sources.openapi.bodies import Kind, kind_of
 from corral.sources.openapi.documents import Part
 from corral.sources.openapi.schemas import Schemas, Use
-from corral.tools.problems import cut
 
 __all__ = ["Headers", "Responses", "read_responses"]
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
+from corral.json_schema.dialects import modernised
 from corral.sources.openapi.documents import Part, Unusable, child_pointer
-from corral.tools.dialects import modernised
 from corral.types import JsonSchema
 
 __all__ = ["Schemas", "Use"]

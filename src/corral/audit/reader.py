@@ -1,0 +1,175 @@
+"""Reading events back: from a file of JSON lines, a SQLite database or PostgreSQL."""
+
+from __future__ import annotations
+
+import operator
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from corral.arguments import checked
+from corral.audit.events import AuditEvent, short_text
+from corral.audit.sinks.base import identity
+from corral.audit.sinks.factory import as_sink
+from corral.audit.sinks.json_lines import JsonLinesSink
+from corral.audit.sinks.postgres import PostgresSink, connect
+from corral.audit.sinks.rows import event_of
+from corral.audit.sinks.sqlite import SqliteSink
+from corral.errors import ConfigError
+
+if TYPE_CHECKING:
+    from sqlite3 import Connection
+
+__all__ = ["AuditFilter", "AuditReader", "open_audit"]
+
+_COMPARE = {"=": operator.eq, ">=": operator.ge, "<": operator.lt}
+
+
+class AuditFilter(NamedTuple):
+    """Which events are wanted: those with exactly these fields, from `since` to before `until` (seconds since the
+    epoch). None asks for nothing, so a reader who may see one organization only must name it."""
+
+    kind: str | None = None
+    outcome: str | None = None
+    code: str | None = None
+    execution_id: str | None = None
+    user_id: str | None = None
+    organization_id: str | None = None
+    session_id: str | None = None
+    tool: str | None = None
+    since: float | None = None
+    until: float | None = None
+
+    def conditions(self) -> list[tuple[str, str, Any]]:
+        """Field, comparison and value, for each that is asked for; texts as they are written."""
+        bounds = [("time", ">=", self.since), ("time", "<", self.until)]
+        equal = [
+            (field, "=", text and short_text(text)) for field, text in zip(self._fields[:-2], self[:-2], strict=True)
+        ]
+        return [condition for condition in [*equal, *bounds] if condition[2] is not None]
+
+    def takes(self, event: AuditEvent) -> bool:
+        """Whether the event is wanted."""
+        return all(_COMPARE[sign](getattr(event, field), value) for field, sign, value in self.conditions())
+
+
+class AuditReader(ABC):
+    """Reads one log, from where the last reading ended."""
+
+    torn = 0
+    """Lines that hold no event: a process was killed while it wrote, or somebody else wrote."""
+
+    @abstractmethod
+    async def read(self, wanted: AuditFilter, limit: int) -> Sequence[AuditEvent]:
+        """The last `limit` events that are wanted and were added since the last reading, as they were written."""
+
+    async def aclose(self) -> None:
+        """Lets go of what is open."""
+
+
+class _JsonLinesReader(AuditReader):
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._identity = identity(path)
+        self._offset = 0
+        self._begun = 0
+        """1 if the last line has no end: it may be being written."""
+
+    async def read(self, wanted: AuditFilter, limit: int) -> Sequence[AuditEvent]:
+        if self._identity != (now := identity(self._path)):  # rotated
+            self._identity, self._offset = now, 0
+        self.torn -= self._begun
+        self._begun = 0
+        kept: deque[AuditEvent] = deque(maxlen=limit)
+        with self._path.open("rb") as file:
+            file.seek(self._offset)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    self._begun = 1
+                    break
+                self._offset += len(line)
+                try:
+                    event = AuditEvent.from_json(line)
+                except ValueError:
+                    self.torn += line != b"\n"
+                else:
+                    if wanted.takes(event):
+                        kept.append(event)
+        self.torn += self._begun
+        return kept
+
+
+class _SqliteReader(AuditReader):
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._connection: Connection | None = None
+        self._last = 0
+
+    async def read(self, wanted: AuditFilter, limit: int) -> Sequence[AuditEvent]:
+        import sqlite3  # most hosts need none
+
+        if self._connection is None:
+            self._connection = sqlite3.connect(f"{self._path.resolve().as_uri()}?mode=ro", uri=True)
+        query, values = _query("audit", lambda _: "?", wanted, self._last, limit)
+        rows = self._connection.execute(query, values).fetchall()
+        self._last = rows[0][0] if rows else self._last
+        return [event_of(row[1:]) for row in reversed(rows)]
+
+    async def aclose(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+
+class _PostgresReader(AuditReader):
+    def __init__(self, dsn: str, table: str) -> None:
+        self._dsn = dsn
+        self._table = table
+        self._connection: Any = None
+        self._last = 0
+
+    async def read(self, wanted: AuditFilter, limit: int) -> Sequence[AuditEvent]:
+        if self._connection is None:
+            self._connection = await connect(self._dsn)
+        query, values = _query(self._table, lambda number: f"${number}", wanted, self._last, limit)
+        rows = await self._connection.fetch(query, *values)
+        self._last = rows[0][0] if rows else self._last
+        return [event_of(row[1:]) for row in reversed([tuple(row) for row in rows])]
+
+    async def aclose(self) -> None:
+        if self._connection is not None:
+            await self._connection.close()
+
+
+def _query(
+    table: str, mark: Callable[[int], str], wanted: AuditFilter, after: int, limit: int
+) -> tuple[str, list[Any]]:
+    """The query and its values. `mark` gives the placeholder of the first, second ... value: SQLite's bear no numbers,
+    which Python 3.12.0 to 3.12.3 take for names, and warn of."""
+    conditions = [("position", ">", after), *wanted.conditions()]
+    where = " AND ".join(f"{field} {sign} {mark(number)}" for number, (field, sign, _) in enumerate(conditions, 1))
+    query = f"""
+        SELECT position, {", ".join(AuditEvent._fields)} FROM {table} WHERE {where}
+        ORDER BY position DESC LIMIT {mark(len(conditions) + 1)}
+    """  # noqa: S608 - the names of our own fields, and a table's that was checked
+    return query, [*(value for _, _, value in conditions), limit]
+
+
+@checked
+def open_audit(source: str) -> AuditReader:
+    """A reader of a `.jsonl` or `.sqlite` file, or of the table `corral_audit` at a `postgresql://` URL.
+
+    Raises:
+        ConfigError: it is none of these, or there is no such file.
+        MissingExtra: it is in PostgreSQL, and `corral[postgres]` is not installed.
+    """
+    match as_sink(source):
+        case PostgresSink(table=table):
+            return _PostgresReader(source, table)
+        case JsonLinesSink(path=path) | SqliteSink(path=path) as sink:
+            if not path.is_file():
+                raise ConfigError(f"there is no file {source}")
+            return _JsonLinesReader(path) if isinstance(sink, JsonLinesSink) else _SqliteReader(path)
+        case _:
+            raise ConfigError(f"{source} cannot be read")

@@ -1,0 +1,111 @@
+"""Events in a table of PostgreSQL."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from corral.arguments import checked
+from corral.audit.events import AuditEvent
+from corral.audit.sinks.base import AuditSink, leave_behind
+from corral.audit.sinks.rows import INDEXED, row_of
+from corral.errors import ConfigError, MissingExtra
+
+__all__ = ["PostgresSink", "connect", "driver"]
+
+_CONNECT_SECONDS = 5
+_COMMAND_SECONDS = 10
+_STATES_OF_ROWS = ("22", "23", "54", "XX")
+"""Classes of SQLSTATE that a row may be the cause of: its data, a constraint, a limit of the program, a bug."""
+_COLUMNS = """
+    position bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, id text NOT NULL UNIQUE,
+    time double precision NOT NULL, kind text NOT NULL, outcome text NOT NULL, duration_ms double precision NOT NULL,
+    protocol text NOT NULL, code text, reason text, execution_id text, user_id text, organization_id text,
+    session_id text, tool text, sequence bigint, arguments jsonb, correlation_id text, language text, isolation text,
+    calls bigint, program text
+"""
+
+
+async def connect(dsn: str) -> Any:
+    """An asyncpg connection. Raises MissingExtra, or what asyncpg raises."""
+    return await driver().connect(dsn, timeout=_CONNECT_SECONDS, command_timeout=_COMMAND_SECONDS)
+
+
+def driver() -> Any:
+    """asyncpg. Raises MissingExtra."""
+    try:
+        import asyncpg
+    except ImportError:
+        raise MissingExtra("an audit log in PostgreSQL needs asyncpg: pip install 'corral[postgres]'") from None
+    return asyncpg
+
+
+@checked
+class PostgresSink(AuditSink):
+    """Inserts into a table, which is created if there is none; a role that may only insert is enough if there is one.
+
+    An event that was inserted already is not inserted again.
+
+    Raises:
+        MissingExtra: `corral[postgres]` is not installed.
+        ConfigError: `table` is no name of a table, `audit` or `schema.audit`.
+    """
+
+    def __init__(self, dsn: str, *, table: str = "corral_audit") -> None:
+        if not re.fullmatch(r"([a-z_][a-z0-9_]{0,50}\.)?[a-z_][a-z0-9_]{0,40}", table):
+            raise ConfigError(
+                f"{table!r} is no name of a table: small letters, digits and _, after a schema's and a dot"
+            )
+        driver()
+        self.table = table
+        self._dsn = dsn
+        self._connection: Any = None
+        fields = AuditEvent._fields
+        self._insert = f"""
+            INSERT INTO {table} ({", ".join(fields)})
+            VALUES ({", ".join(f"${number + 1}" for number in range(len(fields)))}) ON CONFLICT DO NOTHING
+        """  # noqa: S608 - the table's name was checked
+
+    def __repr__(self) -> str:
+        return f"PostgresSink(table={self.table!r})"  # without the password
+
+    async def write(self, events: Sequence[AuditEvent]) -> None:
+        try:
+            if self._connection is None:
+                self._connection = await connect(self._dsn)
+                await self._create_table()
+            await self._connection.executemany(self._insert, [row_of(event) for event in events])
+        except BaseException:
+            self._drop()
+            raise
+
+    def is_outage(self, error: BaseException) -> bool:
+        state: str | None = getattr(error, "sqlstate", None)
+        return super().is_outage(error) if state is None else not state.startswith(_STATES_OF_ROWS)
+
+    async def aclose(self) -> None:
+        if self._connection is not None:
+            connection, self._connection = self._connection, None
+            await connection.close(timeout=_CONNECT_SECONDS)
+
+    def after_fork(self) -> None:
+        leave_behind(self._connection)
+        self._connection = None
+
+    def _drop(self) -> None:
+        if self._connection is not None:
+            self._connection.terminate()
+            self._connection = None
+
+    async def _create_table(self) -> None:
+        if await self._connection.fetchval("SELECT to_regclass($1) IS NOT NULL", self.table):
+            return
+        name = self.table.rpartition(".")[2]
+        async with self._connection.transaction():
+            await self._connection.execute("SELECT pg_advisory_xact_lock(hashtext($1))", self.table)
+            await self._connection.execute(f"CREATE TABLE IF NOT EXISTS {self.table} ({_COLUMNS})")
+            for column in INDEXED:
+                await self._connection.execute(
+                    f"CREATE INDEX IF NOT EXISTS {name}_{column} ON {self.table} ({column}, position)"
+                )

@@ -1,0 +1,28 @@
+"""Events as rows of a table: a column for each field, `arguments` as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic_core import from_json
+
+from corral.audit.events import AuditEvent
+from corral.rendering.preview import json_text
+
+__all__ = ["INDEXED", "event_of", "row_of"]
+
+INDEXED = ("time", "organization_id", "user_id", "execution_id", "tool", "outcome")
+_ARGUMENTS = AuditEvent._fields.index("arguments")
+
+
+def row_of(event: AuditEvent) -> tuple[object, ...]:
+    """The values of an event in the order of its fields."""
+    arguments = None if event.arguments is None else json_text(event.arguments)
+    return (*event[:_ARGUMENTS], arguments, *event[_ARGUMENTS + 1 :])
+
+
+def event_of(row: Sequence[Any]) -> AuditEvent:
+    """The inverse of `row_of`."""
+    arguments = row[_ARGUMENTS]
+    return AuditEvent._make(row)._replace(arguments=None if arguments is None else from_json(arguments))

@@ -1,0 +1,96 @@
+"""Events in a SQLite database."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from corral.arguments import checked
+from corral.audit.events import AuditEvent
+from corral.audit.sinks.base import AuditSink, create_private, identity, leave_behind
+from corral.audit.sinks.rows import INDEXED, row_of
+
+if TYPE_CHECKING:
+    from sqlite3 import Connection
+
+__all__ = ["SqliteSink"]
+
+_BUSY_SECONDS = 3
+_SCHEMA = f"""
+CREATE TABLE IF NOT EXISTS audit (
+    position INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, time REAL NOT NULL, kind TEXT NOT NULL,
+    outcome TEXT NOT NULL, duration_ms REAL NOT NULL, protocol TEXT NOT NULL, code TEXT, reason TEXT,
+    execution_id TEXT, user_id TEXT, organization_id TEXT, session_id TEXT, tool TEXT, sequence INTEGER,
+    arguments TEXT, correlation_id TEXT, language TEXT, isolation TEXT, calls INTEGER, program TEXT
+);
+{"".join(f"CREATE INDEX IF NOT EXISTS audit_{column} ON audit ({column});" for column in INDEXED)}
+"""
+_INSERT = f"""
+INSERT INTO audit ({", ".join(AuditEvent._fields)}) VALUES ({", ".join("?" * len(AuditEvent._fields))})
+ON CONFLICT (id) DO NOTHING
+"""  # noqa: S608 - the names of our own fields
+
+
+@checked
+class SqliteSink(AuditSink):
+    """Inserts into the table `audit` of a database file, in WAL mode and durably; several processes may share it.
+
+    If it is open when a process forks, it cannot be written in the new one.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._connection: Connection | None = None
+        self._identity: tuple[int, int] | None = None
+        self._forked = False
+
+    def __repr__(self) -> str:
+        return f"SqliteSink({str(self.path)!r})"
+
+    def write(self, events: Sequence[AuditEvent]) -> None:
+        connection = self._connected()
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.executemany(_INSERT, map(row_of, events))
+            connection.execute("COMMIT")
+        except BaseException:
+            self.aclose()  # which rolls back
+            raise
+
+    def is_outage(self, error: BaseException) -> bool:
+        import sqlite3  # most hosts need none
+
+        return isinstance(error, sqlite3.OperationalError) or super().is_outage(error)  # locked, read-only, disk full
+
+    def aclose(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def after_fork(self) -> None:
+        if self._connection is not None:
+            leave_behind(self._connection)
+            self._connection = None
+            self._forked = True
+
+    def _connected(self) -> Connection:
+        import sqlite3  # most hosts need none
+
+        if self._forked:  # SQLite keeps, per process, which locks of a file it has; the new process has none of them
+            raise RuntimeError(f"{self.path} was open when this process was forked: close the AuditLog before a fork")
+        if self._connection is None or self._identity != identity(self.path):
+            self.aclose()
+            create_private(self.path)
+            connection = sqlite3.connect(
+                self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
+            )
+            try:
+                connection.execute("PRAGMA journal_mode = WAL")
+                connection.execute("PRAGMA synchronous = FULL")
+                connection.executescript(_SCHEMA)
+            except BaseException:
+                connection.close()
+                raise
+            self._connection, self._identity = connection, identity(self.path)
+        return self._connection

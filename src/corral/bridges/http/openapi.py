@@ -1,0 +1,125 @@
+"""The OpenAPI document of a bridge: how some tools are called through it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.metadata import version
+from typing import Any, cast
+
+from corral.bridges.http.messages import CALLS_SCHEMA
+from corral.tools import Tool
+from corral.types import JsonSchema, ToolName
+
+__all__ = ["openapi"]
+
+_ERROR: JsonSchema = {
+    "type": "object",
+    "properties": {
+        "code": {"type": "string"},
+        "name": {"type": "string"},
+        "message": {"type": "string"},
+        "retryAfterSeconds": {"type": "number"},
+    },
+    "required": ["code", "name", "message"],
+}
+_REFUSALS = {
+    "400": "The request is not well formed.",
+    "401": "The token is missing or not valid.",
+    "403": "A policy does not allow it.",
+    "413": "The request is too large.",
+    "414": "The request's address is too long.",
+    "415": "The request is not JSON.",
+    "421": "The request names another host.",
+    "431": "The request has too many headers.",
+}
+_TOOL_REFUSALS = {
+    "404": "There is no such tool.",
+    "422": "The input does not fit, or the tool has a message.",
+    "429": "Too many calls.",
+    "502": "The tool failed.",
+    "503": "The execution ended.",
+}
+
+
+def openapi(tools: Mapping[ToolName, Tool]) -> dict[str, Any]:
+    """The document, OpenAPI 3.1. Addresses are relative to its own."""
+    body = dict(CALLS_SCHEMA)
+    schemas: dict[str, Any] = {"Error": _ERROR, **body.pop("$defs"), "Calls": body}
+    paths: dict[str, Any] = {
+        "/calls": {"post": _operation("call_many", "Calls tools; each line of the reply is one call's.", _CALLS_BODY)},
+        "/token": {"post": _operation("renew_token", "Gives a fresh token for this execution.", {})},
+        "/health": {
+            "get": {"operationId": "health", "security": [], "responses": {"200": {"description": "It runs."}}}
+        },
+    }
+    paths["/calls"]["post"]["responses"]["200"] = {
+        "description": "Lines of JSON, in the order in which the calls ended.",
+        "content": {"application/x-ndjson": {}},
+    }
+    for name, tool in tools.items():
+        paths[f"/tools/{name}"] = {"post": _tool(str(name), tool, schemas)}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "corral bridge", "version": version("corral")},
+        "servers": [{"url": "."}],
+        "security": [{"token": []}],
+        "paths": paths,
+        "components": {
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"}},
+            "schemas": schemas,
+        },
+    }
+
+
+_CALLS_BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Calls"}}},
+    }
+}
+
+
+def _operation(name: str, summary: str, more: Mapping[str, Any]) -> dict[str, Any]:
+    responses: dict[str, Any] = {"200": {"description": "Done.", "content": {"application/json": {}}}}
+    return {"operationId": name, "summary": summary, **more, "responses": responses | _refused(_REFUSALS)}
+
+
+def _tool(name: str, tool: Tool, schemas: dict[str, Any]) -> dict[str, Any]:
+    """The operation of one tool; its schemas go into `schemas`."""
+    number = len(schemas)
+
+    def referred(schema: JsonSchema | None, role: str) -> JsonSchema:
+        if schema is None:
+            return {}
+        key = f"tool{number}.{role}"
+        schemas[key] = _rebased(schema, f"#/components/schemas/{key}")
+        return {"$ref": f"#/components/schemas/{key}"}
+
+    body = {"content": {"application/json": {"schema": referred(tool.input_schema, "input")}}}
+    operation = _operation(f"tool_{name}", tool.description[:300] or name, {"requestBody": body})
+    operation["responses"]["200"]["content"]["application/json"] = {"schema": referred(tool.output_schema, "output")}
+    operation["responses"] |= _refused(_TOOL_REFUSALS)
+    return operation
+
+
+def _refused(reasons: Mapping[str, str]) -> dict[str, Any]:
+    schema = {"type": "object", "properties": {"error": {"$ref": "#/components/schemas/Error"}}, "required": ["error"]}
+    content = {"application/json": {"schema": schema}}
+    return {status: {"description": reason, "content": content} for status, reason in reasons.items()}
+
+
+def _rebased(schema: Any, base: str) -> Any:
+    """A schema as a part of the document: what it refers to in itself is now below `base`."""
+    match schema:
+        case dict():
+            keywords = cast("dict[str, Any]", schema)
+            return {
+                key: f"{base}{value[1:]}"
+                if key == "$ref" and isinstance(value, str) and value.startswith("#")
+                else _rebased(value, base)
+                for key, value in keywords.items()
+            }
+        case list():
+            return [_rebased(item, base) for item in cast("list[Any]", schema)]
+        case _:
+            return schema

@@ -1,0 +1,65 @@
+"""The texts of OpenAPI documents, made once for all who may call the same tools."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+
+import anyio
+from anyio.lowlevel import RunVar
+from pydantic_core import to_json
+
+from corral.bridges.grants import Grant
+from corral.bridges.http.openapi import openapi
+from corral.concurrency.threads import apart
+from corral.tools import Tool
+from corral.types import ToolName
+
+__all__ = ["Documents"]
+
+_MOST_BYTES = 64_000_000
+"""Of all documents that are kept; the last one is, whatever its size."""
+
+
+class Documents:
+    """The documents of one app. They are made one after the other, in a thread that is none of those of tools."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[int, tuple[Mapping[ToolName, Tool], bytes]] = OrderedDict()
+        """By the identity of the tools that they show."""
+        self._bytes = 0
+        self._making: RunVar[anyio.Lock] = RunVar("making")
+
+    async def of(self, grant: Grant) -> bytes:
+        """The document for the holder of a grant, as JSON."""
+        tools = grant.tools.visible_to(grant.scopes).snapshot()
+        found = self._known(tools)
+        if found is not None:
+            return found
+        try:
+            lock = self._making.get()
+        except LookupError:
+            self._making.set(lock := anyio.Lock())
+        async with lock:
+            found = self._known(tools)  # others may have waited for it too
+            return found if found is not None else self._keep(tools, await self._made(tools))
+
+    def _known(self, tools: Mapping[ToolName, Tool]) -> bytes | None:
+        shown, text = self._kept.get(id(tools), (None, b""))
+        return text if shown is tools else None
+
+    async def _made(self, tools: Mapping[ToolName, Tool]) -> bytes:
+        return await apart(_text, tools, abandon_on_cancel=True)
+
+    def _keep(self, tools: Mapping[ToolName, Tool], text: bytes) -> bytes:
+        _, before = self._kept.pop(id(tools), (None, b""))
+        self._kept[id(tools)] = tools, text
+        self._bytes += len(text) - len(before)
+        while self._bytes > _MOST_BYTES and len(self._kept) > 1:
+            _, (_, oldest) = self._kept.popitem(last=False)
+            self._bytes -= len(oldest)
+        return text
+
+
+def _text(tools: Mapping[ToolName, Tool]) -> bytes:
+    return to_json(openapi(tools))

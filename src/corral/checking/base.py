@@ -1,0 +1,93 @@
+"""What the checks of all languages have in common: a program, the tools it is to fit, and a server to ask."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+
+from tree_sitter import Node
+
+from corral.checking.declared_tools import DeclaredTool, ToolSet
+from corral.checking.findings import Finding
+from corral.checking.servers.workspace import Document, Location, Remark
+from corral.checking.source_map import CheckedText
+from corral.types import Position
+
+__all__ = ["Check"]
+
+_MAX_QUESTIONS = 300
+"""What a server is asked about one program, besides its diagnostics. What is left then counts as the program's own."""
+
+
+class Check(ABC):
+    """One program. `findings` may be called once; before it, `text` is what the server would read first."""
+
+    def __init__(self, root: Node, tools: ToolSet) -> None:
+        self.root = root
+        self.tools = tools
+        self._document: Document | None = None
+        self._questions = 0
+
+    @abstractmethod
+    def is_settled(self, remarks: Sequence[Remark]) -> bool:
+        """Whether, with these remarks on `text`, there is nothing wrong with the program, and nothing more to ask."""
+
+    @abstractmethod
+    def locate(self, offset: int) -> Position:
+        """Where a byte of the program stands in the source as the model wrote it."""
+
+    @abstractmethod
+    def judged(self, document: Document) -> list[Finding]:
+        """What is wrong with the program.
+
+        Raises:
+            ServerLost: the server did not get to its end.
+        """
+
+    def findings(self, document: Document) -> list[Finding]:
+        """The same, with the document at hand for questions."""
+        self._document = document
+        return self.judged(document)
+
+    def put(self, text: CheckedText) -> None:
+        """Makes this what the server reads; what it has said of places in another text is forgotten."""
+        self.text = text
+        self._definitions: dict[int, list[Location]] = {}
+        self._types: dict[int, list[Location]] = {}
+
+    def definitions(self, node: Node | None) -> list[Location]:
+        """Where that is defined which a name stands for."""
+        return self._answer(node, self._definitions, Document.definitions)
+
+    def types(self, node: Node | None) -> list[Location]:
+        """Where the types are defined of what a name stands for."""
+        return self._answer(node, self._types, Document.types)
+
+    def tool_named(self, name: Node | None) -> DeclaredTool | None:
+        """The tool that a name stands for."""
+        declared = [each for each in self.definitions(name) if each.declared]
+        return self.tools.declared_at(declared[0]) if declared else None
+
+    def node_at(self, location: Location) -> Node | None:
+        """The node of the program at a location in it."""
+        return self.node_between(*self.text.offsets(location.span))
+
+    def node_between(self, start: int, end: int) -> Node | None:
+        """The smallest node that spans a stretch of the program."""
+        return self.root.named_descendant_for_byte_range(start, max(start, end - 1))
+
+    def _answer(
+        self,
+        node: Node | None,
+        known: dict[int, list[Location]],
+        ask: Callable[[Document, int, int], list[Location]],
+    ) -> list[Location]:
+        """What the server says of a name, which it is asked once."""
+        if node is None or self._document is None:
+            return []
+        found = known.get(node.start_byte)
+        if found is None and self._questions < _MAX_QUESTIONS:
+            self._questions += 1
+            place = self.text.place(node.start_byte)
+            found = known[node.start_byte] = [] if place is None else ask(self._document, *place)
+        return found or []

@@ -1,0 +1,408 @@
+"""The tools that a program is checked against: their declarations, and what can be said of a name that is none."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import inf
+from typing import NamedTuple
+
+from tree_sitter import Node
+
+from corral.checking.case import Case
+from corral.checking.declared_types import DeclaredTypes, tool_name
+from corral.checking.findings import near
+from corral.checking.hints import python as python_hints
+from corral.checking.hints import typescript as typescript_hints
+from corral.checking.schema_weight import MAX_WEIGHT, affordable, weight
+from corral.checking.servers.workspace import Location
+from corral.checking.source_map import Declarations
+from corral.checking.verdict import Verdict
+from corral.concurrency.cached_property import cached_property
+from corral.declarations import checked_discovery, declare_python, declare_typescript
+from corral.errors import ToolNotFound
+from corral.guest.python.calls import failure_classes
+from corral.json_schema.closed_objects import is_closed, open_objects
+from corral.programs.syntax.parsing import parsing_within
+from corral.programs.syntax.python import parse as parse_python
+from corral.programs.syntax.python import text_of
+from corral.programs.syntax.typescript import parse as parse_typescript
+from corral.tools import Tool, ToolRegistry
+from corral.tools.schema import TypeOutput
+from corral.types import Language, References, ToolName
+
+__all__ = ["ANY", "DeclaredTool", "ToolSet", "ToolSets"]
+
+_COMMENT = re.compile(r"#:[^\n]*")
+_SPACE = re.compile(r"(?<!\s)\s*\n\s*")
+_METHODS = frozenset({"method_signature", "function_definition"})
+_NAMES: Mapping[Language, Mapping[str, str]] = {"python": python_hints.NAMES, "typescript": typescript_hints.NAMES}
+_ROOTS = frozenset({"functions", "api", "client", "default_api", "tool", "mcp", "sdk", "Tools", "server", "agent"})
+"""Under which names models look for tools elsewhere."""
+_SEARCH = 'Use names as they are declared; await tools.search("words") finds them.'
+_FEW_TOOLS = 20
+"""Which are all listed where a program names one that there is not."""
+_MAX_CLOSE = 200
+_MAX_MEMBERS = 6
+"""In a call that is shown."""
+_MAX_VERDICTS = 200
+_DECLARATIONS_SECONDS = 20.0
+"""To parse declarations; those of 2,000 tools take one or two tenths."""
+_MAX_SETS = 64
+_MAX_SETS_CHARS = 4_000_000
+"""Of the declarations of all sets but the last few."""
+_LEAST_SETS = 8
+_MANY_TOOLS = 200
+_MANY_DEFINITIONS = 2_000
+_MUCH_WEIGHT = 100_000
+"""With more tools, more schemas that they share, or more in their schemas, programs are declared only those that they
+name. One that may call any makes all of them be declared, in the background, and goes unchecked meanwhile."""
+_MOST_DEFINITIONS = 20_000
+"""With more, not all tools are declared together: it would take minutes."""
+
+
+_FAILURES = "".join(
+    f"class {name}({', '.join(base.__name__ for base in each.__bases__)}):\n"
+    "    code: str\n    retry_after_seconds: float | None\n    def __getattr__(self, name: str): ...\n"
+    for name, each in failure_classes().items()
+)
+"""What calls fail with, and programs may catch."""
+ANY = "_corral_any"
+"""Gives back what it takes, as a value of any type."""
+_ANY = f"import typing as _typing\ndef {ANY}(value: object, /) -> _typing.Any: ...\n"
+
+
+class DeclaredTool(NamedTuple):
+    """A tool as it is declared."""
+
+    name: ToolName
+    signature: str
+    """Its name and parameters, without its result, which does not matter where an input is wrong."""
+
+
+class ToolSet:
+    """Tools of a registry, declared in one language. Making one takes a second for thousands of them."""
+
+    def __init__(self, registry: ToolRegistry, language: Language, tools: Mapping[ToolName, Tool]) -> None:
+        self.language: Language = language
+        self.tools = tools
+        self.among = registry.snapshot()
+        """All tools that there are for the program: another's names must not be in what is said of it."""
+        self.identity = _identity(tools)
+        self._registry = registry.copy()
+        self._verdicts: dict[tuple[bytes, bool], tuple[Verdict, float]] = {}
+        """On the last programs, and until when they hold (`time.monotonic`)."""
+        declared = {**affordable(self.tools), **checked_discovery(registry, language)}
+        if language == "python":
+            self.declarations = Declarations(declare_python(declared, checked=True) + _FAILURES + _ANY)
+        else:
+            self.declarations = Declarations(declare_typescript(declared, checked=True))
+
+    @cached_property
+    def every(self) -> tuple[object, ...]:
+        """What tells `among` apart from others, with what is said of those that are missing."""
+        return _identity(self.among), self._registry.problems
+
+    def remember(self, case: Case, verdict: Verdict, *, seconds: float = inf) -> None:
+        """Keeps the verdict on a program, which the same program will get again."""
+        self._verdicts[case.key] = verdict, time.monotonic() + seconds
+        while len(self._verdicts) > _MAX_VERDICTS:
+            self._verdicts.pop(next(iter(self._verdicts)), None)
+
+    def known(self, case: Case) -> Verdict | None:
+        """The verdict that is kept."""
+        verdict, until = self._verdicts.get(case.key, (None, 0.0))
+        return verdict if time.monotonic() < until else None
+
+    def declared_at(self, location: Location) -> DeclaredTool | None:
+        """The tool that is declared at a place of the declarations."""
+        node: Node | None = self._root.named_descendant_for_byte_range(*self.span(location))
+        while node is not None and node.type not in _METHODS:
+            node = node.parent
+        if node is None:
+            return None
+        name = tool_name(node)
+        text = _in_one_line(_head(node))
+        owner = f"tools.{name.namespace}." if name.namespace else "tools."
+        return DeclaredTool(name, owner + text[max(text.find(name.name), 0) :])
+
+    def call_of(self, name: ToolName) -> str:
+        """A call of a tool in TypeScript, with the members that its input must have, or else with its first one."""
+        tool = self.tools.get(name)
+        schema = {} if tool is None or tool.input_schema is None else tool.input_schema
+        known, required = schema.get("properties", {}), schema.get("required", [])
+        members = [each for each in known if each in required][:_MAX_MEMBERS] or list(known)[:1]
+        given = "".join(f"{each if each.isidentifier() else json.dumps(each)}: ..., " for each in members).removesuffix(
+            ", "
+        )
+        return f"tools.{name}({{ {given or '...'} }})"
+
+    def span(self, location: Location) -> tuple[int, int]:
+        """Where in the declarations a place is, in bytes."""
+        return self.declarations.offsets(location.span)
+
+    def excerpt(self, location: Location) -> str:
+        """What is declared at a place, in one line."""
+        return _in_one_line(self.declarations.excerpt(location.span))
+
+    def is_closed(self, name: ToolName, path: Sequence[str | None]) -> bool:
+        """Whether an object in a tool's input takes no other members than it lists."""
+        tool = self.tools.get(name)
+        schema = None if tool is None else tool.input_schema
+        return schema is not None and is_closed(schema, path)
+
+    def may_have_more(self, location: Location) -> bool:
+        """Whether an object in a result may have members that it does not list: nothing takes them out of what a schema
+        describes that is only a document."""
+        members = self.types.members_at(*self.span(location))
+        return self._open is None or members in self._open
+
+    @cached_property
+    def taking_keywords(self) -> frozenset[str]:
+        """The paths of the tools that are declared in Python with keywords, and not with their input as one value."""
+        classes = (each for each in self._root.named_children if _name(each) == "tools")
+        return frozenset(path for each in classes for path in _taking_keywords(each))
+
+    def lists_all(self, name: str) -> bool:
+        """Whether a declared class of Python has no members but those that it lists: a schema or a type says so."""
+        members = frozenset(_members(self._root, name))
+        return bool(members) and self._open is not None and members not in self._open
+
+    @cached_property
+    def _open(self) -> frozenset[frozenset[str]] | None:
+        """The objects among results whose schemas leave other members open. Types leave none."""
+        found: set[frozenset[str]] = set()
+        for tool in self.tools.values():
+            schema = None if isinstance(tool.output, TypeOutput) else tool.output_schema
+            objects = set[frozenset[str]]() if schema is None else open_objects(schema)
+            if objects is None:
+                return None
+            found |= objects
+        return frozenset(found)
+
+    def class_named(self, name: str) -> str | None:
+        """What is declared under a name, in Python."""
+        for node in self._root.named_children:
+            if _name(node) == name or (node.text or b"").startswith(f"{name} = ".encode()):
+                return (node.text or b"").decode()
+        return None
+
+    def not_found(self, path: str) -> str:
+        """What there is to say of a path that leads to no tool."""
+        try:
+            self._registry.resolve(path)
+        except ToolNotFound as error:
+            is_helped = "did you mean" in str(error) or len(self.among) <= _FEW_TOOLS
+            return str(error) if is_helped else f"{error}. {_SEARCH}"
+        return f"no tool {path!r}"
+
+    def hint_for(self, name: str, *, is_called: bool, path: str = "") -> str | None:
+        """What may have been meant by a name that is bound to nothing. `path`: what is taken of it, as `shop.find`."""
+        names = self._registry.names()
+        if name in {tool.namespace for tool in names}:
+            return f"Did you mean `tools.{name}`?"
+        if path and (found := self._tool_in(path, names)):
+            return f"Did you mean `tools.{found}`?"
+        if hint := _NAMES[self.language].get(name):
+            return hint
+        if name in _ROOTS and path:
+            return "Tools are members of `tools`."
+        if not is_called:
+            return None
+        same = next((tool for tool in names if tool.name == name), None)
+        if same is not None:
+            return f"Did you mean `tools.{same}`?"
+        return near(name, [tool.name for tool in names[:_MAX_CLOSE]])
+
+    def _tool_in(self, path: str, names: Sequence[ToolName]) -> ToolName | None:
+        """The tool at which a path leads, or passes: of `shop.find.length` `shop.find`."""
+        parts = path.split(".")
+        wanted = [ToolName(None, parts[0]), *([ToolName(parts[0], parts[1])] if len(parts) > 1 else [])]
+        exact = next((each for each in wanted if each in names), None)
+        return exact or next((each for each in names if each.name == parts[0]), None)
+
+    @cached_property
+    def types(self) -> DeclaredTypes:
+        """The types in declarations for TypeScript."""
+        return DeclaredTypes(self._root)
+
+    @cached_property
+    def _root(self) -> Node:
+        text = self.declarations.text.encode()
+        with parsing_within(_DECLARATIONS_SECONDS):
+            return (parse_python if self.language == "python" else parse_typescript)(text).root_node
+
+
+class ToolSets:
+    """The sets that were needed last. Any thread may ask for one."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sets: list[ToolSet] = []
+        self._measured: dict[int, tuple[Mapping[ToolName, Tool], bool]] = {}
+        """The tools that were looked at last, by their ids, and whether they are many."""
+        self._declaring: set[tuple[object, ...]] = set()
+
+    def known(self, registry: ToolRegistry, language: Language, references: References | None) -> ToolSet | None:
+        """What a program with these references is declared of a registry's tools, if that has been done already."""
+        return self._find(self._wanted(registry, references), registry, language)
+
+    def declared(
+        self, registry: ToolRegistry, language: Language, references: References | None = None, *, must: bool = False
+    ) -> ToolSet | None:
+        """What a program with these references is declared of a registry's tools.
+
+        None: that takes a while, and is begun; with `must` it waits. Or it would take for ever.
+        """
+        wanted = self._wanted(registry, references)
+        found = self._find(wanted, registry, language)
+        if found is not None or _is_too_large(wanted):
+            return found
+        if must or not _is_large(wanted):
+            return self._declare(registry, language, wanted)
+        key = (language, *_identity(wanted))
+        with self._lock:
+            if key not in self._declaring and len(self._declaring) < _LEAST_SETS:
+                self._declaring.add(key)
+                threading.Thread(target=self._declare, args=(registry, language, wanted, key), daemon=True).start()
+        return None
+
+    def _find(self, now: Mapping[ToolName, Tool], registry: ToolRegistry, language: Language) -> ToolSet | None:
+        sets = [each for each in self._sets if each.language == language]
+        among = registry.snapshot()
+        same = next((each for each in sets if each.tools is now and each.among is among), None)
+        if same is not None or not sets:
+            return same
+        identity, every = _identity(now), None
+        for each in sets:
+            if each.identity == identity:
+                if each.among is among:
+                    return each
+                every = every or (_identity(among), registry.problems)
+                if each.every == every:
+                    return each
+        return None
+
+    def _wanted(self, registry: ToolRegistry, references: References | None) -> Mapping[ToolName, Tool]:
+        """All tools; of many, those that a program refers to, if it says which."""
+        tools = registry.snapshot()
+        measured = self._measured.get(id(tools))
+        if measured is None or measured[0] is not tools:
+            measured = tools, _is_large(tools)
+            self._measured = {**dict([*self._measured.items()][-_MAX_SETS:]), id(tools): measured}
+        is_large = measured[1]
+        if not is_large or references is None or references.computed:
+            return tools
+        wanted = _named(tools, [reference.path for reference in references.named])
+        return tools if len(wanted) > _MANY_TOOLS else wanted
+
+    def _declare(
+        self,
+        registry: ToolRegistry,
+        language: Language,
+        tools: Mapping[ToolName, Tool],
+        key: tuple[object, ...] = (),
+    ) -> ToolSet:
+        try:
+            declared = ToolSet(registry, language, tools)
+        finally:
+            with self._lock:
+                self._declaring.discard(key)
+        with self._lock:
+            self._sets = _last([*self._sets, declared])
+        return declared
+
+
+def _last(sets: list[ToolSet]) -> list[ToolSet]:
+    """The sets that are kept: the last ones."""
+    chars = 0
+    for number, each in enumerate(reversed(sets)):
+        chars += len(each.declarations.text)
+        if number >= _MAX_SETS or (number >= _LEAST_SETS and chars > _MAX_SETS_CHARS):
+            return sets[-number:]
+    return sets
+
+
+def _is_large(tools: Mapping[ToolName, Tool]) -> bool:
+    if len(tools) > _MANY_TOOLS or _definitions(tools) > _MANY_DEFINITIONS:
+        return True
+    left = _MUCH_WEIGHT
+    for tool in tools.values():
+        left -= min(weight(tool), MAX_WEIGHT)
+    return left < 0
+
+
+def _is_too_large(tools: Mapping[ToolName, Tool]) -> bool:
+    return len(tools) > _MOST_DEFINITIONS or _definitions(tools) > _MOST_DEFINITIONS
+
+
+def _definitions(tools: Mapping[ToolName, Tool]) -> int:
+    """How many schemas they share. It asks for all their schemas, which a source may make only then."""
+    schemas = [schema for tool in tools.values() for schema in (tool.input_schema, tool.output_schema)]
+    return sum(len(schema.get("$defs", ())) for schema in schemas if schema is not None)
+
+
+def _named(tools: Mapping[ToolName, Tool], paths: Iterable[str]) -> Mapping[ToolName, Tool]:
+    """The tools that paths lead to, or through; all of a namespace that is named alone, and one of a namespace in which
+    there is no such tool, so that it is declared."""
+    wanted: dict[ToolName, Tool] = {}
+    for path in paths:
+        name = ToolName.parse(path)
+        above = name if name.namespace is None else ToolName(None, name.namespace)
+        found = [each for each in (name, above) if each in tools]
+        if not found:
+            space = [each for each in tools if each.namespace == above.name]
+            found = space[:1] if name.namespace is not None else space
+        wanted |= {each: tools[each] for each in found}
+    return wanted
+
+
+def _identity(tools: Mapping[ToolName, Tool]) -> tuple[object, ...]:
+    """What tells tools apart from others that live."""
+    return tuple((name, id(tool)) for name, tool in tools.items())
+
+
+def _in_one_line(declaration: str) -> str:
+    return _SPACE.sub(" ", _COMMENT.sub("", declaration)).strip()
+
+
+def _head(declared: Node) -> str:
+    """The declaration of a tool up to its result."""
+    text, parameters = declared.text or b"", declared.child_by_field_name("parameters")
+    return text.decode() if parameters is None else text[: parameters.end_byte - declared.start_byte].decode()
+
+
+def _taking_keywords(owner: Node, prefix: str = "") -> Iterator[str]:
+    body = owner.child_by_field_name("body")
+    for each in body.named_children if body is not None else ():
+        node = each.child_by_field_name("definition") or each
+        parameters = node.child_by_field_name("parameters")
+        if node.type == "class_definition" and not prefix:
+            yield from _taking_keywords(node, f"{_name(node)}.")
+        elif (
+            parameters is not None and parameters.named_children[:1] and "keyword" in parameters.named_children[0].type
+        ):
+            yield prefix + _name(node)
+
+
+def _members(root: Node, name: str) -> Iterator[str]:
+    """The members of a TypedDict among declarations, whether it is a class or made by a call."""
+    for node in root.named_children:
+        body, assigned = node.child_by_field_name("body"), node.named_children[0] if node.named_children else node
+        if _name(node) == name and body is not None:
+            fields = [each.named_children[0] for each in body.named_children if each.named_children]
+            yield from (text_of(each.child_by_field_name("left")) for each in fields if each.type == "assignment")
+        elif text_of(assigned.child_by_field_name("left")) == name:
+            arguments = assigned.child_by_field_name("right")
+            listed = None if arguments is None else arguments.child_by_field_name("arguments")
+            for each in listed.named_children if listed is not None else ():
+                pairs = each.named_children if each.type == "dictionary" else ()
+                yield from (text_of(pair.child_by_field_name("key")).strip("\"'") for pair in pairs)
+
+
+def _name(node: Node) -> str:
+    name = node.child_by_field_name("name")
+    return "" if name is None else (name.text or b"").decode().strip("\"'")

@@ -1,0 +1,554 @@
+"""Python before it runs: which of a type checker's remarks mean that a program does not fit the declarations."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from tree_sitter import Node
+
+from corral.checking.declared_tools import ANY, DeclaredTool, ToolSet
+from corral.checking.findings import NOTHING_SHARED, Finding, near
+from corral.checking.hints.python import cannot_be_added, has_no_keys, method_hint, operation_hint
+from corral.checking.python.dynamic_members import Writes, key_of, value_of
+from corral.checking.python.expressions import (
+    TAKING_VALUES,
+    added_up,
+    anchor,
+    call_around,
+    gathered_list,
+    holds_other_texts,
+    is_annotation,
+    is_probed,
+    is_result,
+    is_tried,
+    keyed,
+    literal_in,
+    operands,
+    own_classes,
+    path_from,
+    path_to,
+    takes_apart,
+)
+from corral.checking.python.inputs import as_keywords
+from corral.checking.python.messages import certainly_differs, is_text_for_number, lacks, mismatch, union_members
+from corral.checking.python.origins import PythonOrigins
+from corral.checking.servers.workspace import MODULE, Document, Remark
+from corral.checking.source_map import CheckedText
+from corral.concurrency.cached_property import cached_property
+from corral.guest.python.calls import failure_classes
+from corral.programs import TypedPython
+from corral.programs.edits import Edits
+from corral.programs.python.awaits import FUTURES, needs_value, unwrap
+from corral.programs.python.imports import STAR
+from corral.programs.python.names import TooMuch, dotted_path
+from corral.programs.syntax.python import finder, text_of
+from corral.types import Position
+
+__all__ = ["PythonCheck"]
+
+_WARNED = frozenset({1, 2})
+_SYNTAX = "invalid-syntax"
+"""`await` and `return` outside of functions, which work here; what does not is found when the program is recovered."""
+_UNBOUND = frozenset({"unresolved-reference"})
+_KEY = frozenset({"invalid-typed-dict-key", "invalid-key"})
+_ATTRIBUTE = frozenset({"missing-attribute", "unresolved-attribute"})
+_COUNT = frozenset({"missing-argument", "unknown-argument", "too-many-positional-arguments"})
+_OF_LITERAL = frozenset({"missing-typed-dict-key", "unknown-typed-dict-constructor-key"})
+_ARGUMENT = _COUNT | _OF_LITERAL | {"invalid-argument-type", "positional-only-parameter-as-kwarg"}
+_COROUTINE = re.compile(r"`Coroutine(?:Type)?\[")
+_OF_DICT = re.compile(r"on object of type `dict\[")
+_OF_TEXT = re.compile(r"on object of type `str`")
+_PARAMETER = re.compile(r"(?:\(|, |\* )(\w+): ")
+_MAPPED = re.compile(r"constructor `map\.__new__` is incorrect: Expected `\((?:str|int|float|bool|Literal)\b")
+_MAX_SHOWN = 200
+_NO_ITEMS = re.compile(r"Object of type `(?:int|float|bool|None)` is not iterable")
+_OBJECT = re.compile(r"(?:Object of type|Class|Attribute on type) `(?P<type>.*?)` has no attribute")
+_TYPED_DICT = re.compile(r"for TypedDict `(?P<name>[^`]*)`")
+_BY_NUMBER = re.compile(r"can only be subscripted with a string literal key, got key of type `Literal\[\d+\]`")
+_REVEALED = "revealed-type"
+_TYPE = re.compile(r"Revealed type: `(.*?)`(?:\n|$)", re.DOTALL)
+_NOT_AWAITABLE = re.compile(r"^`(\w+)` is not awaitable")
+_ONE_OF = re.compile(r"subscripted object has type `(?P<types>[^`]*)`")
+_KEY_VALUE = re.compile(r"with declared type `(?P<target>[^`]*)` on TypedDict .*value of type `(?P<source>[^`]*)`")
+_STRINGS = frozenset({"string", "string_content", "string_start", "string_end"})
+_DECLARED_TYPE = re.compile(r"^(?:class (\w+)\(|(\w+) = TypedDict\()", re.MULTILINE)
+_DYNAMIC = re.compile(rb"\bglobals\(|\bexec\(|\bvars\(|\bNameError\b|\b__builtins__\b|" + STAR)
+_HEADER = f"from {MODULE} import tools, codemode, {ANY}, {', '.join(failure_classes())}\n"
+_MISFITS = frozenset({"invalid-assignment", "unsupported-operator", "invalid-argument-type"})
+"""What shows that something is put where the declarations do not allow it."""
+_FILLING = frozenset({"append", "insert", "extend", "add", "setdefault", "update", "__setitem__"})
+_STATEMENTS = frozenset({"block", "module", "function_definition", "lambda"})
+_FOREIGN = frozenset({"not-subscriptable", "not-iterable", "missing-attribute", "unsupported-operator"})
+"""What no coroutine can be used for, whoever made it."""
+_SCALARS = frozenset(
+    {"string", "integer", "float", "true", "false", "none", "list", "tuple", "set", "list_comprehension"}
+)
+_CALLS = finder(
+    "(call) @call (assignment left: (identifier) @held right: (call))"
+    "(named_expression name: (identifier) @held value: (call))"
+)
+_MAX_NAMES = 200
+_NAMES = finder("(identifier) @name")
+_PARSERS = frozenset({"json.loads", "loads", "ast.literal_eval", "literal_eval", "eval"})
+_TASKS = frozenset({"asyncio.create_task", "asyncio.ensure_future", "create_task", "ensure_future"})
+_AWAIT_IT = "It is a coroutine: `await` it first."
+
+
+class PythonCheck(PythonOrigins):
+    """A program, as ty sees it."""
+
+    def __init__(self, typed: TypedPython, tools: ToolSet) -> None:
+        super().__init__(typed.root, tools, Writes(typed.root, typed.names, typed.edits.text))
+        self._typed = typed
+        self._taken: dict[Finding, tuple[Node, str]] = {}
+        """The findings on members: what they are taken of, and the key or, behind a dot, the attribute."""
+        self.put(self._composed())
+
+    def _composed(self) -> CheckedText:
+        """What the server reads."""
+        return CheckedText(*self._edits().apply(_HEADER.encode()))
+
+    def _edits(self) -> Edits:
+        edits = self._typed.edits.copy()
+        for parameter in self._typed.parameters:
+            if parameter.type == "identifier":
+                edits.insert(parameter.end_byte, b": type[codemode]")
+        self._opened = as_keywords(self.root, self._typed.names, self.tools.taking_keywords, edits)
+        self._writes.hide(edits)
+        return edits
+
+    @cached_property
+    def _is_dynamic(self) -> bool:
+        """Whether names may be bound in ways that cannot be seen."""
+        return _DYNAMIC.search(self._typed.edits.text) is not None
+
+    @cached_property
+    def _objects(self) -> frozenset[str]:
+        """The declared types that have keys, but for those whose names the program uses for something else."""
+        names = [first or second for first, second in _DECLARED_TYPE.findall(self.tools.declarations.text)]
+        return frozenset(names) - own_classes(self.root)
+
+    def locate(self, offset: int) -> Position:
+        return self._typed.places.at(offset)
+
+    def is_settled(self, remarks: Sequence[Remark]) -> bool:
+        return not any(map(_is_told, remarks)) and not any(True for _ in self._consumed())
+
+    def judged(self, document: Document) -> list[Finding]:
+        document.write(self.text.text)
+        remarks = document.remarks()
+        if self._forgets(remarks):
+            self.put(self._composed())
+            document.write(self.text.text)
+            remarks = document.remarks()
+        judged = [each for remark in remarks if (each := self._judged(remark))]
+        told = {each.offset for each in judged if each.kind == "unawaited"}
+        forgotten = [each for each in self._forgotten() if each.offset not in told]
+        return [*self._confirmed(document, judged), *forgotten]
+
+    def _confirmed(self, document: Document, findings: list[Finding]) -> list[Finding]:
+        """The findings; what is wrong with a member only for one of the types that a value may have is a warning.
+
+        A type checker speaks of one type of a union at a time, so it is asked for all of it.
+        """
+        taken = {each: self._taken[each] for each in findings if each.kind is not None and each in self._taken}
+        if not taken:
+            return findings
+        edits = self._edits()
+        for node in {node.id: node for node, _ in taken.values()}.values():
+            edits.wrap(node.start_byte, node.end_byte, b"reveal_type(", b")")
+        self.put(CheckedText(*edits.apply(_HEADER.encode())))
+        document.write(self.text.text)
+        types: dict[tuple[int, int], str] = {}
+        for remark in document.remarks():
+            if remark.code == _REVEALED and (said := _TYPE.search(remark.message)) is not None:
+                types[self.text.offsets(remark.span)] = said[1]
+        return [
+            replace(each, kind=None, hint=None, declared=None)
+            if each in taken
+            and not self._lacks(types.get((taken[each][0].start_byte, taken[each][0].end_byte)), taken[each][1])
+            else each
+            for each in findings
+        ]
+
+    def _lacks(self, type_: str | None, member: str) -> bool:
+        """Whether no value of a type has a member: the text of a key, or the name of an attribute behind a dot."""
+        if member.startswith("+"):
+            return cannot_be_added(type_ or "", member[1:], self._objects)
+        members = [each for each in union_members(type_ or "") if each != "None"]
+        return not members or all(lacks(each, member, self._has_key) for each in members)
+
+    def _has_key(self, name: str, key: str) -> bool:
+        return name not in self._objects or self._declares(name, key)
+
+    def _forgets(self, remarks: Sequence[Remark]) -> bool:
+        """Whether, by these remarks, the program puts into something what the declarations do not allow there."""
+        owners = [owner for each in remarks if each.code in _MISFITS and (owner := self._filled(each)) is not None]
+        return len([owner for owner in owners if self._writes.forget(owner)]) > 0
+
+    def _filled(self, remark: Remark) -> Node | None:
+        """What a remark on something that is put into a container says is filled."""
+        node = self.node_between(*self.text.offsets(remark.span))
+        while node is not None and node.type not in _STATEMENTS:
+            if node.type == "call" and remark.code in _ARGUMENT:
+                function = node.child_by_field_name("function")
+                method = "" if function is None else text_of(function.child_by_field_name("attribute"))
+                is_filled = method in _FILLING and function is not None and self._tool_of(function) is None
+                return value_of(node) if is_filled else None
+            if node.type in ("assignment", "augmented_assignment"):
+                left = node.child_by_field_name("left")
+                return None if left is None else value_of(left) if left.type == "subscript" else left
+            node = node.parent
+        return None
+
+    def _judged(self, remark: Remark) -> Finding | None:
+        """What a remark means. None: nothing."""
+        if not _is_told(remark):
+            return None
+        start, end = self.text.offsets(remark.span)
+        node = self.node_between(start, end)
+        warning = Finding(code=f"ty:{remark.code}", message=remark.message.partition("\n\n")[0], offset=start)
+        if node is None:
+            return warning
+        if remark.code in _UNBOUND:
+            return self._unbound(warning, node)
+        if _COROUTINE.search(warning.message):
+            if remark.code in _FOREIGN and " | " not in warning.message:
+                return self._unawaited(warning, node) or warning.rejected("unawaited", hint=_AWAIT_IT)
+            if remark.severity == 1 and (found := self._unawaited(warning, node)) is not None:
+                return found
+        may_be_uncalled = "`def " in warning.message or remark.code == "no-matching-overload"
+        if may_be_uncalled and not is_tried(node) and (found := self._uncalled(warning, node)) is not None:
+            return found
+        if remark.code == "no-matching-overload" and (together := gathered_list(node)) is not None:
+            message = f"{text_of(together)} takes each awaitable by itself, not a list of them."
+            return warning.rejected("unawaited", message=message, hint=f"Write `await {text_of(together)}(*[...])`.")
+        if remark.code == "no-matching-overload" and (added := added_up(node)) is not None:
+            return self._added(warning, *added)
+        if remark.code == "not-iterable" and self._is_certain(node) and _NO_ITEMS.match(warning.message):
+            return warning.rejected("member", hint=f"{text_of(node)} has no items to go through.")
+        if remark.code == "unsupported-operator":
+            return self._operation(warning, node)
+        if remark.code in _KEY:
+            return self._key(warning, node)
+        if remark.code == "invalid-await" and (named := _NOT_AWAITABLE.search(warning.message)) is not None:
+            is_namespace = named[1] in {tool.namespace for tool in self.tools.tools}
+            return (
+                warning.rejected("tool", hint=f"tools.{named[1]} has tools; it is none.") if is_namespace else warning
+            )
+        if remark.code == "not-subscriptable" or "`__getitem__`" in warning.message:
+            return self._subscript(warning, node)
+        if remark.code in _ATTRIBUTE:
+            return self._attribute(warning, node)
+        if remark.code in _ARGUMENT:
+            return self._argument(warning, node, remark.code)
+        return warning
+
+    def _is_certain(self, value: Node) -> bool:
+        """Whether a value is what the declarations say, and its failure is met by nothing."""
+        return not is_probed(value) and not is_tried(value) and self._is_declared(value)
+
+    def _added(self, warning: Finding, value: Node, function: str) -> Finding:
+        """What is said of items that are added up: it counts where they are no numbers, or to be joined, no texts."""
+        if not self._is_certain(value):
+            return warning
+        name = function.removesuffix("[]")
+        message = f"`{name}` takes {'numbers' if name == 'sum' else 'texts'}, and {text_of(value)} "
+        message += "has others." if function != name else "is none."
+        hint = "Take a number of each, by `float(...)` if it is a text." if name == "sum" else "Write `str(each)`."
+        return self._take(warning.rejected("member", message=message, hint=hint), value, f"+{function}")
+
+    def _unbound(self, warning: Finding, node: Node) -> Finding:
+        if node.type != "identifier" or self._is_dynamic or is_annotation(node):
+            return warning
+        hint = None if "Did you mean" in warning.message else self._meant(node)
+        return warning.rejected("unbound", hint=hint)
+
+    def _meant(self, name: Node) -> str:
+        """What to write in the place of a name that is bound to nothing."""
+        word, path = text_of(name), path_from(name)
+        is_called = name.parent is not None and name.parent.type == "call"
+        hint = self.tools.hint_for(word, is_called=is_called, path=".".join(path[1:]))
+        if hint is not None:
+            return hint
+        if len(path) > 1 and word in sys.stdlib_module_names:
+            return f"Write `import {word}` first."
+        return near(word, self._bound()) or NOTHING_SHARED
+
+    def _bound(self) -> list[str]:
+        """The names that the program binds."""
+        words = dict.fromkeys(text_of(each) for each in _NAMES(self.root).get("name", ()))
+        names = self._typed.names
+        try:
+            return [each for each in list(words)[:_MAX_NAMES] if any(one.binds for one in names.of(each))]
+        except TooMuch:
+            return []
+
+    def _key(self, warning: Finding, node: Node) -> Finding:
+        found = _TYPED_DICT.search(warning.message)
+        if _BY_NUMBER.search(warning.message) and not is_probed(node):
+            owner = node if node.type == "subscript" else node.parent
+            value = None if owner is None else owner.child_by_field_name("value")
+            if value is None or not self._is_declared(value):
+                return warning
+            return self._take(warning.rejected("member", hint="It is a dict."), value, "0")
+        key = text_of(node).strip("\"'")
+        if found is None or node.type not in _STRINGS or self._writes.sets(key) or is_probed(node):
+            return warning
+        types = union_members(of["types"]) if (of := _ONE_OF.search(warning.message)) else [found["name"]]
+        types = [each for each in types if each != "None"]
+        if any(self._is_of_declared(each) for each in self._writes.open):
+            return warning
+        if not self._objects.issuperset(types) or any(self._declares(each, key) for each in types):
+            return warning
+        if "did you mean" not in warning.message and not all(map(self.tools.lists_all, types)):
+            return warning  # schemas that are silent about other members
+        rejected = warning.rejected("member", declared=self.tools.class_named(found["name"]))
+        above = node.parent
+        value = above.child_by_field_name("value") if above is not None and above.type == "subscript" else None
+        return rejected if value is None else self._take(rejected, value, f'"{key}"')
+
+    def _take(self, finding: Finding, value: Node, member: str) -> Finding:
+        """Remembers what a member is taken of."""
+        self._taken[finding] = value, member
+        return finding
+
+    def _subscript(self, warning: Finding, node: Node) -> Finding:
+        """A key of what has none such, as far as the declarations say what it is."""
+        taken, key = keyed(node, warning.message)
+        value = None if taken is None else taken.child_by_field_name("value")
+        if taken is None or value is None or key is None or is_probed(node):
+            return warning
+        name = anchor(value)
+        is_one_type = name is None or len({each.span for each in self.types(name)}) <= 1
+        if not is_one_type or not self._is_declared(value):
+            return warning
+        shown = text_of(value)
+        if key.type != "string":
+            if _OF_DICT.search(warning.message) is None or key.type not in ("integer", "slice"):
+                return warning
+            message = f"{shown} is a dict, and {text_of(key)} none of its keys."
+            hint = f"Write `list({shown}.values())[{text_of(key)}]`."
+            return self._take(warning.rejected("member", message=message, hint=hint), value, "0")
+        if _OF_DICT.search(warning.message) is not None or self._may_be_object(name):
+            return warning
+        source = self._iterated(name) if name is not None and _OF_TEXT.search(warning.message) else None
+        if source is not None and self._is_dict(source):
+            message = f"{shown} is a key of {text_of(source)}, which is a dict: to go through it gives its keys."
+            hint = f"Write `{text_of(source)}.values()`."
+        else:
+            message, hint = has_no_keys(shown, text_of(key), warning.message)
+        member = f'"{key_of(taken)}"'
+        return self._take(warning.rejected("member", message=message, hint=hint), value, member)
+
+    def _uncalled(self, warning: Finding, node: Node) -> Finding | None:
+        """A finding about a tool that is named and not called."""
+        call = call_around(node) if warning.code.endswith(("argument-type", "overload")) else None
+        given = None if call is None else call.child_by_field_name("arguments")
+        around = [node, *operands(node)] if call is None else [] if given is None else given.named_children
+        if call is not None and text_of(call.child_by_field_name("function")) not in TAKING_VALUES | FUTURES:
+            return self._mapped(warning, around)
+        for each in around:
+            named = self._initial(each) if each.type == "identifier" else each
+            above = each.parent
+            is_callee = above is not None and above.type == "call" and above.child_by_field_name("function") == each
+            if named is not None and named.type == "attribute" and not is_callee and self._tool_of(named) is not None:
+                shown = text_of(named)
+                message = f"{shown} is a tool that is not called."
+                return warning.rejected("unawaited", message=message, hint=f"Write `await {shown}(...)`.")
+        return None
+
+    def _declares(self, name: str, key: str) -> bool:
+        """Whether a declared type has a member of that name."""
+        declared = self.tools.class_named(name) or ""
+        return re.search(rf"^\s*{re.escape(key)}:|[\"']{re.escape(key)}[\"']:", declared, re.MULTILINE) is not None
+
+    def _attribute(self, warning: Finding, node: Node) -> Finding:
+        name = text_of(node.child_by_field_name("attribute") or node)
+        found = _OBJECT.search(warning.message)
+        if found is None:
+            return warning
+        owner = node if node.type == "attribute" else node.parent
+        value = None if owner is None else owner.child_by_field_name("object")
+        if value is not None and warning.message.startswith("Class") and self._is_namespace(value):
+            if is_tried(node):
+                return warning
+            path = name if text_of(value) in ("tools", "codemode") else f"{text_of(value).rpartition('.')[2]}.{name}"
+            if name in failure_classes():
+                return warning.rejected("tool", hint=f"Write `{name}`: it is there without an import.")
+            return warning.rejected("tool", message=self.tools.not_found(path))
+        members = union_members(found["type"])
+        hint = None if value is None or len(members) > 1 else method_hint(members[0], name, text_of(value))
+        if value is None or is_probed(node) or any(" & ~" in each for each in members):
+            return warning  # what is left of a dict that is none does not exist
+        is_list = members[0].startswith("tuple[")  # which a tuple is when it has come from the host
+        is_declared = len(members) == 1 and not is_list and self._is_declared(value)
+        holds_objects = len(members) == 1 and any(re.search(rf"\b{each}\b", members[0]) for each in self._objects)
+        if hint is None and not is_declared and not holds_objects:
+            return warning
+        if hint is None and members[0] in self._objects:
+            hint = f'Results are dicts: write `["{name}"]`.'
+        rejected = warning.rejected("member", hint=hint, declared=self.tools.class_named(members[0]))
+        return self._take(rejected, value, f".{name}")
+
+    def _argument(self, warning: Finding, node: Node, code: str) -> Finding:
+        call = call_around(node)
+        if (literal := literal_in(node)) is not None and (code in _OF_LITERAL or _KEY_VALUE.search(warning.message)):
+            return self._literal(warning, literal, code)
+        function = None if call is None else call.child_by_field_name("function")
+        arguments = None if call is None else call.child_by_field_name("arguments")
+        tool = None if function is None else self._tool_of(function)
+        if tool is None or arguments is None:
+            return warning if function is None else self._parsed(warning, node, function)
+        given = [each for each in arguments.named_children if each.id not in self._opened]
+        positional = [each for each in given if each.type not in ("keyword_argument", "dictionary_splat", "comment")]
+        spread = any(each.type in ("dictionary_splat", "list_splat") for each in given)
+        if code in _COUNT and positional and "input: " not in tool.signature:
+            return self._by_position(warning, tool, positional, given, code)
+        if code in _COUNT and given and "input: " in tool.signature:
+            return warning  # the members of the input as keywords
+        if spread and (code != "unknown-argument" or node.type == "dictionary_splat"):
+            return warning
+        rejected = warning.rejected("argument", declared=tool.signature)
+        if code == "unknown-argument":
+            return rejected if self.tools.is_closed(tool.name, []) else warning
+        found = mismatch(warning.message)
+        if found is None:
+            return rejected if code in _COUNT else warning
+        given_value = node.child_by_field_name("value") or node
+        if (
+            given_value.type == "float"
+            and "int" in union_members(found[1])
+            and not float(text_of(given_value)).is_integer()
+        ):
+            return rejected
+        if given_value.type == "list" and holds_other_texts(given_value, found[1]):
+            return rejected
+        if is_text_for_number(*found) and not self._is_spelt(given_value) and not self._is_declared(given_value):
+            return warning  # it may spell one
+        return rejected if certainly_differs(*found, self._objects) else warning
+
+    def _mapped(self, warning: Finding, given: list[Node]) -> Finding | None:
+        """A finding about a tool that `map` is to call with texts or numbers, which have to be keywords."""
+        tool = self._tool_of(given[0]) if given and _MAPPED.search(warning.message) else None
+        names = [] if tool is None else _PARAMETER.findall(tool.signature)
+        if tool is None or not names or "input: " in tool.signature:
+            return None
+        message = f"tools.{tool.name} takes its arguments by keyword."
+        hint = f"Write `[tools.{tool.name}({names[0]}=each) for each in {text_of(given[-1])}]`."
+        return warning.rejected("argument", message=message, hint=hint, declared=tool.signature)
+
+    def _by_position(
+        self, warning: Finding, tool: DeclaredTool, positional: list[Node], given: list[Node], code: str
+    ) -> Finding:
+        """What is said of values without keywords, of which one alone may be the whole input."""
+        names = _PARAMETER.findall(tool.signature)
+        if code == "missing-argument" or any(each.type == "list_splat" for each in given):
+            return warning
+        if not names:
+            is_value = len(given) > 1 or positional[0].type in _SCALARS
+            return warning.rejected("argument", declared=tool.signature) if is_value else warning
+        keywords = [f"{name}={text_of(each)}" for name, each in zip(names, positional, strict=False)]
+        others = [text_of(each) for each in given if each not in positional]
+        right = f"await tools.{tool.name}({', '.join([*keywords, *others])})"
+        is_shown = len(right) <= _MAX_SHOWN and "\n" not in right
+        hint = f"Write `{right}`." if is_shown else "Name each argument."
+        message = f"tools.{tool.name} takes its arguments by keyword."
+        rejected = warning.rejected("argument", message=message, hint=hint, declared=tool.signature)
+        if len(given) > 1 or positional[0].type in _SCALARS:
+            return rejected
+        return self._take(rejected, positional[0], f'"{names[0]}"')
+
+    def _operation(self, warning: Finding, node: Node) -> Finding:
+        """Arithmetic with a result that is a text, a dict or a list."""
+        while node.type not in ("binary_operator", "comparison_operator") and node.parent is not None:
+            if node.type in ("block", "module", "call"):
+                return warning
+            node = node.parent
+        hint = operation_hint(warning.message, self._objects)
+        if hint is None or is_probed(node) or not any(map(self._is_declared, node.named_children)):
+            return warning
+        return warning.rejected("member", hint=hint)
+
+    def _parsed(self, warning: Finding, value: Node, function: Node) -> Finding:
+        """What is said of the argument of another function: it counts where a result is parsed that is no text."""
+        found, name = mismatch(warning.message), text_of(function)
+        if found is None or is_tried(value) or not self._is_declared(value):
+            return warning
+        if name == "len" and found[0] in ("int", "float", "bool", "None"):
+            return warning.rejected("argument", hint=f"{text_of(value)} has no length.")
+        if name not in _PARSERS:
+            return warning
+        if not certainly_differs(*found, self._objects):
+            return warning
+        shown = text_of(value)
+        message = f"{shown} is not a string: the results of tools are dicts, lists, strings and numbers already."
+        return warning.rejected("argument", message=message, hint=f"Leave `{name}` out.")
+
+    def _literal(self, warning: Finding, literal: Node, code: str) -> Finding:
+        """A remark on a dict: it counts for one that is written out in a call of a tool."""
+        place = path_to(literal)
+        function = None if place is None else place[0].child_by_field_name("function")
+        tool = None if function is None else self._tool_of(function)
+        if place is None or tool is None:
+            return warning
+        rejected = warning.rejected("argument", declared=tool.signature)
+        if code == "missing-typed-dict-key":
+            return rejected if all(each.type in ("pair", "comment") for each in literal.named_children) else warning
+        if code == "unknown-typed-dict-constructor-key":
+            return rejected if self.tools.is_closed(tool.name, place[1]) else warning
+        found = _KEY_VALUE.search(warning.message)
+        differs = found is not None and certainly_differs(found["source"], found["target"], self._objects)
+        return rejected if differs else warning
+
+    def _unawaited(self, warning: Finding, node: Node) -> Finding | None:
+        """A finding about a call of a tool in what a node spans that nothing awaits, if there is one."""
+        for each in (node, *operands(node)):
+            if (name := self._promised(each)) is not None:
+                return warning.rejected("unawaited", hint=f"{name} gives a coroutine: write `await {name}(...)`.")
+        return None
+
+    def _promised(self, expression: Node) -> str | None:
+        """The tool, as the program calls it, whose coroutine an expression is: its call, or a name for that."""
+        call = self._initial(expression) if expression.type == "identifier" else expression
+        function = None if call is None or call.type != "call" else call.child_by_field_name("function")
+        return None if function is None or self._tool_of(function) is None else text_of(function)
+
+    def _forgotten(self) -> Iterator[Finding]:
+        for node in self._consumed():
+            _, owner = unwrap(node)
+            if owner is not None and node.type == "identifier" and takes_apart(node, owner):
+                call = self._initial(node)
+                function = None if call is None or call.type != "call" else call.child_by_field_name("function")
+                path = "" if function is None else dotted_path(function)
+                if path in FUTURES | _TASKS:
+                    message = f"{text_of(node)} is what {path}(...) gives: a future, and not yet its value."
+                    finding = Finding(code="unawaited", message=message, offset=node.start_byte)
+                    yield finding.rejected("unawaited", hint=f"Write `await {path}(...)`, or `await {text_of(node)}`.")
+            if (name := self._promised(node)) is not None:
+                message = f"{name}(...) is used without `await`: this is a coroutine, and not yet its value."
+                finding = Finding(code="unawaited", message=message, offset=node.start_byte)
+                yield finding.rejected("unawaited", hint=f"Write `await {name}(...)`.")
+
+    def _consumed(self) -> Iterator[Node]:
+        """Calls, and names that may stand for one's coroutine, where only a value is of use."""
+        found = _CALLS(self.root)
+        for call in found.get("call", ()):
+            _, owner = unwrap(call)
+            if owner is not None and is_result(owner):
+                yield call
+        held = {name.text for name in found.get("held", ())}
+        for name in _NAMES(self.root).get("name", ()) if held else ():
+            value, owner = unwrap(name)
+            if name.text not in held or owner is None:
+                continue
+            if is_result(owner) or needs_value(value, owner, self._typed.names):
+                yield name
+
+
+def _is_told(remark: Remark) -> bool:
+    """Whether a remark may mean something."""
+    return remark.severity in _WARNED and remark.code != _SYNTAX

@@ -1,0 +1,271 @@
+"""What a Python program puts into results: from then on the declarations do not say what is there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from tree_sitter import Node
+
+from corral.checking.declared_tools import ANY
+from corral.programs.edits import Edits
+from corral.programs.python.names import Names, TooMuch
+from corral.programs.syntax.python import finder, text_of, unwrapped
+
+__all__ = ["Writes", "key_of", "value_of"]
+
+
+_FOUND = finder(
+    "(assignment left: (_) @target) (for_statement left: (_) @target) (delete_statement (_) @target)"
+    "(augmented_assignment) @augmented (call function: (attribute)) @called"
+    "(with_item value: (as_pattern alias: (as_pattern_target (_) @target)))"
+)
+_READS = finder("(subscript) @read")
+_SIGN = re.compile(
+    rb"\]\s*(?:=(?!=)|[-+*/|&%^]+=|,|\)|in\b|:)|\bdel\b|\|=|\+=|\.(?:update|setdefault|__setitem__|pop|append|insert|extend|add)\b"
+)
+"""Without one of these nothing is put anywhere."""
+_PATTERNS = frozenset({"pattern_list", "tuple_pattern", "list_pattern", "list_splat_pattern", "expression_list"})
+_FILLING = frozenset({"append", "insert", "extend", "add"})
+_MAKING = frozenset({"dict", "list", "set", "defaultdict", "Counter", "OrderedDict", "deque"})
+_SCALARS = frozenset({"string", "integer", "float", "true", "false", "none", "concatenated_string", "unary_operator"})
+_MAX_READS = 1_000
+_MAX_STEPS = 20_000
+"""Nodes of what is put somewhere. In a larger program any member may be set."""
+
+
+def key_of(node: Node) -> str | None:
+    """The text by which a subscript, or a call of `get`, takes a member."""
+    if node.type == "subscript":
+        keys = node.children_by_field_name("subscript")
+    else:
+        arguments = node.child_by_field_name("arguments")
+        keys = [] if arguments is None else arguments.named_children[:1]
+    return _text(keys[0]) if len(keys) == 1 else None
+
+
+def value_of(node: Node) -> Node | None:
+    """What a subscript, or a call of a method, takes its member of."""
+    if node.type == "subscript":
+        return node.child_by_field_name("value")
+    function = node.child_by_field_name("function")
+    return None if function is None else function.child_by_field_name("object")
+
+
+class Writes:
+    """The members that are set somewhere, and what members are added to whose names are not written out."""
+
+    def __init__(self, root: Node, names: Names, text: bytes) -> None:
+        self._names = names
+        self.keys: set[str] = set()
+        """Members that are set, of what may be a result."""
+        self.open: list[Node] = []
+        """What gets members that are not written out."""
+        self._mentioned: set[str] = set()
+        self._steps = 0
+        self._reads: list[Node] = []
+        self._variables: set[tuple[str, int]] = set()
+        self._root = root
+        found = _FOUND(root) if _SIGN.search(text) else {}
+        for node in found.get("target", ()):
+            for target in _targets(node):
+                self._put(target)
+        for node in found.get("augmented", ()):
+            self._add(node)
+        for node in found.get("called", ()):
+            self._call(node)
+        self._written = {each.id for node in found.get("target", ()) for each in _targets(node)}
+
+    def sets(self, key: str) -> bool:
+        """Whether a member of this name is put anywhere."""
+        return key in self.keys or key in self._mentioned or self._steps >= _MAX_STEPS
+
+    def forget(self, owner: Node) -> bool:
+        """Makes anything of a value that gets what the declarations do not allow. Says whether that is new."""
+        known = len(self.keys), len(self._variables)
+        self._forget(owner)
+        return known != (len(self.keys), len(self._variables))
+
+    def is_forgotten(self, node: Node) -> bool:
+        """Whether nothing is known of a member or variable, because the program has put something there."""
+        if node.type in ("subscript", "call"):
+            key = key_of(node)
+            return key is not None and key in self.keys
+        return node.type == "identifier" and self._variable(node) in self._variables
+
+    def hide(self, edits: Edits) -> None:
+        """Adds the edits by which a type checker takes what is read from there for a value of any type."""
+        hidden: set[int] = set()
+        reads = [*self._reads, *_READS(self._root).get("read", ())] if self.keys else []
+        for node in sorted(reads, key=lambda each: each.end_byte - each.start_byte)[:_MAX_READS]:
+            if key_of(node) not in self.keys:
+                continue
+            inner = value_of(node)
+            while inner is not None and inner.id not in hidden:
+                inner = value_of(inner) if inner.type in ("subscript", "call") else None
+            hidden.add(node.id)
+            if inner is None and not self._is_written(node):
+                edits.wrap(node.start_byte, node.end_byte, f"{ANY}(".encode(), b")")
+        for word, scope in self._variables:
+            for name in self._names.of(word):
+                if not name.binds and name.scope.id == scope and not self._is_written(name.node):
+                    edits.wrap(name.node.start_byte, name.node.end_byte, f"{ANY}(".encode(), b")")
+
+    def _is_written(self, node: Node) -> bool:
+        parent = node.parent
+        return node.id in self._written or (
+            parent is not None and parent.type == "augmented_assignment" and parent.child_by_field_name("left") == node
+        )
+
+    def _put(self, target: Node) -> None:
+        """Something is put where a subscript points to, or taken away from there."""
+        owner, key = value_of(target), key_of(target)
+        if owner is None or self._is_own(owner):
+            return
+        if key is not None:
+            self.keys.add(key)
+        elif [each.type for each in target.children_by_field_name("subscript")] not in (["integer"], ["slice"]):
+            self.open.append(owner)
+        assigned = target.parent.child_by_field_name("right") if target.parent is not None else None
+        if assigned is not None:
+            self._mention(assigned)
+
+    def _add(self, statement: Node) -> None:
+        left, right = statement.child_by_field_name("left"), statement.child_by_field_name("right")
+        if left is None or right is None:
+            return
+        if left.type == "subscript":
+            self._put(left)
+        if self._is_own(left):
+            return
+        if "|" in text_of(statement.child_by_field_name("operator")):
+            self._update(left, [right])
+        self._mention(right)
+
+    def _call(self, call: Node) -> None:
+        function, arguments = call.child_by_field_name("function"), call.child_by_field_name("arguments")
+        owner = value_of(call)
+        if function is None or arguments is None or owner is None:
+            return
+        method = text_of(function.child_by_field_name("attribute"))
+        given = [each for each in arguments.named_children if each.type != "comment"]
+        if method == "get":
+            self._reads.append(call)
+        elif method in ("update", "setdefault", "__setitem__", "pop") and not self._is_own(owner):
+            key = key_of(call)
+            if method == "update":
+                self._update(owner, given)
+            elif key is not None:
+                self.keys |= {key} if method != "pop" else set()
+                self._mentioned.add(key)
+            elif method == "__setitem__" or (method == "setdefault" and given):
+                self.open.append(owner)
+        if method in _FILLING and not self._is_own(owner):
+            self._mention(*given)
+
+    def _update(self, owner: Node, given: list[Node]) -> None:
+        for each in given:
+            if each.type == "keyword_argument":
+                self.keys.add(text_of(each.child_by_field_name("name")))
+            elif each.type == "dictionary" and all(inner.type in ("pair", "comment") for inner in each.named_children):
+                self.keys |= set(_keys_of(each))
+                self._mention(each)
+            else:
+                self.open.append(owner)
+
+    def _mention(self, *values: Node) -> None:
+        """Takes down the keys of all dicts that are written out in values which are put somewhere."""
+        waiting = list(values)
+        while waiting and self._steps < _MAX_STEPS:
+            node = waiting.pop()
+            self._steps += 1
+            self._mentioned |= set(_keys_of(node))
+            waiting += node.named_children
+
+    def _forget(self, owner: Node) -> None:
+        owner = unwrapped(owner)
+        if owner.type in ("subscript", "call") and (key := key_of(owner)) is not None:
+            self.keys.add(key)
+        elif owner.type == "subscript" and (inner := value_of(owner)) is not None:
+            self._forget(inner)
+        elif owner.type == "identifier" and (variable := self._variable(owner)) not in self._variables:
+            self._variables.add(variable)
+            for value in self._assigned(owner):
+                if value.type in ("subscript", "identifier"):
+                    self._forget(value)
+
+    def _variable(self, name: Node) -> tuple[str, int]:
+        """What tells a variable apart from others of its name."""
+        word = text_of(name)
+        try:
+            scopes = (each.scope.id for each in self._names.of(word) if each.node == name)
+            return word, next(scopes, 0)
+        except TooMuch:
+            return word, 0
+
+    def _assigned(self, name: Node) -> Iterator[Node]:
+        """The values that are assigned to a variable, in order, if that is all that binds it."""
+        word, scope = self._variable(name)
+        try:
+            bound = [each.node for each in self._names.of(word) if each.binds and each.scope.id == scope]
+        except TooMuch:
+            return
+        for each in bound:
+            parent = each.parent
+            value = None if parent is None or parent.type != "assignment" else parent.child_by_field_name("right")
+            if value is not None and parent is not None and parent.child_by_field_name("left") == each:
+                yield unwrapped(value)
+            elif parent is None or parent.type not in ("assignment", "augmented_assignment"):
+                yield each
+
+    def _is_own(self, owner: Node) -> bool:
+        """Whether a value is surely a container that the program has made, and not of parts of results."""
+        if owner.type != "identifier":
+            return False
+        values = list(self._assigned(owner))
+        return bool(values) and all(map(_is_made, values))
+
+
+def _targets(node: Node) -> Iterator[Node]:
+    """The subscripts among the targets of an assignment."""
+    if node.type == "subscript":
+        yield node
+    elif node.type in _PATTERNS:
+        for each in node.named_children:
+            yield from _targets(each)
+
+
+def _is_made(value: Node) -> bool:
+    if value.type == "call":
+        arguments = value.child_by_field_name("arguments")
+        given = [] if arguments is None else arguments.named_children
+        name = text_of(value.child_by_field_name("function")).rpartition(".")[2]
+        return name in _MAKING and (not given or name in ("defaultdict", "Counter"))
+    if value.type == "dictionary":
+        parts = [each.child_by_field_name("value") for each in value.named_children if each.type != "comment"]
+    elif value.type in ("list", "set"):
+        parts = [each for each in value.named_children if each.type != "comment"]
+    else:
+        return False
+    return all(each is not None and (each.type in _SCALARS or _is_made(each)) for each in parts)
+
+
+def _keys_of(value: Node) -> Iterator[str]:
+    """The keys of a dict that is written out."""
+    if value.type == "dictionary":
+        for pair in value.named_children:
+            key = pair.child_by_field_name("key")
+            if key is not None and (text := _text(key)) is not None:
+                yield text
+    elif value.type == "call" and text_of(value.child_by_field_name("function")) == "dict":
+        arguments = value.child_by_field_name("arguments")
+        for each in arguments.named_children if arguments is not None else ():
+            if each.type == "keyword_argument":
+                yield text_of(each.child_by_field_name("name"))
+
+
+def _text(key: Node) -> str | None:
+    """What a key says that is written out."""
+    if key.type != "string" or any(each.type == "interpolation" for each in key.named_children):
+        return None
+    return text_of(key).strip("\"'")

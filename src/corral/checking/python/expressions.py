@@ -1,0 +1,297 @@
+"""What the rules for Python ask of a program's tree: what an expression stands for, and what is around it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from tree_sitter import Node
+
+from corral.programs.python.awaits import FUTURES, unwrap
+from corral.programs.syntax.python import text_of
+
+__all__ = [
+    "TAKING_VALUES",
+    "added_up",
+    "anchor",
+    "call_around",
+    "gathered_list",
+    "gone_through",
+    "holds_other_texts",
+    "is_annotation",
+    "is_probed",
+    "is_result",
+    "is_tried",
+    "keyed",
+    "literal_in",
+    "operands",
+    "own_classes",
+    "path_from",
+    "path_to",
+    "takes_apart",
+]
+
+_PROBING = re.compile(rb"\b(?:KeyError|LookupError|AttributeError|TypeError)\b")
+_ANY_ERROR = re.compile(rb"except(?: (?:Exception|BaseException)\b.*)?$")
+_KEY_TYPE = re.compile(r"with key of type `(?:Literal\[(?P<key>.*?)\]|slice\[.*?)` on object of type `")
+TAKING_VALUES = frozenset(
+    {"len", "sorted", "sum", "min", "max", "dict", "zip", "enumerate", "list", "set", "json.dumps"}
+)
+_LITERALS = frozenset(
+    {
+        *("pair", "dictionary", "list", "tuple", "parenthesized_expression", "expression_list"),
+        *("list_comprehension", "dictionary_comprehension"),
+    }
+)
+
+
+def anchor(expression: Node) -> Node | None:
+    """The name in an expression by which a server is asked about it."""
+    if expression.type == "attribute":
+        return expression.child_by_field_name("attribute")
+    return expression if expression.type == "identifier" else None
+
+
+def operands(node: Node) -> list[Node]:
+    """The values that a remark on an operation may be about."""
+    fields = map(node.child_by_field_name, ("value", "object", "left", "right", "argument"))
+    waiting = [node, *(operand for operand in fields if operand is not None)]
+    if node.parent is not None and node.parent.type in ("attribute", "subscript", "keyword_argument"):
+        waiting += [node.parent, *node.parent.named_children]
+    below = [child for each in waiting for child in each.named_children if child.type in ("call", "identifier")]
+    return [*waiting, *below]
+
+
+def call_around(node: Node) -> Node | None:
+    """The innermost call that something is, or is an argument of."""
+    below, above = node, node.parent
+    if node.type == "call":
+        return node
+    while above is not None and above.type not in ("lambda", "function_definition"):
+        if above.type == "call":
+            return above if below.type == "argument_list" or above.child_by_field_name("function") == below else None
+        below, above = above, above.parent
+    return None
+
+
+def gathered_list(node: Node) -> Node | None:
+    """What a call calls that gathers awaitables, if it is given one list of them."""
+    call = call_around(node)
+    function = None if call is None else call.child_by_field_name("function")
+    arguments = None if call is None else call.child_by_field_name("arguments")
+    if function is None or arguments is None or text_of(function) not in FUTURES or "gather" not in text_of(function):
+        return None
+    kinds = [each.type for each in arguments.named_children]
+    return function if kinds in (["list"], ["list_comprehension"], ["generator_expression"]) else None
+
+
+def gone_through(bound: Node) -> Node | None:
+    """What a loop goes through, or a function like `sorted` by its `key`, given the name that each of it gets."""
+    loop, value = bound.parent, bound
+    if loop is not None and loop.type in ("pattern_list", "tuple_pattern") and loop.named_children[1:] == [bound]:
+        loop, value = loop.parent, loop  # `for number, each in enumerate(...)`
+    if loop is not None and loop.type == "lambda_parameters":
+        return _mapped(loop.parent) if loop.named_children == [bound] else None
+    if loop is None or loop.type not in ("for_statement", "for_in_clause") or loop.child_by_field_name("left") != value:
+        return None
+    right = loop.child_by_field_name("right")
+    if value == bound or right is None:
+        return right
+    function, given = right.child_by_field_name("function"), right.child_by_field_name("arguments")
+    is_counted = right.type == "call" and text_of(function) == "enumerate" and given is not None
+    return given.named_children[0] if is_counted and given is not None and given.named_children else None
+
+
+def _mapped(function: Node | None) -> Node | None:
+    """What a lambda is called with each part of."""
+    above = None if function is None else function.parent
+    arguments = above if above is None or above.type == "argument_list" else above.parent
+    call = None if arguments is None else arguments.parent
+    if above is None or arguments is None or call is None or call.type != "call":
+        return None
+    given, name = arguments.named_children, text_of(call.child_by_field_name("function"))
+    if above.type == "keyword_argument":
+        is_key = text_of(above.child_by_field_name("name")) == "key" and name in ("sorted", "min", "max")
+        return given[0] if is_key else None
+    return given[1] if name in ("map", "filter") and given[0] == function and len(given) == 2 else None
+
+
+def literal_in(node: Node) -> Node | None:
+    """The dictionary that is written out where a remark about one of its members, or all of it, stands."""
+    if node.type == "dictionary":
+        return node
+    above = node.parent
+    while above is not None and above.type in ("string", "pair", "dictionary"):
+        if above.type == "dictionary":
+            return above
+        above = above.parent
+    return None
+
+
+def path_to(literal: Node) -> tuple[Node, list[str | None]] | None:
+    """The call in whose arguments a literal is written out, and the way to it."""
+    way: list[str | None] = []
+    node, above = literal, literal.parent
+    while above is not None:
+        if above.type == "pair":
+            if above.child_by_field_name("value") != node:
+                return None
+            way.append(text_of(above.child_by_field_name("key") or above).strip("\"'"))
+            above = above.parent
+        elif above.type == "list":
+            way.append(None)
+        elif above.type == "list_comprehension":
+            if above.child_by_field_name("body") != node:
+                return None
+            way.append(None)
+        elif above.type == "keyword_argument":
+            way.append(text_of(above.child_by_field_name("name") or above))
+        elif above.type == "argument_list":
+            return None if above.parent is None else (above.parent, way[::-1])
+        elif above.type != "parenthesized_expression":
+            return None
+        if above is None:
+            return None
+        node, above = above, above.parent
+    return None
+
+
+def holds_other_texts(given: Node, wanted: str) -> bool:
+    """Whether a list has a text written out in it that is none of those which a list of literals may hold."""
+    allowed = re.findall(r"list\[Literal\[(.*?)\]\]", wanted)
+    texts = [text_of(each).strip("\"'") for each in given.named_children if each.type == "string"]
+    return bool(allowed) and any(f'"{each}"' not in allowed[0] for each in texts)
+
+
+def own_classes(root: Node) -> frozenset[str]:
+    """The names that statements of the module bind to classes, or to anything."""
+    names: set[str] = set()
+    for statement in root.named_children:
+        name = statement.child_by_field_name("name")
+        inner = statement.named_children[0] if statement.named_children else None
+        if name is not None:
+            names.add(text_of(name))
+        elif inner is not None and inner.type == "assignment":
+            names.add(text_of(inner.child_by_field_name("left") or inner))
+    return frozenset(names)
+
+
+def is_result(owner: Node) -> bool:
+    """Whether a literal, in which a value stands, is what the program ends with."""
+    node = owner
+    if node.type == "assignment" and node.parent is not None:
+        return node.parent.type == "expression_statement" and node.parent == _last_statement(node.parent)
+    if node.type not in _LITERALS:
+        return False
+    while node.type in _LITERALS and node.parent is not None:
+        node = node.parent
+    statement = node if node.type == "expression_statement" else node.parent
+    if statement is None or statement.parent is None or statement.parent.type != "module":
+        return False
+    return statement.type == "return_statement" or statement == _last_statement(statement)
+
+
+def _last_statement(statement: Node) -> Node | None:
+    """The last statement of the module, if this is one of its own."""
+    module = statement.parent
+    if module is None or module.type != "module":
+        return None
+    return [each for each in module.named_children if each.type != "comment"][-1]
+
+
+def takes_apart(value: Node, owner: Node) -> bool:
+    """Whether something looks into a value, as no task and no future allows."""
+    if owner.type in ("subscript", "for_statement", "for_in_clause"):
+        field = "value" if owner.type == "subscript" else "right"
+        return owner.child_by_field_name(field) == value and owner.children[0].type != "async"
+    call = owner.parent if owner.type == "argument_list" else None
+    return call is not None and text_of(call.child_by_field_name("function")) in TAKING_VALUES
+
+
+def is_annotation(node: Node) -> bool:
+    above = node.parent
+    while above is not None and above.type not in ("block", "module"):
+        if above.type == "type":
+            return True
+        above = above.parent
+    return False
+
+
+def is_tried(node: Node) -> bool:
+    """Whether an error there would be caught."""
+    return next(_tries_around(node), None) is not None
+
+
+def is_probed(node: Node) -> bool:
+    """Whether the program expects that what it takes there may be missing."""
+    for each in _tries_around(node):
+        clauses = (child for child in each.named_children if child.type == "except_clause")
+        body = each.child_by_field_name("body")
+        is_small = body is not None and len(body.named_children) == 1
+        heads = [(clause.text or b"").partition(b":")[0].strip() for clause in clauses]
+        if any(_PROBING.search(head) or (is_small and _ANY_ERROR.match(head)) for head in heads):
+            return True
+    above = node.parent
+    while above is not None:
+        if above.type == "with_statement" and _PROBING.search((above.text or b"").partition(b":")[0]):
+            return True
+        above = above.parent
+    return False
+
+
+def _tries_around(node: Node) -> Iterator[Node]:
+    below, above = node, node.parent
+    while above is not None:
+        if above.type == "try_statement" and above.child_by_field_name("body") == below:
+            yield above
+        below, above = above, above.parent
+
+
+def path_from(name: Node) -> list[str]:
+    """A name, and what is taken of it by attributes, one after another."""
+    path, node = [text_of(name)], name
+    while (
+        (above := node.parent) is not None and above.type == "attribute" and above.child_by_field_name("object") == node
+    ):
+        path.append(text_of(above.child_by_field_name("attribute")))
+        node = above
+    return path[:4]
+
+
+def keyed(node: Node, message: str) -> tuple[Node | None, Node | None]:
+    """The subscript that a remark on a key is about, and its key."""
+    said = _KEY_TYPE.search(message)
+    inside = [node, unwrap(node)[1], *node.named_children]
+    taken = [each for each in inside if each is not None and each.type == "subscript"]
+    keys = [(each, each.children_by_field_name("subscript")) for each in taken]
+    single = [(each, key[0]) for each, key in keys if len(key) == 1]
+    if said is None:
+        single = [pair for pair in single if pair[1].type == "string"]
+    elif said["key"] is None:
+        single = [pair for pair in single if pair[1].type == "slice"]
+    else:
+        plain = said["key"].strip("\"'")
+        single = [pair for pair in single if text_of(pair[1]).strip("\"'") == plain]
+    return single[0] if single else (None, None)
+
+
+def added_up(node: Node) -> tuple[Node, str] | None:
+    """What `sum(...)` or `text.join(...)` around a node adds up, and which of both does; of a list `[]` is added."""
+    call = node
+    while call.type != "call":
+        if call.parent is None or call.parent.end_byte > node.end_byte:
+            return None
+        call = call.parent
+    function, given = call.child_by_field_name("function"), call.child_by_field_name("arguments")
+    is_join = function is not None and function.type == "attribute"
+    name = text_of(function.child_by_field_name("attribute") if function is not None and is_join else function)
+    if given is None or name not in ("sum", "join") or is_join != (name == "join"):
+        return None
+    if given.type == "generator_expression":
+        items: Node | None = given
+    else:
+        items = given.named_children[0] if given.named_child_count == 1 else None
+    if items is None or items.type not in ("generator_expression", "list_comprehension"):
+        return None if items is None or items.type not in ("identifier", "await", "subscript") else (items, f"{name}[]")
+    body = items.child_by_field_name("body")
+    return None if body is None else (body, name)

@@ -1,0 +1,112 @@
+"""Where the values of a Python program come from: what a name is bound to, and whether that is what a tool gives."""
+
+from __future__ import annotations
+
+import re
+
+from tree_sitter import Node
+
+from corral.checking.base import Check
+from corral.checking.declared_tools import DeclaredTool, ToolSet
+from corral.checking.python.dynamic_members import Writes, key_of
+from corral.checking.python.expressions import anchor, gone_through
+from corral.programs.python.awaits import FUTURES
+from corral.programs.syntax.python import text_of
+
+__all__ = ["PythonOrigins"]
+
+_MEMBER = r"^\s*[\"']?{}[\"']?: (?:NotRequired\[)?(dict\[|)"
+
+
+class PythonOrigins(Check):
+    """A check that follows names to what they are bound to, as far as the server knows, and back to tools."""
+
+    def __init__(self, root: Node, tools: ToolSet, writes: Writes) -> None:
+        super().__init__(root, tools)
+        self._writes = writes
+
+    def _initial(self, name: Node) -> Node | None:
+        """What is assigned to a name where it is bound, if that is one place."""
+        own = [each for each in self.definitions(name) if each.own]
+        if len(own) != 1:
+            return None
+        node = self.node_at(own[0])
+        while node is not None and node.type not in ("assignment", "named_expression"):
+            node = node.parent if node.type in ("identifier", "expression_statement") else None
+        return None if node is None else node.child_by_field_name("right") or node.child_by_field_name("value")
+
+    def _iterated(self, name: Node) -> Node | None:
+        """What a loop goes through whose variable a name is."""
+        own = [each for each in self.definitions(name) if each.own]
+        bound = self.node_at(own[0]) if len(own) == 1 else None
+        return None if bound is None else gone_through(bound)
+
+    def _is_spelt(self, value: Node) -> bool:
+        """Whether a text is written out: where it is used, where its name is bound, or in a list gone through."""
+        if value.type != "identifier":
+            return value.type == "string"
+        bound = self._initial(value)
+        if bound is not None:
+            return bound.type == "string"
+        gone_through = self._iterated(value)
+        if gone_through is not None and gone_through.type == "identifier":
+            gone_through = self._initial(gone_through)
+        texts = gone_through is not None and gone_through.type in ("list", "tuple") and gone_through.named_children
+        return bool(texts) and all(each.type == "string" for each in texts)
+
+    def _is_declared(self, value: Node, hops: int = 8) -> bool:
+        """Whether a value is what a tool gives, or part of it."""
+        found: Node | None = value
+        for _ in range(hops):
+            if found is not None and self._writes.is_forgotten(found):
+                return False
+            match None if found is None else found.type:
+                case "identifier":
+                    found = None if found is None else self._initial(found) or self._iterated(found)
+                case "subscript":
+                    found = None if found is None else found.child_by_field_name("value")
+                case "await" | "parenthesized_expression":
+                    found = found.named_children[0] if found is not None and found.named_children else None
+                case "call":
+                    function = None if found is None else found.child_by_field_name("function")
+                    return function is not None and (
+                        text_of(function) in FUTURES or self._tool_of(function) is not None
+                    )
+                case _:
+                    return False
+        return False
+
+    def _is_dict(self, value: Node) -> bool:
+        """Whether a value is declared as a dict whose keys are not known, as `dict[str, Order]`."""
+        found = self._initial(value) or value if value.type == "identifier" else value
+        if found.type in ("await", "parenthesized_expression"):
+            found = found.named_children[0]
+        if found.type == "call":
+            function = found.child_by_field_name("function")
+            tool = None if function is None else self._tool_of(function)
+            return tool is not None and "-> dict[" in tool.signature
+        key = key_of(found) if found.type == "subscript" else None
+        if key is None:
+            return False
+        declared = re.findall(_MEMBER.format(re.escape(key)), self.tools.declarations.text, re.MULTILINE)
+        return bool(declared) and all(each == "dict[" for each in declared)
+
+    def _is_of_declared(self, value: Node) -> bool:
+        """Whether a value may be part of a result."""
+        name = anchor(value)
+        types = [] if name is None else self.types(name)
+        return not types or any(each.declared for each in types)
+
+    def _may_be_object(self, name: Node | None) -> bool:
+        """Whether a name stands for an object in some case, or goes through a value that may be one."""
+        if name is None:
+            return False
+        return self._iterated(name) is not None and any(each.declared for each in self.types(name))
+
+    def _is_namespace(self, value: Node) -> bool:
+        """Whether an expression is the tools, or a namespace of theirs."""
+        name = anchor(value)
+        return name is not None and any(each.declared for each in self.types(name))
+
+    def _tool_of(self, function: Node) -> DeclaredTool | None:
+        return self.tool_named(anchor(function))

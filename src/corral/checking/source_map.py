@@ -1,0 +1,54 @@
+"""A program as it is put before a language server, and the way between its places and those of the program."""
+
+from __future__ import annotations
+
+from corral.checking.servers.workspace import Span
+from corral.programs.edits import PositionMap, TextIndex
+
+__all__ = ["LINE_END", "CheckedText", "Declarations"]
+
+LINE_END = rb"\r\n|\r|\n"
+"""What ends a line in the Language Server Protocol."""
+
+
+class CheckedText:
+    """What a server reads, made from a program's text by edits. Offsets are in bytes of UTF-8 of the program's text."""
+
+    def __init__(self, text: bytes, positions: PositionMap) -> None:
+        self.text = text.decode()
+        self._positions = positions
+        self._index = TextIndex(text, LINE_END)
+
+    def offsets(self, span: Span) -> tuple[int, int]:
+        """Where in the program a stretch comes from that the server speaks of."""
+        start = self._index.offset(span.line + 1, span.character + 1)
+        end = self._index.offset(span.end_line + 1, span.end_character + 1)
+        first = self._positions.source_offset(start)
+        return first, max(self._positions.source_offset(end), first)
+
+    def place(self, offset: int) -> tuple[int, int] | None:
+        """Line and character, from 0, by which the server knows a byte of the program; None: it does not see it."""
+        found = self._positions.output_offset(offset)
+        if found is None:
+            return None
+        position = self._index.position(found)
+        return position.line - 1, position.column - 1
+
+
+class Declarations:
+    """The declarations that a program is to fit, as text; stretches of it are found by what a server says."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._bytes = text.encode()
+        self._index = TextIndex(self._bytes, LINE_END)
+
+    def offsets(self, span: Span) -> tuple[int, int]:
+        """Where a stretch of it lies, in bytes of UTF-8."""
+        start = self._index.offset(span.line + 1, span.character + 1)
+        return start, self._index.offset(span.end_line + 1, span.end_character + 1)
+
+    def excerpt(self, span: Span) -> str:
+        """What stands in a stretch of it."""
+        start, end = self.offsets(span)
+        return self._bytes[start:end].decode(errors="replace")

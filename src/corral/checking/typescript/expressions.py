@@ -1,0 +1,570 @@
+"""What the rules for TypeScript ask of a program's tree: what an expression stands for, and what is around it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from tree_sitter import Node
+
+from corral.checking.typescript.dynamic_members import root_of
+from corral.programs.edits import Edits
+from corral.programs.syntax.typescript import FUNCTIONS, finder, text_of, unwrapped, walk
+
+__all__ = [
+    "affected",
+    "anchor",
+    "annotate",
+    "assigned_in",
+    "assigned_names",
+    "binder",
+    "bound_by",
+    "called_on",
+    "called_with",
+    "defines_async",
+    "first_parameter",
+    "has_default",
+    "hedged_name",
+    "hedged_variable",
+    "is_asked",
+    "is_awaited",
+    "is_called",
+    "is_conditional",
+    "is_on_failure",
+    "is_shown",
+    "is_tested",
+    "is_tried",
+    "is_typeof",
+    "iterated",
+    "operands",
+    "parsed_by",
+    "path_after",
+    "path_in",
+    "receiver",
+    "value_at",
+]
+
+_COMPARISONS = frozenset({"+", "-", "*", "/", "%", "**", "<", ">", "<=", ">=", "==", "===", "!=", "!=="})
+_EQUALITIES = frozenset({"==", "===", "!=", "!=="})
+_BRANCHING = frozenset({"if_statement", "ternary_expression"})
+_SHOWING = frozenset({"console", "JSON", "Math"})
+_CONVERTING = frozenset({"String", "Number", "Boolean", "parseInt", "parseFloat", "BigInt"})
+_CONTAINERS = frozenset(
+    {"pair", "object", "array", "spread_element", "parenthesized_expression", "as_expression", "satisfies_expression"}
+)
+_OUTCOMES = frozenset({"error", "errors", "isError", "ok", "success"})
+"""Members by which results that can fail say so."""
+_BINDERS = frozenset({"variable_declarator", "required_parameter", "optional_parameter"})
+_ASSIGNED = finder(
+    "(assignment_expression left: (identifier) @name) (augmented_assignment_expression left: (identifier) @name)"
+)
+_ASSIGNMENTS = frozenset({"assignment_expression", "augmented_assignment_expression"})
+
+
+def anchor(expression: Node) -> Node | None:
+    """The name by which a server is asked about an expression's value; None: it has none, or is the program's claim."""
+    while True:
+        match expression.type:
+            case "identifier" | "property_identifier" | "this" | "shorthand_property_identifier":
+                return expression
+            case "shorthand_property_identifier_pattern":
+                return expression
+            case "object_pattern" | "pair_pattern" | "object_assignment_pattern":
+                inner = expression.named_children[0] if expression.named_children else None
+                if expression.type == "pair_pattern":
+                    inner = expression.child_by_field_name("value")
+            case "member_expression":
+                inner = expression.child_by_field_name("property")
+            case "subscript_expression":
+                inner = expression.child_by_field_name("object")
+            case "call_expression":
+                inner = expression.child_by_field_name("function")
+            case "parenthesized_expression" | "non_null_expression" | "await_expression":
+                inner = expression.named_children[0] if expression.named_children else None
+            case "binary_expression" | "augmented_assignment_expression":
+                inner = expression.child_by_field_name("left")
+            case "assignment_expression":
+                inner = expression.child_by_field_name("right")
+            case "ternary_expression":
+                inner = expression.child_by_field_name("consequence")
+            case _:
+                return None
+        if inner is None:
+            return None
+        expression = inner
+
+
+def receiver(name: Node) -> Node | None:
+    """What a member is taken of, given its name: in an expression, or in a pattern."""
+    parent = name.parent
+    if parent is None:
+        return None
+    if parent.type in ("member_expression", "subscript_expression"):
+        return parent.child_by_field_name("object")
+    while parent is not None and parent.type in ("object_assignment_pattern", "pair_pattern"):
+        parent = parent.parent
+    if parent is None or parent.type != "object_pattern":
+        return None
+    bound = parent.parent
+    while bound is not None and bound.type in ("array_pattern", "assignment_pattern"):
+        bound = bound.parent
+    if bound is None:
+        return None
+    if bound.type == "pair_pattern":
+        return bound.child_by_field_name("key")
+    if bound.type == "variable_declarator":
+        return bound.child_by_field_name("value")
+    if bound.type in _ASSIGNMENTS | {"for_in_statement"}:
+        return bound.child_by_field_name("right")
+    return parent
+
+
+def called_on(value: Node) -> Node | None:
+    """What is called to get a value that is awaited."""
+    value = unwrapped(value)
+    call = unwrapped(value.named_children[0]) if value.type == "await_expression" and value.named_children else None
+    return None if call is None or call.type != "call_expression" else call.child_by_field_name("function")
+
+
+def called_with(bound: Node) -> Node | None:
+    """The call that a function is an argument of, given a name that the function's first parameter binds."""
+    node: Node | None = bound
+    while node is not None and node.type not in FUNCTIONS:
+        node = node.parent
+    arguments = None if node is None else node.parent
+    return None if arguments is None or arguments.type != "arguments" else arguments.parent
+
+
+def defines_async(name: Node) -> bool:
+    """Whether what declares a name makes it an async function, which is no generator."""
+    function = name.parent
+    if function is not None and function.type == "variable_declarator":
+        function = function.child_by_field_name("value")
+    if function is None or function.type not in ("function_declaration", "arrow_function", "function_expression"):
+        return False
+    return any(child.type == "async" for child in function.children)
+
+
+def value_at(node: Node) -> Node:
+    """The value that a complaint about a member of a literal is about; of any other node, that node."""
+    parent = node.parent
+    if parent is not None and parent.type == "pair" and parent.child_by_field_name("key") == node:
+        return parent.child_by_field_name("value") or node
+    return node
+
+
+def operands(node: Node) -> Iterator[Node]:
+    """The values that a complaint about an operation may be about, and the calls and names right below it."""
+    yield node
+    parent = node.parent
+    for name in ("left", "right", "argument", "object"):
+        if (operand := node.child_by_field_name(name)) is not None:
+            yield operand
+    if (
+        node.type in ("property_identifier", "call_expression", "spread_element", "unary_expression")
+        and parent is not None
+    ):
+        yield from (each for each in node.named_children if each.type in ("identifier", "call_expression"))
+    if parent is not None and parent.type in ("spread_element", "member_expression", "subscript_expression"):
+        yield parent.child_by_field_name("object") or parent.named_children[0]
+    if parent is not None and parent.type in ("binary_expression", "switch_statement", "variable_declarator"):
+        yield from parent.named_children
+    if parent is not None and parent.type == "switch_case" and parent.parent is not None:
+        switch = parent.parent.parent
+        yield from () if switch is None else switch.named_children[:1]
+
+
+def affected(node: Node) -> Node | None:
+    """The variable of the program that a complaint about its own values comes down to."""
+    target: Node = node
+    above: Node | None = node
+    while above is not None and above.type not in FUNCTIONS:
+        if above.type in _ASSIGNMENTS:
+            target = above.child_by_field_name("left") or above
+            break
+        if above.type == "variable_declarator":
+            target = above.child_by_field_name("name") or above
+            break
+        if above.type == "call_expression":
+            target = above.child_by_field_name("function") or above
+            break
+        above = above.parent
+    return root_of(target)
+
+
+def binder(name: Node) -> Node | None:
+    """The pattern or name that can be annotated where a name is bound; None: a type has no place there."""
+    node, parent = name, name.parent
+    while parent is not None and parent.type.endswith("_pattern"):
+        node, parent = parent, parent.parent
+    if parent is None:
+        return None
+    if parent.type in _BINDERS and node in (parent.child_by_field_name("name"), parent.child_by_field_name("pattern")):
+        return node
+    return node if parent.type == "arrow_function" and parent.child_by_field_name("parameter") == node else None
+
+
+def annotate(edits: Edits, pattern: Node, type_: str) -> None:
+    """Gives a binding a type, in the place of its own."""
+    parent = pattern.parent
+    if parent is None:
+        return
+    if parent.type == "arrow_function":
+        edits.wrap(pattern.start_byte, pattern.end_byte, b"(", f": {type_})".encode())
+        return
+    given = parent.child_by_field_name("type")
+    if given is not None and b"\n" not in (given.text or b""):
+        edits.replace(given.start_byte, given.end_byte, f": {type_}".encode())
+    elif given is None:
+        is_definite = edits.text[pattern.end_byte : pattern.end_byte + 1] in (b"?", b"!")
+        edits.insert(pattern.end_byte + is_definite, f": {type_}".encode())
+
+
+def assigned_in(root: Node) -> dict[str, list[tuple[int, int]]]:
+    """The functions that assign to variables, by the variables' names."""
+    found: dict[str, list[tuple[int, int]]] = {}
+    for name in _ASSIGNED(root).get("name", ()):
+        above: Node | None = name.parent
+        while above is not None and above.type not in FUNCTIONS:
+            above = above.parent
+        if above is not None:
+            found.setdefault(text_of(name), []).append((above.start_byte, above.end_byte))
+    return found
+
+
+def first_parameter(function: Node) -> Node | None:
+    """What the first argument of a function is bound to, unless it says of what type it is."""
+    single = function.child_by_field_name("parameter")
+    if single is not None:
+        return single
+    parameters = function.child_by_field_name("parameters")
+    for parameter in parameters.named_children if parameters is not None else ():
+        pattern = parameter.child_by_field_name("pattern")
+        if pattern is not None and pattern.type in ("identifier", "object_pattern"):
+            return None if parameter.child_by_field_name("type") else pattern
+    return None
+
+
+def path_after(name: Node) -> str:
+    """The members that are taken of a name, one of the other: `shop.find` after `api` in `api.shop.find()`."""
+    names: list[str] = []
+    node, parent = name, name.parent
+    while parent is not None and parent.type == "member_expression" and parent.child_by_field_name("object") == node:
+        names.append(text_of(parent.child_by_field_name("property") or parent))
+        node, parent = parent, parent.parent
+    return ".".join(names)
+
+
+def assigned_names(root: Node) -> Iterator[tuple[str, Literal["assignment", "loop"]]]:
+    """Names that are assigned to as a whole, and by what."""
+    for node in walk(root):
+        if node.type in ("assignment_expression", "for_in_statement"):
+            target = node.child_by_field_name("left")
+            if target is not None and target.type == "identifier":
+                yield text_of(target), "assignment" if node.type == "assignment_expression" else "loop"
+
+
+def path_in(member: Node, call: Node) -> list[str | None] | None:
+    """The way from a call's first argument to a literal that a member stands in: names, None for an array's element.
+
+    None: it is not written out there.
+    """
+    path: list[str | None] = []
+    node = member.parent if member.type != "object" else member
+    if node is not None and node.type == "pair":
+        node = node.parent
+    while node is not None and node.type in _CONTAINERS:
+        above = node.parent
+        if above is None:
+            return None
+        if above.type == "pair":
+            path.append(text_of(above.child_by_field_name("key") or above).strip("\"'"))
+            above = above.parent
+        elif above.type == "array":
+            path.append(None)
+        elif above.type == "spread_element":
+            return None
+        if above is not None and above.type == "arguments":
+            return path[::-1] if above.parent == call and above.named_children[0] == node else None
+        node = above
+    return None
+
+
+def hedged_name(node: Node) -> str | None:
+    """The name of a member or variable that a program takes without counting on it, as in `page.items ?? []`."""
+    if node.type == "call_expression":
+        return _asked_for(node)
+    if node.type != "member_expression":
+        return None
+    name = text_of(node.child_by_field_name("property") or node)
+    parent = node.parent
+    if parent is None:
+        return None
+    if _has_alternative(node, parent) or is_typeof(parent):
+        return name
+    if _is_guarded(node) or _is_alternative(node):
+        return name
+    if any(child.type == "optional_chain" for child in parent.children):
+        return name
+    if parent.type == "if_statement" or (parent.parent is not None and parent.parent.type == "if_statement"):
+        return name if name in _OUTCOMES else None
+    return None
+
+
+def hedged_variable(node: Node) -> str | None:
+    """The name of a variable that a program does not count on."""
+    parent = node.parent
+    if node.type != "identifier" or parent is None:
+        return None
+    is_optional = any(child.type == "optional_chain" for child in parent.children)
+    is_hedged = is_optional or _has_alternative(node, parent) or is_typeof(parent) or is_tested(node, parent)
+    return text_of(node) if is_hedged else None
+
+
+def _has_alternative(node: Node, parent: Node) -> bool:
+    """Whether an expression says what else is taken if a value is not there, or asks whether it is."""
+    if parent.type != "binary_expression":
+        return False
+    operator = parent.children[1].type
+    if operator in ("??", "||"):
+        others = (each for each in parent.named_children if each != node)
+        return parent.named_children[0] == node or node.type == "identifier" or any(map(_takes_member, others))
+    return operator in _EQUALITIES and any(text_of(each) in ("undefined", "null") for each in parent.named_children)
+
+
+def _is_alternative(node: Node) -> bool:
+    """Whether an expression is in what is taken only if something else is not there."""
+    below, above = node, node.parent
+    while above is not None and above.type not in FUNCTIONS and not above.type.endswith("statement"):
+        if above.type == "binary_expression" and above.children[1].type in ("??", "||"):
+            return above.named_children[0] != below
+        below, above = above, above.parent
+    return False
+
+
+def is_asked(name: Node) -> bool:
+    """Whether a member is only asked for whether it is there, given its name."""
+    member = name.parent
+    return member is not None and member.parent is not None and is_tested(member, member.parent)
+
+
+def is_tested(node: Node, parent: Node) -> bool:
+    """Whether a value is only asked for whether there is one."""
+    if parent.type == "parenthesized_expression" and parent.parent is not None:
+        node, parent = parent, parent.parent
+    if parent.type in ("if_statement", "while_statement", "ternary_expression"):
+        return parent.child_by_field_name("condition") == node
+    if parent.type == "binary_expression" and parent.children[1].type in _EQUALITIES:
+        return any(text_of(each) in ("true", "false") for each in parent.named_children)
+    if parent.type == "binary_expression":
+        return parent.children[1].type == "&&" and parent.named_children[0] == node
+    return parent.type == "unary_expression" and parent.children[0].type == "!"
+
+
+def _asked_for(call: Node) -> str | None:
+    """The name in `Object.hasOwn(value, "name")` and `value.hasOwnProperty("name")`."""
+    called, arguments = call.child_by_field_name("function"), call.child_by_field_name("arguments")
+    if called is None or arguments is None or not text_of(called).endswith((".hasOwn", ".hasOwnProperty")):
+        return None
+    last = arguments.named_children[-1] if arguments.named_children else None
+    return text_of(last)[1:-1] if last is not None and last.type == "string" else None
+
+
+def _is_guarded(member: Node) -> bool:
+    """Whether a member is taken where the same member of the same value has been asked for, or asks for it there."""
+    below, above = member, member.parent
+    while above is not None and above.type not in FUNCTIONS:
+        condition = above.child_by_field_name("condition")
+        if above.type == "binary_expression" and above.children[1].type == "&&":
+            condition = above.child_by_field_name("left")
+        if (
+            condition is not None
+            and below != condition
+            and any(text_of(e) == text_of(member) for e in _within(condition))
+        ):
+            return True
+        below, above = above, above.parent
+    return False
+
+
+def _within(node: Node) -> Iterator[Node]:
+    yield node
+    for each in node.named_children:
+        yield from _within(each)
+
+
+def _takes_member(node: Node) -> bool:
+    node = unwrapped(node)
+    if node.type == "binary_expression" and node.children[1].type in ("??", "||"):
+        return any(map(_takes_member, node.named_children))
+    return node.type == "member_expression"
+
+
+def is_typeof(node: Node) -> bool:
+    """Whether an expression asks of what type a name is, which also one may do that is bound to nothing."""
+    return node.type == "unary_expression" and node.children[0].type == "typeof" and bool(node.named_children)
+
+
+def is_called(expression: Node) -> bool:
+    """Whether an expression is what a call calls, unless it says that there may be nothing to call."""
+    call = expression.parent
+    if call is None or call.type != "call_expression" or call.child_by_field_name("function") != expression:
+        return False
+    return all(child.type != "optional_chain" for child in call.children)
+
+
+def iterated(node: Node) -> Node | None:
+    """What is gone through, given a node of it: in a loop, a spread or a pattern of an array."""
+    value, parent = node, node.parent
+    while parent is not None and parent.type in (
+        "member_expression",
+        "subscript_expression",
+        "call_expression",
+        "await_expression",
+        "parenthesized_expression",
+        "non_null_expression",
+    ):
+        value, parent = parent, parent.parent
+    if parent is None:
+        return None
+    if parent.type == "for_in_statement":
+        return value if parent.child_by_field_name("right") == value else None
+    if parent.type == "variable_declarator" and value.type == "array_pattern":
+        return parent.child_by_field_name("value")
+    return value if parent.type in ("spread_element", "variable_declarator", "yield_expression") else None
+
+
+def parsed_by(node: Node) -> Node | None:
+    """What is given to `JSON.parse`, given a node of it."""
+    value, parent = node, node.parent
+    while parent is not None and parent.type not in FUNCTIONS:
+        if parent.type == "arguments":
+            call = parent.parent
+            is_parse = call is not None and text_of(call.child_by_field_name("function") or call) == "JSON.parse"
+            return value if is_parse and parent.named_children[0] == value else None
+        value, parent = parent, parent.parent
+    return None
+
+
+def bound_by(name: Node) -> str | None:
+    """The variable that a pattern binds a member to, given the member's name in it."""
+    if name.type == "shorthand_property_identifier_pattern":
+        return text_of(name)
+    parent = name.parent
+    value = None if parent is None or parent.type != "pair_pattern" else parent.child_by_field_name("value")
+    return text_of(value) if value is not None and value.type == "identifier" else None
+
+
+def has_default(name: Node) -> bool:
+    """Whether a pattern says what a member is where it is not there."""
+    parent = name.parent
+    while parent is not None and parent.type in ("pair_pattern", "assignment_pattern", "object_assignment_pattern"):
+        if parent.type == "object_assignment_pattern":
+            return True
+        value = parent.child_by_field_name("value")
+        if value is not None and value.type == "assignment_pattern":
+            return True
+        parent = parent.parent
+    return False
+
+
+def is_conditional(node: Node) -> bool:
+    """Whether a program gets there only under a condition."""
+    return any(
+        above.type == "switch_case" or (above.type in _BRANCHING and above.named_children[0] != below)
+        for below, above in _ascent(node)
+    )
+
+
+def is_on_failure(node: Node) -> bool:
+    """Whether a program gets there only when something has failed."""
+    for below, above in _ascent(node):
+        if above.type == "catch_clause":
+            return True
+        if above.type == "arguments" and below.type in FUNCTIONS and above.parent is not None:
+            name = text_of(above.parent.child_by_field_name("function") or above).rpartition(".")[2]
+            if name == "catch" or (name == "then" and above.named_children[0] != below):
+                return True
+    return False
+
+
+def is_tried(node: Node) -> bool:
+    """Whether an error there would be caught."""
+    for below, above in _ascent(node):
+        if above.type == "try_statement" and above.child_by_field_name("body") == below:
+            return above.child_by_field_name("handler") is not None
+    return False
+
+
+def _ascent(node: Node) -> Iterator[tuple[Node, Node]]:
+    """The nodes around a node, from the inside out, each after the one within it through which the way leads."""
+    above = node.parent
+    while above is not None:
+        yield node, above
+        node, above = above, above.parent
+
+
+def is_awaited(node: Node) -> bool:
+    parent = node.parent
+    while parent is not None and parent.type in ("parenthesized_expression", "non_null_expression"):
+        parent = parent.parent
+    return parent is not None and parent.type == "await_expression"
+
+
+def is_shown(node: Node) -> bool:
+    """Whether a value is used where no promise is of any use, and where the compiler takes one all the same."""
+    parent = node.parent
+    while parent is not None and parent.type in ("parenthesized_expression", "non_null_expression"):
+        node, parent = parent, parent.parent
+    if parent is None:
+        return False
+    match parent.type:
+        case "template_substitution":
+            return True
+        case "binary_expression":
+            return parent.children[1].type in _COMPARISONS
+        case "unary_expression":
+            return parent.children[0].type in ("!", "-", "+")
+        case "if_statement" | "while_statement" | "ternary_expression":
+            return parent.child_by_field_name("condition") == node
+        case "arguments":
+            return _shows(parent.parent) or _takes_apart(parent.parent)
+        case "spread_element":
+            return parent.parent is not None and parent.parent.type == "object"
+        case "pair" | "array" | "object":
+            return _is_printed(parent)
+        case _:
+            return False
+
+
+def _shows(call: Node | None) -> bool:
+    called = None if call is None else call.child_by_field_name("function")
+    if called is None:
+        return False
+    if called.type == "member_expression":
+        return text_of(called.child_by_field_name("object") or called) in _SHOWING
+    return called.type == "identifier" and text_of(called) in _CONVERTING
+
+
+def _takes_apart(call: Node | None) -> bool:
+    """Whether a call is one that wants a value to look into."""
+    if call is None:
+        return False
+    made = call.child_by_field_name("constructor")
+    return text_of(made) in ("Date", "URL", "Map", "Set") if made is not None else _owner(call) in ("Object", "Array")
+
+
+def _owner(call: Node) -> str:
+    called = call.child_by_field_name("function")
+    owner = None if called is None else called.child_by_field_name("object")
+    return "" if owner is None else text_of(owner)
+
+
+def _is_printed(node: Node) -> bool:
+    """Whether a literal is in what is shown. In what the program gives back, promises are awaited."""
+    parent = node.parent
+    while parent is not None and node.type in _CONTAINERS:
+        if parent.type == "arguments":
+            return _shows(parent.parent)
+        node, parent = parent, parent.parent
+    return False

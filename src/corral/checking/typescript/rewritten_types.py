@@ -1,0 +1,121 @@
+"""The declared types that do not hold in a program, since it puts other values where the declarations have them.
+
+The compiler lets `order.items = order.items.map((item) => ({ ...item, total }))` pass, as the new items have all that
+the declared ones have, and goes on to say that they have no `total`. Which values are meant is not asked: they may be
+elsewhere by then. So nothing is held against the program that concerns their type, or the member that was written to.
+"""
+
+from __future__ import annotations
+
+from tree_sitter import Node
+
+from corral.checking.base import Check
+from corral.checking.declared_types import DeclaredTypes, Reach
+from corral.checking.servers.workspace import Location
+from corral.checking.typescript.dynamic_members import Growth, Write, root_of
+from corral.checking.typescript.expressions import anchor, called_with
+from corral.programs.syntax.typescript import FUNCTION_VALUES, FUNCTIONS, finder, text_of, unwrapped
+
+__all__ = ["rewritten"]
+
+_MAX_WRITES = 60
+"""With more, nothing is held against a program that concerns declared types."""
+_OWN_VALUES = FUNCTION_VALUES | {"object", "array", "new_expression", "class"}
+_NOTHING = frozenset({"null", "undefined", "[]", "{}"})
+_SPREAD = finder("(spread_element (_) @source)")
+
+
+def rewritten(check: Check, growth: Growth, types: DeclaredTypes) -> Reach:
+    """The declared types that a program puts other values into."""
+    found = Reach(types)
+    if len(growth.writes) > _MAX_WRITES:
+        found.add_everything()
+    else:
+        for write in growth.writes:
+            _add(found, write, check, types)
+    return found
+
+
+def _add(found: Reach, write: Write, check: Check, types: DeclaredTypes) -> None:
+    if write.value is not None and text_of(write.value) in _NOTHING:
+        return
+    root = root_of(write.target)
+    initial = None if root is None else _initial(root, check)
+    is_own = initial is not None and initial.type in _OWN_VALUES
+    declared = _declared(write.target, check)
+    if not declared and initial is not None and not is_own and write.target == root:
+        declared = _declared(initial, check)
+    name = write.name
+    if name is None and not declared and not write.into and write.target.type == "member_expression":
+        is_own = is_own or any(each.own for each in check.definitions(anchor(write.target)))
+        name = text_of(write.target.child_by_field_name("property") or write.target)
+    if name is not None and name in types.members:
+        if not is_own:
+            found.add_members(name)
+    elif declared:
+        if write.name is None and not _fits(write.value, declared, check):
+            for each in declared:
+                found.add(types.at(*check.tools.span(each)))
+    elif write.into and root is not None:
+        _add_contents(found, write, root, initial, check, types)
+
+
+def _add_contents(
+    found: Reach, write: Write, root: Node, initial: Node | None, check: Check, types: DeclaredTypes
+) -> None:
+    """Adds what may be in a container of which the declarations say nothing."""
+    if _is_parameter(root, check):
+        found.add_everything()
+    elif initial is None or initial.type not in ("object", "array") or _is_annotated(root, check):
+        value = write.value and unwrapped(write.value)
+        if value is not None and value.type == "identifier":
+            value = _initial(value, check) or value
+        for source in [] if value is None else _SPREAD(value).get("source", []):
+            for each in _declared(source, check):
+                found.add(types.at(*check.tools.span(each)))
+
+
+def _declared(target: Node, check: Check) -> list[Location]:
+    """Where the declarations say what a target holds: the member that it is, and its type."""
+    name = anchor(unwrapped(target))
+    return [each for each in (*check.definitions(name), *check.types(name)) if each.declared]
+
+
+def _fits(value: Node | None, declared: list[Location], check: Check) -> bool:
+    """Whether a value is of the very type that is declared."""
+    if value is not None and value.type == "spread_element" and value.named_children:
+        value = value.named_children[0]
+    name = None if value is None else anchor(value)
+    given = [each for each in check.types(name) if each.declared]
+    return bool(given) and all(each in declared for each in given)
+
+
+def _initial(name: Node, check: Check) -> Node | None:
+    """What a variable is bound to where it is declared."""
+    declarator = _binding(name, check)
+    if declarator is None or declarator.type != "variable_declarator":
+        return None
+    value = declarator.child_by_field_name("value")
+    return None if value is None else unwrapped(value)
+
+
+def _is_annotated(name: Node, check: Check) -> bool:
+    declarator = _binding(name, check)
+    return declarator is not None and declarator.child_by_field_name("type") is not None
+
+
+def _is_parameter(name: Node, check: Check) -> bool:
+    """Whether a name is bound by a function that is called by its own name, with whatever it is given."""
+    bound = _binding(name, check)
+    while bound is not None and bound.type not in FUNCTIONS:
+        if bound.type in ("variable_declarator", "statement_block"):
+            return False
+        bound = bound.parent
+    return bound is not None and called_with(name) is None
+
+
+def _binding(name: Node, check: Check) -> Node | None:
+    """What binds a variable."""
+    own = [each for each in check.definitions(name) if each.own]
+    node = check.node_at(own[0]) if own else None
+    return None if node is None else node.parent

@@ -1,0 +1,207 @@
+"""Places of a TypeScript program at which something may be wrong that a compiler has nothing against.
+
+They are found in the program's text alone, so that most programs need no more questions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tree_sitter import Node
+
+from corral.checking.declared_types import DeclaredTypes
+from corral.checking.typescript.dynamic_members import root_of, writes_of
+from corral.checking.typescript.expressions import is_awaited, is_shown
+from corral.concurrency.cached_property import cached_property
+from corral.programs.syntax.typescript import FUNCTION_VALUES, finder, text_of, unwrapped, walk
+
+__all__ = [
+    "ARRAY_METHODS",
+    "Places",
+    "async_visits",
+    "forgotten_calls",
+    "gathered_too_late",
+    "misused_dictionaries",
+    "named_tools",
+    "tools_as_callbacks",
+    "written_input",
+    "written_inputs",
+]
+
+_CALLS = finder("(call_expression) @call (variable_declarator name: (identifier) @held value: (call_expression))")
+_NAMES = finder("(identifier) @name")
+_MEMBERS = finder("(member_expression) @member")
+_AWAITED = finder("(await_expression [(member_expression) (identifier) (parenthesized_expression)] @value)")
+_DECLARED = finder("(variable_declarator name: (identifier) @name)")
+_PASSED = frozenset(
+    {"if_statement", "ternary_expression", "switch_case", "for_statement", "for_in_statement", "while_statement"}
+)
+_TOOLS = ("tools", "codemode")
+ARRAY_METHODS = frozenset(
+    "map filter find findIndex findLast forEach reduce reduceRight some every flatMap flat slice splice sort toSorted "
+    "join includes indexOf push unshift pop shift concat reverse at fill".split()
+)
+_VISITS = frozenset({"forEach", "filter", "find", "findIndex", "findLast", "some", "every", "sort", "toSorted"})
+"""Methods of arrays that make nothing of a promise which their callback gives."""
+
+
+class Places:
+    """The calls and members in a program, which are looked for once."""
+
+    def __init__(self, root: Node) -> None:
+        self.root = root
+        found = _CALLS(root)
+        self.calls = found.get("call", [])
+        self.held = found.get("held", [])
+        """Variables that begin with what a call gives."""
+
+    @cached_property
+    def members(self) -> list[Node]:
+        return _MEMBERS(self.root).get("member", [])
+
+
+def forgotten_calls(places: Places) -> Iterator[Node]:
+    """Calls, and constants that may hold one's promise, where only a value is of use."""
+    candidates, held = places.calls, {name.text for name in places.held}
+    if held:
+        candidates = [*candidates, *(name for name in _NAMES(places.root).get("name", ()) if name.text in held)]
+    return (node for node in candidates if is_shown(node) and not is_awaited(node))
+
+
+def written_inputs(places: Places) -> Iterator[tuple[Node, str, Node]]:
+    """Calls by a tool's whole name, that name, and the input, if it is written out."""
+    for call in places.calls:
+        called = call.child_by_field_name("function")
+        path = "" if called is None or called.type != "member_expression" else text_of(called)
+        first, _, name = path.partition(".")
+        if first in _TOOLS and name and (literal := written_input(call)) is not None:
+            yield call, name, literal
+
+
+def written_input(call: Node) -> Node | None:
+    """The object that is a call's only argument."""
+    arguments = call.child_by_field_name("arguments")
+    given = [] if arguments is None else [each for each in arguments.named_children if each.type != "comment"]
+    return unwrapped(given[0]) if len(given) == 1 and unwrapped(given[0]).type == "object" else None
+
+
+def named_tools(places: Places, names: frozenset[str]) -> Iterator[Node]:
+    """What may be a tool that is awaited, or whose length is asked for, and that is not called. `names`: of tools."""
+    for awaited in _AWAITED(places.root).get("value", []):
+        if text_of(unwrapped(awaited)).rpartition(".")[2] in names:
+            yield unwrapped(awaited)
+    for member in places.members:
+        owner = member.child_by_field_name("object")
+        if owner is None or owner.type != "member_expression" or not text_of(member).endswith(".length"):
+            continue
+        path = text_of(owner)
+        if path.partition(".")[0] in _TOOLS and path.rpartition(".")[2] in names:
+            yield owner
+
+
+def tools_as_callbacks(places: Places, names: frozenset[str]) -> Iterator[Node]:
+    """What may be a tool that an array's method is to call: with three arguments, of which it takes one."""
+    for call in places.calls:
+        called, arguments = call.child_by_field_name("function"), call.child_by_field_name("arguments")
+        given = [] if arguments is None else arguments.named_children
+        if called is not None and called.type == "member_expression" and len(given) == 1:
+            callback = unwrapped(given[0])
+            is_visit = text_of(called.child_by_field_name("property") or called) in ("map", "flatMap", "forEach")
+            is_named = callback.type in ("identifier", "member_expression")
+            if is_visit and is_named and not _is_settled(call) and text_of(callback).rpartition(".")[2] in names:
+                yield callback
+
+
+def _is_settled(value: Node) -> bool:
+    """Whether what becomes of promises is looked at one by one."""
+    call = None if value.parent is None else value.parent.parent
+    called = None if call is None else call.child_by_field_name("function")
+    return called is not None and text_of(called) == "Promise.allSettled"
+
+
+def async_visits(places: Places) -> Iterator[tuple[Node, str]]:
+    """Calls such as `list.forEach(async …)`, and the method's name."""
+    for call in places.calls:
+        called, arguments = call.child_by_field_name("function"), call.child_by_field_name("arguments")
+        if called is None or called.type != "member_expression" or arguments is None or not arguments.named_children:
+            continue
+        name, visit = text_of(called.child_by_field_name("property") or called), arguments.named_children[0]
+        if name in _VISITS and visit.type in FUNCTION_VALUES and visit.children[0].type == "async":
+            yield call, name
+
+
+def gathered_too_late(call: Node) -> str | None:
+    """The variable that an async callback fills, of a call that nothing waits for, and that is then returned."""
+    statement, arguments = call.parent, call.child_by_field_name("arguments")
+    block = None if statement is None or statement.type != "expression_statement" else statement.parent
+    if statement is None or block is None or arguments is None:
+        return None
+    callback = arguments.named_children[0]
+    awaited = [each for each in walk(callback, into_functions=False) if each.type == "await_expression"]
+    if not awaited or _may_be_passed(awaited[0], callback):
+        return None
+    filled = {
+        text_of(root)
+        for each in walk(callback)
+        for write in writes_of(each)
+        if each.end_byte >= awaited[0].end_byte and (root := root_of(write.target)) is not None
+    }
+    filled -= {text_of(name) for name in _DECLARED(callback).get("name", [])}
+    for later in block.named_children:
+        if later.start_byte <= statement.start_byte:
+            continue
+        if any(each.type == "await" for each in walk(later)):
+            return None
+        if later.type == "return_statement":
+            return next((text_of(each) for each in _NAMES(later).get("name", []) if text_of(each) in filled), None)
+    return None
+
+
+def _may_be_passed(node: Node, function: Node) -> bool:
+    """Whether a function may go on without coming to a place in it."""
+    above = node.parent
+    while above is not None and above != function:
+        if above.type in _PASSED or (
+            above.type == "binary_expression" and above.children[1].type in ("&&", "||", "??")
+        ):
+            return True
+        above = above.parent
+    return False
+
+
+def misused_dictionaries(places: Places, types: DeclaredTypes) -> Iterator[Node]:
+    """Members such as `users.length` and `users.map`, taken of what may be a dictionary by the declarations."""
+    if not types.dictionaries:
+        return
+    held: set[str] | None = None
+    for member in places.members:
+        owner, name = member.child_by_field_name("object"), member.child_by_field_name("property")
+        if owner is None or name is None or text_of(name) not in ARRAY_METHODS | {"length"}:
+            continue
+        owner = unwrapped(owner)
+        if owner.type == "identifier":
+            held = _held_dictionaries(places.root, types) if held is None else held
+            is_suspect = text_of(owner) in held
+        else:
+            is_suspect = _tail(owner) in types.dictionaries
+        if is_suspect:
+            yield member
+
+
+def _held_dictionaries(root: Node, types: DeclaredTypes) -> set[str]:
+    """Variables that begin with a dictionary, and those of that name that are taken out of something."""
+    found = set(types.dictionaries)
+    for name in _DECLARED(root).get("name", []):
+        value = None if name.parent is None else name.parent.child_by_field_name("value")
+        if value is not None and _tail(unwrapped(value)) in types.dictionaries:
+            found.add(text_of(name))
+    return found
+
+
+def _tail(expression: Node) -> str:
+    """The last name of what gives a value."""
+    while expression.type in ("await_expression", "call_expression", "parenthesized_expression", "non_null_expression"):
+        inner = expression.child_by_field_name("function") or expression.named_children[0]
+        expression = inner
+    name = expression.child_by_field_name("property") if expression.type == "member_expression" else expression
+    return "" if name is None or name.child_count else text_of(name)

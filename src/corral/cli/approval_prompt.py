@@ -1,0 +1,87 @@
+"""Asking, on the terminal, about calls that need an approval."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import termios
+import tty
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from corral import ApprovalRequest
+from corral.cli.screen import Screen
+from corral.rendering.full_text import shown, visible
+
+__all__ = ["Asker", "keyboard"]
+
+_SHOWN_CHARS = 4_000
+"""What nobody saw, nobody approved: a call with a longer input is denied."""
+
+
+@contextmanager
+def keyboard() -> Generator[int | None]:
+    """The descriptor of the terminal whose keys can be read, or None if there is none."""
+    if sys.stdin.isatty():
+        yield sys.stdin.fileno()
+        return
+    try:
+        terminal = os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        yield None
+        return
+    try:
+        yield terminal
+    finally:
+        os.close(terminal)
+
+
+class Asker:
+    """Asks about one call after another. One key answers; only `y` and `a` are a yes."""
+
+    def __init__(self, screen: Screen, terminal: int) -> None:
+        self._screen = screen
+        self._terminal = terminal
+        self._one_at_a_time = asyncio.Lock()
+        self._always: set[str] = set()
+
+    async def approve(self, request: ApprovalRequest) -> bool:
+        """What `Corral(approve=...)` takes."""
+        async with self._one_at_a_time:
+            if request.tool in self._always:
+                return True
+            tool = f"tools.{visible(request.tool)}"
+            input = shown(request.input, _SHOWN_CHARS, long_first=True)  # the end is next to the question
+            # Held, or the program could print another question below this one.
+            with self._keys() as pressed, self._screen.holding() as say:
+                say(
+                    f"{self._screen.paint('?', 'yellow')} {tool}({input})\n  needs your approval: y = yes, "
+                    f"a = yes to every call of {visible(request.tool)}, any other key = no"
+                )
+                key = await pressed
+                if key == "a":
+                    self._always.add(request.tool)
+                allowed = key in ("y", "a")
+                answer = self._screen.paint("allowed" if allowed else "denied", "green" if allowed else "red")
+                say(f"  {answer}: {tool}")
+            return allowed
+
+    @contextmanager
+    def _keys(self) -> Generator[asyncio.Future[str]]:
+        """Within the block the next key is what is awaited; those that were pressed before it are forgotten."""
+        loop = asyncio.get_running_loop()
+        pressed: asyncio.Future[str] = loop.create_future()
+
+        def read() -> None:
+            if not pressed.done():
+                pressed.set_result(os.read(self._terminal, 16).decode("utf-8", "replace").lower())
+
+        before = termios.tcgetattr(self._terminal)
+        tty.setcbreak(self._terminal, termios.TCSAFLUSH)
+        loop.add_reader(self._terminal, read)
+        try:
+            yield pressed
+        finally:
+            loop.remove_reader(self._terminal)
+            termios.tcsetattr(self._terminal, termios.TCSAFLUSH, before)

@@ -1,0 +1,339 @@
+"""`corral mcp`: tools, and those of MCP servers, as one MCP server."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import io
+import json
+import os
+import re
+import socket
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Sequence
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, redirect_stdout
+from importlib import import_module
+from itertools import groupby
+from pathlib import Path
+from typing import Any, TextIO, get_args
+
+import anyio
+import anyio.to_thread
+from pydantic_core import to_json
+
+from corral import Approve, Corral, ExecutionContext
+from corral.cli.http_server import http_server, is_loopback, listening, url_of
+from corral.cli.options import add_address, add_caller, add_tools, caller, interruptible
+from corral.cli.parsing import Commands, add_command
+from corral.cli.progress import moving
+from corral.cli.run_options import add_env, add_running, env_of, running
+from corral.cli.screen import Screen, screen
+from corral.cli.text import counted
+from corral.cli.tool_loading import load_tools
+from corral.errors import ConfigError
+from corral.types import Language
+
+__all__ = ["add_mcp"]
+
+_MEMBER = r'"(?:jsonrpc|method)"\s*:\s*"[\w./-]{1,100}"\s*'
+_ID = r'"id"\s*:\s*(0|[1-9]\d{0,17}|"[\w.:/ +-]{1,100}")\s*'
+_REQUEST = re.compile(rf"\s*\{{\s*(?:{_MEMBER},\s*){{0,2}}{_ID},")
+_REQUEST_ENDS = re.compile(rf",\s*(?:{_MEMBER},\s*)?{_ID}(?:,\s*{_MEMBER})?\}}\s*\Z")
+"""The number of a request, before or after its parameters; any other `"id"` may be of its data."""
+
+_PATH = "/mcp"
+_PORT = 8788
+_LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+_MESSAGE_BYTES = 2_000_000
+"""Of a client: the longest program is 256,000 bytes, each of which JSON may write as six."""
+_HEAD_CHARS = 300
+"""What is kept of a line that is too long, at its begin and its end, to find the request that it is."""
+_SESSIONS = 1_000
+"""Sessions over HTTP that may be open; each takes some 40 kB. One that is idle for half an hour is closed."""
+_SHUTDOWN_SECONDS = 1
+"""How long what is still to be written may take once there is no more input."""
+_EPILOG = """\
+A client of MCP starts it with a configuration such as
+
+  {"mcpServers": {"corral": {"command": "corral", "args": ["mcp", "--mcp-config", "servers.json"]}}}
+
+and finds three tools: execute_code, search_tools and describe_tools. Programs call all tools of the servers that
+servers.json names in the same way, and those of --tools. What is printed goes to standard error; standard output has
+nothing but the protocol.
+
+--http serves at http://HOST:PORT/mcp, to everybody who can connect: there are no passwords.
+
+exit codes: 0 it was ended, 2 wrong usage or set-up
+"""
+
+
+def add_mcp(commands: Commands) -> None:
+    """Adds the command to `corral`."""
+    parser = add_command(
+        commands,
+        "mcp",
+        _mcp,
+        help="serve tools to a client of MCP",
+        description="Serves tools, and those of MCP servers, as one MCP server whose clients write programs.",
+        epilog=_EPILOG,
+    )
+    add_tools(parser)
+    parser.add_argument("--language", choices=get_args(Language), default="typescript", help="default: typescript")
+    parser.add_argument(
+        "--budget", type=int, default=4_000, metavar="TOKENS", help="for declarations of tools; default: 4000"
+    )
+    parser.add_argument("--list", action="store_true", help="print how many tokens the lists of tools take, and end")
+    http = parser.add_argument_group("over HTTP, instead of standard input and output")
+    http.add_argument("--http", action="store_true", help="serve at a URL")
+    add_address(http, default_port=_PORT)
+    add_env(parser)
+    context = add_caller(parser)
+    context.add_argument(
+        "--approve",
+        choices=("ask", "all", "none"),
+        default="ask",
+        help="calls that need an approval; ask, the default, asks by elicitation",
+    )
+    add_running(parser)
+
+
+def _mcp(arguments: argparse.Namespace) -> int:
+    served = import_module("corral.integrations.mcp")
+    elsewhere = arguments.port != _PORT or arguments.allowed_hosts or arguments.allowed_origins
+    if elsewhere and not arguments.http:
+        raise ConfigError("--port, --allow-host and --allow-origin are for --http")
+    with ExitStack() as stack:
+        wire = stack.enter_context(_wire()) if not (arguments.http or arguments.list) else None
+        view = stack.enter_context(screen())
+        with moving(view, "loading tools"):
+            corral = Corral(
+                load_tools(arguments.tools, arguments.mcp_configs, required=True),
+                **running(arguments, arguments.language),
+                audit=arguments.audit,
+                hide_denied=arguments.hide_denied,
+                approve=_approve(arguments.approve, served),
+            )
+        server = served.mcp_server(
+            corral,
+            language=arguments.language,
+            budget_tokens=arguments.budget,
+            context=_context(arguments, served),
+            env=env_of(arguments),
+        )
+        if arguments.list:
+            asyncio.run(_list(corral, server, view))
+        elif wire is not None:
+            asyncio.run(_serve_wire(corral, server, wire, view))
+        else:
+            listener = stack.enter_context(listening(arguments.host, arguments.port))
+            asyncio.run(_serve_http(corral, server, listener, arguments, view))
+    return 0
+
+
+def _approve(how: str, served: Any) -> Approve | None:
+    if how == "all":
+        return lambda _: True
+    return served.ask_client if how == "ask" else None
+
+
+def _context(arguments: argparse.Namespace, served: Any) -> Any:
+    """Everybody is the caller that the options name; each MCP session is one of theirs, unless they name one too."""
+    named = caller(arguments)
+
+    def context(request: Any) -> ExecutionContext:
+        session = served.session_of(request)
+        if session is None or arguments.session_id is not None:
+            return named
+        return named.model_copy(update={"session_id": session})
+
+    return context
+
+
+@asynccontextmanager
+async def _open(corral: Corral, server: Any, view: Screen, where: str) -> AsyncGenerator[None]:
+    """Within the block it is open. What is served is said, and how much of a model's context that takes and saves."""
+    async with AsyncExitStack() as stack:
+        with moving(view, "starting"):
+            await stack.enter_async_context(corral)
+            own, each = await _own(server), [declared for _, declared in _each(corral)]
+        view.err(f"{counted(len(each), 'tool')} {where}")
+        view.err(f"as {counted(len(own), 'tool')} of {_tokens(own):,} tokens, instead of {_tokens(each):,}")
+        yield
+
+
+# --- over standard input and output
+
+
+@contextmanager
+def _wire() -> Generator[tuple[TextIO, io.FileIO]]:
+    """Standard input and output for the protocol alone. Within the block others read nothing, and print to stderr.
+
+    Neither is closed: a thread may be reading or writing, as nothing can interrupt that.
+    """
+    sys.stdout.flush()
+    received = io.TextIOWrapper(os.fdopen(os.dup(0), "rb", closefd=False), encoding="utf-8", errors="replace")
+    sent = io.FileIO(os.dup(1), "w", closefd=False)
+    with redirect_stdout(sys.stderr):
+        with Path(os.devnull).open("rb") as nothing:
+            os.dup2(nothing.fileno(), 0)
+        os.dup2(2, 1)
+        try:
+            yield received, sent
+        finally:
+            os.dup2(received.fileno(), 0)
+            os.dup2(sent.fileno(), 1)
+
+
+class _Input(anyio.AsyncFile[str]):
+    """Lines of a file that one need not wait for: what ends the server does not end the reading.
+
+    `refuse` is called with a part of each line that is too long. Those are left out.
+    """
+
+    refuse: Callable[[str], Awaitable[None]]
+
+    async def readline(self) -> str:
+        while True:
+            line, whole = await anyio.to_thread.run_sync(self._read, abandon_on_cancel=True)
+            if whole:
+                return line
+            await self.refuse(line)
+
+    def _read(self) -> tuple[str, bool]:
+        """A line, or the head and the tail of one, and whether it is whole."""
+        line = self.wrapped.readline(_MESSAGE_BYTES)
+        if len(line) < _MESSAGE_BYTES or line.endswith("\n"):
+            return line, True
+        head, more = line[:_HEAD_CHARS], line
+        while more and not more.endswith("\n"):
+            line, more = more, self.wrapped.readline(_MESSAGE_BYTES)
+        return f"{head} … {(line + more)[-_HEAD_CHARS:]}", False
+
+
+class _Output:
+    """A file whose reader one need not wait for: it holds nothing back that closing would have to write."""
+
+    def __init__(self, file: io.FileIO) -> None:
+        self._file = file
+
+    async def write(self, text: str) -> None:
+        await anyio.to_thread.run_sync(self._write, text.encode(), abandon_on_cancel=True)
+
+    def _write(self, data: bytes) -> None:
+        left = memoryview(data)
+        while left:
+            left = left[self._file.write(left) :]
+
+    async def flush(self) -> None: ...
+
+
+async def _serve_wire(corral: Corral, server: Any, wire: tuple[TextIO, io.FileIO], view: Screen) -> None:
+    stdio_server = import_module("mcp.server.stdio").stdio_server
+    received, sent = _Input(wire[0]), _Output(wire[1])
+    with anyio.CancelScope() as scope, interruptible(scope.cancel):
+        async with _open(corral, server, view, "for a client at standard input"):
+            if wire[0].isatty():
+                view.err("this is a terminal: a client of MCP is to start this command, or --http serves at a URL")
+            with anyio.CancelScope() as talk:
+                async with stdio_server(received, sent) as (read, write):
+
+                    async def refuse(line: str) -> None:
+                        await write.send(_refusal(line))
+
+                    received.refuse = refuse
+                    await server.run(read, write, server.create_initialization_options())
+                    talk.deadline = anyio.current_time() + _SHUTDOWN_SECONDS
+
+
+def _refusal(line: str) -> Any:
+    """The answer to a message that is too long: an error for its request, if it is one and says its number."""
+    types = import_module("mcp_types")
+    found = _REQUEST.match(line) or _REQUEST_ENDS.search(line)
+    error = types.ErrorData(
+        code=types.INVALID_REQUEST, message=f"the message is longer than {_MESSAGE_BYTES} characters"
+    )
+    answer = types.JSONRPCError(jsonrpc="2.0", id=None if found is None else json.loads(found[1]), error=error)
+    return import_module("mcp.shared.message").SessionMessage(answer)
+
+
+# --- over HTTP
+
+
+async def _serve_http(
+    corral: Corral, server: Any, listener: socket.socket, arguments: argparse.Namespace, view: Screen
+) -> None:
+    url = url_of(arguments.host, listener.getsockname()[1], arguments.allowed_hosts)
+    app = server.streamable_http_app(
+        streamable_http_path=_PATH,
+        max_request_body_size=_MESSAGE_BYTES,
+        max_sessions=_SESSIONS,
+        transport_security=_security(url, arguments.allowed_hosts, arguments.allowed_origins),
+    )
+    serving = http_server(import_module("uvicorn"), app, lifespan="on")
+
+    def stop() -> None:
+        serving.should_exit = True
+
+    if not is_loopback(arguments.host):
+        view.err("warning: everybody who can connect may run programs: there are no passwords")
+    async with _open(corral, server, view, f"at {url}{_PATH}"):
+        with interruptible(stop):
+            await serving.serve([listener])
+
+
+def _security(url: str, hosts: list[str], origins: list[str]) -> Any:
+    """Which names requests may use, so that no page of another site has a browser send them (DNS rebinding)."""
+    settings = import_module("mcp.server.transport_security").TransportSecuritySettings
+    if "*" in hosts:
+        return settings(enable_dns_rebinding_protection=False)
+    own = url.removeprefix("http://").rpartition(":")[0]
+    names = dict.fromkeys((*_LOOPBACK, own, *hosts))
+    return settings(
+        allowed_hosts=[*names, *(f"{name}:*" for name in names)],
+        allowed_origins=[*(f"http://{name}:*" for name in _LOOPBACK), *origins],
+    )
+
+
+# --- how long the lists are
+
+
+async def _list(corral: Corral, server: Any, view: Screen) -> None:
+    async with corral.connected():
+        every = _each(corral)
+        view.out(_row("this server", await _own(server)))
+        view.out(_row("if each tool were listed", [declared for _, declared in every]))
+        for place, group in groupby(every, key=lambda each: each[0]):
+            view.out(_row(f"  {place}", [declared for _, declared in group]))
+
+
+async def _own(server: Any) -> list[Any]:
+    """The list of tools as a client gets it."""
+    async with import_module("mcp").Client(server) as client:
+        return [each.model_dump(by_alias=True, exclude_none=True) for each in (await client.list_tools()).tools]
+
+
+def _each(corral: Corral) -> list[tuple[str, dict[str, Any]]]:
+    """All tools as a list of an MCP server would have them, and where they are."""
+    return [
+        (
+            name.namespace or "--tools",
+            {
+                "name": tool.name,
+                "description": tool.description,
+                "inputSchema": tool.input_schema,
+                **({} if tool.output_schema is None else {"outputSchema": tool.output_schema}),
+            },
+        )
+        for name, tool in corral.tools.snapshot().items()
+    ]
+
+
+def _row(what: str, tools: Iterable[Any]) -> str:
+    listed = list(tools)
+    tools = f"{len(listed):>6} tool{' ' if len(listed) == 1 else 's'}"
+    return f"{what:<26}{tools} {_tokens(listed):>9,} tokens"
+
+
+def _tokens(tools: Sequence[Any]) -> int:
+    """Roughly, at four bytes each."""
+    return -(-len(to_json(tools)) // 4)

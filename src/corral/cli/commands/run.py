@@ -1,0 +1,129 @@
+"""`corral run`: runs one program and shows what it does."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from contextlib import nullcontext
+
+from corral import Approve, ConsoleOutput, Corral, Event, ExecutionResult
+from corral.cli.approval_prompt import Asker, keyboard
+from corral.cli.options import add_caller, add_tools, caller, interruptible
+from corral.cli.parsing import Commands, add_command
+from corral.cli.program import GivenProgram, add_program, given_program
+from corral.cli.progress import Progress
+from corral.cli.report import call_lines, error_lines, note_lines
+from corral.cli.run_options import add_running, running
+from corral.cli.screen import Screen, screen
+from corral.cli.text import json_text, printable
+from corral.cli.tool_loading import load_tools
+
+__all__ = ["add_run"]
+
+_EPILOG = """\
+examples:
+  corral run program.ts --tools app.tools
+  cat answer.md | corral run - --tools app/tools.py:registry --calls 20
+
+Standard output has what the program logs with console.log, info and debug, and then its result: a text as it is,
+anything else as JSON, nothing for null. All else is on standard error. --quiet leaves only the result and errors.
+corral doctor tells whether programs can be type-checked here.
+
+exit codes: 0 succeeded, 1 failed, 2 wrong usage or set-up, 124 timed out, 130 cancelled
+"""
+
+
+def add_run(commands: Commands) -> None:
+    """Adds the command to `corral`."""
+    parser = add_command(
+        commands,
+        "run",
+        _run,
+        takes="PROGRAM",
+        help="run a program",
+        description="Runs a program against tools, in a sandbox.",
+        epilog=_EPILOG,
+    )
+    add_program(parser)
+    add_tools(parser)
+    output = parser.add_argument_group("output")
+    output.add_argument("--json", action="store_true", help="print the whole result as JSON, and nothing else")
+    output.add_argument("--quiet", action="store_true", help="print only the result and errors")
+    output.add_argument("--progress", action="store_true", help="a line per tool call, also where there is no terminal")
+    context = add_caller(parser)
+    context.add_argument(
+        "--approve",
+        choices=("ask", "all", "none"),
+        default="ask",
+        help="calls that need an approval; ask, the default, denies them where there is no terminal",
+    )
+    add_running(parser)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    program = given_program(arguments)
+    with screen() as view, keyboard() as terminal:
+        progress = Progress(view, "starting") if _wants_progress(arguments, view) else None
+        with nullcontext() if progress is None else progress.turning():
+            corral = Corral(
+                load_tools(arguments.tools, arguments.mcp_configs),
+                **running(arguments, program.language, pool_size=0),  # for one program, so that none is kept ready
+                audit=arguments.audit,
+                hide_denied=arguments.hide_denied,
+                approve=_approve(arguments.approve, view, terminal),
+            )
+            result = asyncio.run(_execute(corral, program, arguments, view, progress))
+        _show(result, program, arguments, view)
+    return result.exit_code
+
+
+def _approve(how: str, view: Screen, terminal: int | None) -> Approve | None:
+    if how == "all":
+        return lambda _: True
+    return Asker(view, terminal).approve if how == "ask" and terminal is not None and view.live else None
+
+
+async def _execute(
+    corral: Corral, program: GivenProgram, arguments: argparse.Namespace, view: Screen, progress: Progress | None
+) -> ExecutionResult:
+    console = not (arguments.json or arguments.quiet)
+    source, language, _, env = program
+    async with corral, corral.start(source, language=language, context=caller(arguments), env=env) as run:
+        with interruptible(run.cancel):
+            async for event in run:
+                if progress is not None:
+                    progress.see(event)
+                if console:
+                    _print(event, view)
+            return await run.result()
+
+
+def _wants_progress(arguments: argparse.Namespace, view: Screen) -> bool:
+    return bool(arguments.progress) or (view.live and not arguments.quiet)
+
+
+def _print(event: Event, view: Screen) -> None:
+    if isinstance(event, ConsoleOutput):
+        if event.entry.level in ("warn", "error"):
+            view.err(printable(event.entry.text) if view.live else event.entry.text)
+        else:
+            view.out(event.entry.text)
+
+
+def _show(result: ExecutionResult, program: GivenProgram, arguments: argparse.Namespace, view: Screen) -> None:
+    if arguments.json:
+        view.out(result.to_json(indent=2))
+        return
+    if isinstance(result.value, str):
+        view.out(result.value)
+    elif result.value is not None:
+        view.out(json_text(result.value, indent=2))
+    if not arguments.quiet:
+        for line in note_lines(result, program.file, view):
+            view.err(line)
+    tools_given = bool(arguments.tools or arguments.mcp_configs)
+    for line in error_lines(result, program.source, program.file, view, tools_given=tools_given):
+        view.err(line)
+    if not (result.success or _wants_progress(arguments, view)):
+        for line in call_lines(result, view):
+            view.err(line)

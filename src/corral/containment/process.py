@@ -1,0 +1,322 @@
+"""One contained process: raw pipes, limits set from outside, and an end that is certain.
+
+Streams of an event loop cost four times what a raw descriptor costs per message, so the pipes are read and written
+directly, without blocking.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any, Self
+
+import anyio
+
+from corral.concurrency.event_loop import readable
+from corral.containment import Child, Plan, Spawner
+from corral.containment.launcher import receive
+from corral.errors import StartFailed
+
+__all__ = ["ContainedProcess", "can_limit"]
+
+can_limit = sys.platform == "linux"
+"""Whether this system can bound a process's memory and read its processor clock."""
+
+_PIPE_BYTES = 1 << 20
+"""Linux lets an unprivileged process have pipes of one mebibyte (/proc/sys/fs/pipe-max-size)."""
+_READ_BYTES = 1 << 16
+"""More would make the allocator map and unmap memory for every read."""
+_STDERR_TAIL_BYTES = 16_384
+_SAID_LINES, _SAID_CHARS = 2, 400
+_LIFELINE_BYTES = 4096
+_INFO_BYTES = 4096
+
+
+class ContainedProcess:
+    """A guest with pipes on its standard streams, in a session of its own so that Ctrl-C does not reach it.
+
+    Made by `spawn`, which does not wait; `await_output` does, in a thread.
+    """
+
+    def __init__(self, child: Child) -> None:
+        self.input = child.stdin
+        self.output = child.stdout
+        self._errors = child.stderr
+        self._lifeline = child.lifeline
+        self._info = child.info
+        self._guest: int | None = None
+        """A descriptor of the guest, if it is wrapped."""
+        self._process: int | None = None
+        """A descriptor of the child; for a guest that is wrapped, of its wrapper, with which it ends."""
+        self._status: int | None = None
+        self._failure: str | None = None
+        self._closed = False
+        self._cpu_seconds: float | None = None
+        self._killed = False
+        self._waiting: anyio.Event | None = None
+        self._tail = b""
+        self.pid = 0
+        """Of the guest itself; 0 until it has said something."""
+        for descriptor in (self.input, self.output, self._errors):
+            os.set_blocking(descriptor, False)
+        for descriptor in (self.input, self.output):
+            with contextlib.suppress(OSError, AttributeError):
+                fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+
+    @classmethod
+    def spawn(cls, spawner: Spawner, plan: Plan) -> Self:
+        """Has it started by the launcher.
+
+        Raises:
+            StartFailed: there is no launcher, or no descriptor left.
+        """
+        try:
+            return cls(spawner.spawn(plan))
+        except OSError as error:
+            raise StartFailed(f"cannot start a sandbox: {error.strerror or error}") from error
+
+    def await_output(self, seconds: float) -> bytes:
+        """Blocks until the guest has written something, and returns it.
+
+        Raises:
+            StartFailed: it ended without, was not born at all, or took longer than `seconds`.
+        """
+        poll = select.poll()
+        poll.register(self.output, select.POLLIN)
+        poll.poll(seconds * 1000)
+        try:
+            data = os.read(self.output, _READ_BYTES)
+        except BlockingIOError:
+            raise StartFailed(f"the engine did not say that it is ready within {seconds:g} s") from None
+        if not data:
+            poll.unregister(self.output)
+            poll.register(self._lifeline, select.POLLIN)
+            while self._status is None and self._failure is None and poll.poll(seconds * 1000):
+                self._hear()
+            reason = self._failure or f"status {self._status}"
+            raise StartFailed(f"the engine did not start: {reason} {self.last_words()}".strip())
+        self._hear()
+        if self._info is not None and self._guest is None:
+            try:
+                self.pid = _wrapped_pid(self._info)
+                self._guest = os.pidfd_open(self.pid)  # it has just written, and its wrapper lives as long as it does
+            except (OSError, ValueError, KeyError) as error:
+                raise StartFailed(f"the engine ended as soon as it had started: {error}") from error
+        return data
+
+    def reading(self, receive: Callable[[bytes], None]) -> AbstractAsyncContextManager[None]:
+        """Within the block, `receive` gets its output as it comes, and `b""` once at its end. It must not raise."""
+
+        def notify() -> bool:
+            data = self.read_now()
+            if data is not None:
+                receive(data)
+            return data != b""
+
+        return readable(self.output, notify)
+
+    def read_now(self) -> bytes | None:
+        """What there is of its output, `b""` at its end, None if there is nothing yet."""
+        try:
+            return os.read(self.output, _READ_BYTES)
+        except BlockingIOError:
+            return None
+
+    def write_now(self, data: bytes | bytearray | memoryview) -> int:
+        """Writes what the pipe takes at once, and returns how many bytes that was."""
+        try:
+            return os.write(self.input, data)
+        except BlockingIOError:
+            return 0
+        except BrokenPipeError:
+            return len(data)
+
+    async def write(self, data: bytes | bytearray) -> None:
+        """Writes all of `data`. A guest that is gone takes it silently: its end shows in what is read."""
+        written = self.write_now(data)
+        if written == len(data):
+            return
+        rest = memoryview(bytes(data))
+        while written < len(rest):
+            await anyio.wait_writable(self.input)
+            written += self.write_now(rest[written:])
+
+    def limit_cpu(self, seconds: float) -> None:
+        """Has the kernel end it after `seconds` more of processor time, rounded up, if the host may say so.
+
+        It may not as root without CAP_SYS_RESOURCE, whose guests are another user's. This is a backstop for whoever
+        watches `cpu_time`, in case the host is too busy to. One that is not born yet is limited then.
+        """
+        self._cpu_seconds = seconds
+        if self.pid == 0:
+            return
+        cpu = int(self.cpu_time() + seconds) + 1
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            resource.prlimit(self.pid, resource.RLIMIT_CPU, (cpu, cpu + 1))
+
+    def data_bytes(self) -> int:
+        """VmData, what RLIMIT_DATA counts: the sixth field of /proc/PID/statm, in pages (proc_pid_statm(5)).
+
+        Raises:
+            OSError: it has ended, or this system hides it.
+        """
+        return int(Path(f"/proc/{self.pid}/statm").read_text().split()[5]) * os.sysconf("SC_PAGESIZE")
+
+    def cpu_time(self) -> float:
+        """Processor seconds of all its threads; 0 before it is known, and once it is gone.
+
+        The clock of another process has the number `~pid << 3 | 2` (CPUCLOCK_SCHED in the kernel's posix-timers.h, as
+        clock_getcpuclockid(3) computes it).
+        """
+        if self.pid == 0:
+            self._hear()
+        if self.pid == 0:
+            return 0.0
+        try:
+            return time.clock_gettime((~self.pid << 3) | 2)
+        except OSError:
+            return 0.0
+
+    def threads(self) -> int:
+        """How many it has, 0 once it is gone: the twentieth field of /proc/PID/stat (proc_pid_stat(5))."""
+        try:
+            return int(Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[17])
+        except (OSError, IndexError):
+            return 0
+
+    def error_tail(self) -> str:
+        """The last of what the engine itself wrote to its standard error. Diagnostics only; a guest may write it."""
+        with contextlib.suppress(BlockingIOError, OSError):
+            while data := os.read(self._errors, _READ_BYTES):
+                self._tail = (self._tail + data)[-_STDERR_TAIL_BYTES:]
+        return self._tail.decode("utf-8", "replace")
+
+    def last_words(self) -> str:
+        """Why it ended, as it says itself: what comes first, before the places in its code; the end of a traceback."""
+        lines = [line for line in (each.strip("# \t.") for each in self.error_tail().splitlines()) if line]
+        traceback = any(line.startswith("Traceback (most recent") for line in lines)
+        return (lines[-1] if traceback else " ".join(lines[:_SAID_LINES]))[:_SAID_CHARS]
+
+    @property
+    def alive(self) -> bool:
+        """Whether it has not ended yet."""
+        descriptor = self._process if self._guest is None else self._guest
+        if self._closed or descriptor is None:
+            return False
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        return not poll.poll(0)
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended, or was not even born; one of which nothing is known yet has not."""
+        self._hear()
+        return self._closed or self._status is not None or self._failure is not None
+
+    def kill(self) -> None:
+        """Ends it at once, or as soon as it is born. Idempotent."""
+        self._killed = True
+        self._hear()
+        for process in (self._guest, self._process):
+            if process is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(process, signal.SIGKILL)
+
+    def ask(self, message: bytes, descriptors: list[int]) -> None:
+        """Sends a message to a guest whose standard input is a socket.
+
+        Raises:
+            OSError: it has ended, or it does not keep up.
+        """
+        with socket.socket(fileno=os.dup(self.input)) as control:
+            socket.send_fds(control, [message], descriptors, socket.MSG_NOSIGNAL)
+
+    async def wait(self, grace_seconds: float) -> int:
+        """Its exit status, the code or minus the signal. What has not ended by itself within the grace is killed."""
+        with anyio.move_on_after(grace_seconds):
+            await self._ended()
+        if self._status is None:
+            self.kill()
+            await self._ended()
+        assert self._status is not None
+        return self._status
+
+    def close(self) -> None:
+        """Kills it and closes the pipes; the launcher reaps it. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        self.kill()
+        for descriptor in (self.input, self.output, self._errors, self._process, self._guest, self._info):
+            if descriptor is not None:
+                os.close(descriptor)
+        self._process = self._guest = None
+        self._lifeline.close()
+
+    async def _ended(self) -> None:
+        while self._status is None:
+            if self._waiting is not None:  # only one task may wait for a descriptor
+                await self._waiting.wait()
+                continue
+            self._waiting = anyio.Event()
+            try:
+                await anyio.wait_readable(self._lifeline)
+                self._hear()
+            finally:
+                self._waiting.set()
+                self._waiting = None
+
+    def _hear(self) -> None:
+        """Takes what has been said on the lifeline."""
+        if self._closed:
+            return
+        while self._status is None:
+            try:
+                data, descriptors = receive(self._lifeline, _LIFELINE_BYTES, 1)
+            except BlockingIOError:
+                return
+            except ConnectionError:
+                data, descriptors = b"", []
+            message: dict[str, Any] = json.loads(data) if data else {"status": -signal.SIGKILL}  # the launcher is gone
+            if "pid" in message and descriptors:
+                self.pid, self._process = _pid_of(descriptors[0]), descriptors[0]
+                if self._cpu_seconds is not None:
+                    self.limit_cpu(self._cpu_seconds)
+                if self._killed:
+                    self.kill()
+            elif "pid" in message:
+                self._failure = "this process has no descriptors left"
+            elif "error" in message:
+                self._failure = message["error"]
+            else:
+                self._status = _unwrapped(message["status"]) if self._info is not None else message["status"]
+
+
+def _pid_of(process: int) -> int:
+    """The number by which this process knows another, which may know itself by another one; 0 once that has ended.
+
+    The kernel then says -1, which elsewhere means this process itself (proc_pid_fdinfo(5)).
+    """
+    lines = Path(f"/proc/self/fdinfo/{process}").read_text().splitlines()
+    return max(0, next(int(line.removeprefix("Pid:")) for line in lines if line.startswith("Pid:")))
+
+
+def _unwrapped(status: int) -> int:
+    """A guest's status as bubblewrap passes it on: 128 and the signal's number, as a shell does."""
+    return 128 - status if 128 < status <= 128 + signal.NSIG else status
+
+
+def _wrapped_pid(info: int) -> int:
+    """The process in the jail, which bubblewrap writes as JSON before it starts it; as this process numbers it."""
+    return json.loads(os.read(info, _INFO_BYTES))["child-pid"]

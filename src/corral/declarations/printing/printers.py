@@ -1,0 +1,126 @@
+"""The ways to show tools that both languages have: whole, short, and as one line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import IntEnum
+from functools import partial
+from typing import NamedTuple
+
+from corral.declarations.printing.named_types import share
+from corral.declarations.printing.python import PYTHON_ALIAS, print_python, python_call
+from corral.declarations.printing.short import shortened
+from corral.declarations.printing.signatures import Signature, ToolShape, in_order, read_signature
+from corral.declarations.printing.typescript import TYPESCRIPT_ALIAS, print_typescript, typescript_call
+from corral.declarations.shapes import languages
+from corral.declarations.shapes.definitions import Definitions
+from corral.declarations.shapes.descriptions import summary
+from corral.declarations.shapes.shape import Doc
+from corral.types import Language, ToolName
+
+__all__ = ["Degree", "Views", "comment_lines", "declare", "declare_short", "one_line"]
+
+_LINE_CHARACTERS = 240
+
+
+class Degree(IntEnum):
+    """How much is shown of a tool. Each shows what those before it do, and more."""
+
+    COUNTED = 0
+    NAMED = 1
+    SHORT = 2
+    """Its signature, without texts and other types."""
+    SUMMED = 3
+    """The first line of its description too."""
+    GIVEN = 4
+    """All that is to be said of it and its input; of its result only what has room on a line."""
+    FULL = 5
+
+
+class _Printer(NamedTuple):
+    language: languages.Language
+    declare: Callable[[Mapping[ToolName, Signature]], str]
+    call: Callable[[ToolName, Signature], str | None]
+    comment: str
+    alias: str
+
+
+_PRINTERS: Mapping[Language, _Printer] = {
+    "typescript": _Printer(languages.TYPESCRIPT, print_typescript, typescript_call, "//", TYPESCRIPT_ALIAS),
+    "python": _Printer(languages.PYTHON, print_python, python_call, "#", PYTHON_ALIAS),
+}
+
+
+class Views:
+    """The tools of one text, in each degree. Each is read when it is first needed."""
+
+    def __init__(self, tools: Mapping[ToolName, ToolShape], language: Language) -> None:
+        self._tools = dict(tools)
+        self._printer = _PRINTERS[language]
+        self._definitions = Definitions()
+        self._whole: dict[ToolName, Signature] = {}
+        self._short: dict[ToolName, Signature] = {}
+        self._last: tuple[Mapping[ToolName, Degree] | None, str] = None, ""
+
+    def add(self, tools: Mapping[ToolName, ToolShape]) -> None:
+        """Takes in further tools."""
+        self._tools |= tools
+
+    def declare(self, degrees: Mapping[ToolName, Degree]) -> str:
+        """`tools`, with those that are to be shown in more than their names, and the types that it mentions."""
+        if degrees != self._last[0]:
+            self._last = dict(degrees), self._declared(degrees)
+        return self._last[1]
+
+    def _declared(self, degrees: Mapping[ToolName, Degree]) -> str:
+        shown = in_order(name for name, degree in degrees.items() if degree > Degree.NAMED)
+        whole = {name: self._read(name) for name in shown if degrees[name] >= Degree.GIVEN}
+        shared = share({name: self._given(name, each, degrees[name]) for name, each in whole.items()}, self._language)
+        return self._printer.declare({name: shared.get(name) or self._brief(name, degrees[name]) for name in shown})
+
+    def declare_whole(self) -> str:
+        """The declarations of all of them, with the alias of `tools`."""
+        return self.declare(dict.fromkeys(self._tools, Degree.FULL)) + self._printer.alias
+
+    @property
+    def _language(self) -> languages.Language:
+        return self._printer.language
+
+    def _read(self, name: ToolName) -> Signature:
+        if name not in self._whole:
+            self._whole[name] = read_signature(name, self._tools[name], self._language, self._definitions)
+        return self._whole[name]
+
+    def _given(self, name: ToolName, whole: Signature, degree: Degree) -> Signature:
+        if degree == Degree.FULL:
+            return whole
+        return whole._replace(output=self._brief(name, Degree.SHORT).output, inline_output=True)
+
+    def _brief(self, name: ToolName, degree: Degree) -> Signature:
+        if name not in self._short:
+            self._short[name] = shortened(self._read(name), partial(self._printer.call, name), _LINE_CHARACTERS)
+        doc = Doc(summary(self._tools[name].description) if degree > Degree.SHORT else "")
+        return self._short[name]._replace(doc=doc)
+
+
+def declare(tools: Mapping[ToolName, ToolShape], language: Language) -> str:
+    """`tools`, and the types that it mentions."""
+    return Views(tools, language).declare(dict.fromkeys(tools, Degree.FULL))
+
+
+def declare_short(tools: Mapping[ToolName, ToolShape], language: Language) -> str:
+    """The same without texts, one line for each tool and no other types."""
+    return Views(tools, language).declare(dict.fromkeys(tools, Degree.SHORT))
+
+
+def one_line(name: ToolName, tool: ToolShape, language: Language) -> str:
+    """How the tool is called, without texts, in at most some 250 characters if its name is short."""
+    printer = _PRINTERS[language]
+    whole = read_signature(name, tool, printer.language, Definitions())
+    short = shortened(whole, partial(printer.call, name), _LINE_CHARACTERS)
+    return printer.call(name, short) or f"tools.{name}"
+
+
+def comment_lines(text: str, language: Language) -> str:
+    """The lines of the text as comments."""
+    return "".join(f"{_PRINTERS[language].comment} {line}\n" for line in text.splitlines())

@@ -1,0 +1,163 @@
+"""What declarations in any language are printed from: the shapes of tools' inputs and outputs, and names for types."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from itertools import chain, count
+from typing import NamedTuple, Protocol
+from unicodedata import normalize
+
+from corral.declarations.shapes.definitions import Definitions
+from corral.declarations.shapes.descriptions import examples
+from corral.declarations.shapes.languages import Language
+from corral.declarations.shapes.reader import Reader
+from corral.declarations.shapes.shape import (
+    ANY_OBJECT,
+    NEVER,
+    UNKNOWN,
+    Array,
+    Definition,
+    Doc,
+    Intersection,
+    Object,
+    Reference,
+    Shape,
+    Union,
+)
+from corral.declarations.shapes.traits import traits
+from corral.json_schema.documents import mapping
+from corral.types import JsonSchema, ToolName
+
+__all__ = [
+    "RETURNS",
+    "Signature",
+    "ToolShape",
+    "TypeNames",
+    "in_order",
+    "name_definitions",
+    "read_signature",
+    "read_signatures",
+]
+
+RETURNS = "Returns"
+
+
+class ToolShape(Protocol):
+    """What a declaration needs of a tool. A schema of None says nothing: the type is unknown. `needs_approval` is a
+    bool, or something else if it depends on the input."""
+
+    @property
+    def description(self) -> str: ...
+    @property
+    def input_schema(self) -> JsonSchema | None: ...
+    @property
+    def output_schema(self) -> JsonSchema | None: ...
+    @property
+    def needs_approval(self) -> object: ...
+
+
+class Signature(NamedTuple):
+    input: Shape
+    output: Shape
+    doc: Doc
+    """Of the tool; its tags are for lines of their own."""
+    omissible: bool | None = None
+    """Whether a call may go without input; None: if its shape says so."""
+    is_empty: bool = False
+    """Whether no members are announced at all, so that calls are written without input."""
+    inline_input: bool = False
+    """Whether objects of the input are spelt out where they are, also where the language has no types for that."""
+    inline_output: bool = False
+    is_elided: bool = False
+    """Whether the input has further members."""
+
+    @property
+    def needs_input(self) -> bool:
+        return not (traits(self.input).accepts_empty if self.omissible is None else self.omissible)
+
+
+def in_order(names: Iterable[ToolName]) -> list[ToolName]:
+    """The order to declare tools in: those without a namespace first, then by namespace."""
+    return sorted(names, key=lambda name: (name.namespace or "", name.name))
+
+
+def read_signatures(tools: Mapping[ToolName, ToolShape], language: Language) -> dict[ToolName, Signature]:
+    """The signatures in the order to declare them."""
+    definitions = Definitions()
+    return {name: read_signature(name, tools[name], language, definitions) for name in in_order(tools)}
+
+
+def read_signature(name: ToolName, tool: ToolShape, language: Language, definitions: Definitions) -> Signature:
+    """The signature of a tool, which may mention what is defined for others."""
+
+    def read(schema: JsonSchema | None, root_name: str) -> Shape:
+        if schema is None:
+            return UNKNOWN
+        document, root = definitions.libraries.document(schema)
+        return Reader(document, root_name=root_name, definitions=definitions, language=language).read_root(root)
+
+    given, returned = read(tool.input_schema, f"{name.name}-input"), read(tool.output_schema, f"{name.name}-output")
+    return Signature(given, returned, _doc(tool, returned), is_empty=_is_empty(tool.input_schema, given))
+
+
+class TypeNames:
+    """Gives out distinct names. Those that Python takes for the same are the same: it normalizes names to NFKC."""
+
+    def __init__(self, taken: Iterable[str] = ()) -> None:
+        self._taken = set(taken)
+        self._numbers: defaultdict[str, Iterator[int]] = defaultdict(partial(count, 2))
+
+    def pick(self, *candidates: str) -> str:
+        """The first of the candidates that is not taken yet, or else the first one with a number."""
+        base = candidates[0]
+        numbered = (f"{base}{number}" for number in self._numbers[base])
+        found = next(name for name in chain(candidates, numbered) if normalize("NFKC", name) not in self._taken)
+        self._taken.add(normalize("NFKC", found))
+        return found
+
+
+def name_definitions(signatures: Iterable[Signature], type_names: TypeNames) -> dict[Definition, str]:
+    """A type name for each definition that is mentioned. Namesakes are told apart by `Output`, or a number."""
+    names: dict[Definition, str] = {}
+    roots = chain.from_iterable((("Input", each.input), ("Output", each.output)) for each in signatures)
+    for role, root in roots:
+        waiting = [root]
+        while waiting:
+            shape = waiting.pop()
+            waiting += reversed(_parts(shape))
+            if isinstance(shape, Reference) and shape.definition not in names:
+                definition = shape.definition
+                names[definition] = type_names.pick(definition.base_name, f"{definition.base_name}{role}")
+                waiting.append(definition.shape or UNKNOWN)
+    return names
+
+
+def _is_empty(schema: JsonSchema | None, given: Shape) -> bool:
+    closed = given == Object(additional=NEVER)
+    return closed or (given == ANY_OBJECT and mapping(schema).get("properties") == {})
+
+
+def _doc(tool: ToolShape, output: Shape) -> Doc:
+    returns = mapping(tool.output_schema).get("description")
+    tags = [(RETURNS, returns)] if isinstance(returns, str) and not isinstance(output, Reference) else []
+    found = examples(tool.input_schema)
+    if found:
+        tags.insert(0, ("E.g.", found))
+    if tool.needs_approval is not False:
+        tags.append(("Approval", "required" if tool.needs_approval is True else "depends on the input"))
+    return Doc(tool.description, tuple(tags))
+
+
+def _parts(shape: Shape) -> list[Shape]:
+    match shape:
+        case Union(members=members) | Intersection(members=members):
+            return list(members)
+        case Array(prefix=prefix, rest=rest):
+            return [*prefix, *(() if rest is None else (rest,))]
+        case Object(properties=properties, patterns=patterns, additional=additional):
+            others = [value for _, value in patterns]
+            return [*(each.shape for each in properties), *others, *(() if additional is None else (additional,))]
+        case _:
+            return []

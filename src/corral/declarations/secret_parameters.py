@@ -1,0 +1,74 @@
+"""Finds parameters that look as if a model were to pass a secret: a host should inject those itself."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from pydantic_core import to_json
+
+from corral.json_schema.documents import Document, Scope, mapping, subschemas
+from corral.rendering.secret_names import may_name_secrets, names_a_secret
+from corral.types import JsonSchema
+
+__all__ = ["secret_parameters"]
+
+
+def secret_parameters(schema: JsonSchema | None) -> tuple[str, ...]:
+    """Paths of the properties that look like secrets, such as `auth.api_key`, `servers[].password` or `hosts.*.token`.
+
+    They are found behind references and in unions too, once each. A definition that is used in several places is
+    looked through once, under the shortest path that leads to it.
+    """
+    if schema is None or not _may_name_secrets(schema):
+        return ()
+    document = Document(schema)
+    found: dict[str, None] = {}
+    seen: set[int] = set()
+    waiting: deque[tuple[object, Scope, str]] = deque([(document.root, Scope(), "")])
+    while waiting:
+        node, outer, path = waiting.popleft()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        scope = document.enter(node, outer)
+        for target in document.references(node, scope):
+            if target is not None:
+                waiting.append((document.at(target.pointer), target.scope, path))
+        for (keyword, *names), member in subschemas(node):
+            inner = _path(path, keyword, *names)
+            if inner is None:
+                continue
+            if keyword == "properties" and _looks_secret(names[0], mapping(member)):
+                found[inner] = None
+            else:
+                waiting.append((member, scope, inner))
+    return tuple(found)
+
+
+def _may_name_secrets(schema: JsonSchema) -> bool:
+    """Whether a name or a format of a secret is written anywhere in it; most schemas need no closer look."""
+    try:
+        return may_name_secrets(to_json(schema))
+    except ValueError:  # it is nested deeply
+        return True
+
+
+def _path(outer: str, keyword: str, name: str = "") -> str | None:
+    """Where a subschema's values are; None if it does not describe any."""
+    match keyword:
+        case "properties":
+            return f"{outer}.{name}" if outer else name
+        case "additionalProperties" | "patternProperties" | "unevaluatedProperties":
+            return f"{outer}.*" if outer else "*"
+        case "items" | "prefixItems" | "additionalItems" | "unevaluatedItems" | "contains":
+            return f"{outer}[]"
+        case "$defs" | "definitions" | "not" | "propertyNames" | "contentSchema":
+            return None
+        case _:
+            return outer
+
+
+def _looks_secret(name: str, keywords: dict[str, object]) -> bool:
+    if keywords.get("type") in ("boolean", "integer", "number"):
+        return False
+    return names_a_secret(name) or keywords.get("format") == "password"

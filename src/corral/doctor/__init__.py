@@ -1,0 +1,5 @@
+"""Checks of this machine: the isolation that is really in force, and the language servers that start."""
+
+from __future__ import annotations
+
+__all__: list[str] = []

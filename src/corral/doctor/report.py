@@ -1,0 +1,224 @@
+"""Which isolation is really in force on this machine, layer by layer; what is missing, and what to do about it.
+
+Nothing is believed that can be tried: for every tier, the real engine is started in the jail that would be used, with
+every permission of its own, and tries to get out.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+import deno
+
+from corral.containment.jail import Engine, candidates
+from corral.containment.launcher_client import Spawner
+from corral.doctor.escape_probe import Attempt, Facts, Trial, attempted, make_room
+from corral.doctor.layers import (
+    Layer,
+    address_space_layer,
+    bubblewrap_layer,
+    engine_layer,
+    landlock_layer,
+    seccomp_layer,
+    system,
+    user_namespaces_layer,
+)
+from corral.errors import CorralError, StartFailed
+from corral.sandboxes.auto_python import PythonSandbox
+from corral.sandboxes.base import SandboxProvider
+from corral.sandboxes.deno import DenoSandbox
+from corral.sandboxes.pool import default_size
+from corral.types import TIERS, Isolation, Language, SandboxConfig, Tier
+
+__all__ = ["Attempt", "Examination", "Layer", "Verdict", "examine"]
+
+_NOBODY = 65534
+"""As `jail` has it: whom guests run as where the host is root."""
+_JAILS: tuple[Tier, ...] = ("namespaces", "landlock")
+_LIMITS = {"Max data size": None, "Max open files": "64", "Max file size": "0", "Max core file size": "0"}
+"""The limits of /proc/PID/limits that a jail sets; None: to what the program may use."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """Whether guests start in a tier here, and how, or why not."""
+
+    tier: Tier
+    works: bool
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examination:
+    """What was found. `tier` is what `DenoSandbox(tier="auto")` takes; None: it starts no guest at all."""
+
+    system: str
+    tier: Tier | None
+    reason: str | None
+    """Why no guest starts."""
+    python: Isolation | None
+    """What programs in Python run in nevertheless, where none in TypeScript does."""
+    layers: tuple[Layer, ...]
+    verdicts: tuple[Verdict, ...]
+    attempts: tuple[Attempt, ...]
+    pool_size: int
+    """How many guests are kept ready, unless it is said otherwise."""
+
+    @property
+    def contained(self) -> bool:
+        """Whether no attempt got through, and none failed for a reason of its own."""
+        return all(attempt.contained for attempt in self.attempts)
+
+    def reaches(self, required: Tier) -> bool:
+        """Whether guests run in this tier or a better one."""
+        return self.tier is not None and TIERS.index(self.tier) >= TIERS.index(required)
+
+
+def examine(tiers: Sequence[Tier] = _JAILS) -> Examination:
+    """Examines this machine, with attempts in each of `tiers`; takes a second or two, and blocks.
+
+    Not for a thread in which an event loop runs.
+    """
+    engine = _engine()
+    engine_found = engine_layer(engine)
+    verdicts: list[Verdict] = []
+    trials: dict[Tier, Trial] = {}
+    if engine is not None and engine_found.in_force:
+        try:
+            with make_room() as room, closing(Spawner()) as spawner:
+                for tier in tiers:
+                    verdict, trial = _try(tier, engine, room, spawner)
+                    verdicts.append(verdict)
+                    if trial is not None:
+                        trials[tier] = trial
+        except OSError as error:
+            detail = f"cannot make what the attempts aim at: {error}"
+            verdicts += [Verdict(tier=tier, works=False, detail=detail) for tier in tiers[len(verdicts) :]]
+    isolation, reason = _auto(DenoSandbox(pool_size=0), "typescript")
+    chosen: Tier | None = next((tier for tier in TIERS if tier == isolation), None)
+    python, _ = (None, None) if chosen is not None else _auto(PythonSandbox(), "python")
+    verdicts += [_untried(tier, chosen) for tier in reversed(TIERS) if all(tier != each.tier for each in verdicts)]
+    return Examination(
+        system=system(),
+        tier=chosen,
+        reason=reason,
+        python=python,
+        layers=(engine_found, *_layers({tier: trial.facts for tier, trial in trials.items()})),
+        verdicts=tuple(verdicts),
+        attempts=tuple(attempt for trial in trials.values() for attempt in trial.attempts),
+        pool_size=default_size(),
+    )
+
+
+def _engine() -> Path | None:
+    try:
+        return Path(deno.find_deno_bin())
+    except FileNotFoundError:
+        return None
+
+
+def _try(tier: Tier, engine: Path, room: Path, spawner: Spawner) -> tuple[Verdict, Trial | None]:
+    """The first jail of a tier in which the engine starts, as a provider would choose it."""
+    reasons: list[str] = []
+    try:
+        # As root: first as nobody, then, if there is a second, as root itself.
+        users = (_NOBODY, None) if os.geteuid() == 0 and tier != "none" else (None,)
+        for jail, user in zip(candidates(tier, Engine(engine), room), users, strict=False):
+            try:
+                trial = attempted(jail, engine, spawner, user=user)
+            except (StartFailed, OSError) as error:
+                reasons.append(str(error))
+            else:
+                return Verdict(tier=tier, works=True, detail=f"guests run as user {trial.facts.user}"), trial
+    except StartFailed as error:
+        reasons.append(str(error))
+    return Verdict(tier=tier, works=False, detail="; ".join(dict.fromkeys(reasons))), None
+
+
+def _untried(tier: Tier, chosen: Tier | None) -> Verdict:
+    if tier == "none" and chosen is not None:
+        return Verdict(
+            tier=tier, works=True, detail="resource limits only: Deno's own permissions are all that contains"
+        )
+    return Verdict(tier=tier, works=False, detail="not tried" if chosen is not None else "the engine does not start")
+
+
+def _auto(provider: SandboxProvider, language: Language) -> tuple[Isolation | None, str | None]:
+    """What the provider itself takes if it may take any."""
+
+    async def started() -> Isolation:
+        try:
+            sandbox = await provider.start(SandboxConfig(language=language))
+            await sandbox.aclose()
+            return sandbox.isolation
+        finally:
+            await provider.aclose()
+
+    try:
+        return anyio.run(started), None
+    except (CorralError, OSError) as error:
+        return None, str(error)
+
+
+def _layers(facts: Mapping[Tier, Facts]) -> tuple[Layer, ...]:
+    users = (_NOBODY, None) if os.geteuid() == 0 else (None,)
+    filter_found = seccomp_layer()
+    return (
+        bubblewrap_layer(),
+        user_namespaces_layer(users),
+        landlock_layer(),
+        *address_space_layer(),
+        _shown("system call filter", facts, lambda each: each.seccomp, filter_found.detail)
+        if filter_found.in_force
+        else filter_found,
+        _shown("no new privileges", facts, lambda each: each.no_new_privs, "what a guest executes gains none"),
+        _unprivileged(facts),
+        _shown("resource limits", facts, _limited, "no core file, no byte written to a file, 64 open files"),
+        _shown("memory limit", facts, lambda each: each.memory, "a guest does not get more than it may have"),
+        _processor(facts),
+    )
+
+
+def _shown(name: str, facts: Mapping[Tier, Facts], holds: Callable[[Facts], bool], detail: str) -> Layer:
+    """A layer that is in force where guests have shown it."""
+    if not facts:
+        return Layer(name=name, in_force=False, detail="no guest starts in a jail that could show it")
+    lacking = [tier for tier, each in facts.items() if not holds(each)]
+    if lacking:
+        return Layer(name=name, in_force=False, detail=f"guests of tier {', '.join(lacking)} run without")
+    return Layer(name=name, in_force=True, detail=f"{detail} (seen in {', '.join(facts)})")
+
+
+def _limited(facts: Facts) -> bool:
+    return all(
+        facts.limits.get(name, "unlimited") != "unlimited" if value is None else facts.limits.get(name) == value
+        for name, value in _LIMITS.items()
+    )
+
+
+def _unprivileged(facts: Mapping[Tier, Facts]) -> Layer:
+    name = "unprivileged user"
+    layer = _shown(name, facts, lambda each: each.user != 0, "guests have no capability")
+    if layer.in_force or not facts:
+        return layer
+    return Layer(
+        name=name,
+        in_force=False,
+        detail=f"{layer.detail}: another user cannot reach the engine, bubblewrap or the temporary directory, "
+        "so that root's own user stays, without a capability",
+        remedy="keep Corral and temporary files (TMPDIR) where every user may read, or run as another user than root",
+    )
+
+
+def _processor(facts: Mapping[Tier, Facts]) -> Layer:
+    layer = _shown("processor limit", facts, lambda each: each.clock, "the host sees a guest's processor time")
+    if layer.in_force and not all(each.backstop for each in facts.values()):
+        detail = f"{layer.detail}; the kernel's own limit (RLIMIT_CPU), a second line, could not be set"
+        remedy = "give the host CAP_SYS_RESOURCE, or run it as another user than root"
+        return Layer(name=layer.name, in_force=True, detail=detail, remedy=remedy)
+    return layer

@@ -1,0 +1,127 @@
+"""The fork server of Python guests: it stands ready inside the jail, and forks a process for each program.
+
+It is the last part of the file that the guest's interpreter is started with, and never runs a program itself. Over its
+standard input it is asked for processes:
+
+    {"filter": base64 | null}  [stdin, stdout, stderr, lifeline]
+        one process, which puts itself under this system call filter; the lifeline is as the launcher's children have it
+
+A process has the pipes of its frames as descriptors 3 and 4; its standard input is empty, and what is written to its
+standard output and error, other than by `print`, is the engine's own diagnostics.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import gc
+import importlib
+import json
+import os
+import random
+import resource
+import socket
+import sys
+from functools import lru_cache
+from typing import Any, NoReturn
+
+from corral.containment.launcher import Children, hide, seal, tell, tie_to_parent
+from corral.guest.python.errors import packages
+from corral.guest.python.frames import NO_NONCE, PROTOCOL, FrameKind, encode_frame
+from corral.guest.python.program import Pipes, rehearse, run_program
+
+__all__ = ["serve"]
+
+_READING, _WRITING = 3, 4
+_FIRST_FREE = 5
+_GUEST_FILES = 64
+_KIND = (socket.AF_UNIX, socket.SOCK_SEQPACKET, 0)
+"""Said, because the system call filter keeps Python from asking."""
+_PRELOADED = """
+    array base64 bisect calendar collections contextlib copy csv ctypes dataclasses datetime decimal difflib enum
+    fractions functools hashlib heapq html io itertools json linecache math operator pathlib pprint queue random re
+    secrets statistics string textwrap threading time traceback types typing unicodedata urllib.parse uuid zoneinfo
+""".split()
+"""What programs import, so that it is there already."""
+
+
+class _Forks(Children):
+    def take(self, message: bytes, descriptors: list[int]) -> bool:
+        if len(descriptors) != 4:  # no descriptors were left for them; their lifeline is closed
+            for descriptor in descriptors:
+                os.close(descriptor)
+            return True
+        server = os.getpid()
+        lifeline = socket.socket(*_KIND, fileno=descriptors[3])
+        child = self.start(lifeline, lambda: _become_guest(message, descriptors, lifeline, server))
+        for descriptor in descriptors[:3]:
+            os.close(descriptor)
+        if child is not None:
+            tell(lifeline, {"pid": 0}, [child])
+        return True
+
+
+def _become_guest(message: bytes, descriptors: list[int], lifeline: socket.socket, server: int) -> NoReturn:
+    """Shuts this process in, runs one program in it and ends."""
+    try:
+        tie_to_parent(server)
+        for descriptor, place in zip(descriptors[:3], (_READING, _WRITING, 2), strict=True):
+            os.dup2(descriptor, place)
+        os.dup2(2, 1)
+        nothing, end = os.pipe()
+        os.dup2(nothing, 0)
+        os.close(end)
+        program = _filter(message)
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        lifeline.detach()  # its descriptor is closed with all others: other processes' among them
+        os.closerange(_FIRST_FREE, limit)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (_GUEST_FILES, _GUEST_FILES))
+        if program is not None:
+            seal(program)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            os.write(2, f"the process could not be shut in: {error}".encode())
+        os._exit(125)
+    try:
+        run_program(Pipes(_READING, _WRITING))
+    finally:
+        os._exit(0)
+
+
+@lru_cache(maxsize=1)
+def _filter(message: bytes) -> bytes | None:
+    content: dict[str, Any] = json.loads(message)
+    return None if content["filter"] is None else base64.b64decode(content["filter"])
+
+
+def serve(arguments: list[str]) -> None:
+    """Gets everything ready, says so, and serves until nobody can ask any more.
+
+    `arguments`: the directories of packages, `--`, and the names of modules to import.
+    """
+    hide()
+    split = arguments.index("--")
+    for name in _PRELOADED:
+        importlib.import_module(name)
+    sys.path += arguments[:split]
+    sys.dont_write_bytecode = True
+    packages.extend(arguments[split + 1 :])
+    for name in packages:
+        importlib.import_module(name)
+    if "numpy" in sys.modules:
+        os.register_at_fork(after_in_child=sys.modules["numpy"].random.seed)  # `random` does so by itself
+    assert random  # is imported before any fork
+    sys.argv = ["program.py"]
+    rehearse()
+    for place in (_READING, _WRITING):
+        os.dup2(2, place)  # so that no descriptor of another use gets these numbers
+    control = socket.socket(*_KIND, fileno=os.dup(0))
+    gc.collect()
+    gc.freeze()
+    os.write(1, encode_frame(FrameKind.READY, b"[%d]" % PROTOCOL, NO_NONCE))
+    with contextlib.suppress(EOFError, ConnectionError):
+        _Forks(control).serve()
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1:])

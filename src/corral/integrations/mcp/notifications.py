@@ -1,0 +1,133 @@
+"""What a client is told of its program while it runs: progress of its calls, and its console as log messages."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+from mcp.server import ServerRequestContext
+from mcp_types import LoggingLevel, LoggingMessageNotification, LoggingMessageNotificationParams
+
+from corral import ConsoleOutput, Event, ToolCallFinished, ToolCallStarted
+from corral.integrations.mcp.sessions import LEVELS
+from corral.rendering.preview import preview_json, preview_text
+from corral.types import LogLevel
+
+__all__ = ["Notices"]
+
+_PAUSE_SECONDS = 0.1
+"""Between two bursts of notices."""
+_BURST = 100
+"""Notices in one; what comes meanwhile and finds no room is counted only."""
+_TEXT_CHARS = 8_000
+"""Of what is printed, in one notice."""
+_CALL_CHARS = 300
+_LOGGER = "program"
+_LOG_LEVELS: Mapping[LogLevel, LoggingLevel] = {
+    "debug": "debug",
+    "log": "info",
+    "info": "info",
+    "warn": "warning",
+    "error": "error",
+}
+
+
+@dataclass(slots=True)
+class _Progress:
+    message: str
+
+
+@dataclass(slots=True)
+class _Printed:
+    level: LoggingLevel
+    text: str
+
+
+class Notices:
+    """Those of one program. They are kept while nobody is there to hear them, as many as fit into one burst."""
+
+    def __init__(self) -> None:
+        self._held: list[_Progress | _Printed] = []
+        self._dropped = 0
+        self._news = anyio.Event()
+        self._count = 0
+        """Progress has to rise with each notice (MCP, progress); how much there will be, nobody knows."""
+        self._level: LoggingLevel | None = None
+
+    def see(self, event: Event) -> None:
+        """What `Corral.execute(on_event=...)` takes."""
+        match event:
+            case ToolCallStarted(call=call):
+                shown = preview_json(call.input, _CALL_CHARS) if self._has_room else ""
+                self._hold(_Progress(f"{call.name} {shown}"))
+            case ToolCallFinished(call=call):
+                ending = f"{call.duration_ms or 0:.0f} ms" if call.error is None else call.error.message
+                self._hold(_Progress(preview_text(f"{call.name}: {ending}", _CALL_CHARS)))
+            case ConsoleOutput(entry=entry):
+                self._print(_Printed(_LOG_LEVELS[entry.level], preview_text(entry.text, _TEXT_CHARS)))
+            case _:
+                pass
+
+    @asynccontextmanager
+    async def sent(self, request: ServerRequestContext[Any, Any], level: LoggingLevel | None) -> AsyncGenerator[None]:
+        """Within the block the client of the request is told; at its end, what is left. `level`: of what is printed."""
+        self._level = level
+        over = anyio.Event()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._send_all, request, over)
+            try:
+                yield
+            except BaseException:
+                tasks.cancel_scope.cancel()
+                raise
+            over.set()
+            self._news.set()
+
+    def _print(self, printed: _Printed) -> None:
+        """Lines of one level that come together go together."""
+        if self._level is None or LEVELS.index(printed.level) < LEVELS.index(self._level):
+            return
+        last = self._held[-1] if self._held else None
+        if isinstance(last, _Printed) and last.level == printed.level:
+            joined = f"{last.text}\n{printed.text}"
+            if len(joined) <= _TEXT_CHARS:
+                last.text = joined
+                return
+        self._hold(printed)
+
+    @property
+    def _has_room(self) -> bool:
+        return len(self._held) < _BURST
+
+    def _hold(self, notice: _Progress | _Printed) -> None:
+        if self._has_room:
+            self._held.append(notice)
+        else:
+            self._dropped += 1
+        self._news.set()
+
+    async def _send_all(self, request: ServerRequestContext[Any, Any], over: anyio.Event) -> None:
+        while not over.is_set() or self._held:
+            await self._news.wait()
+            self._news = anyio.Event()
+            held, self._held = self._held, []
+            if self._dropped:
+                held.append(_Progress(f"{self._dropped} more that are not shown"))
+                self._dropped = 0
+            for notice in held:
+                await self._send(notice, request)
+            with anyio.move_on_after(_PAUSE_SECONDS):
+                await over.wait()
+
+    async def _send(self, notice: _Progress | _Printed, request: ServerRequestContext[Any, Any]) -> None:
+        """Both kinds reach only a client that has asked for them."""
+        session = request.session
+        if isinstance(notice, _Progress):
+            self._count += 1
+            await session.report_progress(self._count, message=notice.message)
+        else:
+            told = LoggingMessageNotificationParams(level=notice.level, logger=_LOGGER, data=notice.text)
+            await session.send_notification(LoggingMessageNotification(params=told), request.request_id)

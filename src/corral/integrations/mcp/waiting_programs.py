@@ -1,0 +1,178 @@
+"""Programs that outlive the request that sent them, because the client is asked between two requests.
+
+Since 2026-07-28 servers send no requests. The answer to a tool call may be that input is required; the client then
+sends the call again, with the input, and with a state by which the server knows what it is about.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import anyio
+from anyio.abc import TaskGroup
+from mcp_types import InputRequests, InputRequiredResult, InputResponses
+
+from corral import ApprovalRequest, ExecutionContext, ExecutionResult
+from corral.errors import ApprovalDenied
+from corral.integrations.mcp.elicitation import Client, approves, question
+from corral.integrations.mcp.notifications import Notices
+from corral.integrations.mcp.sessions import LogLevels
+
+__all__ = ["Program", "Programs"]
+
+_TOGETHER_SECONDS = 0.05
+"""Questions that come so soon after another go with it: clients bound how often they are asked."""
+_RETURN_SECONDS = 600.0
+"""How long a program waits for its client to come back."""
+_MOST_AWAY = 32
+"""Programs whose client is away, or about to go with a question, at the same time: each has a sandbox."""
+
+
+class Programs:
+    """Those of one server, while it runs."""
+
+    def __init__(self, tasks: TaskGroup) -> None:
+        self.levels = LogLevels()
+        self._tasks = tasks
+        self._away: dict[str, Program] = {}
+        self._asking: list[Program] = []
+
+    def start(self, program: Program, run: Callable[[], Awaitable[ExecutionResult]]) -> None:
+        self._tasks.start_soon(program.drive, run)
+
+    def part(self, program: Program) -> str:
+        """Lets its client go; by the state that is returned it is found again, once."""
+        state = secrets.token_urlsafe(32)
+        self._away[state] = program
+        program.leave(lambda: self._away.pop(state, None))
+        return state
+
+    def meet(self, state: str, context: ExecutionContext, arguments: Mapping[str, Any]) -> Program | None:
+        """The program that this caller left with this state, if it still waits."""
+        program = self._away.get(state)
+        if program is None or not program.belongs_to(context, arguments):
+            return None
+        del self._away[state]
+        program.come_back()
+        return program
+
+    @contextmanager
+    def asking(self, program: Program) -> Generator[None]:
+        """Within the block it has one more question, with which its client may go.
+
+        Raises:
+            ApprovalDenied: that would be one client too many.
+        """
+        if len({*self._away.values(), *self._asking, program}) > _MOST_AWAY:
+            raise ApprovalDenied("too many programs wait for an answer; try again later")
+        self._asking.append(program)
+        try:
+            yield
+        finally:
+            self._asking.remove(program)
+
+
+class Program(Client):
+    """A program, and the client that is asked by what its own call is answered with."""
+
+    def __init__(self, programs: Programs, context: ExecutionContext, arguments: Mapping[str, Any]) -> None:
+        self.notices = Notices()
+        self._programs = programs
+        self._owner = (context.user_id, context.organization_id)
+        self._arguments = dict(arguments)
+        self._questions: dict[str, _Question] = {}
+        self._asked = 0
+        self._result: ExecutionResult | None = None
+        self._changed = anyio.Event()
+        self._taken = anyio.Event()
+        self._scope = anyio.CancelScope()
+        self._ended = anyio.Event()
+        self._forget: Callable[[], object] = lambda: None
+
+    async def approves(self, request: ApprovalRequest) -> bool:
+        with self._programs.asking(self):
+            self._asked += 1
+            key = f"approval-{self._asked}"
+            asked = self._questions[key] = _Question(request)
+            self._changed.set()
+            try:
+                await asked.answered.wait()
+                return asked.approved
+            finally:
+                self._questions.pop(key, None)
+
+    async def drive(self, run: Callable[[], Awaitable[ExecutionResult]]) -> None:
+        """Runs it to its end, and keeps its result for the client."""
+        try:
+            with self._scope:
+                self._result = await run()
+                self._changed.set()
+                await self._taken.wait()
+        finally:
+            self._forget()
+            self._ended.set()
+            self._changed.set()
+
+    async def attend(self, answers: InputResponses | None = None) -> ExecutionResult | InputRequiredResult | None:
+        """Its result, or questions, after which it goes on without a client; None if it was ended.
+
+        Cancelled with whoever waits for it.
+        """
+        for key, answer in (answers or {}).items():
+            if asked := self._questions.get(key):
+                asked.answer(approves(answer))
+        try:
+            asked = await self._wait()
+        except BaseException:
+            self._scope.cancel()
+            with anyio.CancelScope(shield=True):
+                await self._ended.wait()
+            raise
+        if self._result is not None:
+            self._taken.set()
+            return self._result
+        if self._ended.is_set():
+            return None
+        return InputRequiredResult(input_requests=asked, request_state=self._programs.part(self))
+
+    async def _wait(self) -> InputRequests:
+        """Until it has ended, or asks."""
+        while self._result is None and not self._ended.is_set():
+            if self._unanswered():
+                await anyio.sleep(_TOGETHER_SECONDS)
+                if asked := self._unanswered():
+                    return asked
+            else:
+                self._changed = anyio.Event()
+                await self._changed.wait()
+        return {}
+
+    def _unanswered(self) -> InputRequests:
+        return {key: asked.form for key, asked in self._questions.items() if not asked.answered.is_set()}
+
+    def belongs_to(self, context: ExecutionContext, arguments: Mapping[str, Any]) -> bool:
+        """Whether it was sent by this user, with these arguments."""
+        return self._owner == (context.user_id, context.organization_id) and self._arguments == dict(arguments)
+
+    def leave(self, forget: Callable[[], object]) -> None:
+        """Bounds the time until the client has to be back; `forget` is called when the program is over."""
+        self._forget = forget
+        self._scope.deadline = anyio.current_time() + _RETURN_SECONDS
+
+    def come_back(self) -> None:
+        self._scope.deadline = math.inf
+
+
+class _Question:
+    def __init__(self, request: ApprovalRequest) -> None:
+        self.form = question(request)
+        self.answered = anyio.Event()
+        self.approved = False
+
+    def answer(self, approved: bool) -> None:
+        self.approved = approved
+        self.answered.set()

@@ -1,0 +1,104 @@
+"""Corral for agents of the OpenAI Agents SDK. Needs the extra `openai-agents`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, TypeAlias, TypedDict
+
+from corral import Language, ModelTool
+from corral.arguments import checked
+from corral.errors import MissingExtra
+from corral.integrations.kit import (
+    Context,
+    Corrals,
+    OnEvent,
+    carrying,
+    context_for,
+    kit,
+    own_tools,
+    parts_of,
+    read_arguments,
+    require_distinct,
+)
+from corral.integrations.openai_agents.tools import RUN_CONTEXT, tools_of
+from corral.rendering.images import Picture
+
+try:
+    from agents import Agent, FunctionTool, RunContextWrapper, Tool, ToolOutputImage, ToolOutputText
+    from agents.tool_context import ToolContext
+except ModuleNotFoundError as error:
+    raise MissingExtra(
+        f"corral.integrations.openai_agents needs the module {error.name}: pip install 'corral[openai-agents]'"
+    ) from error
+
+__all__ = ["RUN_CONTEXT", "AgentParts", "code_mode", "tools_of"]
+
+Instructions: TypeAlias = str | Callable[[RunContextWrapper[Any], Agent[Any]], str | Awaitable[str]]
+
+
+class AgentParts(TypedDict):
+    """What `Agent` takes."""
+
+    instructions: Instructions
+    tools: list[Tool]
+
+
+@checked
+def code_mode(
+    corrals: Corrals,
+    *,
+    instructions: Instructions = "",
+    tools: Iterable[Tool] = (),
+    context: Context[ToolContext[Any]] = None,
+    language: Language = "typescript",
+    budget_tokens: int = 4_000,
+    on_event: OnEvent | None = None,
+) -> AgentParts:
+    """Instructions and tools for `Agent`, together with the caller's own.
+
+    `context` may be a function of the `ToolContext`. Without it programs run for the context of the run, if that is an
+    `ExecutionContext`.
+
+    Raises:
+        ConfigError: a tool has a name that another has, or is Corral's; or as `corral.integrations.kit.kit`.
+    """
+    own = own_tools(tools)
+    added = kit(corrals, language=language, budget_tokens=budget_tokens, context=context)
+    require_distinct(added, (tool.name for tool in own))
+    made = [_function_tool(tool, context, on_event) for tool in added.tools]
+    return AgentParts(instructions=_with_prompt(instructions, added.prompt), tools=[*made, *own])
+
+
+def _with_prompt(own: Instructions, prompt: str) -> Instructions:
+    if isinstance(own, str):
+        return f"{own}\n\n{prompt}" if own else prompt
+
+    async def instructions(context: RunContextWrapper[Any], agent: Agent[Any]) -> str:
+        said = own(context, agent)
+        return f"{await said if inspect.isawaitable(said) else said}\n\n{prompt}"
+
+    return instructions
+
+
+def _function_tool(tool: ModelTool, context: Context[ToolContext[Any]], on_event: OnEvent | None) -> FunctionTool:
+    async def invoke(call: ToolContext[Any], arguments: str) -> str | list[ToolOutputText | ToolOutputImage]:
+        caller = carrying(context_for(context, call, call.context), RUN_CONTEXT, call)
+        result = await tool.run(read_arguments(arguments), caller, on_event=on_event)
+        return parts_of(result, _text, _image)
+
+    return FunctionTool(
+        name=tool.name,
+        description=tool.description,
+        params_json_schema=tool.input_schema,
+        on_invoke_tool=invoke,
+        strict_json_schema=False,
+    )
+
+
+def _text(text: str) -> ToolOutputText | ToolOutputImage:
+    return ToolOutputText(text=text)
+
+
+def _image(picture: Picture) -> ToolOutputText | ToolOutputImage:
+    return ToolOutputImage(image_url=picture.url)

@@ -1,0 +1,236 @@
+"""Tools and MCP servers of the OpenAI Agents SDK as tools that programs call."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import inspect
+import secrets
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from typing import Any, get_type_hints
+
+from pydantic import ValidationError
+from pydantic_core import to_json
+
+from corral import ExecutionContext
+from corral.concurrency.ref_counted import Shared
+from corral.errors import CorralError, InvalidArguments, MissingExtra, ToolDefinitionError, ToolError
+from corral.integrations.name_conflicts import offer_usable
+from corral.json_schema.problems import cut
+from corral.logs import get_logger
+from corral.tools import Offer, Tool, ToolSource, define_tool
+from corral.tools.tool import ToolSettings
+
+try:
+    from agents import (
+        FunctionTool,
+        ModelBehaviorError,
+        RunContextWrapper,
+        ToolTimeoutError,
+        default_tool_error_function,
+    )
+    from agents.function_schema import function_schema
+    from agents.mcp import MCPServer, MCPServerManager, MCPUtil
+    from agents.tool import (
+        invoke_function_tool,
+        resolve_function_tool_failure_error_function,
+        set_function_tool_failure_error_function,
+    )
+    from agents.tool_context import ToolContext
+    from mcp_types import CallToolResult
+    from mcp_types import Tool as ListedTool
+
+    from corral.sources.mcp.tool_listing import MAX_TOOLS, made
+except ModuleNotFoundError as error:
+    raise MissingExtra(
+        f"corral.integrations.openai_agents needs the module {error.name}: pip install 'corral[openai-agents]'"
+    ) from error
+
+__all__ = ["RUN_CONTEXT", "tools_of"]
+
+RUN_CONTEXT = "openai_agents.run_context"
+"""The key in `ExecutionContext.metadata` under which tools find the `RunContextWrapper` of the run of an agent that a
+program is part of."""
+
+_CONNECT_SECONDS = 30
+
+_logger = get_logger("corral.tools")
+
+
+def tools_of(thing: object, namespace: str | None) -> Sequence[Tool | ToolSource]:
+    """A `FunctionTool` as a tool of Corral's, the tools of an `MCPServer` as a source.
+
+    Raises:
+        ToolDefinitionError: it does not run in this process, or cannot be declared as it is.
+    """
+    match thing:
+        case FunctionTool():
+            return [_tool(thing, namespace)]
+        case MCPServer():
+            return [_ServerTools(thing, namespace)]
+        case _:
+            raise ToolDefinitionError(
+                f"programs cannot call a {type(thing).__name__} of the Agents SDK, only FunctionTool and MCPServer; "
+                "leave it to the agent: code_mode(corral, tools=[...])"
+            )
+
+
+def _tool(function: FunctionTool, namespace: str | None) -> Tool:
+    _refuse_guardrails(function)
+    raising = set_function_tool_failure_error_function(copy.copy(function), None)
+    raising.timeout_behavior = "raise_exception"
+
+    async def execute(input: Any, context: ExecutionContext) -> Any:
+        arguments = to_json(input, bytes_mode="base64", inf_nan_mode="constants").decode()
+        call = _call_of(function, context, arguments)
+        try:
+            if not await _is_enabled(function, call):
+                raise ToolError(f"{function.name} is not enabled")
+            return await invoke_function_tool(function_tool=raising, context=call, arguments=arguments)
+        except CorralError:
+            raise
+        except Exception as error:
+            if (said := await _said(function, call, error)) is None:
+                raise
+            raise said from error
+
+    tool = define_tool(
+        name=function.name,
+        description=function.description,
+        namespace=namespace,
+        input_schema=function.params_json_schema,
+        output_schema=_returned(function),
+        needs_approval=_needs_approval(function),
+        execute=execute,
+    )
+    return replace(tool, resolve=_resolve(function))
+
+
+def _resolve(function: FunctionTool) -> Callable[[Any, ExecutionContext], Awaitable[Any]] | None:
+    """Gives the arguments as its Python function gets them, if it has one."""
+    wrapped = getattr(function, "__wrapped__", None)
+    if wrapped is None:
+        return None
+
+    async def resolve(input: Any, _context: ExecutionContext) -> Any:
+        parameters = function_schema(wrapped, use_docstring_info=False, strict_json_schema=False).params_pydantic_model
+        try:
+            return dict(parameters(**input))
+        except ValidationError as error:
+            raise InvalidArguments(f'tool "{function.name}": {error}') from error
+
+    return resolve
+
+
+def _refuse_guardrails(function: FunctionTool) -> None:
+    if function.tool_input_guardrails or function.tool_output_guardrails:
+        raise ToolDefinitionError(
+            f"tool {function.name!r} has guardrails, which only the Agents SDK runs; leave it to the agent, "
+            "code_mode(corral, tools=[...]), or guard it in Corral"
+        )
+
+
+def _call_of(function: FunctionTool, context: ExecutionContext, arguments: str) -> ToolContext[Any]:
+    """What the tool gets to know of its call: all that there is to know of the run, if the program is part of one."""
+    run: RunContextWrapper[Any] = context.metadata.get(RUN_CONTEXT) or RunContextWrapper(context)
+    return ToolContext[Any].from_agent_context(
+        run,
+        tool_call_id=f"corral-{secrets.token_hex(8)}",
+        tool_name=function.name,
+        tool_arguments=arguments,
+    )
+
+
+async def _is_enabled(function: FunctionTool, call: ToolContext[Any]) -> bool:
+    if isinstance(function.is_enabled, bool):
+        return function.is_enabled
+    enabled = function.is_enabled(call, call.agent)  # pyright: ignore[reportArgumentType] - outside of a run there is none
+    return await enabled if inspect.isawaitable(enabled) else enabled
+
+
+async def _said(function: FunctionTool, call: ToolContext[Any], error: Exception) -> ToolError | None:
+    """What was written of an error for models; of any other nothing leaves the host."""
+    tell = resolve_function_tool_failure_error_function(function)
+    if isinstance(error, ToolTimeoutError):
+        return ToolError(str(error))
+    if tell is not None and tell is not default_tool_error_function:
+        text = tell(call, error)
+        return ToolError(await text if inspect.isawaitable(text) else text)
+    return InvalidArguments(str(error)) if isinstance(error, ModelBehaviorError) else None
+
+
+def _returned(function: FunctionTool) -> object:
+    """What is said of its results: a JSON Schema, or the type that its Python function is annotated with."""
+    if function.output_json_schema is not None:
+        return function.output_json_schema
+    wrapped = getattr(function, "__wrapped__", None)
+    return None if wrapped is None else get_type_hints(wrapped, include_extras=True).get("return")
+
+
+def _needs_approval(function: FunctionTool) -> bool | Callable[[Any, ExecutionContext], Awaitable[bool]]:
+    needed = function.needs_approval
+    if isinstance(needed, bool):
+        return needed
+
+    async def needs_approval(input: Any, context: ExecutionContext) -> bool:
+        call = _call_of(function, context, to_json(input).decode())
+        return await needed(call, input, call.tool_call_id)
+
+    return needs_approval
+
+
+def _held(server: MCPServer) -> MCPServerManager:
+    """Connects a server and lets go of it in a task of its own, as both have to be done in the same one."""
+    return MCPServerManager([server], strict=True, connect_in_parallel=True, connect_timeout_seconds=_CONNECT_SECONDS)
+
+
+_servers = Shared[MCPServer](hold=_held, is_open=lambda server: getattr(server, "session", None) is not None)
+"""Those that Corrals use, which may share one."""
+
+
+class _ServerTools(ToolSource):
+    """The tools that a server has when the Corral is opened. One that was connected before stays so after it."""
+
+    def __init__(self, server: MCPServer, namespace: str | None) -> None:
+        self._server = server
+        self.namespace = namespace
+
+    @asynccontextmanager
+    async def open(self, offer: Offer) -> AsyncGenerator[None]:
+        async with AsyncExitStack() as stack:
+            try:
+                await _servers.enter(self._server)
+                stack.push_async_callback(_servers.leave, self._server)
+                async with asyncio.timeout(_CONNECT_SECONDS):
+                    tools = self._converted(await self._server.list_tools())
+            except Exception:
+                _logger.warning("an MCP server of the Agents SDK does not answer", exc_info=True)
+                offer((), problem="the MCP server does not answer")
+            else:
+                offer_usable(offer, tools, self.namespace)
+            yield
+
+    def _converted(self, listed: Iterable[ListedTool]) -> Sequence[Tool]:
+        owner = f"MCP server {self.namespace or ''}".rstrip()
+        return made(_bounded(listed), owner=owner, call=self._call, settings=self._settings, log=_logger.log)
+
+    async def _call(self, name: str, arguments: Any, _: ExecutionContext) -> CallToolResult:
+        return await self._server.call_tool(name, arguments)
+
+    def _settings(self, listed: ListedTool) -> ToolSettings:
+        function = MCPUtil.to_function_tool(listed, self._server, convert_schemas_to_strict=False)
+        _refuse_guardrails(function)
+        return {"namespace": self.namespace, "needs_approval": _needs_approval(function)}
+
+
+def _bounded(listed: Iterable[ListedTool]) -> list[ListedTool]:
+    """The first of each name, at most 1,000."""
+    found: dict[str, ListedTool] = {}
+    for tool in listed:
+        if found.setdefault(tool.name, tool) is not tool:
+            _logger.warning("two tools of an MCP server are called %r; the second is left out", cut(tool.name))
+    if len(found) > MAX_TOOLS:
+        _logger.warning("an MCP server has too many tools; only the first %d are offered", MAX_TOOLS)
+    return list(found.values())[:MAX_TOOLS]

@@ -1,0 +1,424 @@
+"""Code mode for agents of pydantic-ai: `Agent(model, capabilities=[CodeMode(corral)])`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
+from copy import copy
+from dataclasses import dataclass
+from itertools import takewhile
+from types import MappingProxyType
+from typing import Any, Self
+
+import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream
+from typing_extensions import override
+
+from corral import (
+    ConsoleOutput,
+    Corral,
+    Event,
+    ExecutionContext,
+    ExecutionResult,
+    Language,
+    Limits,
+    ModelTool,
+    ToolCallFinished,
+    ToolCallStarted,
+)
+from corral.arguments import checked
+from corral.concurrency.ref_counted import Shared
+from corral.errors import ConfigError, MissingExtra, ToolError
+from corral.integrations.kit import (
+    Context,
+    Corrals,
+    Kit,
+    OnEvent,
+    by_label,
+    carrying,
+    context_for,
+    kit,
+    parts_of,
+    require_distinct,
+)
+from corral.integrations.pydantic_ai.own_tools import CODE_ARGUMENT, Chosen, OwnTools
+from corral.integrations.pydantic_ai.tools import RUN_CONTEXT, ToolsetSource, run_context, tools_of
+from corral.rendering.images import Picture
+
+try:
+    from pydantic_ai import BinaryContent, CapabilityEvent, InstructionPart, ModelRetry, RunContext, RunUsage, UserError
+    from pydantic_ai.capabilities import AbstractCapability
+    from pydantic_ai.tools import ToolDefinition, ToolSelector
+    from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool, WrapperToolset
+    from pydantic_core import SchemaValidator, core_schema
+except ModuleNotFoundError as error:
+    raise MissingExtra(
+        f"corral.integrations.pydantic_ai needs the module {error.name}: pip install 'corral[pydantic-ai]'"
+    ) from error
+
+__all__ = [
+    "RUN_CONTEXT",
+    "CodeMode",
+    "ProgramCallEvent",
+    "ProgramOutputEvent",
+    "ProgramResultEvent",
+    "ToolsetSource",
+    "run_context",
+    "tools_of",
+]
+
+_NO_CORRAL: Mapping[str, Corral] = MappingProxyType({})
+_ARGUMENTS = SchemaValidator(core_schema.dict_schema(core_schema.str_schema()))
+"""Corral validates them itself, and says what is wrong in the words that it has for programs."""
+
+
+@dataclass(kw_only=True)
+class ProgramCallEvent(CapabilityEvent, namespace="corral", name="call"):
+    """A program calls a tool. Events of one program share their `tool_call_id`."""
+
+    tool: str
+    sequence: int
+    """Number of the call within its program, from 1."""
+    input: Any = None
+
+
+@dataclass(kw_only=True)
+class ProgramResultEvent(CapabilityEvent, namespace="corral", name="result"):
+    """A call of a program was answered."""
+
+    tool: str
+    sequence: int
+    output: Any = None
+    error: str | None = None
+
+
+@dataclass(kw_only=True)
+class ProgramOutputEvent(CapabilityEvent, namespace="corral", name="output"):
+    """A program printed."""
+
+    level: str
+    text: str
+
+
+@checked
+class CodeMode(AbstractCapability[Any]):
+    """Gives an agent the tool that runs programs, and the instructions for it.
+
+    Without a Corral, or with `tools`, what the agent has of its own becomes what programs call: its function tools and
+    toolsets, or those that `tools` selects, but for the names in `outside`, which stay with the model. Else all of it
+    stays.
+
+    `context` says on whose behalf programs run; without it `deps` do, if they are an `ExecutionContext`. Tools find the
+    `RunContext` by `run_context(context)`. `retries` is how many programs in a row may be refused before they run.
+    A Corral that is not open is open while the agent, or one of its runs, is.
+
+    Raises:
+        ConfigError: as `corral.integrations.kit.kit`; when a run begins: a tool of the agent's own, or of another
+            `CodeMode`, has the name of one of these.
+    """
+
+    def __init__(
+        self,
+        corrals: Corrals = _NO_CORRAL,
+        *,
+        tools: ToolSelector[Any] | None = None,
+        outside: Collection[str] = (),
+        language: Language = "typescript",
+        context: Context[RunContext[Any]] = None,
+        retries: int = 5,
+        budget_tokens: int = 4_000,
+        on_event: OnEvent | None = None,
+    ) -> None:
+        self.corrals = corrals = Corral() if (alone := corrals is _NO_CORRAL) else corrals
+        self.named = by_label(corrals)
+        self.chosen: Chosen | None = None
+        if alone or tools is not None:
+            if not isinstance(corrals, Corral):
+                raise ConfigError("the agent's own tools go into the programs of one Corral; give CodeMode only one")
+            self.chosen = Chosen(corrals, "all" if tools is None else tools, outside, with_approvals=not alone)
+        elif outside:
+            raise ConfigError("outside names tools that programs do not call, so tools has to select some: tools='all'")
+        self.language: Language = language
+        self.context: Context[RunContext[Any]] = context
+        self.retries = retries
+        self.budget_tokens = budget_tokens
+        self.heard = on_event
+        self._toolset = _CodeToolset(self)
+
+    @override
+    def get_toolset(self) -> AbstractToolset[Any]:
+        """The tools of the model, for the agent."""
+        return self._toolset
+
+    @override
+    def get_wrapper_toolset(self, toolset: AbstractToolset[Any]) -> AbstractToolset[Any] | None:
+        """What the agent has of its own, without the tools that programs call, and with the one that runs them."""
+        if self.chosen is None:
+            return None
+        own = OwnTools(toolset, self.chosen, self.chosen.corral.tools.copy())
+        return _WithCode(own, own, self)
+
+    @classmethod
+    @override
+    def get_serialization_name(cls) -> str | None:
+        """None: a Corral cannot be written down."""
+        return None
+
+    def context_of(self, run: RunContext[Any]) -> ExecutionContext:
+        """On whose behalf a program of this run runs, with the run itself in its metadata."""
+        if self.context is not None:
+            context = context_for(self.context, run)
+        elif isinstance(run.deps, ExecutionContext):
+            context = run.deps
+        else:
+            context = ExecutionContext(session_id=run.conversation_id) if run.conversation_id else ExecutionContext()
+        return carrying(context, RUN_CONTEXT, run)
+
+
+_corrals = Shared[Corral](hold=lambda corral: corral, is_open=lambda corral: corral.is_open)
+"""Those that agents use. Agents, and their runs, may share one."""
+
+
+class _CodeToolset(AbstractToolset[Any]):
+    """The tools of a capability. Each run has a copy, and with it a prompt that stays the same while it lasts."""
+
+    def __init__(self, mode: CodeMode, own: OwnTools | None = None) -> None:
+        self._mode = mode
+        self._own = own
+        self._kit: Kit | None = None
+
+    @property
+    @override
+    def id(self) -> str | None:
+        return self._mode.id
+
+    @override
+    async def for_run(self, ctx: RunContext[Any]) -> AbstractToolset[Any]:
+        return copy(self)
+
+    @override
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as entered:
+            for corral in self._mode.named.values():
+                await _corrals.enter(corral)
+                entered.push_async_callback(_corrals.leave, corral)
+            entered.pop_all()
+        return self
+
+    @override
+    async def __aexit__(self, *args: object) -> None:
+        async with AsyncExitStack() as left:
+            for corral in self._mode.named.values():
+                left.push_async_callback(_corrals.leave, corral)
+
+    @override
+    async def get_instructions(self, ctx: RunContext[Any]) -> InstructionPart | None:
+        return InstructionPart(self.kit_for(ctx).prompt) if self._speaks else None
+
+    @property
+    def _speaks(self) -> bool:
+        """Else another one does, which knows the agent's own tools; this one only holds the Corral open."""
+        return self._mode.chosen is None or self._own is not None
+
+    @override
+    async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
+        if not self._speaks:
+            return {}
+        return {tool.name: self._described(tool) for tool in self.kit_for(ctx).tools}
+
+    @override
+    async def call_tool(
+        self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
+    ) -> str | list[str | BinaryContent]:
+        own = self.kit_for(ctx)
+        [called] = [each for each in own.tools if each.name == name]
+        context = self._mode.context_of(ctx)
+        if self._own is not None:
+            context = self._own.carried_by(context)
+        if name not in own.corrals:
+            result, news = await called.run(tool_args, context), ""
+        else:
+            result = await self._run(own.corrals[name], called, tool_args, context, ctx)
+            news = own.catalogs[name].news()
+        changes = f"\n\nTools have changed:\n{news}" if news else ""
+        if result.status == "rejected":
+            raise ModelRetry(f"{result.model_text()}{changes}")
+        told = parts_of(result, _text, _image)
+        return f"{told}{changes}" if isinstance(told, str) else [f"{told[0]}{changes}", *told[1:]]
+
+    @property
+    def has_kit(self) -> bool:
+        return self._kit is not None
+
+    def kit_for(self, ctx: RunContext[Any]) -> Kit:
+        """Made when the first step of a run asks for it: by then the Corrals are open, and know all their tools."""
+        if self._kit is None:
+            mode = self._mode
+            hides = any(corral.hide_denied for corral in mode.named.values())
+            made = kit(
+                mode.corrals,
+                language=mode.language,
+                budget_tokens=mode.budget_tokens,
+                context=mode.context_of(ctx) if hides else None,
+                callable_tools=None if self._own is None else self._own.registry,
+            )
+            if self._own is None:
+                toolsets = () if ctx.agent is None else ctx.agent.toolsets
+                tools = [name for toolset in toolsets if isinstance(toolset, FunctionToolset) for name in toolset.tools]
+                require_distinct(made, tools)
+            _require_apart(self._mode, ctx)
+            self._kit = made
+        return self._kit
+
+    def _described(self, tool: ModelTool) -> ToolsetTool[Any]:
+        definition = ToolDefinition(
+            name=tool.name,
+            description=tool.description,
+            parameters_json_schema=tool.input_schema,
+            metadata={CODE_ARGUMENT: "code"} if "code" in tool.input_schema["properties"] else None,
+        )
+        return ToolsetTool(toolset=self, tool_def=definition, max_retries=self._mode.retries, args_validator=_ARGUMENTS)
+
+    async def _run(
+        self,
+        corral: Corral,
+        tool: ModelTool,
+        arguments: Mapping[str, Any],
+        context: ExecutionContext,
+        ctx: RunContext[Any],
+    ) -> ExecutionResult:
+        """Runs a program; the run's usage and its stream of events get to know what it calls.
+
+        Raises:
+            ModelRetry: the arguments are wrong.
+            UsageLimitExceeded: the run may make no call anymore.
+        """
+        try:
+            source: str = tool.read(arguments)["code"]
+        except ToolError as error:
+            raise ModelRetry(str(error)) from error
+        limits = _limits(corral, ctx)
+        send, receive = anyio.create_memory_object_stream[CapabilityEvent](math.inf)  # its limits bound a program
+        result: ExecutionResult | None = None
+        failure: Exception | None = None
+
+        def heard(event: Event) -> None:
+            if isinstance(event, ToolCallFinished) and event.call.error is None:
+                ctx.usage.incr(RunUsage(tool_calls=1))
+            if (shown := _shown(event)) is not None:
+                send.send_nowait(shown)
+            if self._mode.heard is not None:
+                self._mode.heard(event)
+
+        async with receive, anyio.create_task_group() as tasks:
+            tasks.start_soon(_emit, receive, ctx)
+            with send:
+                try:
+                    result = await corral.execute(
+                        source,
+                        language=self._mode.language,
+                        context=context,
+                        limits=limits,
+                        tools=None if self._own is None else self._own.registry,
+                        on_event=heard,
+                    )
+                except Exception as error:  # raised below: a task group would wrap it
+                    failure = error
+        if failure is not None:
+            raise failure
+        assert result is not None
+        return result
+
+
+@dataclass
+class _WithCode(WrapperToolset[Any]):
+    """What an agent has of its own, where programs call a part of it: the rest, and what runs programs."""
+
+    own: OwnTools
+    mode: CodeMode
+
+    def __post_init__(self) -> None:
+        self.code = _CodeToolset(self.mode, self.own)
+
+    @override
+    async def for_run(self, ctx: RunContext[Any]) -> AbstractToolset[Any]:
+        self.own.wrapped = await self.own.wrapped.for_run(ctx)  # a run has one of it, for itself
+        return self
+
+    @override
+    async def for_run_step(self, ctx: RunContext[Any]) -> AbstractToolset[Any]:
+        self.own.wrapped = await self.own.wrapped.for_run_step(ctx)
+        return self
+
+    @override
+    async def get_instructions(self, ctx: RunContext[Any]) -> Sequence[str | InstructionPart]:
+        given = await super().get_instructions(ctx)
+        if not self.code.has_kit:
+            await self.own.outside(ctx)
+        before = [given] if isinstance(given, str | InstructionPart) else given or []
+        prompt = await self.code.get_instructions(ctx)
+        return [*before, *([] if prompt is None else [prompt])]
+
+    @override
+    async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
+        outside = await self.own.outside(ctx)
+        require_distinct(self.code.kit_for(ctx), outside)
+        return {**outside, **await self.code.get_tools(ctx)}
+
+    @override
+    async def call_tool(
+        self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
+    ) -> Any:
+        return await (self.code if tool.toolset is self.code else self.own).call_tool(name, tool_args, ctx, tool)
+
+
+def _text(text: str) -> str | BinaryContent:
+    return text
+
+
+def _image(picture: Picture) -> str | BinaryContent:
+    return BinaryContent(picture.data, media_type=picture.media_type)
+
+
+def _require_apart(mode: CodeMode, ctx: RunContext[Any]) -> None:
+    """Raises ConfigError if a `CodeMode` before this one names its tools the same."""
+    found: list[AbstractCapability[Any]] = []
+    if ctx.root_capability is not None:
+        ctx.root_capability.apply(found.append)
+    for other in takewhile(lambda each: each is not mode, found):
+        if isinstance(other, CodeMode) and other.named.keys() & mode.named.keys():
+            raise ConfigError("two CodeMode in one agent: name the Corrals in one, CodeMode({'a': a, 'b': b})")
+
+
+def _limits(corral: Corral, ctx: RunContext[Any]) -> Limits:
+    """The Corral's, with no more calls than the run may still make; the program itself is one.
+
+    Raises:
+        UsageLimitExceeded: there is none left for the program.
+    """
+    bounds = ctx.usage_limits
+    if bounds is None or bounds.tool_calls_limit is None:
+        return corral.limits
+    bounds.check_before_tool_call(ctx.usage + RunUsage(tool_calls=2))
+    left = bounds.tool_calls_limit - ctx.usage.tool_calls - 1
+    return corral.limits.model_copy(update={"calls": min(left, corral.limits.calls)})
+
+
+async def _emit(events: MemoryObjectReceiveStream[CapabilityEvent], ctx: RunContext[Any]) -> None:
+    with suppress(UserError):  # a context that was made by hand has no stream
+        async for event in events:
+            await ctx.emit(event)
+
+
+def _shown(event: Event) -> CapabilityEvent | None:
+    match event:
+        case ToolCallStarted(call=call):
+            return ProgramCallEvent(tool=call.name, sequence=call.sequence, input=call.input)
+        case ToolCallFinished(call=call):
+            error = None if call.error is None else call.error.message
+            return ProgramResultEvent(tool=call.name, sequence=call.sequence, output=call.output, error=error)
+        case ConsoleOutput(entry=entry):
+            return ProgramOutputEvent(level=entry.level, text=entry.text)
+        case _:
+            return None

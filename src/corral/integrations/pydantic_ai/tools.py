@@ -1,0 +1,175 @@
+"""Tools and toolsets of pydantic-ai as tools that programs call."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
+from typing import Any, TypeAlias, cast
+
+from corral import ExecutionContext, Tool, ToolError, define_tool
+from corral.errors import InvalidArguments, MissingExtra, ToolDefinitionError
+from corral.integrations.name_conflicts import offer_usable
+from corral.logs import get_logger
+from corral.tools import Offer, ToolSource
+
+try:
+    from pydantic import ValidationError
+    from pydantic_ai import BinaryContent, RunContext, RunUsage, ToolReturn
+    from pydantic_ai import Tool as AgentTool
+    from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, ToolFailed
+    from pydantic_ai.models.test import TestModel
+    from pydantic_ai.tools import ToolDefinition
+    from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool
+    from pydantic_core import to_jsonable_python
+except ModuleNotFoundError as error:
+    raise MissingExtra(
+        f"corral.integrations.pydantic_ai needs the module {error.name}: pip install 'corral[pydantic-ai]'"
+    ) from error
+
+__all__ = ["RUN_CONTEXT", "ToolsetSource", "run_context", "tool_of", "tools_of"]
+
+logger = get_logger("corral.tools")
+
+RUN_CONTEXT = "pydantic_ai.run_context"
+"""The key in `ExecutionContext.metadata` under which tools find the `RunContext` of the agent that runs the program."""
+
+_AnyToolset: TypeAlias = AbstractToolset[Any]
+
+
+def run_context(context: ExecutionContext) -> RunContext[Any]:
+    """That of the agent run that a program belongs to; outside of any, one whose `deps` are the context itself."""
+    found: RunContext[Any] | None = context.metadata.get(RUN_CONTEXT)
+    return found or RunContext[Any](deps=context, model=TestModel(), usage=RunUsage())
+
+
+def tools_of(thing: object, namespace: str | None = None) -> Sequence[Tool | ToolSource]:
+    """What programs can call of a `pydantic_ai.Tool` or of a toolset.
+
+    Those of a `FunctionToolset` are declared as they are; any other toolset lists its tools while the Corral is open.
+
+    Raises:
+        ToolDefinitionError: it is neither, or a tool of it runs elsewhere than here.
+    """
+    if isinstance(thing, AgentTool):
+        thing = FunctionToolset([cast("AgentTool[Any]", thing)])
+    if isinstance(thing, FunctionToolset):
+        toolset = cast("FunctionToolset[Any]", thing)
+        return [tool_of(lambda _: toolset, tool.tool_def, namespace) for tool in toolset.tools.values()]
+    if isinstance(thing, AbstractToolset):
+        return [ToolsetSource(cast("_AnyToolset", thing), namespace)]
+    raise ToolDefinitionError(f"tools are made of a Tool or a toolset of pydantic-ai, not of {type(thing).__name__}")
+
+
+class ToolsetSource(ToolSource):
+    """A toolset, which is entered while a Corral is open. What it has is listed once, without an agent run."""
+
+    def __init__(self, toolset: _AnyToolset, namespace: str | None = None) -> None:
+        self.namespace = namespace
+        self._toolset = toolset
+
+    @asynccontextmanager
+    async def open(self, offer: Offer) -> AsyncGenerator[None]:
+        async with self._toolset as toolset:
+            listed = await toolset.get_tools(run_context(ExecutionContext()))
+            tools: list[Tool] = []
+            for each in listed.values():
+                try:
+                    tools.append(tool_of(lambda _: toolset, each.tool_def, self.namespace))
+                except ToolDefinitionError as error:
+                    logger.warning("a tool of %s is left out: %s", toolset.label, error)
+            offer_usable(offer, tools, self.namespace)
+            yield
+
+
+def tool_of(
+    toolset: Callable[[ExecutionContext], _AnyToolset], definition: ToolDefinition, namespace: str | None
+) -> Tool:
+    """A tool of Corral's that calls this one of the toolset that its caller has.
+
+    Raises:
+        ToolDefinitionError: it runs elsewhere than here, or no program could name it.
+    """
+    if definition.kind not in {"function", "unapproved"}:
+        raise ToolDefinitionError(f"tool {definition.name!r} is {definition.kind}: it does not run in this process")
+
+    async def execute(input: dict[str, Any], context: ExecutionContext) -> object:
+        return await _call(toolset(context), definition, input, context)
+
+    async def resolve(input: dict[str, Any], context: ExecutionContext) -> object:
+        _, arguments, _ = await _prepared(toolset(context), definition, input, context)
+        return arguments
+
+    tool = define_tool(
+        name=definition.name,
+        namespace=namespace,
+        description=definition.description or "",
+        input_schema=definition.parameters_json_schema,
+        output_schema=definition.return_schema or None,
+        needs_approval=definition.kind == "unapproved",
+        sequential=definition.sequential,
+        execute=execute,
+    )
+    return replace(tool, resolve=resolve)
+
+
+async def _call(
+    toolset: _AnyToolset, definition: ToolDefinition, input: dict[str, Any], caller: ExecutionContext
+) -> object:
+    """Calls a tool as pydantic-ai does. What it raises for the model's eyes is for the program's."""
+    tool, arguments, context = await _prepared(toolset, definition, input, caller)
+    with _speaking(definition):
+        result = await toolset.call_tool(definition.name, arguments, context, tool)
+    return to_jsonable_python(_returned(result, definition), bytes_mode="base64")
+
+
+async def _prepared(
+    toolset: _AnyToolset, definition: ToolDefinition, input: dict[str, Any], caller: ExecutionContext
+) -> tuple[ToolsetTool[Any], dict[str, Any], RunContext[Any]]:
+    """The tool, the arguments as its function gets them, and the context of the call.
+
+    It has been approved if it needs an approval: Corral asks before it calls.
+    """
+    approved = definition.kind == "unapproved"
+    context = replace(run_context(caller), tool_name=definition.name, tool_call_approved=approved, retry=0)
+    try:
+        tool = await toolset.get_tool_for_tool_def(definition, context)
+    except KeyError:
+        raise ToolError(f"{definition.name} cannot be called now") from None
+    try:
+        arguments = tool.args_validator.validate_python(input, context=context.validation_context)
+    except ValidationError as error:
+        problems = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+        raise InvalidArguments(f'tool "{definition.name}": {problems}') from error
+    if tool.args_validator_func is not None:
+        with _speaking(definition):
+            judged = tool.args_validator_func(context, **arguments)
+            if inspect.isawaitable(judged):
+                await judged
+    return tool, arguments, context
+
+
+@contextmanager
+def _speaking(definition: ToolDefinition) -> Generator[None]:
+    """Within the block, what is raised for the model's eyes becomes an error for the program's."""
+    try:
+        yield
+    except (ModelRetry, ToolFailed) as error:
+        raise ToolError(error.message) from error
+    except (ApprovalRequired, CallDeferred) as error:
+        raise ToolError(
+            f"{definition.name} would have to be answered later, which a program cannot wait for"
+        ) from error
+
+
+def _returned(result: object, definition: ToolDefinition) -> object:
+    """The value; together with the pictures that go along with it for a model, unless it has a schema of its own."""
+    if not isinstance(result, ToolReturn):
+        return result
+    answer = cast("ToolReturn[Any]", result)
+    given: Sequence[object] = () if answer.content is None or isinstance(answer.content, str) else answer.content
+    pictures = [each for each in given if isinstance(each, BinaryContent) and each.is_image]
+    if not pictures or definition.return_schema:
+        return answer.return_value
+    return {"value": answer.return_value, "content": pictures}

@@ -1,0 +1,185 @@
+"""JSON Schema documents as schemas of tools."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Hashable
+
+from pydantic_core import PydanticSerializationError, to_json
+
+from corral.concurrency.cached_property import cached_property
+from corral.errors import ToolDefinitionError
+from corral.json_schema.complexity import Costs
+from corral.json_schema.dialects import modernised
+from corral.json_schema.plain_data import plain
+from corral.json_schema.problems import Problem, SchemaMismatch
+from corral.json_schema.validators import (
+    Told,
+    Validator,
+    as_json,
+    count_patterns,
+    examined,
+    json_text,
+    mismatch_of,
+    without_patterns,
+)
+from corral.logs import get_logger
+from corral.types import JsonSchema
+from corral.workers import WorkerError, run_in_worker
+
+__all__ = ["DocumentSchema", "NotValidated", "Pending"]
+
+_HERE = 1_000_000
+"""Units of cost, some 10 ns each, that validating may take on the event loop."""
+_TOLD_HERE = 5_000
+"""The same where it is said what is wrong, which takes up to 80 µs for each problem."""
+_MAX_FOREIGN_BYTES = 100_000
+"""A longer schema of somebody else's is read by workers only."""
+_SECONDS = 0.5
+_SECONDS_FOR_BYTE = 1e-6
+"""In addition, where the worker has to build the validator first."""
+
+_logger = get_logger(__name__)
+
+
+class NotValidated(SchemaMismatch):
+    """Nobody knows whether the value fits, as finding out takes too much."""
+
+
+class Pending:
+    """A value whose validation goes on in a worker."""
+
+    __slots__ = ("_is_input", "_is_wrong", "_schema", "_text", "_value")
+
+    def __init__(self, schema: DocumentSchema, value: object, text: bytes, *, is_input: bool, is_wrong: bool) -> None:
+        self._schema = schema
+        self._value = value
+        self._text = text
+        self._is_input = is_input
+        self._is_wrong = is_wrong
+        """Whether that is known, and only what is wrong with it is not."""
+
+    async def get(self, tenant: Hashable = None) -> object:
+        """The value. Raises SchemaMismatch."""
+        schema = self._schema
+        try:
+            if self._is_wrong or not await schema.accepts(self._text, tenant):
+                await schema.require(self._value, self._text, tenant)
+        except NotValidated as problem:
+            if not self._is_input or not schema.foreign:
+                raise
+            schema.warn(problem)  # its owner looks at it anyway
+        return self._value
+
+
+class DocumentSchema:
+    """A JSON Schema document: draft 2020-12, with older forms understood, unless its `$schema` says otherwise.
+
+    Nothing is ever fetched. What may take more than some milliseconds, as the schema and the length of a value tell, is
+    validated in a worker: `load` and `dump` give a `Pending` then.
+
+    A schema that is `foreign` comes from somebody who is not trusted: only workers compile patterns of it that may take
+    long, and patterns that cannot be read say nothing. An input is taken as it is if validating it takes too much.
+
+    Parts behind a `$ref` that leads nowhere accept anything. Bytes count as base64 text, NaN and infinities as
+    numbers, dates and the like as the text they are sent as. Values deeper than about 250 levels are refused.
+
+    Raises:
+        ToolDefinitionError: the document is not a valid schema.
+    """
+
+    def __init__(self, document: JsonSchema, *, owner: str, foreign: bool = False) -> None:
+        self.foreign = foreign
+        self._owner = owner
+        self._has_warned = False
+        try:
+            is_large = foreign and len(to_json(document)) > _MAX_FOREIGN_BYTES
+            self.json_schema: JsonSchema = document if is_large else as_json(document)
+        except (ValueError, PydanticSerializationError) as error:
+            raise ToolDefinitionError(f"{owner} is not JSON, or too deeply nested: {error}") from error
+        self._read_as = self.json_schema if "$schema" in self.json_schema else modernised(self.json_schema)
+        self._validator = None if is_large else self._build()
+        """None: only workers have one."""
+
+    def _build(self) -> Validator | None:
+        """The validator for the event loop, if all patterns are light. Whether they are or not, the schema is valid."""
+        document, has_patterns = self._read_as, count_patterns(self._read_as) > 0
+        if has_patterns and self.foreign:
+            document = without_patterns(document)
+        validator = Validator(document, self._owner)
+        if validator.missing:
+            unknown = ", ".join(sorted(validator.missing))
+            _logger.warning("%s: what %s would allow is not known; accepting anything", self._owner, unknown)
+        if not has_patterns:
+            return validator
+        try:
+            return Validator(self._read_as, self._owner, light=True)
+        except ToolDefinitionError:
+            return None
+
+    @cached_property
+    def _costs(self) -> Costs:
+        return Costs(self._read_as)
+
+    @cached_property
+    def _digest(self) -> bytes:
+        return hashlib.sha256(to_json(self._read_as)).digest()
+
+    def load(self, raw: object) -> object:
+        return self._checked(raw, is_input=True)
+
+    def dump(self, value: object) -> object:
+        return self._checked(plain(value), is_input=False)
+
+    def _checked(self, value: object, *, is_input: bool) -> object:
+        text = json_text(value)
+        validator, is_wrong = self._validator, False
+        if validator is not None and (cost := self._costs.of(text)) <= _HERE:
+            if validator.accepts(value):
+                return value
+            if cost <= _TOLD_HERE:
+                validator.require(value)
+                return value
+            is_wrong = True
+        return Pending(self, value, text, is_input=is_input, is_wrong=is_wrong)
+
+    # --- in a worker
+
+    async def accepts(self, text: bytes, tenant: Hashable) -> bool:
+        """Whether the value is valid whose JSON this is.
+
+        Raises:
+            NotValidated: that takes too long, or too much memory.
+        """
+        try:
+            return await self._ask(text, tenant, tell=False) is True
+        except (WorkerError, ToolDefinitionError) as error:
+            raise NotValidated([Problem((), f"cannot be validated: {error}")]) from error
+
+    async def require(self, value: object, text: bytes, tenant: Hashable) -> None:
+        """Says what is wrong with a value that the validator does not accept.
+
+        Raises:
+            SchemaMismatch: saying so.
+        """
+        try:
+            told = await self._ask(text, tenant, tell=True)
+        except (WorkerError, ToolDefinitionError) as error:
+            raise SchemaMismatch([Problem((), "is not valid, and saying where takes too much")]) from error
+        if not isinstance(told, bool):
+            raise mismatch_of(told, value)
+
+    async def _ask(self, text: bytes, tenant: Hashable, *, tell: bool) -> bool | Told:
+        found = await run_in_worker(examined, self._digest, None, text, tell, seconds=_SECONDS, tenant=tenant)
+        if found is None:
+            document = to_json(self._read_as)
+            seconds = _SECONDS + _SECONDS_FOR_BYTE * len(document)
+            found = await run_in_worker(examined, self._digest, document, text, tell, seconds=seconds, tenant=tenant)
+        assert found is not None
+        return found
+
+    def warn(self, problem: NotValidated) -> None:
+        """Tells the host once that inputs are not validated."""
+        if not self._has_warned:
+            self._has_warned = True
+            _logger.warning("%s: an input was taken without being validated: it %s", self._owner, problem)

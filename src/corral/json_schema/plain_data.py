@@ -1,0 +1,85 @@
+"""What tools return, as plain data.
+
+Plain data is containers of the standard library, numbers, strings, bytes, None, and leaves that a bridge writes as
+text: dates, times, Decimal, UUID, Enum, Path, URLs, addresses.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from enum import Enum
+from typing import Any, cast
+
+from pydantic import TypeAdapter
+from pydantic_core import from_json, to_jsonable_python
+
+from corral.concurrency.garbage import uncollected
+from corral.json_schema.problems import Problem, SchemaMismatch
+
+__all__ = ["json_value", "listed", "plain", "plain_container", "written"]
+
+_MOST_JSON_CHARS = 4_000_000
+"""Longer texts are hardly read at all: a program may get as many bytes, unless its limits are raised."""
+
+_dump = TypeAdapter[object](Any).serializer.to_python
+
+
+def plain(value: object) -> object:
+    """Models and dataclasses become dicts, iterators lists. Raises SchemaMismatch for what is not data."""
+    with uncollected():
+        return listed(_dump(value, by_alias=True, fallback=plain_container))
+
+
+def plain_container(value: object) -> object:
+    """For values that no serializer of pydantic knows: custom containers as plain ones, or else SchemaMismatch."""
+    match value:
+        case memoryview():
+            return bytes(cast("memoryview[int]", value))
+        case Mapping():
+            return dict(cast("Mapping[object, object]", value))
+        case Sequence() | AbstractSet():
+            return list(cast("Sequence[object]", value))
+        case _:
+            raise SchemaMismatch([Problem((), f"contains a value of type {type(value).__name__}, which is not data")])
+
+
+def listed(data: object) -> object:
+    """Reads out an iterator, which pydantic leaves lazy."""
+    return list(cast("Iterator[object]", data)) if isinstance(data, Iterator) else data
+
+
+def written(data: object) -> object:
+    """Plain data as a program reads it: arrays are lists, keys and leaves such as dates are texts. Bytes stay bytes.
+
+    Raises the errors of pydantic for leaves that JSON does not have.
+    """
+    match data:
+        case None | bool() | int() | float() | bytes() | bytearray() if not isinstance(data, Enum):
+            return data
+        case dict():
+            return {_key(key): written(each) for key, each in cast("dict[object, object]", data).items()}
+        case list() | tuple() | set() | frozenset():
+            return [written(each) for each in cast("Collection[object]", data)]
+        case _:
+            return to_jsonable_python(data)
+
+
+def _key(key: object) -> str:
+    [text] = cast("dict[str, object]", to_jsonable_python({key: None}))
+    return text
+
+
+def json_value(text: str) -> object:
+    """What a text says that is JSON; any other text as it is.
+
+    A number only if writing it gives the same text: "007", "1.50" and what no float can hold stay texts.
+    """
+    if len(text) > _MOST_JSON_CHARS:
+        return text
+    try:
+        value: Any = from_json(text, allow_inf_nan=False)
+        return text if isinstance(value, int | float) and json.dumps(value) != text.strip() else value
+    except (ValueError, TypeError):  # TypeError: of lone surrogates
+        return text

@@ -1,0 +1,282 @@
+"""Corral as a model meets it: the tools that it is given, and what it is told of programs."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, cast
+
+from corral.declarations import Catalog
+from corral.errors import InvalidArguments, SandboxError, ToolError
+from corral.json_schema.document_schema import Pending
+from corral.json_schema.problems import SchemaMismatch
+from corral.logs import get_logger
+from corral.results import Event, ExecutionResult
+from corral.tools import Tool, ToolRegistry, define_tool
+from corral.types import Audience, ExecutionContext, ExecutionError, JsonSchema, Language
+
+__all__ = ["ModelOptions", "ModelTool", "model_tools", "system_prompt"]
+
+logger = get_logger("corral")
+
+Execute: TypeAlias = Callable[..., Awaitable[ExecutionResult]]
+"""`Corral.execute`."""
+OnEvent: TypeAlias = Callable[[Event], object]
+Answer: TypeAlias = Callable[[Any, ExecutionContext, OnEvent | None], Awaitable[ExecutionResult]]
+"""From validated arguments to what came of them."""
+Discovery: TypeAlias = Callable[[ExecutionContext], Mapping[str, Tool]]
+"""`tools.search` and `tools.describe` by name, over the tools that a caller sees."""
+
+_NAMES: Mapping[Language, str] = {"typescript": "TypeScript", "python": "Python"}
+_ENVIRONMENTS: Mapping[Language, str] = {"typescript": "process.env", "python": "os.environ"}
+_RULES: Mapping[Language, str] = {
+    "typescript": """\
+Write the body of an async function: `await` at the top level, and `return` what you need to know, small and plain \
+as JSON. Only that and what `console.log` prints come back. Programs share nothing: return what the next \
+one needs, such as ids, and write it there.
+Call tools as `await tools.name({ ... })`. Make independent calls together, with `Promise.all`. A call that \
+fails throws an Error with `code` and `message`.
+There is nothing but the language and `tools`: no imports, no network, no files.
+""",
+    "python": """\
+Write a module: `await` at the top level, and the last expression is the result: what you need to know, small and \
+plain as JSON. Only that and what is printed come back. Programs share nothing: return what the next \
+one needs, such as ids, and write it there.
+Call tools as `await tools.name(key=value)`; objects come as dicts. Make independent calls together, with \
+`asyncio.gather`. A call that fails raises an exception that says why.
+The standard library is there to import; no network, files or processes.
+""",
+}
+_FAILURE = """\
+If the program fails, you get the error, its line and the calls that had succeeded, which are not undone; \
+if it is rejected, nothing ran. Mend it and run it again.
+"""
+
+_CODE: JsonSchema = {
+    "type": "object",
+    "properties": {"code": {"type": "string", "description": "The program."}},
+    "required": ["code"],
+    "additionalProperties": False,
+}
+_SEARCH: JsonSchema = {
+    "type": "object",
+    "properties": {
+        "query": {"type": "string", "description": "Words; without any, all tools are listed."},
+        "namespace": {"type": "string", "description": "Only tools of this one."},
+        "limit": {"type": "integer", "minimum": 1, "maximum": 50, "default": 10},
+        "offset": {"type": "integer", "minimum": 0, "default": 0},
+    },
+    "additionalProperties": False,
+}
+_DESCRIBE: JsonSchema = {
+    "type": "object",
+    "properties": {
+        "name": {
+            "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "maxItems": 20}],
+            "description": "As programs write it, without `tools.`; or several of them",
+        }
+    },
+    "required": ["name"],
+    "additionalProperties": False,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class ModelTool:
+    """A tool of a model's own, which integrations give to it. It takes one JSON object, described by `input_schema`."""
+
+    name: str
+    description: str
+    input_schema: JsonSchema
+    language: Language
+    """Of the programs that it runs, or finds tools for."""
+    answer: Answer = field(repr=False)
+    read: Callable[[object], Any] = field(repr=False)
+    """Validates arguments. Raises ToolError."""
+
+    def __repr__(self) -> str:
+        return f"<ModelTool {self.name}, {_NAMES[self.language]}>"
+
+    async def __call__(
+        self,
+        arguments: Mapping[str, object],
+        context: ExecutionContext | None = None,
+        *,
+        on_event: OnEvent | None = None,
+    ) -> str:
+        """The text for the model, also where something is wrong with the arguments or the program.
+
+        Raises:
+            As `run`.
+        """
+        return (await self.run(arguments, context, on_event=on_event)).model_text()
+
+    async def run(
+        self,
+        arguments: Mapping[str, object],
+        context: ExecutionContext | None = None,
+        *,
+        on_event: OnEvent | None = None,
+    ) -> ExecutionResult:
+        """The result itself. Wrong arguments are a result with the status `rejected`; null is no argument.
+
+        `on_event` hears of the program as it runs, as with `Corral.execute`.
+
+        Raises:
+            StartFailed: the sandbox did not start. Why is in the log alone, as frameworks show models such errors.
+            ConfigError: the Corral is closed, or runs no programs in this language.
+        """
+        try:
+            read = self.read(_without_nulls(arguments))
+            return await self.answer(read, context or ExecutionContext(), on_event)
+        except ToolError as error:
+            return _refused(error, self.language)
+        except SandboxError as error:
+            correlation = secrets.token_hex(6)
+            logger.error("a program for a model could not be run (correlation id %s): %s", correlation, error)
+            raise type(error)(f"the sandbox could not be used (correlation id {correlation})") from error
+
+
+class ModelOptions(Audience, total=False):
+    """What may be said of the tools of a model. Their `context` is who the catalog is for, if none is given."""
+
+    name: str
+    """Of the tool that runs programs: `execute_code`, if it is not given."""
+    label: str
+    """Ends the names of all of them, `execute_code_sales`, where a model has the tools of several Corrals."""
+    catalog: Catalog | None
+    """What declares the host's tools, instead of a new one."""
+    tools: ToolRegistry | None
+    """Those that programs call, where they are others than the Corral's."""
+    search: bool
+    """Whether there are `search_tools` and `describe_tools` too: if the catalog does not declare every tool in full."""
+    env: Mapping[str, str] | None
+    """What programs find in `process.env`, in Python in `os.environ`."""
+    in_prompt: bool
+    """Whether the prompt is that of `system_prompt`, so that the description needs only one sentence."""
+
+
+def model_tools(
+    execute: Execute, language: Language, catalog: Catalog, discovery: Discovery, options: ModelOptions
+) -> tuple[ModelTool, ...]:
+    """The tool that runs programs; and, as `options` say, two to search with."""
+
+    async def run(input: dict[str, str], context: ExecutionContext, on_event: OnEvent | None) -> ExecutionResult:
+        return await execute(
+            input["code"], language=language, context=context, env=env, hide_denied=hide_denied, on_event=on_event
+        )
+
+    hide_denied, env = options.get("hide_denied"), options.get("env")
+    in_prompt = options.get("in_prompt", False)
+    label = options.get("label", "")
+    end = f"_{label}" if label else ""
+    how = ", as the system prompt says." if in_prompt else f".\n\n{_told(language, catalog)}"
+    description = f"Runs a program in {_NAMES[language]} that calls tools{how}{_told_of_env(language, env)}"
+    runs = _model_tool(options.get("name", "execute_code") + end, description, _CODE, run, language)
+    searches = options.get("search", catalog.level != "full" or not catalog.complete)
+    return (runs, *_search_tools(discovery, language, end)) if searches else (runs,)
+
+
+def _search_tools(discovery: Discovery, language: Language, end: str = "") -> tuple[ModelTool, ModelTool]:
+    """`tools.search` and `tools.describe` as tools of the model's own."""
+
+    async def ask(which: str, input: object, context: ExecutionContext) -> Any:
+        tool = discovery(context)[which]
+        return await tool.dump_output(await tool.execute(await tool.parse_input(input), context))
+
+    async def search(input: object, context: ExecutionContext, _: OnEvent | None) -> ExecutionResult:
+        return _answered(_found_text(await ask("search", input, context), language), language)
+
+    async def describe(input: object, context: ExecutionContext, _: OnEvent | None) -> ExecutionResult:
+        found: object = await ask("describe", input, context)
+        described = cast("list[dict[str, str]]", found if isinstance(found, list) else [found])
+        return _answered("\n".join(each["declaration"] for each in described), language)
+
+    return (
+        _model_tool(f"search_tools{end}", "Finds tools that programs can call, best first.", _SEARCH, search, language),
+        _model_tool(
+            f"describe_tools{end}",
+            "Declares in full a tool that programs can call, or several.",
+            _DESCRIBE,
+            describe,
+            language,
+        ),
+    )
+
+
+def system_prompt(base: str, language: Language, catalogs: Mapping[str, Catalog]) -> str:
+    """`base`, and all that a model is to be told of programs and tools: what there is for each tool that runs programs,
+    by its name."""
+    rules = f"You call tools from programs in {_NAMES[language]}.\n\n{_RULES[language]}{_FAILURE}"
+    shown = [
+        f"Programs that `{name}` runs have these tools, and no others:\n{catalog.text.rstrip()}"
+        if len(catalogs) > 1
+        else catalog.text.rstrip()
+        for name, catalog in catalogs.items()
+    ]
+    return "\n\n".join(part for part in (base.rstrip(), rules.rstrip(), *shown) if part)
+
+
+def _told(language: Language, catalog: Catalog) -> str:
+    return f"{_RULES[language]}{_FAILURE}\n{catalog.text.rstrip()}"
+
+
+def _told_of_env(language: Language, env: Mapping[str, str] | None) -> str:
+    return f"\n\n`{_ENVIRONMENTS[language]}` has {', '.join(sorted(env))}." if env else ""
+
+
+def _model_tool(name: str, description: str, schema: JsonSchema, answer: Answer, language: Language) -> ModelTool:
+    def called(input: object) -> None:
+        """Only what it takes is read of it."""
+
+    tool = define_tool(name=name, input_schema=schema, execute=called)
+
+    def read(arguments: object) -> Any:
+        try:
+            value: object = tool.input.load(arguments)
+        except SchemaMismatch as mismatch:
+            raise tool.refused(arguments, mismatch) from mismatch
+        if type(value) is Pending:
+            raise InvalidArguments(f'tool "{name}": the arguments are too large')
+        return value
+
+    return ModelTool(
+        name=name,
+        description=description,
+        input_schema=deepcopy(schema),
+        language=language,
+        answer=answer,
+        read=read,
+    )
+
+
+def _without_nulls(arguments: object) -> object:
+    """Providers that have every argument written send null for those that a model leaves out."""
+    if not isinstance(arguments, Mapping):
+        return arguments
+    given = cast("Mapping[object, object]", arguments)
+    return {key: value for key, value in given.items() if value is not None}
+
+
+def _found_text(found: dict[str, Any], language: Language) -> str:
+    comment = "#" if language == "python" else "//"
+    lines = [
+        f"{item['signature']}  {comment} {item['description']}" if item["description"] else item["signature"]
+        for item in found["items"]
+    ]
+    if "hint" in found:
+        lines.append(found["hint"])
+    if found["next_offset"] is not None:
+        lines.append(f"{found['remaining']} more, from offset {found['next_offset']} on")
+    return "\n".join([*lines, ""])
+
+
+def _answered(text: str, language: Language) -> ExecutionResult:
+    return ExecutionResult(execution_id="", status="succeeded", language=language, value=text)
+
+
+def _refused(error: ToolError, language: Language) -> ExecutionResult:
+    shown = ExecutionError(code=error.code, name=type(error).__name__, message=str(error))
+    return ExecutionResult(execution_id="", status="rejected", language=language, error=shown, exit_code=1)

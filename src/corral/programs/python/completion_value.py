@@ -1,0 +1,324 @@
+"""Finds what a program's value is: its last expression or assignment, what its function returns, or its `result`.
+
+The value goes to the global `_corral_result`, which engines read when the program is done.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from tree_sitter import Node
+
+from corral.programs.edits import Edits
+from corral.programs.python.functions import Function, Functions, arguments_for
+from corral.programs.python.names import Names, TooMuch, dotted_path
+from corral.programs.python.positions import Places
+from corral.programs.syntax.python import STRINGS, blocks_of, statements, text_of, unwrapped
+from corral.types import Diagnostic
+
+__all__ = ["RESULT", "Ending", "awaited_result", "give_result"]
+
+RESULT = "_corral_result"
+
+_RESULT_NAMES = ("result", "output", "answer")
+"""Variables of the module that are its value if it ends without one, the likeliest first."""
+
+_NO_EFFECT = frozenset(
+    {
+        *("function_definition", "class_definition", "decorated_definition", "type_alias_statement"),
+        *("import_statement", "import_from_statement", "future_import_statement"),
+        *("pass_statement", "global_statement", "nonlocal_statement"),
+    }
+)
+_LOOPS = frozenset({"for_statement", "while_statement"})
+_SILENT = frozenset({"append", "extend", "insert", "add", "update", "clear", "sort", "reverse", "remove", "discard"})
+"""Methods that change what they belong to and have no value."""
+_LEAVING = frozenset({"exit", "quit", "sys.exit"})
+_MAIN = re.compile(rb"\b__name__\b")
+
+
+@dataclass(slots=True)
+class Ending:
+    """How the program ends."""
+
+    code: list[str] = field(default_factory=list[str])
+    """Lines that run after the last statement."""
+    returns: set[int] = field(default_factory=set[int])
+    """The offsets of each `return` that became an assignment."""
+    diagnostics: list[Diagnostic] = field(default_factory=list[Diagnostic])
+    entered: list[Node] = field(default_factory=list[Node])
+    """The functions and lambdas that are called with the tools."""
+
+
+def give_result(
+    root: Node, edits: Edits, names: Names, functions: Functions, places: Places, returns: list[Node]
+) -> Ending:
+    """Adds the edits that keep the program's value. `returns`: those outside of all functions."""
+    program = _Program(root, edits, names, functions, places)
+    return program.end(returns)
+
+
+def awaited_result() -> list[str]:
+    """Lines that await the value of a program which may be a task or a future.
+
+    They also make the program one that an event loop runs, without which it could start no tasks.
+    """
+    return [f"if hasattr({RESULT}, '__await__'):", f"    {RESULT} = await {RESULT}"]
+
+
+class _Program:
+    def __init__(self, root: Node, edits: Edits, names: Names, functions: Functions, places: Places) -> None:
+        self._edits = edits
+        self._names = names
+        self._functions = functions
+        self._places = places
+        self._statements = statements(root)
+        self._ending = Ending()
+        self._complete = True
+        """Whether every way through the last statement leaves a value."""
+
+    def end(self, returns: list[Node]) -> Ending:
+        last = self._last_effective(self._statements)
+        function = None if returns else self._function(last)
+        if function is not None:
+            self._ending.code.append(f"{RESULT} = {self._call(function)}")
+            return self._ending
+        found = last is not None and self._keep_completion(last)
+        if found and self._complete:
+            return self._ending
+        name = self._result_name()
+        if name is not None:
+            self._ending.code += ["try:", f"    {RESULT} = {name} if {RESULT} is None else {RESULT}"]
+            self._ending.code += ["except NameError:", "    pass"]
+        elif not found and not returns:
+            self._ending.diagnostics.append(self._no_result(last))
+        return self._ending
+
+    def _last_effective(self, found: list[Node]) -> Node | None:
+        """The last statement that does something."""
+        for statement in reversed(found):
+            if statement.type not in _NO_EFFECT and not (len(self._statements) > 1 and _is_docstring(statement)):
+                return statement
+        return None
+
+    # --- a program that is a function
+
+    def _function(self, last: Node | None) -> Function | None:
+        if last is not None and not self._has_no_value(last):
+            return None
+        if last is None or last.type == "expression_statement":
+            function = self._functions.unused(among=self._after(last))
+        else:
+            function = self._functions.unused(among=[])
+        return function if function is not None and arguments_for(function.node) is not None else None
+
+    def _after(self, last: Node | None) -> list[Node] | None:
+        """The statements that may define what is meant: those behind the last effective one, with itself."""
+        if last is None:
+            return None
+        if _is_print(last):
+            return []
+        return [each for each in self._statements if each.start_byte >= last.start_byte]
+
+    def _has_no_value(self, statement: Node) -> bool:
+        if statement.type in _LOOPS or _is_print(statement):
+            return True
+        return statement.type == "expression_statement" and statement.named_children[0].type == "assignment"
+
+    def _call(self, function: Function) -> str:
+        arguments = arguments_for(function.node) or ""
+        if arguments:
+            self._ending.entered.append(function.node)
+        return f"{'await ' if function.is_async else ''}{function.name}({arguments})"
+
+    # --- a program that ends with its value
+
+    def _keep_completion(self, last: Node) -> bool:
+        """Keeps the value of the last expression of each branch. Says whether there is one."""
+        found = False
+        pending = [last]
+        while pending:
+            node = pending.pop()
+            kept = False
+            match node.type:
+                case "expression_statement":
+                    kept = self._keep_expression(node)
+                case "return_statement":
+                    kept = self._keep_returned(node)
+                case "raise_statement":
+                    self._keep_exit(node)
+                    kept = True
+                case "if_statement" | "match_statement" | "try_statement" | "with_statement":
+                    pending += self._branches(node)
+                    continue
+                case "block":
+                    inner = self._last_effective(statements(node))
+                    if inner is not None:
+                        pending.append(inner)
+                        continue
+                case _:
+                    pass
+            found |= kept
+            self._complete &= kept
+        return found
+
+    def _branches(self, statement: Node) -> list[Node]:
+        """The blocks in which a compound statement may end."""
+        blocks = list(blocks_of(statement))
+        if statement.type == "match_statement":
+            blocks = [block for block in blocks if block.parent is not None and block.parent.type == "case_clause"]
+            self._complete = False
+        elif statement.type == "try_statement":
+            clauses = {child.type: child for child in statement.children}
+            without = {"finally_clause"} | ({"try_statement"} if "else_clause" in clauses else set[str]())
+            blocks = [block for block in blocks if block.parent is not None and block.parent.type not in without]
+        elif statement.type == "if_statement" and not any(child.type == "else_clause" for child in statement.children):
+            condition = statement.child_by_field_name("condition")
+            self._complete &= condition is not None and bool(_MAIN.search(condition.text or b""))
+        return blocks
+
+    def _keep_returned(self, statement: Node) -> bool:
+        word = statement.children[0]
+        self._ending.returns.add(statement.start_byte)
+        value = statement.named_children
+        new = f"{RESULT} =" if value else "pass"
+        self._edits.replace(word.start_byte, word.end_byte, new.encode())
+        return bool(value)
+
+    def _keep_expression(self, statement: Node) -> bool:
+        expression = statement.children[0]
+        value = unwrapped(expression)
+        match value.type if statement.child_count == 1 else "expression_list":
+            case "assignment":
+                return self._keep_assigned(expression)
+            case "augmented_assignment":
+                return self._keep_after(expression, _kept_target(expression.child_by_field_name("left")))
+            case "yield" | "ellipsis":
+                return False
+            case "lambda":
+                return self._keep_called(statement, value, f"({{}})({arguments_for(value)})")
+            case "identifier":
+                function = self._functions.named(text_of(value))
+                if function is not None and arguments_for(function.node) is not None:
+                    before = "await " if function.is_async else ""
+                    return self._keep_called(statement, function.node, f"{before}{{}}({arguments_for(function.node)})")
+            case "call":
+                if _is_print(statement):
+                    return False
+                left = self._keep_left(value)
+                if left is not None:
+                    return left
+            case _:
+                pass
+        self._edits.wrap(statement.start_byte, statement.end_byte, f"{RESULT} = ".encode(), b"")
+        return not (value.type == "call" and _is_silent(value))
+
+    def _keep_called(self, statement: Node, function: Node, call: str) -> bool:
+        """Keeps what a function gives that stands where the value should."""
+        arguments = arguments_for(function)
+        before, after = call.split("{}") if arguments is not None else ("", "")
+        if arguments:
+            self._ending.entered.append(function)
+        self._edits.wrap(statement.start_byte, statement.end_byte, f"{RESULT} = {before}".encode(), after.encode())
+        return True
+
+    def _keep_left(self, call: Node) -> bool | None:
+        """Whether `exit(…)` leaves a value, that of a call in it. None if it is no such call."""
+        callee = call.child_by_field_name("function")
+        if callee is None or dotted_path(callee) not in _LEAVING:
+            return None
+        arguments = call.child_by_field_name("arguments")
+        given = arguments.named_children if arguments is not None else []
+        if len(given) == 1 and given[0].type in ("call", "await"):
+            self._edits.replace(callee.start_byte, callee.end_byte, f"{RESULT} = ".encode())
+            return True
+        return False
+
+    def _keep_exit(self, statement: Node) -> None:
+        """Keeps the value of the call in `raise SystemExit(…)`."""
+        raised = statement.named_children[0] if statement.named_children else statement
+        callee = raised.child_by_field_name("function") if raised.type == "call" else None
+        arguments = raised.child_by_field_name("arguments")
+        if callee is None or arguments is None or text_of(callee) != "SystemExit":
+            return
+        if [each.type for each in arguments.named_children] == ["call"]:
+            self._edits.replace(statement.start_byte, callee.end_byte, f"{RESULT} = ".encode())
+
+    def _keep_assigned(self, assignment: Node) -> bool:
+        left, right = assignment.child_by_field_name("left"), assignment.child_by_field_name("right")
+        if left is None or right is None or text_of(left) == "_":
+            return False
+        if assignment.child_by_field_name("type") is not None or left.type not in ("identifier", "attribute"):
+            kept = _kept_target(left)
+            if kept is not None:
+                return self._keep_after(assignment, kept)
+        self._edits.wrap(assignment.start_byte, assignment.end_byte, f"{RESULT} = ".encode(), b"")
+        return True
+
+    def _keep_after(self, statement: Node, target: str | None) -> bool:
+        if target is None:
+            return False
+        self._edits.wrap(statement.start_byte, statement.end_byte, b"", f"; {RESULT} = {target}".encode())
+        return True
+
+    # --- a program without a value
+
+    def _result_name(self) -> str | None:
+        try:
+            return next((name for name in _RESULT_NAMES if self._names.bindings(name)), None)
+        except TooMuch:
+            return None
+
+    def _no_result(self, last: Node | None) -> Diagnostic:
+        end = "End with the value itself, or with `result = <value>`."
+        if last is None:
+            message = f"The program has no result: it has no statement that runs. {end}"
+            return Diagnostic(severity="info", code="no_result", message=message)
+        if _is_print(last):
+            what = "it ends with a call of print, which has no value"
+        else:
+            what = "it ends with a loop" if last.type in _LOOPS else "it ends with a statement without a value"
+        return self._places.remark("info", "no_result", f"The program has no result: {what}. {end}", last.start_byte)
+
+
+def _kept_target(target: Node | None) -> str | None:
+    """What to keep of what was assigned: the variable itself, or what an item of it was assigned to."""
+    if target is None:
+        return None
+    while target.type == "subscript":
+        inner = target.child_by_field_name("value")
+        if inner is None:
+            return None
+        target = inner
+    text = text_of(target)
+    if "\n" in text or "#" in text:
+        return None
+    if target.type in ("identifier", "attribute", "list_pattern", "tuple_pattern"):
+        return text if target.type != "attribute" or dotted_path(target) else None
+    return f"({text})" if target.type == "pattern_list" else None
+
+
+def _is_docstring(statement: Node) -> bool:
+    """Whether a statement is a text between three quotes, which is a comment unless it is the whole program."""
+    if statement.type != "expression_statement":
+        return False
+    expression = statement.named_children[0]
+    return expression.type in STRINGS and (expression.text or b"").startswith((b'"""', b"'''"))
+
+
+def _is_print(statement: Node) -> bool:
+    if statement.type != "expression_statement":
+        return False
+    call = unwrapped(statement.named_children[0])
+    callee = call.child_by_field_name("function") if call.type == "call" else None
+    return callee is not None and text_of(callee) in ("print", "pprint", "pprint.pprint")
+
+
+def _is_silent(call: Node) -> bool:
+    callee = call.child_by_field_name("function")
+    return (
+        callee is not None
+        and callee.type == "attribute"
+        and text_of(callee.child_by_field_name("attribute")) in _SILENT
+    )

@@ -1,0 +1,208 @@
+"""Imports that a program forgot: modules of the standard library, and names of theirs that can mean nothing else."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from tree_sitter import Node
+
+from corral.programs.edits import Edits
+from corral.programs.python.imports import STAR
+from corral.programs.python.names import Names, TooMuch
+from corral.programs.python.positions import Places
+from corral.programs.syntax.python import text_of
+from corral.types import Diagnostic
+
+__all__ = ["Forgotten", "add_imports"]
+
+_MODULES = frozenset(
+    {
+        *("asyncio", "base64", "bisect", "calendar", "collections", "contextlib", "copy", "csv", "dataclasses"),
+        *(
+            "decimal",
+            "difflib",
+            "enum",
+            "fractions",
+            "functools",
+            "hashlib",
+            "heapq",
+            "html",
+            "io",
+            "itertools",
+            "json",
+        ),
+        *("logging", "math", "operator", "os", "pathlib", "pprint", "random", "re", "secrets", "statistics", "string"),
+        *("sys", "textwrap", "time", "traceback", "types", "typing", "urllib", "uuid", "zoneinfo"),
+    }
+)
+"""They are imported if the program takes something of them that they have."""
+_SUBMODULES = {"urllib": ("parse",)}
+_NAMES: Mapping[str, str] = {
+    **dict.fromkeys(("defaultdict", "Counter", "OrderedDict", "deque", "namedtuple"), "collections"),
+    **dict.fromkeys(("dataclass", "field", "asdict", "astuple"), "dataclasses"),
+    **dict.fromkeys(("date", "timedelta", "timezone"), "datetime"),
+    "Decimal": "decimal",
+    "Fraction": "fractions",
+    **dict.fromkeys(("Enum", "IntEnum", "StrEnum"), "enum"),
+    **dict.fromkeys(("partial", "reduce", "lru_cache", "cmp_to_key"), "functools"),
+    **dict.fromkeys(
+        ("groupby", "chain", "combinations", "permutations", "product", "islice", "zip_longest"), "itertools"
+    ),
+    **dict.fromkeys(("accumulate", "pairwise"), "itertools"),
+    **dict.fromkeys(("mean", "median", "stdev"), "statistics"),
+    **dict.fromkeys(("sqrt", "ceil", "floor"), "math"),
+    **dict.fromkeys(("itemgetter", "attrgetter"), "operator"),
+    "deepcopy": "copy",
+    "dedent": "textwrap",
+    "Path": "pathlib",
+    "SimpleNamespace": "types",
+    "ZoneInfo": "zoneinfo",
+    "uuid4": "uuid",
+    **dict.fromkeys(("pprint", "pformat"), "pprint"),
+    **dict.fromkeys(("contextmanager", "asynccontextmanager", "suppress"), "contextlib"),
+    **dict.fromkeys(("Any", "Optional", "Union", "List", "Dict", "Tuple", "Set", "Callable", "Iterable"), "typing"),
+    **dict.fromkeys(("Iterator", "Sequence", "Mapping", "Literal", "TypedDict", "NamedTuple", "Awaitable"), "typing"),
+    "gather": "asyncio",
+}
+"""Names by the module that has them. Those in lower case are imported if they are only called, or decorate."""
+_WORD = re.compile(rf"\b(?:{'|'.join(sorted({*_MODULES, *_NAMES, 'datetime'}))})\b".encode())
+_STAR = re.compile(STAR + rb"|\bglobals\(\)|\bexec\(")
+_BOTH = (
+    "`datetime` at {place} is not imported, and the program uses it both as the module and as the class in it:"
+    " write `from datetime import datetime, timedelta` and then `datetime.now()` and `timedelta(...)`."
+)
+_OTHER_CLASSES = frozenset({"timedelta", "date", "timezone", "UTC", "tzinfo", "datetime", "MINYEAR", "MAXYEAR"})
+"""What the module `datetime` has; everything else that is taken of it the class has."""
+
+
+class Forgotten(NamedTuple):
+    """What was imported for a program: the modules, the names that it got, and what is said of it."""
+
+    modules: tuple[str, ...] = ()
+    remarks: tuple[Diagnostic, ...] = ()
+    names: tuple[str, ...] = ()
+
+
+def add_imports(root: Node, text: bytes, edits: Edits, places: Places) -> Forgotten:
+    """Imports what a program uses of the standard library and binds nowhere.
+
+    Raises ProgramRejected where `datetime` is not imported and means both the module and the class.
+    """
+    words = sorted({found[0].decode() for found in _WORD.finditer(text)})
+    if not words or _STAR.search(text):
+        return Forgotten()
+    names = Names(root, text)
+    lines: dict[str, None] = {}
+    remarks: list[Diagnostic] = []
+    try:
+        for word in words:
+            uses = _unbound(names, word)
+            line = _import_of(word, uses, places) if uses else None
+            if line is not None:
+                lines[line] = None
+                message = f"`{line}` was added: the program uses it and does not import it."
+                remarks.append(places.remark("warning", "import_added", message, uses[0].start_byte))
+    except TooMuch:
+        return Forgotten()
+    if lines:
+        _insert(root, edits, list(lines))
+    modules = dict.fromkeys(line.split()[1].partition(".")[0] for line in lines)
+    return Forgotten(tuple(modules), tuple(remarks), tuple(line.split()[-1].partition(".")[0] for line in lines))
+
+
+def _unbound(names: Names, word: str) -> list[Node]:
+    """Where a name is used that is bound nowhere, but for annotations, which nothing evaluates."""
+    found = names.of(word)
+    if any(each.binds for each in found) or names.is_declared_elsewhere(word):
+        return []
+    return [each.node for each in found if not _is_annotation(each.node)]
+
+
+def _import_of(word: str, uses: list[Node], places: Places) -> str | None:
+    """The import that all uses of a name mean, if there is one."""
+    members = [_member_of(use) for use in uses]
+    if word == "datetime":
+        return _import_of_datetime(uses, members, places)
+    if word in _MODULES and all(members) and all(_has(word, member) for member in members if member):
+        below = [each for each in _SUBMODULES.get(word, ()) if each in members]
+        return f"import {word}.{below[0]}" if below else None if word in _SUBMODULES else f"import {word}"
+    if word not in _NAMES:
+        return None
+    is_class = word[0].isupper()
+    if not all(is_class or _is_called(use) or (word == "date" and _member_of(use)) for use in uses):
+        return None
+    return None if any(map(_is_awaited, uses)) and word != "gather" else f"from {_NAMES[word]} import {word}"
+
+
+def _import_of_datetime(uses: list[Node], members: list[str | None], places: Places) -> str | None:
+    of_module = [use for use, member in zip(uses, members, strict=True) if member in _OTHER_CLASSES]
+    if len(of_module) == len(uses):
+        return "import datetime"
+    if of_module:
+        raise places.rejected(_BOTH, of_module[0].start_byte)
+    of_class = all(
+        _is_called(use) or (member and _has("datetime", "datetime", member)) or _is_class(use)
+        for use, member in zip(uses, members, strict=True)
+    )
+    return "from datetime import datetime" if of_class else None
+
+
+def _insert(root: Node, edits: Edits, lines: Iterable[str]) -> None:
+    """Puts imports before all else, but behind those that must be first."""
+    futures = [each for each in root.named_children if each.type == "future_import_statement"]
+    if futures:
+        end = futures[-1].end_byte
+        edits.wrap(end, end, b"", f"; {'; '.join(lines)}".encode())
+    else:
+        edits.insert(0, "".join(f"{line}\n" for line in lines).encode())
+
+
+def _member_of(use: Node) -> str | None:
+    """The name of what is taken of a name."""
+    parent = use.parent
+    if parent is None or parent.type != "attribute" or parent.child_by_field_name("object") != use:
+        return None
+    return text_of(parent.child_by_field_name("attribute"))
+
+
+def _has(module: str, *members: str) -> bool:
+    """Whether a module of ours has a member. It is the standard library's, which programs have too."""
+    found: object = importlib.import_module(module)
+    for member in members:
+        if not hasattr(found, member):
+            return module in _SUBMODULES and member in _SUBMODULES[module]
+        found = getattr(found, member)
+    return True
+
+
+def _is_called(use: Node) -> bool:
+    parent = use.parent
+    return parent is not None and (
+        (parent.type == "call" and parent.child_by_field_name("function") == use) or parent.type == "decorator"
+    )
+
+
+def _is_class(use: Node) -> bool:
+    """Whether a name stands as the second argument of `isinstance`."""
+    arguments = use.parent
+    call = None if arguments is None else arguments.parent
+    return call is not None and call.type == "call" and text_of(call.child_by_field_name("function")) == "isinstance"
+
+
+def _is_awaited(use: Node) -> bool:
+    call = use.parent
+    return call is not None and call.parent is not None and call.parent.type == "await"
+
+
+def _is_annotation(node: Node) -> bool:
+    return any(above.type == "type" for above in _above(node))
+
+
+def _above(node: Node) -> Iterator[Node]:
+    above = node.parent
+    while above is not None and above.type not in ("block", "module"):
+        yield above
+        above = above.parent

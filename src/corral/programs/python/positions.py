@@ -1,0 +1,41 @@
+"""Places of a repaired text, in the source as the model wrote it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from corral.concurrency.cached_property import cached_property
+from corral.errors import ProgramRejected
+from corral.programs.edits import TextIndex
+from corral.programs.python.repairs import LINE_END, Locate
+from corral.types import Diagnostic, Position
+
+__all__ = ["Places"]
+
+
+class Places:
+    """Finds offsets of `text` in the source; `locate` is the way back from the one to the other."""
+
+    def __init__(self, text: bytes, locate: Locate) -> None:
+        self._text = text
+        self._locate = locate
+
+    @cached_property
+    def _index(self) -> TextIndex:
+        return TextIndex(self._text, LINE_END)
+
+    def at(self, offset: int) -> Position:
+        """The line and column of an offset."""
+        place = self._index.position(offset)
+        return self._locate(place.line, place.column)
+
+    def rejected(self, message: str, offset: int) -> ProgramRejected:
+        """An error at an offset; `{place}` in its message is where that is."""
+        place = self.at(offset)
+        shown = message.replace("{place}", f"line {place.line}, column {place.column}")
+        return ProgramRejected(shown, line=place.line, column=place.column)
+
+    def remark(self, severity: Literal["warning", "info"], code: str, message: str, offset: int) -> Diagnostic:
+        """A remark on what stands at an offset."""
+        place = self.at(offset)
+        return Diagnostic(severity=severity, code=code, message=message, line=place.line, column=place.column)

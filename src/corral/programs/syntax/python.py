@@ -1,0 +1,97 @@
+"""The Python grammar, and what the other modules ask of its trees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import tree_sitter_python
+from tree_sitter import Language, Node, Query, QueryCursor, Tree
+
+from corral.programs.syntax.parsing import parse_by
+
+__all__ = [
+    "FUNCTIONS",
+    "STRINGS",
+    "blocks_of",
+    "finder",
+    "is_async",
+    "kind_id",
+    "parse",
+    "statements",
+    "text_of",
+    "unwrapped",
+]
+
+_LANGUAGE = Language(tree_sitter_python.language())
+
+FUNCTIONS = frozenset({"function_definition", "lambda", "class_definition"})
+"""Everything with a scope of its own for `return` and for names."""
+
+STRINGS = frozenset({"string", "concatenated_string"})
+
+_CLAUSES = frozenset(
+    {"elif_clause", "else_clause", "except_clause", "except_group_clause", "finally_clause", "case_clause"}
+)
+
+
+def parse(text: bytes) -> Tree:
+    """The syntax tree of a text, which has error nodes where the text is not Python.
+
+    Raises:
+        TooLongToParse: it takes longer than it may.
+    """
+    return parse_by(_LANGUAGE, text)
+
+
+def finder(pattern: str) -> Callable[[Node], dict[str, list[Node]]]:
+    """What gives the nodes of a tree that a query matches, by its names for them. It walks faster than Python does."""
+    query = Query(_LANGUAGE, pattern)
+    return lambda root: QueryCursor(query).captures(root)
+
+
+def kind_id(kind: str) -> int:
+    """The number of a named kind of node."""
+    number = _LANGUAGE.id_for_node_kind(kind, True)
+    if not number:
+        raise LookupError(f"the grammar has no {kind}")
+    return number
+
+
+def text_of(node: Node | None) -> str:
+    """What a node spans."""
+    return (node.text or b"").decode(errors="replace") if node is not None else ""
+
+
+def statements(block: Node) -> list[Node]:
+    """The statements directly in a module or block."""
+    return [child for child in block.named_children if child.type != "comment"]
+
+
+def unwrapped(expression: Node) -> Node:
+    """The expression without the parentheses around it."""
+    while expression.type == "parenthesized_expression":
+        inner = next((child for child in expression.named_children if child.type != "comment"), None)
+        if inner is None:
+            break
+        expression = inner
+    return expression
+
+
+def is_async(node: Node) -> bool:
+    """Whether a definition, loop or `with` begins with `async`."""
+    return bool(node.children) and node.children[0].type == "async"
+
+
+def blocks_of(statement: Node) -> Iterator[Node]:
+    """The blocks of a compound statement that run where it stands, those of its clauses too."""
+    if statement.type in FUNCTIONS or statement.type == "decorated_definition":
+        return
+    pending = [statement]
+    while pending:
+        for child in pending.pop().children:
+            if child.type == "block":
+                yield child
+                if statement.type == "match_statement":
+                    pending.append(child)
+            elif child.type in _CLAUSES:
+                pending.append(child)

@@ -1,0 +1,168 @@
+"""The TypeScript grammar, and what the other modules ask of its trees."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+import tree_sitter_typescript
+from tree_sitter import Language, Node, Query, QueryCursor, Tree
+
+from corral.programs.syntax.parsing import parse_by
+
+__all__ = [
+    "ENTRY_NAMES",
+    "FUNCTIONS",
+    "FUNCTION_VALUES",
+    "MAX_DEPTH",
+    "bound_names",
+    "child_of_type",
+    "declaration_of",
+    "destructures",
+    "finder",
+    "first_jsx",
+    "kind_id",
+    "parse",
+    "statements",
+    "text_of",
+    "unwrapped",
+    "walk",
+]
+
+_LANGUAGE = Language(tree_sitter_typescript.language_typescript())
+_LANGUAGE_WITH_JSX = Language(tree_sitter_typescript.language_tsx())
+_JSX = frozenset({"jsx_element", "jsx_self_closing_element"})
+_VARIANCE = re.compile(rb"(?<=[<,])(\s*)(in|out|in(\s+)out)(?=\s+[\w$]+\s*(?:[,>=]|extends\s))")
+_ACCESSOR = re.compile(rb"(?<![\w$.])accessor(?=[ \t]+(?!(?:in|instanceof|as|satisfies|of)[^\w$])[\w$#\"'\[])")
+"""`accessor` in front of a name, which is a modifier of fields and nothing else."""
+_VISIBLE = re.compile(rb"\S")
+
+MAX_DEPTH = 700
+"""Levels of a syntax tree. V8 takes at least 1,000 levels of any construct."""
+
+ENTRY_NAMES = ("main", "run", "execute", "handler", "handle", "solve", "program", "start", "entry", "task")
+"""What models call the function that is their program, the likeliest first."""
+
+FUNCTION_VALUES = frozenset({"arrow_function", "function_expression", "generator_function"})
+"""Expressions that are functions."""
+
+FUNCTIONS = FUNCTION_VALUES | {
+    "function_declaration",
+    "generator_function_declaration",
+    "method_definition",
+    "class_static_block",
+}
+"""Everything with a body of its own, to which `return` and `await` belong."""
+
+_WRAPPERS = frozenset({"parenthesized_expression", "as_expression", "satisfies_expression", "non_null_expression"})
+_BINDINGS = frozenset({"identifier", "shorthand_property_identifier_pattern"})
+_BOUND_FIELD = {"object_assignment_pattern": "left", "assignment_pattern": "left", "pair_pattern": "value"}
+_NOT_STATEMENTS = frozenset({"comment", "html_comment", "hash_bang_line"})
+
+
+def parse(text: bytes) -> Tree:
+    """The syntax tree of a text, which has error nodes where the text is not TypeScript.
+
+    Of what the grammar does not know, it is not shown `in` and `out` of type parameters, and `readonly` for `accessor`,
+    which is as long and may stand at the same places.
+
+    Raises:
+        TooLongToParse: it takes longer than it may.
+    """
+    shown = _ACCESSOR.sub(b"readonly", text) if b"accessor" in text else text
+    if b"in" in text or b"out" in text:
+        shown = _VARIANCE.sub(lambda found: _VISIBLE.sub(b" ", found[0]), shown)
+    return parse_by(_LANGUAGE, shown)
+
+
+def first_jsx(text: bytes) -> Node | None:
+    """The first element of JSX, in a text that is TypeScript but for JSX."""
+    root = parse_by(_LANGUAGE_WITH_JSX, text).root_node
+    return None if root.has_error else next((each for each in walk(root) if each.type in _JSX), None)
+
+
+def kind_id(kind: str) -> int:
+    """The number of a named kind of node."""
+    number = _LANGUAGE.id_for_node_kind(kind, True)
+    if not number:
+        raise LookupError(f"the grammar has no {kind}")
+    return number
+
+
+def finder(pattern: str) -> Callable[[Node], dict[str, list[Node]]]:
+    """What gives the nodes of a tree that a query matches, by its names for them. It walks faster than Python does."""
+    query = Query(_LANGUAGE, pattern)
+    return lambda root: QueryCursor(query).captures(root)
+
+
+def text_of(node: Node) -> str:
+    """What a node spans."""
+    return (node.text or b"").decode(errors="replace")
+
+
+def child_of_type(node: Node, *types: str) -> Node | None:
+    """The first direct child of one of the given types."""
+    return next((child for child in node.children if child.type in types), None)
+
+
+def statements(node: Node) -> list[Node]:
+    """The statements directly in a program or block."""
+    return [child for child in node.named_children if child.type not in _NOT_STATEMENTS]
+
+
+def declaration_of(statement: Node) -> Node:
+    """What an export statement declares, or the statement itself."""
+    exported = statement.child_by_field_name("declaration") if statement.type == "export_statement" else None
+    return exported or statement
+
+
+def unwrapped(expression: Node) -> Node:
+    """The expression without the parentheses and type assertions around it."""
+    while expression.type in _WRAPPERS:
+        inner = next((child for child in expression.named_children if child.type != "comment"), None)
+        if inner is None:
+            break
+        expression = inner
+    return expression
+
+
+def destructures(function: Node | None) -> bool:
+    """Whether a function takes its first argument apart, and so needs a plain object."""
+    parameters = function.child_by_field_name("parameters") if function is not None else None
+    for parameter in parameters.named_children if parameters is not None else ():
+        pattern = parameter.child_by_field_name("pattern")
+        if pattern is not None and pattern.type != "this":
+            return pattern.type == "object_pattern"
+    return False
+
+
+def bound_names(pattern: Node) -> list[str]:
+    """The variables that a pattern declares, in order."""
+    names: list[str] = []
+    pending = [pattern]
+    while pending:
+        node = pending.pop()
+        if node.type in _BINDINGS:
+            names.append(text_of(node))
+        elif (field := _BOUND_FIELD.get(node.type)) is not None:
+            bound = node.child_by_field_name(field)
+            pending += [bound] if bound is not None else []
+        else:
+            pending += reversed(node.named_children)
+    return names
+
+
+def walk(root: Node, *, into_functions: bool = True) -> Iterator[Node]:
+    """Every node under `root` in source order, without recursion."""
+    cursor = root.walk()
+    descend = True
+    while True:
+        if not (descend and cursor.goto_first_child()):
+            while not cursor.goto_next_sibling():
+                if not cursor.goto_parent():
+                    return
+        node = cursor.node
+        if node is None:
+            return
+        yield node
+        descend = into_functions or node.type not in FUNCTIONS

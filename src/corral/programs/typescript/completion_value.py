@@ -1,0 +1,277 @@
+"""Finds what a program's value is: what it exports, the function it declares, or its last expression.
+
+The completion value of the last statement is returned, into the branches of `if` and `try`, as a console of
+JavaScript would print it. A function found that way is called, for a model that ends with a function means its result.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tree_sitter import Node
+
+from corral.programs.edits import Edits, position_at
+from corral.programs.syntax.typescript import (
+    ENTRY_NAMES,
+    FUNCTION_VALUES,
+    bound_names,
+    declaration_of,
+    destructures,
+    statements,
+    text_of,
+    unwrapped,
+    walk,
+)
+from corral.programs.typescript.commonjs import assigns_exports
+from corral.programs.typescript.entry import arguments_of
+from corral.programs.typescript.modules import Entry
+from corral.programs.typescript.names import Names
+from corral.types import Diagnostic
+
+__all__ = ["Ending", "give_result", "named"]
+
+_FUNCTION_DECLARATIONS = frozenset({"function_declaration", "generator_function_declaration"})
+_VARIABLES = frozenset({"lexical_declaration", "variable_declaration"})
+_LOOPS = frozenset({"for_statement", "for_in_statement", "while_statement", "do_statement"})
+_NO_EFFECT = _FUNCTION_DECLARATIONS | {
+    "class_declaration",
+    "abstract_class_declaration",
+    "interface_declaration",
+    "type_alias_declaration",
+    "ambient_declaration",
+    "function_signature",
+    "enum_declaration",
+    "internal_module",
+    "module",
+    "import_statement",
+    "import_alias",
+    "empty_statement",
+}
+_OBJECT_OF_NAMES = re.compile(rb"\{\s*[\w$]+(?:\s*,\s*[\w$]+)+\s*,?\s*\}")
+
+
+@dataclass(slots=True)
+class Ending:
+    """How the wrapped program ends."""
+
+    code: str = ""
+    """What runs after the last statement."""
+    diagnostics: list[Diagnostic] = field(default_factory=list[Diagnostic])
+    entered: list[Node | str | None] = field(default_factory=list["Node | str | None"])
+    """What is called with the tools: functions, names of functions, None for what only a run can tell."""
+
+
+def give_result(root: Node, edits: Edits, names: Names, entry: Entry | None, returns: bool) -> Ending:
+    """Adds the edits that make the program return its value. `returns`: it has a `return` of its own."""
+    program = _Program(root, edits, names, entry)
+    ending = program.end(returns)
+    ending.entered = program.entered
+    return ending
+
+
+def named(root: Node, entered: Sequence[Node | str | None]) -> list[Node]:
+    """The functions among what is called with the tools; of names, what the top level declares under them."""
+    functions = dict(_named_functions([declaration_of(each) for each in statements(root)]))
+    found = (functions.get(each) if isinstance(each, str) else each for each in entered)
+    return [each for each in found if each is not None]
+
+
+class _Program:
+    def __init__(self, root: Node, edits: Edits, names: Names, entry: Entry | None) -> None:
+        self._entry = entry
+        self._root = root
+        self._edits = edits
+        self._names = names
+        found = [each for each in statements(root) if entry is None or not assigns_exports(each)]
+        self._statements = [declaration_of(each) for each in found]
+        self._functions = dict(_named_functions(self._statements))
+        self.entered: list[Node | str | None] = []
+
+    def end(self, returns: bool) -> Ending:
+        entry = self._entry
+        if entry is not None and not (entry.name and self._is_called(entry.name)):
+            return Ending(self._call(entry))
+        last = _last_effective(self._statements)
+        function = self._unused_function(last)
+        if function is not None and not returns and (last is None or _has_no_value(last)):
+            return Ending(self._call(Entry(function, function)))
+        if last is not None and self._return_completion(last):
+            return Ending(diagnostics=[] if returns else _console_remark(last, self._edits.text))
+        if returns or self._root.has_error:
+            return Ending()
+        return Ending(diagnostics=[_no_result(last, self._edits.text)])
+
+    def _call(self, entry: Entry) -> str:
+        if not entry.callable:
+            return f"return {entry.value};"
+        function = entry.function or self._functions.get(entry.name or "")
+        if (arguments := arguments_of(function)) is not None:
+            return f"return await {entry.value}({arguments});"
+        self.entered.append(entry.function or entry.name)
+        return f"return await {self._names.entry}({entry.value}, {_flag(destructures(function))});"
+
+    def _unused_function(self, last: Node | None) -> str | None:
+        """The function that a program of declarations must mean: one of the usual names, or the last one."""
+        for name in ENTRY_NAMES:
+            if name in self._functions and not self._is_used(name):
+                return name
+        if last is None:
+            candidates = [name for each in self._statements for name, _ in _named_functions([each])]
+        else:
+            candidates = [name for name, _ in _named_functions([last])]
+        return candidates[-1] if candidates and not self._is_used(candidates[-1]) else None
+
+    def _is_used(self, name: str) -> bool:
+        """Whether a function is mentioned outside of all functions, but for its declaration and its export."""
+        for node in walk(self._root, into_functions=False):
+            if node.type == "identifier" and text_of(node) == name and (parent := node.parent) is not None:
+                declared = parent.type == "variable_declarator" and parent.child_by_field_name("name") == node
+                if not declared and parent.type != "export_specifier":
+                    return True
+        return False
+
+    def _is_called(self, name: str) -> bool:
+        """Whether a function is called outside of all functions."""
+        for node in walk(self._root, into_functions=False):
+            if node.type == "call_expression":
+                callee = node.child_by_field_name("function")
+                if callee is not None and callee.type == "identifier" and text_of(callee) == name:
+                    return True
+        return False
+
+    def _return_completion(self, last: Node) -> bool:
+        """Puts `return` before the last expression of each branch. Says whether there is one, or a `return`."""
+        if last.type == "statement_block" and _OBJECT_OF_NAMES.fullmatch(last.text or b""):
+            self._edits.wrap(last.start_byte, last.end_byte, b"return (", b")")
+            return True
+        found = False
+        pending = [last]
+        while pending:
+            node = pending.pop()
+            match node.type:
+                case "expression_statement":
+                    found |= self._return_expression(node)
+                case "if_statement":
+                    pending += _fields(node, "consequence", "alternative")
+                case "else_clause":
+                    pending += statements(node)
+                case "try_statement":
+                    pending += _fields(node, "body", "handler")
+                case "catch_clause" | "labeled_statement":
+                    pending += _fields(node, "body")
+                case "statement_block":
+                    inner = _last_effective(statements(node))
+                    pending += [inner] if inner is not None else []
+                case "return_statement" | "throw_statement":
+                    found = True
+                case _:
+                    pass
+        return found
+
+    def _return_expression(self, statement: Node) -> bool:
+        expression = next((each for each in statement.named_children if each.type != "comment"), None)
+        if expression is None or _is_directive(expression) or _declares_resource(expression):
+            return False
+        if expression.type == "unary_expression" and expression.children[0].type == "void":
+            word, called = expression.children[0], expression.child_by_field_name("argument")
+            if called is not None and unwrapped(called).type == "call_expression":  # `void main()`: its value is meant
+                self._edits.blank(word.start_byte, word.end_byte)
+        if expression.type == "internal_module":
+            return False
+        value = unwrapped(expression)
+        if value.type == "assignment_expression" and (assigned := value.child_by_field_name("right")) is not None:
+            value = unwrapped(assigned) if unwrapped(assigned).type in FUNCTION_VALUES else value
+        if value.type in FUNCTION_VALUES or value.type == "identifier":
+            function = value if value.type in FUNCTION_VALUES else self._functions.get(text_of(value))
+            if (arguments := arguments_of(function)) is not None:
+                before, after = "return await (", f")({arguments})"
+            else:
+                self.entered.append(value if value.type in FUNCTION_VALUES else text_of(value))
+                before, after = f"return await {self._names.entry}(", f", {_flag(destructures(function))})"
+        else:
+            before, after = "return await (", ")"
+        self._edits.wrap(expression.start_byte, expression.end_byte, before.encode(), after.encode())
+        return True
+
+
+def _named_functions(found: Sequence[Node]) -> list[tuple[str, Node]]:
+    """The functions that statements declare, or bind to a variable."""
+    functions: list[tuple[str, Node]] = []
+    for statement in found:
+        if statement.type in _FUNCTION_DECLARATIONS:
+            functions.append((text_of(statement.child_by_field_name("name") or statement), statement))
+        elif statement.type in _VARIABLES:
+            for declarator in statement.named_children:
+                name, value = declarator.child_by_field_name("name"), declarator.child_by_field_name("value")
+                if name is None or value is None or name.type != "identifier":
+                    continue
+                if unwrapped(value).type in FUNCTION_VALUES:
+                    functions.append((text_of(name), unwrapped(value)))
+    return functions
+
+
+def _last_effective(found: Sequence[Node]) -> Node | None:
+    """The last statement that does something, or declares a variable."""
+    for statement in reversed(found):
+        inner = statement.named_children[0].type if statement.type == "expression_statement" else statement.type
+        if inner not in _NO_EFFECT and inner != "export_statement":
+            return statement
+    return None
+
+
+def _fields(node: Node, *names: str) -> list[Node]:
+    return [found for name in names if (found := node.child_by_field_name(name)) is not None]
+
+
+def _is_directive(expression: Node) -> bool:
+    return expression.type == "string" and text_of(expression)[1:-1] == "use strict"
+
+
+def _declares_resource(expression: Node) -> bool:
+    """Whether it is `using x = …` or `await using x = …`, which the grammar takes for an assignment."""
+    inner = expression.named_children[0] if expression.type == "await_expression" else expression
+    return inner.type == "assignment_expression" and inner.children[0].type == "using"
+
+
+def _has_no_value(statement: Node) -> bool:
+    return statement.type in _VARIABLES | _LOOPS or _is_console_call(statement)
+
+
+def _is_console_call(statement: Node) -> bool:
+    return statement.type == "expression_statement" and (statement.text or b"").startswith(b"console.")
+
+
+def _console_remark(last: Node, text: bytes) -> list[Diagnostic]:
+    if not _is_console_call(last):
+        return []
+    return [_remark("it ends with a console call, which has no value", last, text, "return <value>")]
+
+
+def _no_result(last: Node | None, text: bytes) -> Diagnostic:
+    if last is None:
+        message = "The program has no result: it has no statement that runs. End with `return <value>`."
+        return Diagnostic(severity="info", code="no_result", message=message)
+    if last.type in _VARIABLES:
+        patterns = [name for each in last.named_children if (name := each.child_by_field_name("name"))]
+        names = bound_names(patterns[-1])
+        value = names[0] if len(names) == 1 else f"{{ {', '.join(names)} }}"
+        return _remark("it ends with a declaration", last, text, f"return {value}")
+    what = "a loop" if last.type in _LOOPS else "a statement without a value"
+    return _remark(f"it ends with {what}", last, text, "return <value>")
+
+
+def _remark(what: str, node: Node, text: bytes, fix: str) -> Diagnostic:
+    place = position_at(text, node.start_byte)
+    return Diagnostic(
+        severity="info",
+        code="no_result",
+        message=f"The program has no result: {what}. End with `{fix}`.",
+        line=place.line,
+        column=place.column,
+    )
+
+
+def _flag(value: bool) -> str:
+    return "true" if value else "false"

@@ -1,0 +1,351 @@
+"""Lowers in place what TypeScript adds to JavaScript at run time: enums, namespaces, parameter properties, `accessor`.
+
+Every token that runs stays on its line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tree_sitter import Node
+
+from corral.concurrency.cached_property import cached_property
+from corral.errors import ProgramRejected
+from corral.programs.edits import Edits, position_at
+from corral.programs.syntax.typescript import (
+    FUNCTIONS,
+    bound_names,
+    child_of_type,
+    declaration_of,
+    statements,
+    text_of,
+    unwrapped,
+    walk,
+)
+from corral.programs.typescript.names import Names
+
+__all__ = ["Lowering", "is_accessor", "rejected"]
+
+_NAMESPACES = frozenset({"internal_module", "module"})
+_CLASSES = frozenset({"class_declaration", "abstract_class_declaration"})
+_FUNCTIONS = frozenset({"function_declaration", "generator_function_declaration"})
+_DECLARED = _CLASSES | _FUNCTIONS | {"enum_declaration", *_NAMESPACES}
+_VARIABLES = frozenset({"lexical_declaration", "variable_declaration"})
+_TEXTS = frozenset({"string", "template_string"})
+_ASSIGNMENTS = frozenset({"assignment_expression", "augmented_assignment_expression", "for_in_statement"})
+_IDENTIFIER = re.compile(rb"[\w$]+")
+_MEMBER_ASSIGNED = re.compile(rb"\.\s*([\w$]+)\s*(?:[-+*/%&|^?<>]{0,3}=(?![=>])|\+\+|--)")
+_THIS = re.compile(rb"(?<![\w$])(?:this|super)(?![\w$])")
+_MODIFIERS = frozenset({"accessibility_modifier", "override_modifier", "readonly"})
+
+
+@dataclass(slots=True)
+class _Merged:
+    """What the declarations of one name in one scope share."""
+
+    scope: int = 0
+    members: dict[str, None] = field(default_factory=dict[str, None])
+    """What they export so far."""
+    declared: bool = False
+
+
+class _Space(NamedTuple):
+    """The variable that holds a namespace in its body, and what its declarations share."""
+
+    variable: str
+    merged: _Merged
+
+
+class Lowering:
+    """Lowers the constructs of one program. Each method takes the node of one, and adds its edits."""
+
+    def __init__(self, root: Node, edits: Edits, names: Names) -> None:
+        self._root = root
+        self._edits = edits
+        self._text = edits.text
+        self._names = names
+        self._count = 0
+        self._merged: defaultdict[tuple[int, str], _Merged] = defaultdict(_Merged)
+        self._occupied: dict[int, set[str]] = {}
+        self._spaces: dict[int, _Space] = {}
+        """By the offset of a namespace's body, what it has there."""
+
+    def fresh(self) -> str:
+        """A name that the program does not have."""
+        self._count += 1
+        return f"{self._names.local}{self._count}"
+
+    # --- enums
+
+    def enum(self, node: Node) -> None:
+        """`enum A { B, C = 5 }` becomes a function that fills an object, both ways for what is no text."""
+        name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
+        if name is None or body is None:
+            return
+        merged, before, after = self._open(node, text_of(name))
+        space = self.fresh()
+        self._edits.blank(node.start_byte, name.start_byte, first=before)
+        previous: str | None = "-1"
+        for member in body.named_children:
+            if member.type == "comment":
+                continue
+            key, value = member, None
+            if member.type == "enum_assignment":
+                key, value = member.child_by_field_name("name") or member, member.child_by_field_name("value")
+            spelled = _spelled(key)
+            target = f"{space}[{spelled}]"
+            reverse = f"{space}[{target}] = {spelled};"
+            if value is None:
+                auto = "void 0" if previous is None else f"{previous} + 1"
+                self._edits.replace(key.start_byte, key.end_byte, f"{target} = {auto}; {reverse}".encode())
+            else:
+                self._qualify(value, space, merged)
+                self._edits.replace(key.start_byte, key.end_byte, target.encode())
+                both = reverse if value.type == "number" else f'typeof {target} === "string" || ({reverse[:-1]});'
+                self._edits.wrap(value.start_byte, value.end_byte, b"(", f"); {both}".encode())
+            previous = None if value is not None and unwrapped(value).type in _TEXTS else target
+            if key.type == "property_identifier":
+                merged.members[text_of(key)] = None
+        for comma in body.children:
+            if comma.type == ",":
+                self._edits.blank(comma.start_byte, comma.end_byte)
+        self._edits.wrap(body.start_byte, body.end_byte, f"; (function ({space}) ".encode(), after.encode())
+
+    def _qualify(self, value: Node, space: str, merged: _Merged) -> None:
+        """Has what a member's value says of other members read from the enum."""
+        pending = [value]
+        while pending:
+            node = pending.pop()
+            if node.type == "identifier" and text_of(node) in merged.members:
+                self._edits.wrap(node.start_byte, node.end_byte, f"{space}.".encode(), b"")
+            pending += node.named_children
+
+    # --- namespaces
+
+    def namespace(self, node: Node) -> None:
+        """`namespace A.B { export const x = 1 }` becomes a function in a function, which fills an object each."""
+        name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
+        if name is None or body is None or name.type == "string":
+            return
+        first, *below = "".join(text_of(name).split()).split(".")
+        merged, keyword, after = self._open(node, first)
+        space = outer = self.fresh()
+        before = f"; (function ({outer}) "
+        for inner in below:
+            space = self.fresh()
+            before += f"{{ let {inner}; (function ({space}) "
+            after = f")({inner} = {outer}.{inner} || ({outer}.{inner} = {{}})); }}{after}"
+            outer = space
+        if below:
+            merged = self._merged[(merged.scope, ".".join([first, *below]))]
+        self._edits.blank(node.start_byte, name.start_byte, first=keyword)
+        self._edits.blank(name.start_byte + len(first.encode()), body.start_byte)
+        self._edits.wrap(body.start_byte, body.end_byte, before.encode(), after.encode())
+        self._share(body, space, merged)
+        self._spaces[body.start_byte] = _Space(space, merged)
+
+    def _share(self, body: Node, space: str, merged: _Merged) -> None:
+        """Lets a namespace name what its other declarations have exported."""
+        if not merged.members:
+            return
+        words = set(_IDENTIFIER.findall(self._text, body.start_byte, body.end_byte))
+        own = {name for each in statements(body) for name in _declared_names(declaration_of(each))}
+        shared = [name for name in merged.members if name.encode() in words and name not in own]
+        if shared:
+            code = f" const {{ {', '.join(shared)} }} = {space};"
+            self._edits.wrap(body.start_byte + 1, body.start_byte + 1, code.encode(), b"")
+
+    def export(self, statement: Node) -> None:
+        """`export const x = 1` of a namespace."""
+        declared, word = statement.child_by_field_name("declaration"), child_of_type(statement, "export")
+        found = self._spaces.get(statement.parent.start_byte) if statement.parent is not None else None
+        if declared is None or word is None or found is None:
+            return
+        space, merged = found
+        names = _declared_names(declared)
+        self._edits.blank(word.start_byte, word.end_byte)
+        merged.members.update(dict.fromkeys(names))
+        if declared.type == "enum_declaration" or declared.type in _NAMESPACES:
+            return  # they are made as members of what is around them
+        varies = declared.type in _VARIABLES and declared.children[0].type != "const"
+        code = "".join(
+            _live(space, name) if varies and name in self._assigned else f" {space}.{name} = {name};" for name in names
+        )
+        self._edits.wrap(statement.start_byte, statement.end_byte, b"", f";{code}".encode())
+
+    @cached_property
+    def _assigned(self) -> frozenset[str]:
+        """Names that are assigned to somewhere, as variables or as members."""
+        found = {each.decode(errors="replace") for each in _MEMBER_ASSIGNED.findall(self._text)}
+        for node in walk(self._root):
+            if node.type in _ASSIGNMENTS:
+                target = node.child_by_field_name("left")
+            elif node.type == "update_expression":
+                target = node.child_by_field_name("argument")
+            else:
+                continue
+            found.update(bound_names(target) if target is not None else ())
+        return frozenset(found)
+
+    # --- where the object of an enum or a namespace comes from
+
+    def _open(self, node: Node, name: str) -> tuple[_Merged, bytes, str]:
+        """What declarations of this name here share, the word that declares it, and the end of what fills it."""
+        statement = node.parent if node.parent is not None and node.parent.type == "expression_statement" else node
+        exported = statement.parent is not None and statement.parent.type == "export_statement"
+        owner = statement.parent if exported else statement
+        scope = owner.parent if owner is not None else None
+        if scope is None:
+            return _Merged(), b"", ")({});"
+        merged = self._merged[(scope.start_byte, name)]
+        merged.scope = scope.start_byte
+        found = self._spaces.get(scope.start_byte) if exported else None
+        around = found and found.variable
+        is_block = scope.type != "program" and scope.start_byte not in self._spaces and not _is_body(scope)
+        keyword = "let" if is_block or around else "var"
+        taken = merged.declared and keyword == "let"
+        declares = not taken and name not in self._declared_in(scope)
+        merged.declared = True
+        before = (keyword if declares else "").encode()
+        if around is None:
+            return merged, before, f")({name} || ({name} = {{}}));"
+        return merged, before, f")({name} = {around}.{name} || ({around}.{name} = {{}}));"
+
+    def _declared_in(self, scope: Node) -> set[str]:
+        """The classes and functions of a scope, which an enum or a namespace can be merged with."""
+        if scope.start_byte not in self._occupied:
+            found = [declaration_of(each) for each in statements(scope)]
+            names = (_name(each) for each in found if each.type in _CLASSES or each.type in _FUNCTIONS)
+            self._occupied[scope.start_byte] = {text_of(name) for name in names if name is not None}
+        return self._occupied[scope.start_byte]
+
+    # --- classes
+
+    def parameter_properties(self, constructor: Node, properties: list[Node]) -> None:
+        """`constructor(private x)` sets `this.x`, after `super(…)` and before the fields that read it."""
+        body, members = constructor.child_by_field_name("body"), constructor.parent
+        names = [text_of(name) for each in properties if (name := each.child_by_field_name("pattern")) is not None]
+        if body is None or members is None:
+            return
+        for each in properties:
+            for modifier in each.children:
+                if modifier.type in _MODIFIERS:
+                    self._edits.blank(modifier.start_byte, modifier.end_byte)
+        code = "".join(f" this.{name} = {name};" for name in names)
+        code += "".join(f" this.#{each}();" for each in self._postpone(members))
+        self._after(members.start_byte + 1, "".join(f" {name};" for name in names))
+        first = statements(body)
+        derived = members.parent is not None and child_of_type(members.parent, "class_heritage") is not None
+        called = next((each for each in first if derived and _calls_super(each)), None)
+        if called is not None:
+            self._edits.wrap(called.start_byte, called.end_byte, b"", f";{code}".encode())
+        else:
+            self._after(body.start_byte + 1, code)
+
+    def _postpone(self, members: Node) -> list[str]:
+        """Lets the fields that read `this` be set by the constructor. Returns the names of what sets them."""
+        found: list[str] = []
+        for each in members.named_children:
+            name, value = each.child_by_field_name("name"), each.child_by_field_name("value")
+            if each.type != "public_field_definition" or name is None or value is None or _is_static(each):
+                continue
+            sign = next((child for child in each.children if child.type == "="), None)
+            special = (
+                name.type == "computed_property_name"
+                or child_of_type(each, "decorator")
+                or is_accessor(each, self._text)
+            )
+            if special or sign is None or not _THIS.search(self._text, value.start_byte, value.end_byte):
+                continue
+            found.append(setter := self.fresh())
+            is_name = name.type in ("property_identifier", "private_property_identifier")
+            target = f"this.{text_of(name)}" if is_name else f"this[{text_of(name)}]"
+            self._edits.replace(sign.start_byte, sign.end_byte, f"; #{setter} = () => {target} =".encode())
+            self._edits.wrap(value.start_byte, value.end_byte, b"(", b")")
+        return found
+
+    def accessor(self, node: Node, initial: tuple[str, str] = ("", "")) -> None:
+        """`accessor x = 1` becomes a private field, a getter and a setter. `initial` is put around its value."""
+        name, word = node.child_by_field_name("name"), child_of_type(node, "readonly")
+        if name is None or word is None:
+            return
+        if name.type == "computed_property_name":
+            raise rejected(
+                "An `accessor` with a computed name is not supported. Give it a plain name", self._text, node
+            )
+        storage, spelled = f"#{self.fresh()}", text_of(name)
+        static = "static " if _is_static(node) else ""
+        code = f"; {static}get {spelled}() {{ return this.{storage}; }}"
+        code += f" {static}set {spelled}(value) {{ this.{storage} = value; }}"
+        value = node.child_by_field_name("value")
+        default = f" = {initial[0]}void 0{initial[1]}" if initial[0] and value is None else ""
+        self._edits.blank(word.start_byte, word.end_byte)
+        self._edits.replace(name.start_byte, name.end_byte, f"{storage}{default}".encode())
+        if value is not None:
+            self._edits.wrap(value.start_byte, value.end_byte, initial[0].encode(), initial[1].encode())
+        self._edits.wrap(node.start_byte, node.end_byte, b"", code.encode())
+
+    def _after(self, offset: int, code: str) -> None:
+        self._edits.wrap(offset, offset, code.encode(), b"")
+
+
+def is_accessor(member: Node, text: bytes) -> bool:
+    """Whether a field is an `accessor`, which the parser is shown as `readonly`."""
+    word = child_of_type(member, "readonly")
+    return word is not None and text[word.start_byte : word.end_byte] == b"accessor"
+
+
+def rejected(problem: str, text: bytes, node: Node) -> ProgramRejected:
+    """An error that names the place of a node."""
+    place = position_at(text, node.start_byte)
+    return ProgramRejected(
+        f"{problem} (line {place.line}, column {place.column}).", line=place.line, column=place.column
+    )
+
+
+def _name(declaration: Node) -> Node | None:
+    return declaration.child_by_field_name("name")
+
+
+def _spelled(key: Node) -> str:
+    """The key of an enum's member, as an expression."""
+    if key.type == "computed_property_name":
+        return f"({text_of(key)[1:-1]})"
+    return text_of(key) if key.type in ("string", "number") else f'"{text_of(key)}"'
+
+
+def _live(space: str, name: str) -> str:
+    """A member of a namespace that is one with its variable."""
+    accessors = f"get: () => {name}, set: (value) => {{ {name} = value; }}"
+    return f' Object.defineProperty({space}, "{name}", {{ {accessors}, enumerable: true, configurable: true }});'
+
+
+def _is_body(block: Node) -> bool:
+    return block.parent is not None and block.parent.type in FUNCTIONS
+
+
+def _is_static(member: Node) -> bool:
+    return child_of_type(member, "static") is not None
+
+
+def _calls_super(statement: Node) -> bool:
+    return any(
+        node.type == "super" and node.parent is not None and node.parent.type == "call_expression"
+        for node in walk(statement)
+    )
+
+
+def _declared_names(declaration: Node) -> list[str]:
+    """The names that a statement of a namespace gives to values."""
+    if declaration.type == "expression_statement" and declaration.children[0].type in _NAMESPACES:
+        declaration = declaration.children[0]
+    if declaration.type in _VARIABLES:
+        patterns = [each.child_by_field_name("name") for each in declaration.named_children]
+        return [name for pattern in patterns if pattern is not None for name in bound_names(pattern)]
+    if declaration.type == "import_alias":
+        return [text_of(declaration.named_children[0])]
+    name = _name(declaration) if declaration.type in _DECLARED else None
+    return ["".join(text_of(name).split()).partition(".")[0]] if name is not None else []

@@ -1,0 +1,473 @@
+"""TypeScript to JavaScript in place: types are erased, and what has meaning at run time is lowered.
+
+Every token that runs stays on its line; where nothing is lowered, at its column too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import NamedTuple
+
+from tree_sitter import Node
+
+from corral.errors import ProgramRejected
+from corral.programs.edits import Edits, blanked, position_at
+from corral.programs.syntax.typescript import (
+    FUNCTIONS,
+    MAX_DEPTH,
+    child_of_type,
+    kind_id,
+    parse,
+    statements,
+    text_of,
+    walk,
+)
+from corral.programs.typescript.erasure.decorators import decorate
+from corral.programs.typescript.erasure.lower import Lowering, is_accessor
+from corral.programs.typescript.names import Names
+
+__all__ = ["Findings", "Misread", "erase_types", "strip_types"]
+
+_TRIVIA = re.compile(rb"(?:\s|\xc2\xa0|\xef\xbb\xbf|\xe2\x80[\xa8\xa9]|(?://|<!--|-->)[^\r\n]*|/\*.*?\*/)*", re.DOTALL)
+_LINE_END = re.compile(rb"[\r\n]|\xe2\x80[\xa8\xa9]")
+_BRACKET_LINE = re.compile(rb"[\r\n]\s*\[")
+_DECLARATION_LIKE = re.compile(rb"\{|(?:async\s+)?function(?![\w$])|class(?![\w$])")
+_MODIFIERS = frozenset({"accessibility_modifier", "override_modifier", "readonly"})
+_MAX_ALIASES = 50
+_CLASS_KINDS = ("class_declaration", "abstract_class_declaration", "class")
+_TYPE_STATEMENTS = (
+    "interface_declaration",
+    "type_alias_declaration",
+    "ambient_declaration",
+    "function_signature",
+    "abstract_method_signature",
+    "method_signature",
+    "index_signature",
+)
+
+
+class Misread(NamedTuple):
+    """A stretch that the parser reads in another way than TypeScript.
+
+    As `shown` it reads the rest right. What is not `erased` is then a type, and goes with the others.
+    """
+
+    start: int
+    end: int
+    shown: bytes
+    erased: bool
+
+
+@dataclass(slots=True)
+class Findings:
+    """What the walk met besides types."""
+
+    misread: list[Misread] = field(default_factory=list[Misread])
+    broken: Node | None = None
+    """Of a source with errors, the first of what is TypeScript only and holds one of them."""
+    stray_await: Node | None = None
+    """The first `await` in a function that is not async."""
+    returns: bool = False
+    """Whether a `return` stands outside every function."""
+    imports: list[Node] = field(default_factory=list[Node])
+    """Every import declaration that loads something."""
+    exports: list[Node] = field(default_factory=list[Node])
+    """Every export that is not of a type."""
+    import_calls: list[Node] = field(default_factory=list[Node])
+    """The word `import` of every `import(…)`."""
+    import_metas: list[Node] = field(default_factory=list[Node])
+    """The word `import` of every `import.meta`."""
+
+
+def strip_types(source: str) -> str:
+    """The JavaScript of a TypeScript source, each token where it stood.
+
+    Raises ProgramRejected for a source that is not TypeScript, or that the parser reads in another way.
+    """
+    text = source.encode()
+    root = parse(text).root_node
+    edits = Edits(text)
+    if root.has_error or erase_types(root, edits, Names.avoiding(text)).misread:
+        raise ProgramRejected("The source is not valid TypeScript.")
+    return edits.apply()[0].decode()
+
+
+def erase_types(root: Node, edits: Edits, names: Names) -> Findings:
+    """Adds the edits that make JavaScript of what is under `root`. Raises ProgramRejected over MAX_DEPTH levels.
+
+    Of a tree with errors, what is TypeScript and holds an error stays as it is.
+    """
+    eraser = _Eraser(root, edits, names)
+    cursor = root.walk()
+    has_error = root.has_error
+    depth = 0
+    functions: list[tuple[int, bool]] = []
+    while (node := cursor.node) is not None:
+        kind = node.kind_id
+        handler = _HANDLERS.get(kind)
+        descend = handler is None or (has_error and eraser.leaves(node)) or handler(eraser, node)
+        if kind == _RETURN and not functions:
+            eraser.found.returns = True
+        elif kind == _AWAIT and functions and not functions[-1][1]:
+            eraser.found.stray_await = eraser.found.stray_await or node
+        if descend and cursor.goto_first_child():
+            depth += 1
+            if kind in _FUNCTION_KINDS:
+                functions.append((depth, kind in _STATIC_BLOCK or child_of_type(node, "async") is not None))
+            if depth > MAX_DEPTH:
+                place = position_at(edits.text, node.start_byte)
+                message = f"The program is nested too deeply at line {place.line}, column {place.column}."
+                raise ProgramRejected(message, line=place.line, column=place.column)
+            continue
+        while not cursor.goto_next_sibling():
+            if not cursor.goto_parent():
+                return eraser.found
+            if functions and functions[-1][0] == depth:
+                functions.pop()
+            depth -= 1
+    return eraser.found
+
+
+class _Eraser:
+    """One handler per kind of node; each says whether the walk should go on inside the node."""
+
+    def __init__(self, root: Node, edits: Edits, names: Names) -> None:
+        self.found = Findings()
+        self._root = root
+        self._edits = edits
+        self._text = edits.text
+        self._names = names
+        self._lowering = Lowering(root, edits, names)
+        self._aliases = 0
+
+    def leaves(self, node: Node) -> bool:
+        """Whether a node has to stay as it is, because it is broken."""
+        if not node.has_error or node.kind_id not in _ONLY_TYPESCRIPT:
+            return False
+        self.found.broken = self.found.broken or node
+        return True
+
+    def erase(self, node: Node) -> bool:
+        if (line_end := self._runs_on([node])) is not None:
+            return self._end_at(node.start_byte, line_end)
+        self._blank(node.start_byte, node.end_byte)
+        return False
+
+    def erase_statement(self, node: Node) -> bool:
+        self._edits.blank(node.start_byte, node.end_byte, first=b";")
+        return False
+
+    def annotation(self, node: Node) -> bool:
+        mark = node.start_byte - 1
+        while self._text[mark : mark + 1].isspace():
+            mark -= 1
+        if self._text[mark : mark + 1] in (b"!", b"?"):
+            self._edits.blank(mark, mark + 1)
+        return self.erase(node)
+
+    def assertion(self, node: Node) -> bool:
+        operator = child_of_type(node, "as", "satisfies")
+        if operator is None:
+            return True
+        if (line_end := self._runs_on(node.children[1:])) is not None:
+            return self._end_at(operator.start_byte, line_end)
+        end, parent = self._assertion_end(node)
+        if self._is_read_on(end) and not self._ends_statement(end):
+            return self._end_at(operator.start_byte, end)
+        joined = parent is not None and parent.children[1].type in ("|", "&")
+        if joined and b"." in self._text[operator.end_byte : end]:
+            shown = self._text[operator.end_byte : end].replace(b".", b"_")
+            self.found.misread.append(Misread(operator.end_byte, end, shown, erased=False))
+            return True
+        self._blank(operator.start_byte, end)
+        return True
+
+    def _end_at(self, start: int, end: int) -> bool:
+        """A statement ends behind this type, where the parser reads on."""
+        shown = blanked(self._text[start:end].decode()).encode()
+        self.found.misread.append(Misread(start, end, b";" + shown[1:], erased=True))
+        return True
+
+    def non_null(self, node: Node) -> bool:
+        self._blank(node.end_byte - 1, node.end_byte)
+        return True
+
+    def cast(self, node: Node) -> bool:
+        """`<T>x` becomes `(   x)`: parenthesised, so that an object literal or a line end is safe behind it."""
+        type_end = node.children[0].end_byte
+        self._edits.wrap(type_end, node.end_byte, b"", b")")
+        self._edits.blank(node.start_byte, type_end, first=b"(")
+        return True
+
+    def parameter(self, node: Node) -> bool:
+        children = node.children
+        if children[0].type == "this":
+            following = node.next_sibling
+            end = following.end_byte if following is not None and following.type == "," else node.end_byte
+            self._edits.blank(node.start_byte, end)
+            return False
+        if mark := child_of_type(node, "?"):
+            self._edits.blank(mark.start_byte, mark.end_byte)
+        return True
+
+    def arrow(self, node: Node) -> bool:
+        """Keeps a line end out of `async (…) =>`, where JavaScript allows none and TypeScript allows types."""
+        parameters = node.child_by_field_name("parameters")
+        if parameters is None:
+            return True
+        generics = node.child_by_field_name("type_parameters")
+        if generics is not None and self._breaks_line(generics.start_byte, parameters.start_byte):
+            self._edits.blank(generics.start_byte, generics.end_byte, first=b"(")
+            self._edits.blank(parameters.start_byte, parameters.start_byte + 1)
+        result = node.child_by_field_name("return_type")
+        if result is not None and self._breaks_line(parameters.end_byte, result.end_byte):
+            self._edits.blank(parameters.end_byte - 1, parameters.end_byte)
+            self._edits.blank(result.start_byte, result.end_byte, last=b")")
+        return True
+
+    def field(self, node: Node) -> bool:
+        types = {child.type for child in node.children}
+        if types & {"declare", "abstract"}:
+            return self.erase_statement(node)
+        if "decorator" not in types and is_accessor(node, self._text):
+            self._lowering.accessor(node)
+        self._modifiers(node)
+        if "=" not in types and (annotation := node.child_by_field_name("type")) is not None:
+            self._edits.blank(annotation.start_byte, annotation.end_byte, first=b";")
+        return True
+
+    def method(self, node: Node) -> bool:
+        self._modifiers(node)
+        parameters = node.child_by_field_name("parameters")
+        found = parameters.named_children if parameters is not None else ()
+        properties = [each for each in found if child_of_type(each, *_MODIFIERS) is not None]
+        if properties:
+            self._lowering.parameter_properties(node, properties)
+        return True
+
+    def class_(self, node: Node) -> bool:
+        if word := child_of_type(node, "abstract"):
+            self._edits.blank(word.start_byte, word.end_byte)
+        if b"@" in self._text:
+            decorate(node, self._edits, self._names, self._lowering)
+        return True
+
+    def import_statement(self, node: Node) -> bool:
+        if child_of_type(node, "type", "typeof"):
+            return self.erase_statement(node)
+        self.found.imports.append(node)
+        return True
+
+    def import_alias(self, node: Node) -> bool:
+        """`import a = B.C`, which is only a type if nothing reads `a`."""
+        exported = node.parent is not None and node.parent.type == "export_statement"
+        if child_of_type(node, "type") is not None or not (exported or self._is_read(node.named_children[0])):
+            return self.erase_statement(node)
+        word = node.children[0]
+        self._edits.replace(word.start_byte, word.end_byte, b"const ")
+        return False
+
+    def export_statement(self, node: Node) -> bool:
+        declared = node.child_by_field_name("declaration")
+        only_types = (
+            node.children[1].text == b"type"
+            or (declared is not None and (declared.type in _TYPE_STATEMENTS or _only_types(declared)))
+            or [child.type for child in node.children[:3]] == ["export", "as", "namespace"]
+        )
+        if only_types:
+            return self.erase_statement(node)
+        self.found.exports.append(node)
+        self._lowering.export(node)
+        return True
+
+    def specifier(self, node: Node) -> bool:
+        if node.children[0].type != "type" or node.child_count == 1:
+            return False
+        following = node.next_sibling
+        end = following.end_byte if following is not None and following.type == "," else node.end_byte
+        self._edits.blank(node.start_byte, end)
+        return False
+
+    def namespace(self, node: Node) -> bool:
+        if _only_types(node):
+            return self.erase_statement(node)
+        self._lowering.namespace(node)
+        return True
+
+    def enum(self, node: Node) -> bool:
+        self._lowering.enum(node)
+        return True
+
+    def tagged_generic(self, node: Node) -> bool:
+        """``tag<T>`…` `` reaches us as two comparisons; no comparison with a template makes sense."""
+        left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
+        if left is not None and right is not None and right.type == "template_string":
+            operators = [child for child in (*left.children, *node.children) if child.type in ("<", ">")]
+            if [each.type for each in operators] == ["<", ">"]:
+                start, end = operators[0].start_byte, operators[1].end_byte
+                shown = blanked(self._text[start:end].decode()).encode()
+                self.found.misread.append(Misread(start, end, shown, erased=True))
+        return True
+
+    def expression_statement(self, node: Node) -> bool:
+        """Parenthesises an expression that JavaScript would read as a block or declaration."""
+        expression = node.children[0]
+        if _DECLARATION_LIKE.match(self._text, expression.start_byte) and expression.type != "internal_module":
+            self._edits.wrap(expression.start_byte, expression.end_byte, b"(", b")")
+        return True
+
+    def import_call(self, node: Node) -> bool:
+        self.found.import_calls.append(node)
+        return True
+
+    def meta_property(self, node: Node) -> bool:
+        if node.children[0].type == "import":
+            self.found.import_metas.append(node.children[0])
+        return False
+
+    def _is_read(self, name: Node) -> bool:
+        """Whether a name stands anywhere but in types and where it is declared. Of many names it is assumed."""
+        self._aliases += 1
+        if self._aliases > _MAX_ALIASES:
+            return True
+        for found in re.finditer(rb"(?<![\w$.])%s(?![\w$])" % re.escape(text_of(name).encode()), self._text):
+            if found.start() != name.start_byte:
+                node = self._root.descendant_for_byte_range(*found.span())
+                if node is not None and node.type in ("identifier", "shorthand_property_identifier"):
+                    parent = node.parent
+                    if parent is None or parent.type != "nested_type_identifier":
+                        return True
+        return False
+
+    def _assertion_end(self, node: Node) -> tuple[int, Node | None]:
+        """Where the type of an assertion ends, and what the parser takes the assertion for the beginning of.
+
+        It takes the `.C` of `as a.b.C` for a property, and then the `| C` of `as a.b.C | D` for an operator.
+        """
+        parent = node.parent
+        while parent is not None and parent.type == "member_expression" and parent.children[0] == node:
+            node, parent = parent, parent.parent
+        leads = parent is not None and parent.type == "binary_expression" and parent.children[0] == node
+        return node.end_byte, parent if leads else None
+
+    def _modifiers(self, member: Node) -> None:
+        """Blanks the modifiers and marks of a class member; a `;` keeps it apart from the member before."""
+        children = member.children
+        for child in children:
+            if child.type in _MODIFIERS:
+                first = b";" if child == children[0] else b""
+                self._edits.blank(child.start_byte, child.end_byte, first=first)
+            elif child.type in ("?", "!"):
+                self._edits.blank(child.start_byte, child.end_byte)
+
+    def _blank(self, start: int, end: int) -> None:
+        self._edits.blank(start, end, first=b";" if self._ends_statement(end) else b"")
+
+    def _is_read_on(self, end: int) -> bool:
+        """Whether what ends here would, once blanked, run on into the next line."""
+        following = self._following(end)
+        opens = self._text[following : following + 1] in (b"(", b"[", b"`", b"*")
+        return opens and self._breaks_line(end, following)
+
+    def _following(self, end: int) -> int:
+        trivia = _TRIVIA.match(self._text, end)
+        return trivia.end() if trivia else end
+
+    def _ends_statement(self, end: int) -> bool:
+        """Whether what ends here ends a statement that, once blanked, would run on into the next line."""
+        if not self._is_read_on(end):
+            return False
+        following = self._following(end)
+        node = self._root.descendant_for_byte_range(following, following + 1)
+        while node is not None and node.start_byte == following:
+            if node.type in ("expression_statement", "public_field_definition", "method_definition"):
+                return True
+            node = node.parent
+        return False
+
+    def _runs_on(self, types: Sequence[Node]) -> int | None:
+        """Where a type ends whose parser took a `[` on a new line for a part of it; TypeScript begins a statement."""
+        if not _BRACKET_LINE.search(self._text, types[0].start_byte, types[-1].end_byte):
+            return None
+        ends = [
+            each.children[0].end_byte
+            for part in types
+            for each in chain([part], walk(part))
+            if each.type in ("array_type", "lookup_type")
+            and self._breaks_line(each.children[0].end_byte, each.children[1].start_byte)
+        ]
+        return min(ends, default=None)
+
+    def _breaks_line(self, start: int, end: int) -> bool:
+        return _LINE_END.search(self._text, start, end) is not None
+
+
+def _only_types(node: Node) -> bool:
+    """Whether a namespace declares nothing that exists at run time."""
+    pending = [node]
+    while pending:
+        found = pending.pop()
+        if found.type == "expression_statement" and found.children[0].type == "internal_module":
+            found = found.children[0]
+        if found.type in ("internal_module", "module"):
+            body = found.child_by_field_name("body")
+            pending += statements(body) if body is not None else []
+        elif found.type == "export_statement":
+            declared = found.child_by_field_name("declaration")
+            if declared is None:
+                return False
+            pending.append(declared)
+        elif found.type not in _TYPE_STATEMENTS:
+            return False
+    return True
+
+
+_Handler = Callable[[_Eraser, Node], bool]
+
+_HANDLERS: dict[int, _Handler] = {
+    kind_id("import"): _Eraser.import_call,
+    kind_id("meta_property"): _Eraser.meta_property,
+    kind_id("import_statement"): _Eraser.import_statement,
+    kind_id("import_alias"): _Eraser.import_alias,
+    kind_id("export_statement"): _Eraser.export_statement,
+    **{kind_id(kind): _Eraser.erase_statement for kind in _TYPE_STATEMENTS},
+    **{kind_id(kind): _Eraser.class_ for kind in _CLASS_KINDS},
+    kind_id("type_annotation"): _Eraser.annotation,
+    kind_id("asserts_annotation"): _Eraser.erase,
+    kind_id("type_predicate_annotation"): _Eraser.erase,
+    kind_id("type_parameters"): _Eraser.erase,
+    kind_id("type_arguments"): _Eraser.erase,
+    kind_id("implements_clause"): _Eraser.erase,
+    kind_id("as_expression"): _Eraser.assertion,
+    kind_id("satisfies_expression"): _Eraser.assertion,
+    kind_id("non_null_expression"): _Eraser.non_null,
+    kind_id("type_assertion"): _Eraser.cast,
+    kind_id("required_parameter"): _Eraser.parameter,
+    kind_id("optional_parameter"): _Eraser.parameter,
+    kind_id("arrow_function"): _Eraser.arrow,
+    kind_id("public_field_definition"): _Eraser.field,
+    kind_id("method_definition"): _Eraser.method,
+    kind_id("import_specifier"): _Eraser.specifier,
+    kind_id("export_specifier"): _Eraser.specifier,
+    kind_id("internal_module"): _Eraser.namespace,
+    kind_id("module"): _Eraser.namespace,
+    kind_id("enum_declaration"): _Eraser.enum,
+    kind_id("binary_expression"): _Eraser.tagged_generic,
+    kind_id("expression_statement"): _Eraser.expression_statement,
+}
+
+_ONLY_TYPESCRIPT = frozenset(
+    kind_id(kind)
+    for kind in (
+        *_TYPE_STATEMENTS,
+        *("type_annotation", "asserts_annotation", "type_predicate_annotation", "type_parameters", "implements_clause"),
+        *("type_arguments", "type_assertion", "enum_declaration", "internal_module", "module"),
+    )
+)
+_RETURN = kind_id("return_statement")
+_AWAIT = kind_id("await_expression")
+_STATIC_BLOCK = frozenset({kind_id("class_static_block")})
+_FUNCTION_KINDS = frozenset(map(kind_id, FUNCTIONS))

@@ -1,0 +1,235 @@
+"""Imports become calls of the loader, exports become the program's entry: what runs is a function, not a module.
+
+No `import` that is not one of ours may reach the engine, for it would load code past the loader's list.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from dataclasses import dataclass
+from operator import itemgetter
+
+from tree_sitter import Node
+
+from corral.errors import ProgramRejected
+from corral.programs.edits import Edits, position_at
+from corral.programs.syntax.typescript import FUNCTION_VALUES, child_of_type, text_of, unwrapped
+from corral.programs.typescript.erasure.strip import Findings
+from corral.programs.typescript.names import Names
+
+__all__ = ["Entry", "guard_words", "rewrite_modules"]
+
+_IMPORT_WORD = re.compile(rb"(?<![\w$])import(?![\w$])")
+_CALL_BEHIND = re.compile(
+    rb"(?:\s|[\x80-\xff]|(?://|<!--|-->)(?:(?!\xe2\x80[\xa8\xa9])[^\r\n])*|/\*.*?\*/)*+(?:[(.]|/\*|\Z)", re.DOTALL
+)
+_HARMLESS = frozenset({"comment", "string_fragment", "regex_pattern", "property_identifier"})
+_MAX_TRIVIA = 1000
+"""How many bytes behind an `import` are read; what is not over by then counts as a call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a program exports to be run."""
+
+    value: str
+    """The JavaScript that evaluates to it, after all statements have run."""
+    name: str | None = None
+    """The variable that holds it, if the program named it."""
+    function: Node | None = None
+    """The function, if it is written out at the export."""
+    callable: bool = True
+    """Whether it should be called if it is a function; a class should not."""
+
+
+def rewrite_modules(
+    root: Node, found: Findings, edits: Edits, names: Names, redeclared: frozenset[int]
+) -> tuple[tuple[str, ...], Entry | None]:
+    """Rewrites every import and export. Returns what is imported, in order, and what is exported to be run.
+
+    `redeclared` are the offsets of imports whose names another block of the program declares again.
+    """
+    imports: list[tuple[int, str | None]] = []
+    entry = None
+    top_level = {node.start_byte for node in root.children}
+    for node in found.imports:
+        if node.start_byte in top_level and not node.has_error:
+            keyword = "var" if node.start_byte in redeclared else "const"
+            imports.append((node.start_byte, _rewrite_import(node, edits, names, keyword)))
+    for node in found.exports:
+        if node.start_byte in top_level and not node.has_error:
+            exported, specifier = _rewrite_export(node, edits, names)
+            entry = exported or entry
+            imports.append((node.start_byte, specifier))
+    imports += [(node.start_byte, _rewrite_import_call(node, edits, names)) for node in found.import_calls]
+    for node in found.import_metas:
+        edits.replace(node.start_byte, node.end_byte, names.load.encode())
+    specifiers = dict.fromkeys(specifier for _, specifier in sorted(imports, key=itemgetter(0)) if specifier)
+    return tuple(specifiers), entry
+
+
+def _rewrite_import(node: Node, edits: Edits, names: Names, keyword: str) -> str | None:
+    """Turns an import into a declaration, `const` or `var`, from what the loader gives. Returns its specifier."""
+    clause = child_of_type(node, "import_clause", "import_require_clause")
+    if clause is not None and _imports_only_types(clause):
+        edits.blank(node.start_byte, node.end_byte, first=b";")
+        return None
+    _replace(edits, node.children[0], keyword if clause else "")
+    if word := child_of_type(node, "from"):
+        _replace(edits, word, "=")
+    source = node.child_by_field_name("source")
+    if source is None and clause is not None:
+        source = clause.child_by_field_name("source")
+    if source is None:
+        return None
+    if b"\n" in (source.text or b""):
+        raise _misplaced(edits.text, node.start_byte)
+    if clause is not None and clause.type == "import_require_clause":
+        _replace(edits, child_of_type(clause, "require"), f"await {names.load}")
+    else:
+        if clause is not None:
+            _rewrite_clause(clause, edits, f"await {names.load}({text_of(source)})")
+        _load(node, source, edits, names)
+    return text_of(source)[1:-1]
+
+
+def _rewrite_clause(clause: Node, edits: Edits, loaded: str) -> None:
+    default = child_of_type(clause, "identifier")
+    named = child_of_type(clause, "named_imports")
+    namespace = child_of_type(clause, "namespace_import")
+    if default is not None:
+        after = "" if named else f"}} = {loaded}" if namespace else "}"
+        edits.wrap(default.start_byte, default.end_byte, b"{default: ", after.encode())
+        if named is not None:
+            _replace(edits, named.children[0], "")
+    if namespace is not None:
+        _replace(edits, child_of_type(namespace, "*"), "")
+        _replace(edits, child_of_type(namespace, "as"), "")
+    for specifier in named.named_children if named is not None else ():
+        if specifier.type == "import_specifier":
+            _replace(edits, child_of_type(specifier, "as"), ":")
+
+
+def _imports_only_types(clause: Node) -> bool:
+    named = child_of_type(clause, "named_imports")
+    specifiers = [each for each in named.named_children if each.type == "import_specifier"] if named else []
+    return (
+        bool(specifiers)
+        and child_of_type(clause, "identifier") is None
+        and all(each.child_count > 1 and each.children[0].type in ("type", "typeof") for each in specifiers)
+    )
+
+
+def _rewrite_import_call(node: Node, edits: Edits, names: Names) -> str | None:
+    """Turns the word of an `import(…)` into the loader. Returns the specifier, if it is written out."""
+    edits.replace(node.start_byte, node.end_byte, names.load.encode())
+    call = node.parent
+    arguments = call.child_by_field_name("arguments") if call is not None else None
+    first = arguments.named_children[0] if arguments is not None and arguments.named_child_count else None
+    return text_of(first)[1:-1] if first is not None and first.type == "string" else None
+
+
+def _rewrite_export(node: Node, edits: Edits, names: Names) -> tuple[Entry | None, str | None]:
+    """Turns an export into what it declares. Returns the entry, if it exports one, and the specifier it loads."""
+    word = child_of_type(node, "export")
+    if word is None:
+        return None, None
+    if (source := node.child_by_field_name("source")) is not None:
+        edits.blank(node.start_byte, source.start_byte, first=b";")
+        _load(node, source, edits, names)
+        return None, text_of(source)[1:-1]
+    if (clause := child_of_type(node, "export_clause")) is not None:
+        edits.blank(node.start_byte, node.end_byte, first=b";")
+        return _named_default(clause), None
+    default = child_of_type(node, "default")
+    declared = node.child_by_field_name("declaration")
+    if declared is not None:
+        _replace(edits, word, "")
+        if default is None:
+            return None, None
+        _replace(edits, default, "")
+        name = text_of(declared.child_by_field_name("name") or declared)
+        return Entry(name, name, callable="class" not in declared.type), None
+    value = node.child_by_field_name("value") or node.named_children[-1]
+    if default is not None:
+        _replace(edits, default, "=")
+    _replace(edits, word, f"var {names.default}")
+    edits.wrap(value.start_byte, value.end_byte, b"", b";")
+    function = unwrapped(value)
+    return (
+        Entry(
+            names.default,
+            text_of(function) if function.type == "identifier" else None,
+            function if function.type in FUNCTION_VALUES else None,
+            callable=function.type != "class",
+        ),
+        None,
+    )
+
+
+def _named_default(clause: Node) -> Entry | None:
+    for specifier in clause.named_children:
+        alias, name = specifier.child_by_field_name("alias"), specifier.child_by_field_name("name")
+        if alias is not None and name is not None and text_of(alias).strip("\"'") == "default":
+            return Entry(text_of(name), text_of(name))
+    return None
+
+
+def _load(statement: Node, source: Node, edits: Edits, names: Names) -> None:
+    edits.wrap(source.start_byte, source.end_byte, f"await {names.load}(".encode(), b");")
+    if attributes := child_of_type(statement, "import_attribute"):
+        edits.blank(attributes.start_byte, attributes.end_byte)
+
+
+def _replace(edits: Edits, node: Node | None, word: str) -> None:
+    """Replaces a word, keeping the columns behind it if the new one is no longer."""
+    if node is not None:
+        edits.replace(node.start_byte, node.end_byte, word.ljust(node.end_byte - node.start_byte).encode())
+
+
+def guard_words(root: Node, edits: Edits) -> None:
+    """Makes sure that no `import` is left for the engine.
+
+    What looks like a call of it is blanked in a comment and escaped in a string, so that it stays harmless even where
+    the engine reads a source in another way than the parser.
+    """
+    text, replaced = edits.text, edits.replaced()
+    for found in _IMPORT_WORD.finditer(text):
+        start, end = found.span()
+        before = bisect_right(replaced, start, key=itemgetter(0)) - 1
+        if before >= 0 and start < replaced[before][1]:
+            continue
+        node = root.descendant_for_byte_range(start, end)
+        kind = node.type if node is not None else ""
+        if kind not in _HARMLESS:
+            raise _misplaced(text, start)
+        if node is None or not _CALL_BEHIND.match(text, end, end + _MAX_TRIVIA):
+            continue
+        if kind == "comment":
+            edits.blank(start, end)
+        elif kind in ("string_fragment", "regex_pattern"):
+            if _is_tagged(node):
+                place = position_at(text, start)
+                raise ProgramRejected(
+                    f"The tagged template at line {place.line} holds `import(`. Use a string without a tag.",
+                    line=place.line,
+                    column=place.column,
+                )
+            edits.replace(start, end, rb"\u0069mport")
+
+
+def _is_tagged(fragment: Node) -> bool:
+    template = fragment.parent
+    owner = template.parent if template is not None and template.type == "template_string" else None
+    return owner is not None and owner.type == "call_expression"
+
+
+def _misplaced(text: bytes, offset: int) -> ProgramRejected:
+    place = position_at(text, offset)
+    return ProgramRejected(
+        f"The `import` at line {place.line}, column {place.column} is not one that a program may have."
+        " Write `import … from …` at the top level, or `await import(…)`.",
+        line=place.line,
+        column=place.column,
+    )

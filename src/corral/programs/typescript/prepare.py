@@ -1,0 +1,337 @@
+"""A model's TypeScript, made runnable: recovered, parsed once, its types erased, its imports and value redirected.
+
+What runs is an expression, an async function of `(load, entry, decorate)`:
+
+- `load(specifier)` gives the namespace of a module, and has the program's `import.meta` as `load.meta`;
+- `entry(value, plain)` calls `value` with the tools if it is a function, as a plain object if `plain`, and gives its
+  result; any other value it gives back;
+- `decorate(name, decorators)` begins a class that has decorators.
+
+Around the program stands a labelled block that ends with a `break` to that label. The program cannot spell the label,
+so a source that closed the block and opened another one does not compile. The declaration before the `break` cannot be
+the body of an unfinished `if (…)` either.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import islice
+from typing import NamedTuple
+
+from tree_sitter import Node, Tree
+
+from corral.concurrency.cached_property import cached_property
+from corral.errors import ProgramRejected
+from corral.programs.edits import Edits, position_at
+from corral.programs.recover import Dialect, recover
+from corral.programs.syntax.parsing import PARSE_SECONDS, parsing_within
+from corral.programs.syntax.typescript import parse, text_of, walk
+from corral.programs.typescript.brackets import check_brackets
+from corral.programs.typescript.commonjs import COMMONJS_PREFIX, rewrite_commonjs
+from corral.programs.typescript.completion_value import give_result, named
+from corral.programs.typescript.erasure.lower import rejected
+from corral.programs.typescript.erasure.strip import Findings, Misread, erase_types
+from corral.programs.typescript.modules import guard_words, rewrite_modules
+from corral.programs.typescript.names import Names
+from corral.programs.typescript.normalize import well_formed
+from corral.programs.typescript.other_languages import refuse_other_languages
+from corral.programs.typescript.redeclare import redeclare
+from corral.programs.typescript.references import find_references
+from corral.programs.typescript.tool_imports import rewrite_tool_imports
+from corral.programs.typography import plain_characters, typographic
+from corral.types import Diagnostic, Program
+
+__all__ = ["TypedProgram", "prepare_typescript", "typed_typescript"]
+
+
+_TYPESCRIPT = {"typescript", "ts", "mts", "cts", "tsx"}
+_JAVASCRIPT = {"javascript", "js", "mjs", "cjs", "jsx", "es6", "ecmascript"}
+_ENGINES = {"node", "nodejs", "deno", "bun"}
+_LABELS = frozenset(_TYPESCRIPT | _JAVASCRIPT | _ENGINES)
+_LONE_RETURN = re.compile(r"\r(?!\n)")
+_FOREIGN_SPACE = re.compile("\x85|\u180e|\u200b|\u2060".encode())
+_HTML_COMMENT = re.compile(rb"<(?=!--)|--(?=>)")
+"""What may open a comment for the engine. A space where the match ends makes it two operators."""
+_ODD = re.compile("[\u2010-\u201f\u2212\u00d7\u00f7\uff01-\uff5e]")
+"""Characters of typesetting that one of a keyboard can stand for."""
+_TYPOGRAPHIC = typographic(
+    r""""(?:[^"\\\n]|\\.)*+"?|'(?:[^'\\\n]|\\.)*+'?|`(?:[^`\\]|\\.)*+`?|//[^\n]*|/\*.*?(?:\*/|\Z)"""
+)
+_MAX_PARSED_BYTES = 500_000
+"""How much text is parsed in search of a program. What is over it counts as not parsing."""
+_REMEMBERED_CHARS = 8_000
+_MAX_ROUNDS = 3
+"""How often a source is parsed again because the parser misread something of it."""
+_MAX_ODD = 200
+
+
+def prepare_typescript(source: str) -> Program:
+    """The program in a model's answer.
+
+    Raises ProgramRejected, with the place in the source, for what cannot be a program.
+    """
+    recovered = _recovered(source)
+    root, found = recovered.root, recovered.erased.findings
+    edits = recovered.erased.edits.copy()
+    names = recovered.names
+    if found.broken is not None:
+        raise _syntax_error(found.broken, edits.text)
+    if found.stray_await is not None:
+        raise _stray_await(found.stray_await, edits.text)
+    redeclared = redeclare(root, recovered.blocks, edits)
+    top_level = [each for each in found.imports if each.parent == root]
+    of_tools, rewritten = rewrite_tool_imports(top_level, edits, redeclared)
+    found = replace(found, imports=[each for each in found.imports if each.start_byte not in rewritten])
+    imports, entry = rewrite_modules(root, found, edits, names, redeclared)
+    commonjs = rewrite_commonjs(root, edits) if entry is None else None
+    ending = give_result(root, edits, names, entry or commonjs, found.returns)
+    guard_words(root, edits)
+    declared = COMMONJS_PREFIX if commonjs else ""
+    parameters = f"{names.load}, {names.entry}, {names.decorate}"
+    prefix = f'(async function ({parameters}) {{"use strict"; {declared}{names.label}: {{'
+    suffix = f"\nconst {names.label} = 0; {ending.code} break {names.label}; }} }})"
+    code, positions = edits.apply(prefix.encode(), suffix.encode())
+    return Program(
+        language="typescript",
+        source=source,
+        code=code.decode(),
+        locate=positions,
+        diagnostics=(*recovered.diagnostics, *ending.diagnostics),
+        imports=imports,
+        references=find_references(root, edits, ending.entered, of_tools),
+    )
+
+
+def typed_typescript(source: str) -> TypedProgram | None:
+    """What a type checker reads of a program: what was recovered, its types left in. None: it cannot be parsed.
+
+    Raises ProgramRejected as `prepare_typescript` does.
+    """
+    recovered = _recovered(source)
+    root, found = recovered.root, recovered.erased.findings
+    if root.has_error:
+        return None
+    scratch = recovered.erased.edits.copy()
+    types = scratch.replaced()
+    names = recovered.names
+    _, entry = rewrite_modules(root, found, scratch, names, frozenset())
+    edits = recovered.edits()
+    redeclared = redeclare(root, recovered.blocks, edits)
+    rewrite_tool_imports([each for each in found.imports if each.parent == root], edits, redeclared)
+    commonjs = rewrite_commonjs(root, edits) if entry is None else None
+    ending = give_result(root, scratch, names, entry or commonjs, found.returns)
+    return TypedProgram(root, edits, types, named(root, ending.entered), commonjs is not None, names.entry)
+
+
+class TypedProgram(NamedTuple):
+    """A program as a type checker is to read it."""
+
+    root: Node
+    edits: Edits
+    """What is to be edited of it at any rate."""
+    types: list[tuple[int, int]]
+    """Stretches that are gone when it runs: its own types."""
+    entered: list[Node]
+    """The functions of its own that are called with the tools."""
+    commonjs: bool
+    """Whether it exports as CommonJS does."""
+    unused: str
+    """A name that it does not have."""
+
+
+class _Erased(NamedTuple):
+    """The edits that erase a program's types, and what was met on the way."""
+
+    edits: Edits
+    findings: Findings
+
+
+@dataclass(frozen=True)
+class _Recovered:
+    """A program found in an answer: `blocks` are the lines where its fences begin."""
+
+    root: Node
+    text: bytes
+    blocks: tuple[int, ...]
+    diagnostics: list[Diagnostic]
+    misread: tuple[Misread, ...] = ()
+    """What the parser was shown otherwise."""
+
+    def edits(self) -> Edits:
+        """Edits of it, those already made that let parser and engine read the same."""
+        edits = Edits(self.text)
+        _blank_foreign_spaces(self.root, edits)
+        _part_html_comments(self.root, edits)
+        return edits
+
+    @cached_property
+    def names(self) -> Names:
+        """Names for what is brought into it."""
+        return Names.avoiding(self.text)
+
+    @cached_property
+    def erased(self) -> _Erased:
+        """Raises ProgramRejected for what is nested too deeply, or cannot be lowered."""
+        edits = self.edits()
+        for each in self.misread:
+            if each.erased:
+                edits.blank(each.start, each.end, first=b";" if each.shown.startswith(b";") else b"")
+        return _Erased(edits, erase_types(self.root, edits, self.names))
+
+    def read_again(self) -> _Recovered:
+        """The same, where the parser has misread nothing."""
+        found, misread, rounds = self, list[Misread](), 0
+        while more := found.erased.findings.misread:
+            misread += more
+            rounds += 1
+            if rounds > _MAX_ROUNDS:
+                raise rejected("An assertion with `as` cannot be read. Put it in parentheses", self.text, found.root)
+            shown = bytearray(self.text)
+            for each in misread:
+                shown[each.start : each.end] = each.shown
+            found = replace(self, root=parse(bytes(shown)).root_node, misread=tuple(misread))
+        return found
+
+
+def _recovered(source: str) -> _Recovered:
+    """Preparing a program and checking it begin with the same."""
+    return _recently(source) if len(source) <= _REMEMBERED_CHARS else _recover(source)
+
+
+@parsing_within(PARSE_SECONDS)
+def _recover(source: str) -> _Recovered:
+    text, diagnostics = _readable(source)
+    trees = _Trees()
+    recovered = recover(text, Dialect(labels=_LABELS, label="typescript", parses=trees.parses))
+    text = _with_common_line_ends(recovered.text, trees.parses)
+    if not trees.parses_as_it_is(text) and trees.parses(text):
+        diagnostics.append(_typographic(text))
+        text = _in_plain_characters(text)
+    program, root = text.encode(), trees.of(text).root_node
+    if root.has_error:
+        refuse_other_languages(program)
+        check_brackets(root, program)
+    return _Recovered(root, program, recovered.blocks, diagnostics).read_again()
+
+
+_recently = lru_cache(maxsize=8)(_recover)
+
+
+def _readable(source: str) -> tuple[str, list[Diagnostic]]:
+    """The source as Unicode text with lines that end in LF or CRLF."""
+    text, diagnostics = well_formed(source)
+    if text.startswith("\ufeff"):
+        text = " " + text[1:]
+    return _LONE_RETURN.sub("\n", text) if "\r" in text else text, diagnostics
+
+
+def _with_common_line_ends(text: str, parses: Callable[[str], bool]) -> str:
+    """The text with U+2028 and U+2029 as LF, if it parses only so: the parser ends no statement at them."""
+    if ("\u2028" in text or "\u2029" in text) and not parses(text):
+        common = text.replace("\u2028", "\n").replace("\u2029", "\n")
+        return common if parses(common) else text
+    return text
+
+
+def _has_odd_names(root: Node, text: str) -> bool:
+    """Whether the parser took characters of typesetting for a part of a name."""
+    seen = at = 0
+    for start, _, _ in islice(plain_characters(text, _TYPOGRAPHIC), _MAX_ODD):
+        at, seen = at + len(text[seen:start].encode()), start
+        leaf = root.descendant_for_byte_range(at, at + 1)
+        if leaf is not None and leaf.type.endswith("identifier"):
+            return True
+    return False
+
+
+def _in_plain_characters(text: str) -> str:
+    """The text with characters of a keyboard for those of typesetting, each in its place."""
+    plain, taken = list[str](), 0
+    for start, end, new in plain_characters(text, _TYPOGRAPHIC):
+        if len(new) == end - start:
+            plain += (text[taken:start], new)
+            taken = end
+    return "".join(plain) + text[taken:]
+
+
+def _typographic(text: str) -> Diagnostic:
+    start = next(start for start, _, _ in plain_characters(text, _TYPOGRAPHIC))
+    place = position_at(text.encode(), len(text[:start].encode()))
+    message = f"Typographic characters, such as {text[start]!a}, were taken for those of TypeScript."
+    code = "typographic_characters"
+    return Diagnostic(severity="warning", message=message, code=code, line=place.line, column=place.column)
+
+
+def _blank_foreign_spaces(root: Node, edits: Edits) -> None:
+    """Blanks what the parser takes for white space and the engine does not."""
+    for found in _FOREIGN_SPACE.finditer(edits.text):
+        node = root.descendant_for_byte_range(*found.span())
+        if node is not None and node.child_count:
+            edits.blank(*found.span())
+
+
+def _part_html_comments(root: Node, edits: Edits) -> None:
+    """Leaves no `<!--` and no `-->` for which parser and engine could differ over whether a comment begins there.
+
+    Where the parser sees one, it is blanked; where it sees operators, a space comes between them.
+    """
+    blanked_to = 0
+    for found in _HTML_COMMENT.finditer(edits.text):
+        if found.start() < blanked_to:
+            continue
+        leaf = root.descendant_for_byte_range(found.start(), found.start() + 1)
+        if leaf is None:
+            continue
+        if leaf.type == "html_comment":
+            edits.blank(leaf.start_byte, leaf.end_byte)
+            blanked_to = leaf.end_byte
+        elif leaf.is_error or not leaf.is_named:
+            edits.replace(found.end(), found.end(), b" ")
+
+
+def _syntax_error(broken: Node, text: bytes) -> ProgramRejected:
+    error = next((each for each in walk(broken) if each.is_error or each.is_missing), broken)
+    near = f" near `{found}`" if (found := text_of(error)[:20].strip()) else ""
+    return rejected(f"The program has a syntax error{near}", text, error)
+
+
+def _stray_await(found: Node, text: bytes) -> ProgramRejected:
+    return rejected(
+        "`await` stands in a function that is not async. Make it `async (…) => …` and wait for all its calls with"
+        " `await Promise.all(items.map(async (item) => …))`, or use a `for (const item of items)` loop",
+        text,
+        found,
+    )
+
+
+class _Trees:
+    """Parses texts, each once, and no more than a bounded amount in all."""
+
+    def __init__(self) -> None:
+        self._trees: dict[str, Tree] = {}
+        self._bytes = 0
+
+    def of(self, text: str) -> Tree:
+        if text not in self._trees:
+            encoded = text.encode()
+            self._bytes += len(encoded)
+            self._trees[text] = parse(encoded)
+        return self._trees[text]
+
+    def parses_as_it_is(self, text: str) -> bool:
+        if self._bytes >= _MAX_PARSED_BYTES or (root := self.of(text).root_node).has_error:
+            return False
+        return _ODD.search(text) is None or not _has_odd_names(root, text)
+
+    def parses(self, text: str) -> bool:
+        """Whether a text is a program, in plain characters at least."""
+        if self.parses_as_it_is(text):
+            return True
+        return (
+            _ODD.search(text) is not None
+            and (plain := _in_plain_characters(text)) != text
+            and self.parses_as_it_is(plain)
+        )

@@ -1,0 +1,86 @@
+"""Imports of the tools, which are a global and no module: `import { tools } from "…"`, `import { x } from "tools"`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tree_sitter import Node
+
+from corral.programs.edits import Edits
+from corral.programs.syntax.typescript import child_of_type, text_of
+
+__all__ = ["ToolImport", "rewrite_tool_imports"]
+
+_TOOLS = ("tools", "codemode")
+_HOME = re.compile(r"(?:@?[\w.-]*/)*(?:@?corral|@?tools|@?codemode)(?:/[\w-]+)?(?:\.[cm]?[jt]s)?")
+"""A module from which a program may mean to import single tools."""
+
+
+class ToolImport(NamedTuple):
+    """A tool that a program imports by its name, or None: all of them, under another name."""
+
+    path: str | None
+    node: Node
+
+
+class _Binding(NamedTuple):
+    imported: str | None
+    """None: the module as a whole."""
+    local: str
+    node: Node
+
+
+def rewrite_tool_imports(
+    imports: Sequence[Node], edits: Edits, redeclared: frozenset[int]
+) -> tuple[list[ToolImport], frozenset[int]]:
+    """Adds the edits that have imports of tools take them from the global.
+
+    Returns what is imported so, and where these imports begin. `redeclared` are those whose names come again.
+    """
+    found: list[ToolImport] = []
+    rewritten: set[int] = set()
+    for node in imports:
+        source, clause = node.child_by_field_name("source"), child_of_type(node, "import_clause")
+        if source is None or clause is None or node.has_error:
+            continue
+        bindings = list(_bindings(clause))
+        home = _HOME.fullmatch(text_of(source)[1:-1]) is not None
+        if not bindings or not (home or all(_is_all(each) for each in bindings)):
+            continue
+        rewritten.add(node.start_byte)
+        keyword = "var" if node.start_byte in redeclared else "const"
+        bound = [each for each in bindings if each.local not in _TOOLS]
+        found += [ToolImport(None if _is_all(each) else each.imported, each.node) for each in bound]
+        code = "".join(f"{keyword} {each.local} = {_value(each)}; " for each in bound)
+        edits.blank(node.start_byte, node.end_byte, first=b";")
+        edits.wrap(node.start_byte, node.start_byte, code.encode(), b"")
+    return found, frozenset(rewritten)
+
+
+def _bindings(clause: Node) -> list[_Binding]:
+    found: list[_Binding] = []
+    for each in clause.named_children:
+        if each.type == "identifier":
+            found.append(_Binding(None, text_of(each), each))
+        elif each.type == "namespace_import":
+            found.append(_Binding(None, text_of(each.named_children[-1]), each))
+        elif each.type == "named_imports":
+            for specifier in each.named_children:
+                name, alias = specifier.child_by_field_name("name"), specifier.child_by_field_name("alias")
+                if name is not None and specifier.children[0].type not in ("type", "typeof"):
+                    imported = None if text_of(name) == "default" else text_of(name)
+                    found.append(_Binding(imported, text_of(alias or name), name))
+    return found
+
+
+def _is_all(binding: _Binding) -> bool:
+    """Whether it is plainly the tools, whatever module they are said to come from."""
+    return binding.imported in _TOOLS or (binding.imported is None and binding.local in _TOOLS)
+
+
+def _value(binding: _Binding) -> str:
+    if binding.imported is None or binding.imported in _TOOLS:
+        return "tools"
+    return f"tools.{binding.imported}" if binding.imported.isidentifier() else f"tools[{binding.imported}]"

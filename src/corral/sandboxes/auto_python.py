@@ -1,0 +1,62 @@
+"""Python where nobody has chosen an engine: CPython where a jail holds it, else Monty, which needs none."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import anyio
+
+from corral.errors import MissingExtra, StartFailed
+from corral.plugins import load_by_name
+from corral.sandboxes.base import Sandbox, SandboxProvider
+from corral.sandboxes.cpython import CPythonSandbox
+from corral.types import Capabilities, SandboxConfig
+
+__all__ = ["PythonSandbox"]
+
+
+class PythonSandbox(SandboxProvider):
+    """CPython, if it starts in a jail on this system; else Monty, if it is installed; else what is required decides."""
+
+    name: ClassVar[str] = "python"
+
+    def __init__(self) -> None:
+        self._cpython = CPythonSandbox()
+        self._chosen: SandboxProvider | None = None
+        self._choosing = anyio.Lock()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return (self._chosen or self._cpython).capabilities
+
+    async def warm(self, config: SandboxConfig) -> None:
+        await (await self._choose(config)).warm(config)
+
+    async def start(self, config: SandboxConfig) -> Sandbox:
+        return await (await self._choose(config)).start(config)
+
+    async def aclose(self) -> None:
+        if self._chosen is not None:
+            await self._chosen.aclose()
+
+    async def _choose(self, config: SandboxConfig) -> SandboxProvider:
+        async with self._choosing:
+            if self._chosen is None:
+                self._chosen = await self._first_that_works(config)
+            return self._chosen
+
+    async def _first_that_works(self, config: SandboxConfig) -> SandboxProvider:
+        jailed = config.model_copy(update={"required_tier": "landlock"}) if config.required_tier == "none" else config
+        try:
+            await self._cpython.warm(jailed)
+        except StartFailed as error:
+            await self._cpython.aclose()
+            try:
+                return load_by_name("corral.sandboxes", "monty")
+            except MissingExtra:
+                if config.required_tier == "none":
+                    return self._cpython
+                raise StartFailed(
+                    f"{error}; without a jail Python runs in Monty: pip install 'corral[monty]'"
+                ) from error
+        return self._cpython

@@ -1,0 +1,163 @@
+"""What a guest's EXIT, or the lack of one, means. Everything in an EXIT is the guest's word: nothing is trusted."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from corral.errors import (
+    AccessDenied,
+    CallBudgetExceeded,
+    Cancelled,
+    CorralError,
+    InvalidArguments,
+    MalformedMessage,
+    MemoryExceeded,
+    MessageTooLarge,
+    OutputExceeded,
+    ProgramFailed,
+    ProgramRejected,
+    ProgramTimeout,
+    ToolError,
+    ToolNotFound,
+    error_class,
+)
+from corral.sandboxes.framed.session import GuestExit, Seen
+from corral.sandboxes.framed.stack_traces import located_text, program_trace
+from corral.sandboxes.framed.undefined_access import explained
+from corral.types import Diagnostic, ExecutionError, Exit, Position, Program, Unawaited
+
+__all__ = ["TIMEOUT_EXIT_CODE", "cut_short", "failed_exit", "read_exit"]
+
+_LINE_END = re.compile("\r\n|[\r\n\u2028\u2029]")
+TIMEOUT_EXIT_CODE = 124
+"""As timeout(1) has it."""
+_MAX_REMARK = 1_100
+_MAX_CUT = 10
+"""Tools that a remark names."""
+_OWN_CODES = frozenset(
+    each.code
+    for each in (
+        *(CallBudgetExceeded, InvalidArguments, MemoryExceeded, MessageTooLarge, OutputExceeded, ToolNotFound),
+    )
+)
+"""What a guest may say of an error by itself, because any program can bring it about without an effect. Every other
+code is one that a call of the run has failed with, or else means no more than that the program failed."""
+_MAX_TEXT = 8_100
+"""Of an error: what guests keep of a text, and their note of how much is missing."""
+
+
+def failed_exit(error: CorralError) -> Exit:
+    """The exit of a guest that could not say itself how it ended."""
+    timed_out = isinstance(error, ProgramTimeout)
+    return Exit(
+        status="timed_out" if timed_out else "failed",
+        exit_code=TIMEOUT_EXIT_CODE if timed_out else 1,
+        error=ExecutionError(code=error.code, name=type(error).__name__, message=str(error)),
+    )
+
+
+def cut_short(exit: Exit, tools: Sequence[str]) -> Exit:
+    """The exit with a remark on the calls that ended with their program."""
+    if not tools:
+        return exit
+    counted = [f"tools.{tool}{f' ×{count}' if count > 1 else ''}" for tool, count in Counter(tools).items()]
+    more = [f"and {len(counted) - _MAX_CUT} more"] if len(counted) > _MAX_CUT else []
+    shown = ", ".join([*counted[:_MAX_CUT], *more])
+    message = f"the program ended before calls did, so they were cut short, maybe after they took effect: {shown}"
+    remark = Diagnostic(severity="warning", message=message, code=Cancelled.code)
+    return replace(exit, diagnostics=(*exit.diagnostics, remark))
+
+
+def read_exit(content: GuestExit, program: Program, seen: Seen) -> Exit:
+    """An EXIT in the model's own terms, as far as it agrees with what the host has seen of the run.
+
+    Raises:
+        MalformedMessage: some part is not of the form that the guest runtime gives it, or is not true.
+    """
+    kind, outcome, unawaited, dropped, remarks = content
+    rest: dict[str, Any] = {
+        "unawaited": tuple(_unawaited(call, program, seen) for call in unawaited),
+        "diagnostics": tuple(_remark(remark, program) for remark in remarks),
+        "dropped_log_bytes": max(0, dropped),
+    }
+    if kind == "value":
+        return Exit(value=outcome, **rest)
+    match outcome:
+        case [str() as code, str() as name, str() as message, str() as stack, str() | None as cause] if (
+            len(max(name, message, stack, cause or "", key=len)) <= _MAX_TEXT
+        ):
+            pass
+        case _:
+            raise MalformedMessage("the sandbox sent an error that is not well formed")
+    if kind == "rejected":
+        if seen.ran:
+            raise MalformedMessage("the sandbox says that a program did not run, which it did")
+        syntax_error = _syntax_error(name, message, stack, program)
+        return Exit(status="rejected", exit_code=1, error=syntax_error, **rest)
+    trace = program_trace(stack, program)
+    error = ExecutionError(
+        code=code if _is_true(code, seen) else ProgramFailed.code,
+        name=name,
+        message=_explained(located_text(message, program), trace.position, program),
+        cause=cause,
+        line=trace.position and trace.position.line,
+        column=trace.position and trace.position.column,
+        stack=trace.text or None,
+    )
+    return Exit(status="failed", exit_code=1, error=error, **rest)
+
+
+def _is_true(code: str, seen: Seen) -> bool:
+    return code in _OWN_CODES or (code in seen.failures and issubclass(error_class(code), ToolError | AccessDenied))
+
+
+def _explained(message: str, position: Position | None, program: Program) -> str:
+    return explained(message, program.source, position) if program.language == "typescript" else message
+
+
+def _syntax_error(name: str, message: str, stack: str, program: Program) -> ExecutionError:
+    position = program_trace(stack, program).position
+    text = message.splitlines()[0] if message else "the program does not parse"
+    if position is not None and program.language == "typescript" and _is_end(position, program.source):
+        text = "Unexpected end of input"
+    return ExecutionError(
+        code=ProgramRejected.code,
+        name=name,
+        message=text,
+        line=position and position.line,
+        column=position and position.column,
+    )
+
+
+def _is_end(position: Position, source: str) -> bool:
+    """Whether nothing of a program is left at its place: what the engine names there is not the program's."""
+    lines = _LINE_END.split(source.rstrip())
+    here = lines[position.line - 1].encode("utf-16-le", "surrogatepass") if position.line <= len(lines) else b""
+    return position.line >= len(lines) and 2 * (position.column - 1) >= len(here)
+
+
+def _unawaited(call: object, program: Program, seen: Seen) -> Unawaited:
+    match call:
+        case [int() as sequence, str() as tool, str() | None as error, str() as stack] if (
+            not 1 <= sequence <= len(seen.called) or seen.called[sequence - 1] == tool
+        ):
+            position = program_trace(stack, program).position
+            return Unawaited(
+                tool=tool,
+                sequence=sequence if 1 <= sequence <= len(seen.called) else 0,
+                error=error,
+                line=position and position.line,
+                column=position and position.column,
+            )
+        case _:
+            raise MalformedMessage("the sandbox sent a list of calls that is not well formed")
+
+
+def _remark(remark: object, program: Program) -> Diagnostic:
+    if not isinstance(remark, str) or len(remark) > _MAX_REMARK:
+        raise MalformedMessage("the sandbox sent a remark that is not well formed")
+    return Diagnostic(severity="warning", message=located_text(remark, program), code="guest")

@@ -1,0 +1,428 @@
+"""One execution over a guest's pipes: frames in, handler calls, frames out. Every engine with our guest shares it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from typing import Any, Protocol
+
+import anyio
+import anyio.lowlevel
+from anyio.abc import TaskGroup
+from pydantic_core import to_json
+
+from corral.concurrency.event_loop import Hand, hand_maker
+from corral.errors import BridgeError, MalformedMessage
+from corral.guest import Frame, FrameKind, FrameReader, decode_value, encode_frame, encode_value
+from corral.guest.frames import run_address
+from corral.logs import get_logger
+from corral.sandboxes.base import GRACE_SECONDS, Job
+from corral.types import MAX_TOOL_PATH, Call, Handler, LogEntry, LogLevel, Reply
+
+__all__ = ["Channel", "GuestExit", "GuestSession", "Seen", "must_finish"]
+
+_AROUND_BYTES = len('[,"",]')
+_NAME_BYTES = 1_000
+"""Room in a CALL for the sequence number and the tool's path."""
+_EXIT_BYTES = 1_000_000
+"""Room in an EXIT beside the value: an error's five texts of 8,000 characters, a hundred unawaited calls of 1,200 and
+twenty remarks of 1,000, each character at most six bytes."""
+_JSON_ESCAPE = 6
+"""A control character of one byte takes six as a JSON escape."""
+_INPUT_BYTES = 8_000_000
+"""Input of calls that are answered at the same time, as it arrives; in Python it can take 25 times as much."""
+_REPLY_BYTES = 8_000_000
+"""Replies that wait for the guest to read. A call that comes while there are more is answered later."""
+_BURST = 16
+"""Replies of one turn that leave together; more would let the guest wait that could work on them."""
+_LARGE = 1_000
+"""Bytes of an input that is worth reading anew, rather than to be kept as objects."""
+_MAX_UNAWAITED = 100
+_MAX_REMARKS = 20
+_LEVELS: frozenset[LogLevel] = frozenset({"debug", "log", "info", "warn", "error"})
+
+logger = get_logger("corral.sandboxes")
+
+GuestExit = list[Any]
+"""EXIT as it came: `[kind, value or error, unawaited, dropped log bytes, remarks]`; only that shape is checked."""
+
+
+class Seen:
+    """What the host has seen of a run itself, to which a guest's word is held."""
+
+    __slots__ = ("called", "failures", "printed")
+
+    def __init__(self) -> None:
+        self.called: list[str] = []
+        """The tools of its calls, in order."""
+        self.failures: set[str] = set()
+        """The codes that its calls failed with."""
+        self.printed = False
+
+    @property
+    def ran(self) -> bool:
+        return self.printed or bool(self.called)
+
+
+class Channel(Protocol):
+    """A way to a guest: the pipes of a process, or a share of them."""
+
+    @property
+    def run(self) -> int:
+        """The number of this execution among those that share the guest; 0 where there is only one."""
+        ...
+
+    @property
+    def nonce(self) -> bytes:
+        """What the guest's frames of this execution carry."""
+        ...
+
+    def reading(self, receive: Callable[[bytes], None]) -> AbstractAsyncContextManager[None]: ...
+    def write_now(self, data: bytes | bytearray) -> int: ...
+    async def write(self, data: bytes | bytearray) -> None: ...
+    def kill(self) -> None: ...
+
+
+class GuestSession:
+    """Runs one job in a guest that has said READY.
+
+    Calls run concurrently. Tasks that have answered a call wait for the next one instead of ending, because starting a
+    task costs more than all guards together; replies that become ready in one turn leave in one write.
+    """
+
+    def __init__(self, channel: Channel, job: Job, handler: Handler) -> None:
+        self._channel = channel
+        self._address = run_address(channel.run)
+        self._job = job
+        self._handler = handler
+        limits = job.limits
+        self._frames = FrameReader(
+            channel.nonce,
+            {
+                FrameKind.CALL: limits.tool_input_bytes + _NAME_BYTES,
+                FrameKind.LOG: limits.log_bytes * _JSON_ESCAPE + _NAME_BYTES,
+                FrameKind.OUTCOME: limits.value_bytes + _EXIT_BYTES,
+                FrameKind.EXIT: limits.value_bytes + _EXIT_BYTES,
+            },
+        )
+        self._log_room = limits.log_bytes
+        self._lines: dict[LogLevel, list[str]] = {}
+        """Of each level, the parts of an entry that has not ended."""
+        self._calls_room = limits.calls
+        self._replies = bytearray()
+        self._unsent = 0
+        self._writing = False
+        self._corked = False
+        self._make_hand: Callable[[], Hand[None]] = hand_maker()
+        self._unassigned: deque[Frame] = deque()
+        self._unanswered = 0
+        self._input_bytes = 0
+        """Of calls that are being answered, as they arrived."""
+        self._idle: list[Hand[None]] = []
+        self._summoned = 0
+        """Workers that will look for a call."""
+        self._busy = 0
+        """Workers that have one."""
+        self._serving: dict[anyio.CancelScope, Call] = {}
+        """The call that each worker answers."""
+        self._answered: anyio.Event | None = None
+        """Set when no worker has a call any more, once the calls that nobody needs have been cut short."""
+        self._ending = False
+        """The program has ended, and its calls have a grace."""
+        self.cut_short: list[str] = []
+        """The tools whose calls were cut short at the end of it."""
+        self._attention: Hand[None] | None = None
+        self._over = False
+        self._outcome: GuestExit | BridgeError | None = None
+        self.seen = Seen()
+        self.held: GuestExit | None = None
+        """The program's outcome, as an EXIT would hold it, if it came before its last calls were answered."""
+
+    async def run(self, start: dict[str, object]) -> GuestExit | None:
+        """Sends START and serves the guest until its EXIT, which is returned, or its end, for which None stands.
+
+        Raises:
+            MalformedMessage, MessageTooLarge: the guest broke the protocol and must not be used further.
+        """
+        try:
+            await self._serve(start)
+        finally:
+            for level in list(self._lines):
+                self._say(level, "")
+        if isinstance(self._outcome, BridgeError):
+            raise self._outcome
+        return self._outcome
+
+    async def _serve(self, start: dict[str, object]) -> None:
+        async with anyio.create_task_group() as tasks:
+            async with self._channel.reading(self._receive):
+                try:
+                    await self._channel.write(encode_frame(FrameKind.START, to_json([start]), self._channel.nonce))
+                    await self._attend(tasks)
+                except BaseException:
+                    self._channel.kill()  # at once, however long a tool takes to notice that it is cancelled
+                    raise
+            await self._finish_calls()
+            while self._idle:
+                self._idle.pop().give(None)  # which then find that it is over
+            if self._busy or self._summoned or self._writing or self._ending:
+                tasks.cancel_scope.cancel()
+
+    def _receive(self, data: bytes) -> None:
+        """Takes what the guest wrote; `b""` is its end. Called by the event loop, outside of any task."""
+        if self._over:
+            return
+        try:
+            self._over = not data
+            frames = self._frames.feed(data)
+            self._corked = self._corked or len(frames) > 1
+            for frame in frames:
+                if frame.kind == FrameKind.CALL:
+                    self._queue(frame)
+                elif frame.kind == FrameKind.LOG:
+                    self._log(frame)
+                elif frame.kind == FrameKind.OUTCOME:
+                    if self.held is not None:
+                        raise MalformedMessage("the sandbox sent more than one outcome")
+                    self.held, lasts = _outcome(frame)
+                    self._ending = not lasts
+                else:
+                    self._outcome = _exit(frame)
+                    self._over = True
+        except BridgeError as violation:
+            self._violated(violation)
+        except Exception:
+            logger.exception("a frame of %s could not be handled", self._job.execution_id)
+            self._violated(MalformedMessage("the sandbox sent a message that could not be handled"))
+        if self._unassigned and self._idle and not self._corked:
+            self._summoned += 1
+            self._idle.pop().give(None)  # the usual case: one call, and a worker that waits for it
+        elif self._over or self._corked or self._unassigned or self._ending:
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._attention is not None:
+            self._attention.give(None)
+            self._attention = None
+
+    def _violated(self, violation: BridgeError) -> None:
+        self._outcome = violation  # raised by `run`
+        self._over = True
+
+    def _queue(self, frame: Frame) -> None:
+        """Takes a call as it is: decoded, its input may be 25 times as large."""
+        if self._ending:
+            raise MalformedMessage("the sandbox sent a call after the program had ended")
+        self._calls_room -= 1
+        self._unanswered += 1
+        if self._calls_room < 0 or self._unanswered > self._job.limits.calls_in_flight:
+            raise MalformedMessage("the sandbox sent more calls than allowed")
+        self._unassigned.append(frame)
+
+    async def _attend(self, tasks: TaskGroup) -> None:
+        """Does what only a task can do: starts further workers, and writes the replies of a busy turn."""
+        granted = False
+        while not self._over:
+            if self._ending and not granted:
+                granted = True
+                tasks.start_soon(self._grant)
+            if self._unassigned:
+                self._summon(tasks)
+            if self._corked:
+                await anyio.lowlevel.checkpoint()  # all calls of one turn run to their first wait
+                self._corked = False
+                tasks.start_soon(self._flush)  # which may have to wait for a guest that does not read
+            else:
+                self._attention = self._make_hand()
+                await self._attention.take()
+
+    async def _grant(self) -> None:
+        """Gives the calls of a program that has ended a grace, then has the guest exit without the rest."""
+        await anyio.sleep(GRACE_SECONDS)
+        self.cut_short += self._cut_short()
+        await self._wait_for_workers()
+        self._replies += encode_frame(FrameKind.FINISH, b"[]", self._address)
+        await self._flush()
+
+    async def _finish_calls(self) -> None:
+        """Once the guest has exited, waits for the calls that must be finished; the others end now."""
+        if not self._busy or isinstance(self._outcome, BridgeError):
+            return
+        self._cut_short()
+        self.held = self._outcome or self.held  # for a deadline that comes before them
+        await self._wait_for_workers()
+
+    def _cut_short(self) -> list[str]:
+        """Cancels the calls that need not be finished, and names their tools."""
+        self._unassigned.clear()
+        cut = {scope: call.tool for scope, call in self._serving.items() if not must_finish(call)}
+        for scope in cut:
+            scope.cancel()
+        return list(cut.values())
+
+    async def _wait_for_workers(self) -> None:
+        self._answered = anyio.Event()
+        if self._busy:
+            await self._answered.wait()
+
+    def _summon(self, tasks: TaskGroup) -> None:
+        """Sees to it that calls that nobody has taken yet do not wait for one that a worker waits in.
+
+        As many more workers as there are already: those that wait for nothing are answered by the first ones, without a
+        task of their own, and for those that wait there are enough after a few turns.
+        """
+        wanted = min(len(self._unassigned), self._busy + 1)
+        while self._summoned < wanted:
+            self._summoned += 1
+            if self._idle:
+                self._idle.pop().give(None)
+            else:
+                tasks.start_soon(self._work, tasks)
+
+    async def _work(self, tasks: TaskGroup) -> None:
+        """Answers calls, one after another, until the session ends or the one that it answers is cut short."""
+        with anyio.CancelScope() as scope:
+            await self._answer(tasks, scope)
+        if scope.cancelled_caught:
+            self._leave(scope)
+
+    def _leave(self, scope: anyio.CancelScope) -> None:
+        """A worker has no call any more."""
+        self._serving.pop(scope, None)
+        self._busy -= 1
+        if self._busy == 0 and self._answered is not None:
+            self._answered.set()
+
+    async def _answer(self, tasks: TaskGroup, scope: anyio.CancelScope) -> None:
+        while True:
+            if self._over:
+                return
+            self._summoned -= 1
+            self._busy += 1
+            while self._unassigned and self._has_room(self._unassigned[0]):
+                frame = self._unassigned.popleft()
+                if self._unassigned:
+                    self._summon(tasks)
+                size = len(frame.payload)
+                self._input_bytes += size
+                try:
+                    call = self._call(frame)
+                except MalformedMessage as violation:
+                    self._violated(violation)
+                    self._wake()
+                    return
+                self._serving[scope] = call
+                reply = await self._handler(call)
+                self._replies += self._encoded(call, reply)  # not in one: `+=` reads its left side before the await
+                del frame, call, reply  # this worker may have nothing to do for a long time
+                self._input_bytes -= size
+                self._unanswered -= 1
+                self._unsent += 1
+                if not self._corked or self._unsent >= _BURST:
+                    await self._flush()
+                del self._serving[scope]
+            self._leave(scope)
+            hand = self._make_hand()
+            self._idle.append(hand)
+            await hand.take()
+
+    def _has_room(self, frame: Frame) -> bool:
+        """Whether a call can be answered beside those that are being answered, and their replies."""
+        if len(self._replies) > _REPLY_BYTES:
+            return False  # `_flush` will look again
+        return self._input_bytes == 0 or self._input_bytes + len(frame.payload) <= _INPUT_BYTES
+
+    def _call(self, frame: Frame) -> Call:
+        match decode_value(frame.payload, tagged=frame.tagged):
+            case [sequence, str() as tool, value] if len(tool) <= MAX_TOOL_PATH:
+                if type(sequence) is not int or sequence != len(self.seen.called) + 1:
+                    raise MalformedMessage("the sandbox sent a call that is not numbered as the next one")
+                self.seen.called.append(tool)
+                size = len(frame.payload) - len(tool) - len(str(sequence)) - _AROUND_BYTES
+                return Call(tool, value, sequence, size, reread=partial(_input_of, frame) if size > _LARGE else None)
+            case _:
+                raise MalformedMessage("the sandbox sent a call that is not well formed")
+
+    def _encoded(self, call: Call, reply: Reply) -> bytes:
+        if (error := reply.error) is not None:
+            self.seen.failures.add(error.code)
+            parts: list[object] = [error.code, error.name, error.message]
+            if error.retry_after_seconds is not None:
+                parts.append(error.retry_after_seconds)
+            return self._reply(b"[%d,false,%b]" % (call.sequence, to_json(parts)), tagged=False)
+        if reply.nothing:
+            return self._reply(b"[%d,true]" % call.sequence, tagged=False)
+        value = reply.encoded or encode_value(reply.value)
+        return self._reply(b"[%d,true,%b]" % (call.sequence, value.text), tagged=value.tagged)
+
+    def _reply(self, payload: bytes, *, tagged: bool) -> bytes:
+        # Without the nonce: the guest does not need it, and what the program can get hold of must not hold it.
+        return encode_frame(FrameKind.REPLY, payload, self._address, tagged=tagged)
+
+    async def _flush(self) -> None:
+        """Writes what is ready. While one task waits for the guest to read, the others leave their replies to it."""
+        if self._writing:
+            return
+        self._unsent = 0
+        del self._replies[: self._channel.write_now(self._replies)]
+        if self._replies:
+            self._writing = True
+            try:
+                while self._replies:
+                    ready, self._replies = self._replies, bytearray()
+                    await self._channel.write(ready)
+            finally:
+                self._writing = False
+        if self._unassigned:
+            self._wake()
+
+    def _has_log_room(self, size: int) -> bool:
+        self._log_room -= size
+        return self._log_room >= 0
+
+    def _log(self, frame: Frame) -> None:
+        match decode_value(frame.payload, tagged=False):
+            case [str() as level, str() as text] if level in _LEVELS and self._has_log_room(len(text.encode()) + 1):
+                self._say(level, text)
+            case [str() as level, str() as text, True] if (
+                text and level in _LEVELS and self._has_log_room(len(text.encode()))
+            ):
+                self._lines.setdefault(level, []).append(text)
+            case _:
+                raise MalformedMessage("the sandbox sent console output that is not well formed, or more than allowed")
+
+    def _say(self, level: LogLevel, text: str) -> None:
+        """Passes an entry on, of which this is the end."""
+        begun = self._lines.pop(level, None)
+        self.seen.printed = True
+        self._job.on_log(LogEntry(level=level, text=text if begun is None else "".join([*begun, text])))
+
+
+def must_finish(call: Call) -> bool:
+    """Whether a call is waited for although its program has ended."""
+    return call.found is not None and call.found.must_finish
+
+
+def _input_of(frame: Frame) -> object:
+    return decode_value(frame.payload, tagged=frame.tagged)[2]
+
+
+def _outcome(frame: Frame) -> tuple[GuestExit, bool]:
+    """As an EXIT would hold it, and whether the program lasts: whether all of its calls are to be answered."""
+    match decode_value(frame.payload, tagged=frame.tagged):
+        case ["value" | "error" as kind, content, bool() as lasts]:
+            return [kind, content, [], 0, []], lasts
+        case _:
+            raise MalformedMessage("the sandbox sent an outcome that is not well formed")
+
+
+def _exit(frame: Frame) -> GuestExit:
+    match decode_value(frame.payload, tagged=frame.tagged):
+        case ["value" | "error" | "rejected", _, list(), int(), list()] as content if (
+            len(content[2]) <= _MAX_UNAWAITED and len(content[4]) <= _MAX_REMARKS
+        ):
+            return list(content)
+        case _:
+            raise MalformedMessage("the sandbox sent a result that is not well formed")

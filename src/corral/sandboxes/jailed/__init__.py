@@ -1,0 +1,5 @@
+"""Guests in a jail: how they are started, pooled, forked, and shared within a trust domain."""
+
+from __future__ import annotations
+
+__all__: list[str] = []

@@ -1,0 +1,121 @@
+"""The host's side of a fork server: a guest that forks a process for each execution of one trust domain."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import threading
+import time
+from base64 import b64encode
+
+from corral.containment import ends
+from corral.containment.seccomp import filter_program
+from corral.errors import StartFailed
+from corral.sandboxes.jailed.guest_process import GuestProcess
+from corral.sandboxes.jailed.guest_starter import Guest
+from corral.types import Tier
+
+__all__ = ["Fork", "ForkServer"]
+
+_MOST_AT_ONCE = 256
+"""Processes of one server, which keeps two descriptors for each of them, and has 1,024."""
+_BUSY = (errno.EAGAIN, errno.ETOOMANYREFS)
+"""It is asked faster than it forks: unix(7)."""
+
+
+class ForkServer:
+    """Forks processes as they are asked for, of any event loop, until it is retired or has ended.
+
+    When one has ended, the next is forked ahead: a process takes longer to be born than a small program to run.
+    """
+
+    def __init__(self, guest: Guest) -> None:
+        self.tier: Tier = guest.tier
+        self._server = guest.process
+        self._live = 0
+        self._lock = threading.Lock()
+        self._spare: GuestProcess | None = None
+        self._idle_since = time.monotonic()
+        self._retired = False
+        program = None if guest.tier == "none" else b64encode(filter_program(role="program")).decode()
+        self._message = json.dumps({"filter": program}).encode()
+
+    @property
+    def retired(self) -> bool:
+        return self._retired
+
+    @property
+    def idle_since(self) -> float | None:
+        return None if self._live else self._idle_since
+
+    def share(self) -> Fork | None:
+        """A process of its own for one execution, which is born later; None if this server has all that it can."""
+        if self._retired or not self._server.alive:
+            self.retire()
+            return None
+        if self._live >= _MOST_AT_ONCE:
+            return None
+        with self._lock:
+            process, self._spare = self._spare, None
+        if process is not None and process.ended:
+            process.close()
+            process = None
+        process = process or self._fork()
+        if process is None:
+            return None
+        self._live += 1
+        return Fork(self, process)
+
+    def retire(self) -> None:
+        """Nothing new starts in it, and it ends with what still runs."""
+        self._retired = True
+        with self._lock:
+            spare, self._spare = self._spare, None
+        if spare is not None:
+            spare.close()
+        if self._live == 0:
+            self._server.close()
+
+    def leave(self) -> None:
+        """One of its processes is not needed any more."""
+        self._live -= 1
+        self._idle_since = time.monotonic()
+        if self._retired:
+            self.retire()
+            return
+        with self._lock:
+            if self._spare is None:
+                with contextlib.suppress(StartFailed):  # who needs it will hear of it
+                    self._spare = self._fork()
+
+    def _fork(self) -> GuestProcess | None:
+        """A new process; None if the server has more to do than it can, or has ended.
+
+        Raises:
+            StartFailed: this process has no descriptors left.
+        """
+        try:
+            with ends() as (child, theirs):
+                self._server.ask(self._message, theirs)
+                return GuestProcess(child)
+        except OSError as error:
+            if self._server.alive and error.errno not in _BUSY:
+                raise StartFailed(f"cannot ask for a process: {error.strerror or error}") from error
+            return None
+
+
+class Fork:
+    """A process of a fork server, until it is closed."""
+
+    def __init__(self, server: ForkServer, process: GuestProcess) -> None:
+        self.tier: Tier = server.tier
+        self.process = process
+        self._server: ForkServer | None = server
+
+    def close(self) -> None:
+        """Ends it. Idempotent."""
+        self.process.close()
+        if self._server is not None:
+            server, self._server = self._server, None
+            server.leave()

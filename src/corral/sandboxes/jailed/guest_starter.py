@@ -1,0 +1,249 @@
+"""From nothing to a guest that has said READY: finds the jail that works here, once, and starts engines in it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from corral.containment import Engine, Jail, Plan, Spawner, address_space_mb, candidates, told
+from corral.errors import BridgeError, StartFailed
+from corral.guest import FrameKind, FrameReader, RuntimeDirectory, decode_value
+from corral.guest.frames import NO_NONCE, PROTOCOL
+from corral.logs import get_logger
+from corral.sandboxes.jailed.guest_process import GuestProcess
+from corral.types import TIERS, Tier, reaches
+
+__all__ = ["GUEST_FILE", "Guest", "GuestStarter", "Order"]
+
+logger = get_logger("corral.sandboxes")
+
+GUEST_FILE = "guest:"
+"""Begins an argument that names a file of the guest's code, wherever the jail shows it."""
+_UNMEASURED_DATA_BYTES = 1 << 30
+"""For the first guest, which tells how much one takes to stand still: Deno 550 MB, 512 of them reserved for code."""
+_READY_BYTES = 100
+_READY_SECONDS = 30.0
+"""A guest that is not ready by then never will be; on a loaded machine it takes tenths of a second."""
+
+
+_measured: dict[tuple[Path, Engine, Tier, int | None, Path, tuple[str, ...]], int] = {}
+"""Of guests that were started by this process: bytes, by jail, engine, place of the guest's code and arguments."""
+
+
+class Order(NamedTuple):
+    """What to start: equal orders give guests that may stand in for each other."""
+
+    memory_mb: int
+    required_tier: Tier
+    arguments: tuple[str, ...]
+
+
+class Guest(NamedTuple):
+    """A guest that is ready, and the tier it runs in."""
+
+    process: GuestProcess
+    tier: Tier
+
+    @property
+    def alive(self) -> bool:
+        return self.process.alive
+
+    def close(self) -> None:
+        self.process.close()
+
+
+class GuestStarter:
+    """Starts guests of one engine. Its methods block; any thread may call them.
+
+    `garbage_mb` is memory above what a program may use, for what it has dropped and the engine not collected yet;
+    `rehearsal` are arguments for a guest that is started before it is needed; `instead` says what to do where no guest
+    starts. The launcher, the jail and the guest's code on disk are made at the first need and live until `close`.
+    """
+
+    def __init__(
+        self,
+        tier: Tier | Literal["auto"],
+        engine: Callable[[], Engine],
+        runtime: RuntimeDirectory,
+        environment: Mapping[str, str],
+        *,
+        garbage_mb: int,
+        rehearsal: Sequence[str] = (),
+        instead: str | None = None,
+    ) -> None:
+        self._tier: Tier | Literal["auto"] = tier
+        self._engine = engine
+        self._runtime = runtime
+        self._environment = environment
+        self._garbage_mb = garbage_mb
+        self._rehearsal = rehearsal
+        self._instead = instead
+        self._lock = threading.RLock()
+        self._spawner = Spawner()
+        self._jail: Jail | None = None
+        self._plans: dict[tuple[Order, bool], Plan] = {}
+        self._count = threading.Lock()
+        self._held = 0
+        self._closing = False
+
+    def start(self, order: Order, in_advance: bool) -> Guest:
+        """Starts a guest and waits until it is ready; one that is started in advance takes more time to get ready.
+
+        Raises:
+            StartFailed: with the reason and the remedy.
+        """
+        with self._lock:  # while the first guest shows which jail works, others wait for it
+            directory = self._prepare()
+            if self._jail is None or self._jail.directory != directory:
+                self._plans.clear()
+                self._jail = self._find_jail(order, directory)
+            jail = self._jail
+            self._check(jail.tier, order.required_tier)
+            plan = self._plans.get((order, in_advance))
+            if plan is None:
+                data_bytes = self._measure(jail, order) + (order.memory_mb + self._garbage_mb) * (1 << 20)
+                plan = self._plan(jail, order, data_bytes, more=self._rehearsal if in_advance else ())
+                self._plans[order, in_advance] = plan
+        return Guest(self._start(plan), jail.tier)
+
+    def hold(self) -> None:
+        """Has `close` leave the launcher alone, and with it all guests, until `release`."""
+        with self._count:
+            self._held += 1
+
+    def release(self) -> bool:
+        """Ends one `hold`. True if `close` came in between: then it is to be called again."""
+        with self._count:
+            self._held -= 1
+            return self._closing and self._held == 0
+
+    def close(self) -> None:
+        """Ends the launcher, and removes the guest's code from disk, unless held. Idempotent; `start` begins anew."""
+        self._close(held_too=False)
+
+    def end(self) -> None:
+        """The same, held or not: with the launcher every guest ends."""
+        self._close(held_too=True)
+
+    def _close(self, *, held_too: bool) -> None:
+        with self._lock:
+            with self._count:
+                self._closing = self._held > 0 and not held_too
+                if self._closing:
+                    return
+            self._spawner.close()
+            self._runtime.close()
+            self._jail = None
+            self._plans.clear()
+
+    def _find_jail(self, order: Order, directory: Path) -> Jail:
+        """Tries the tiers from the best down to the required one: the first in which a guest starts is taken."""
+        required = order.required_tier
+        if self._tier == "auto":
+            tiers: list[Tier] = [tier for tier in reversed(TIERS) if reaches(tier, required)]
+        else:
+            self._check(self._tier, required)
+            tiers = [self._tier]
+        engine = self._engine()
+        if not engine.executable.is_file():
+            raise StartFailed(f"there is no engine at {engine.executable}")
+        reasons: list[tuple[str, str]] = []
+        for tier in tiers:
+            try:
+                jails = candidates(tier, engine, directory)
+            except StartFailed as error:
+                reasons.append((tier, str(error)))
+                continue
+            for jail in jails:
+                try:
+                    self._measure(jail, order)
+                except StartFailed as error:
+                    logger.info("%r does not work here: %s", jail, error)
+                    reasons.append((tier, str(error)))
+                else:
+                    return jail
+        said = _no_tier(required, told(reasons)), _address_space(), self._instead
+        raise StartFailed(". ".join(filter(None, said)))
+
+    def _prepare(self) -> Path:
+        try:
+            return self._runtime.prepare()
+        except OSError as error:
+            reason = f"cannot write the guest's code to a temporary directory: {error}"
+            raise StartFailed(f"{reason}; the environment variable TMPDIR names another place") from error
+
+    def _check(self, tier: Tier, required: Tier) -> None:
+        if not reaches(tier, required):
+            raise StartFailed(
+                f"this sandbox runs in tier {tier!r}, below the required {required!r}; "
+                f"use another `tier`, or accept it with Corral(required_tier={tier!r})"
+            )
+
+    def _measure(self, jail: Jail, order: Order) -> int:
+        """How many bytes of memory a guest takes to stand still, told by one that is started for this only.
+
+        The limit has to be known before a guest starts: a host that is root, but not over all, may not set it later.
+        """
+        plan = self._plan(jail, order, _UNMEASURED_DATA_BYTES)
+        place = jail.directory.parents[1]  # where temporary files go
+        seen = (plan.executable, jail.engine, jail.tier, jail.user, place, order.arguments)
+        bytes_ = _measured.get(seen)
+        if bytes_ is None:
+            process = self._start(plan)
+            try:
+                jail.verify(process.pid)
+                bytes_ = _measured[seen] = process.data_bytes()
+            except OSError as error:
+                raise StartFailed(f"the kernel does not say how much memory the guest takes: {error}") from error
+            finally:
+                process.close()
+        return bytes_
+
+    def _plan(self, jail: Jail, order: Order, data_bytes: int, more: Sequence[str] = ()) -> Plan:
+        arguments = [
+            jail.path(argument.removeprefix(GUEST_FILE)) if argument.startswith(GUEST_FILE) else argument
+            for argument in (*order.arguments, *more)
+        ]
+        plan = jail.plan(arguments, self._environment, data_bytes=data_bytes)
+        return replace(plan, scratch=self._runtime.home)
+
+    def _start(self, plan: Plan) -> GuestProcess:
+        process = GuestProcess.spawn(self._spawner, plan)
+        try:
+            _await_ready(process)
+        except BaseException:
+            process.close()
+            raise
+        return process
+
+
+def _await_ready(process: GuestProcess) -> None:
+    reader = FrameReader(NO_NONCE, {FrameKind.READY: _READY_BYTES})
+    while True:
+        data = process.await_output(_READY_SECONDS)
+        try:
+            for frame in reader.feed(data):
+                if decode_value(frame.payload, tagged=False) != [PROTOCOL]:
+                    raise StartFailed("the guest speaks another version of the protocol")
+                return
+        except BridgeError as error:
+            raise StartFailed(f"the engine did not start the guest: {error}") from error
+
+
+def _no_tier(required: Tier, said: str) -> str:
+    if required == "none":
+        return f"the engine does not start here: {said}"
+    return (
+        f"no isolation of tier {required!r} or better works here. {said}. `corral doctor` says more; "
+        f"Corral(required_tier='none') runs programs without"
+    )
+
+
+def _address_space() -> str | None:
+    limit = address_space_mb()
+    if limit is None:
+        return None
+    return f"Address space is limited to {limit} MB here, and engines reserve far more: ulimit -v unlimited"

@@ -1,0 +1,86 @@
+"""What providers share whose guests run in a jail: a starter, a pool of what is ready, and servers of users."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import ClassVar, Generic, Literal, TypeVar
+
+from corral.concurrency.event_loop import in_thread
+from corral.containment.process import can_limit
+from corral.errors import ConfigError
+from corral.sandboxes.base import SandboxProvider
+from corral.sandboxes.jailed.guest_starter import Guest, GuestStarter, Order
+from corral.sandboxes.jailed.tenant_servers import Domains, Server
+from corral.sandboxes.pool import Pool
+from corral.types import Capabilities, Language, LimitName, SandboxConfig, Tier
+
+__all__ = ["JailedProvider"]
+
+_BY_THE_GUEST: frozenset[LimitName] = frozenset(
+    {"calls", "calls_in_flight", "value_bytes", "log_bytes", "tool_input_bytes", "tool_output_bytes"}
+)
+_FROM_OUTSIDE: frozenset[LimitName] = frozenset({"cpu_seconds", "memory_mb"})
+S = TypeVar("S")
+
+
+class JailedProvider(SandboxProvider, Generic[S]):
+    """Keeps the launcher alive while a sandbox is in use, and frees all that there is with `aclose`, or with itself.
+
+    Raises:
+        ConfigError: `tier` or `pool_size` has no such value.
+    """
+
+    language: ClassVar[Language]
+
+    def __init__(
+        self,
+        *,
+        tier: Tier | Literal["auto"],
+        pool_size: int,
+        starter: GuestStarter,
+        serve: Callable[[Guest], Server[S]],
+    ) -> None:
+        if pool_size < 0:
+            raise ConfigError(f"pool_size={pool_size} is negative; 0 keeps none ready")
+        self.tier: Tier | Literal["auto"] = tier
+        self._starter = starter
+        self._pool = Pool(self._starter.start, pool_size)
+        self._domains = Domains(self._pool, serve)
+        weakref.finalize(self, _end, os.getpid(), self._domains, self._pool, self._starter)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        enforced = _BY_THE_GUEST | _FROM_OUTSIDE if can_limit else _BY_THE_GUEST
+        return Capabilities(languages=frozenset({self.language}), enforces=enforced)
+
+    async def warm(self, config: SandboxConfig) -> None:
+        self._starter.hold()
+        try:
+            await self._pool.warm(self.order(config))
+        finally:
+            await self.released()
+
+    async def aclose(self) -> None:
+        self._domains.close()
+        await in_thread(self._pool.close)
+        await in_thread(self._starter.close)
+
+    async def released(self) -> None:
+        """One sandbox fewer is in use."""
+        if self._starter.release():
+            await in_thread(self._starter.close)
+
+    @abstractmethod
+    def order(self, config: SandboxConfig) -> Order:
+        """What to start for it."""
+
+
+def _end(owner: int, domains: Domains[S], pool: Pool[Order, Guest], starter: GuestStarter) -> None:
+    if os.getpid() != owner:
+        return  # a process that was forked off ends; what there is belongs to its parent
+    domains.close()
+    pool.close()
+    starter.end()

@@ -1,0 +1,173 @@
+"""What a Python interpreter needs of its host: the standard library, shared libraries, packages that are allowed."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import sysconfig
+from contextlib import suppress
+from functools import cache
+from importlib.metadata import Distribution, PackageNotFoundError, distribution, packages_distributions
+from pathlib import Path
+from typing import NamedTuple
+
+from corral.containment import Engine, Place
+from corral.errors import ConfigError, StartFailed
+
+__all__ = ["PACKAGES", "Installation", "find_packages", "installation"]
+
+PACKAGES = "/packages"
+"""Where packages are seen in namespaces."""
+_HOME = "/python"
+"""Where the interpreter and its library are seen: it finds the one from the other."""
+_ZONES = Path("/usr/share/zoneinfo")
+"""Where `zoneinfo` finds time zones; else in the package `tzdata`, if the host has it."""
+_SECONDS = 60
+_HIDDEN = ("site-packages", "dist-packages")
+"""Of the standard library's directory: what the host has installed for itself."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_PROBE = """
+import ctypes, importlib, json, os, sys
+modules, folders = json.loads(sys.argv[1])
+sys.path += folders
+here = next((each for each in sys.path if each.endswith("lib-dynload")), None)
+skipped = ("_test", "xx", "_tkinter", "readline", "_curses", "_gdbm", "_dbm", "_ctypes_test", "nis")
+for name in sorted(os.listdir(here)) if here and os.path.isdir(here) else ():
+    if not name.startswith(skipped):
+        try:
+            importlib.import_module(name.partition(".")[0])
+        except Exception:
+            pass
+for name in modules:
+    importlib.import_module(name)
+class Info(ctypes.Structure):
+    _fields_ = [("address", ctypes.c_void_p), ("name", ctypes.c_char_p)]
+found = []
+@ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(Info), ctypes.c_size_t, ctypes.c_void_p)
+def note(info, size, data):
+    found.append(os.fsdecode(info.contents.name or b""))
+    return 0
+ctypes.CDLL(None).dl_iterate_phdr(note, None)
+print(json.dumps(found))
+"""
+"""Loads what a guest may load, and lists the shared objects by the names under which the loader found them:
+dl_iterate_phdr(3)."""
+
+
+class Packages(NamedTuple):
+    """What is shown of the host's packages."""
+
+    modules: tuple[str, ...]
+    """To be imported in advance."""
+    entries: tuple[tuple[str, Path], ...]
+    """Files and folders, by the names under which they are imported."""
+
+
+class Installation(NamedTuple):
+    engine: Engine
+    packages: Packages
+
+
+@cache
+def find_packages(names: tuple[str, ...]) -> Packages:
+    """The packages of these names, as pip or as `import` knows them, and all that they depend on.
+
+    Raises:
+        ConfigError: one is not installed, or not as files of its own.
+    """
+    entries: dict[str, Path] = {}
+    modules: list[str] = []
+    pending = [*((name, True) for name in names), ("tzdata", False)]
+    seen: set[str] = set()
+    while pending:
+        name, wanted = pending.pop(0)
+        found = _distribution(name, by_import=wanted)
+        if found is None:
+            if wanted:
+                raise ConfigError(f"packages={name!r}: it is not installed in this environment; pip install {name}")
+            continue  # a requirement of another system, or Python
+        if found.name in seen:
+            continue
+        seen.add(found.name)
+        own = _entries(found)
+        if wanted and not own:
+            raise ConfigError(f"packages={name!r}: it is not installed as files of its own, as an editable one is not")
+        entries |= own
+        if wanted:
+            modules += [each for each in own if each.isidentifier()]
+            modules += [each.removesuffix(".py") for each in own if each.endswith(".py")]
+        pending += [(each, False) for each in _requirements(found)]
+    return Packages(tuple(modules), tuple(sorted(entries.items())))
+
+
+@cache
+def installation(names: tuple[str, ...]) -> Installation:
+    """This interpreter, as a guest's engine, with the packages of these names. Blocks.
+
+    Raises:
+        ConfigError: as `find_packages`.
+        StartFailed: it does not run by itself.
+    """
+    packages = find_packages(names)
+    executable = Path(sys._base_executable).resolve()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownArgumentType]
+    base = {"base": sys.base_prefix, "platbase": sys.base_exec_prefix}
+    inside = f"{_HOME}/{sys.platlibdir}/python{sysconfig.get_python_version()}"
+    library = Path(sysconfig.get_path("stdlib", vars=base | {"installed_base": sys.base_prefix}))
+    places = [Place(library, inside, _HIDDEN)]
+    places += [Place(path, f"{PACKAGES}/{name}") for name, path in packages.entries]
+    places += [Place(_ZONES, str(_ZONES))] if _ZONES.is_dir() else []
+    places += [Place(path, str(path)) for path in _zones()]
+    folders = sorted({str(path.parent) for _, path in packages.entries})
+    try:
+        done = subprocess.run(
+            [executable, "-I", "-S", "-c", _PROBE, json.dumps([packages.modules, folders])],
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            check=True,
+        )
+        loaded = [Path(name) for name in json.loads(done.stdout)]
+    except subprocess.CalledProcessError as error:
+        reason = error.stderr.strip().splitlines()[-1:] or ["it says nothing"]
+        raise StartFailed(f"{executable} cannot load what programs may import: {reason[0]}") from error
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        raise StartFailed(f"{executable} does not run by itself: {error}") from error
+    shown = [place.path.resolve() for place in places]
+    libraries = tuple(
+        path for path in loaded if path.is_file() and not any(path.resolve().is_relative_to(each) for each in shown)
+    )
+    engine = Engine(executable, f"{_HOME}/bin/{executable.name}", libraries, tuple(places), role="server")
+    return Installation(engine, packages)
+
+
+def _zones() -> list[Path]:
+    """The system's time zones, where `zoneinfo` looks for them."""
+    names: str = sysconfig.get_config_var("TZPATH") or ""
+    return [Path(name) for name in names.split(":") if name.startswith("/") and Path(name).is_dir()][:1]
+
+
+def _distribution(name: str, *, by_import: bool) -> Distribution | None:
+    with suppress(PackageNotFoundError):
+        return distribution(name)
+    for each in packages_distributions().get(name, ()) if by_import else ():  # it reads the metadata of all there is
+        with suppress(PackageNotFoundError):
+            return distribution(each)
+    return None
+
+
+def _entries(found: Distribution) -> dict[str, Path]:
+    """The top of what a distribution has installed beside other packages: folders and modules, its metadata too."""
+    entries: dict[str, Path] = {}
+    for file in found.files or ():
+        top = file.parts[0]
+        if top not in ("..", "__pycache__") and not top.endswith(".pth") and not top.startswith("/"):
+            entries[top] = Path(str(found.locate_file(top)))
+    return entries
+
+
+def _requirements(found: Distribution) -> list[str]:
+    """Names of what a distribution needs, without what it needs for extras."""
+    requirements = [each for each in found.requires or () if "extra ==" not in each]
+    return [match[0] for each in requirements if (match := _NAME.match(each))]

@@ -1,0 +1,213 @@
+"""One job in Monty, on the event loop's side: it answers calls, and watches what the program uses."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+
+import anyio
+from anyio.abc import TaskGroup
+from pydantic_monty import MontyCrashedError
+
+from corral.concurrency.event_loop import Hand, checking, hand_maker
+from corral.concurrency.threads import scheduler
+from corral.errors import ProgramTimeout, SandboxLost
+from corral.guest import decode_value
+from corral.logs import get_logger
+from corral.sandboxes.base import Job
+from corral.sandboxes.framed.exits import cut_short, failed_exit
+from corral.sandboxes.framed.session import must_finish
+from corral.sandboxes.monty.program import Asked, Ended, MontyProgram
+from corral.sandboxes.monty.worker import Worker, can_limit
+from corral.types import Call, Exit, Handler, LogEntry
+
+__all__ = ["MontyRun"]
+
+logger = get_logger("corral.sandboxes")
+
+_LEAST_WAIT_SECONDS = 0.005
+_MOST_WAIT_SECONDS = 0.25
+_MOST_SLEEP_SECONDS = 1e9
+_OUT_OF_CPU = "SIGXCPU"
+
+
+class MontyRun:
+    """Runs one job in a worker. A thread drives the interpreter (`MontyProgram`); this answers what it asks."""
+
+    def __init__(self, worker: Worker, job: Job, handler: Handler, *, renew: bool) -> None:
+        self._worker = worker
+        self._job = job
+        self._handler = handler
+        self._program = MontyProgram(worker, job, self)
+        self._in_flight = anyio.Semaphore(job.limits.calls_in_flight, fast_acquire=True)
+        self._unanswered: deque[Asked] = deque()
+        self._make_hand: Callable[[], Hand[None]] = hand_maker()
+        self._hand: Hand[None] | None = None
+        self._logs: deque[LogEntry] = deque()
+        self._serving: dict[int, Call] = {}
+        """The calls that are being answered, by Monty's numbers."""
+        self._answered: anyio.Event | None = None
+        """Set when one has been, once the program has ended."""
+        self._cut_short: list[str] = []
+        """The tools of calls that did not end within the grace of their program."""
+        self._cpu_until = 0.0
+        self._out_of_cpu = False
+        self._scope = anyio.CancelScope()
+        self._exit: Exit | None = None
+        self._soon = scheduler()
+        self._renew = renew
+        self.renewed = False
+        """Whether the worker is ready for another program."""
+
+    async def execute(self) -> Exit:
+        seconds = self._job.limits.cpu_seconds
+        self._cpu_until = self._worker.cpu_time() + seconds
+        self._worker.limit_cpu(seconds)
+        with self._scope:
+            await self._run()
+        self._hear()
+        assert self._exit is not None
+        return cut_short(self._exit, self._cut_short)
+
+    async def _run(self) -> None:
+        async with anyio.create_task_group() as tasks:
+            try:
+                async with checking(self._watch):
+                    self._worker.submit(self._drive)
+                    await self._attend(tasks)
+                await self._finish_calls()
+                tasks.cancel_scope.cancel()  # sleeps that nobody awaits any longer, and calls that nobody needs
+            except BaseException:
+                self._program.end()
+                self._worker.kill()  # at once, however long a tool takes to notice that it is cancelled
+                self._program.end_lines()
+                self._hear()
+                raise
+
+    # --- what the program's thread calls
+
+    def ask(self, asked: Asked) -> None:
+        """Has a call answered, or a sleep slept; what comes of it goes to `MontyProgram.settle`."""
+        self._unanswered.append(asked)
+        self._soon(self._wake)
+
+    def log(self, entry: LogEntry) -> None:
+        self._logs.append(entry)
+        if len(self._logs) == 1:
+            self._soon(self._hear)
+
+    def hold(self, outcome: Exit) -> None:
+        """Takes the outcome of a program of which calls still run."""
+        self._soon(lambda: (self._hear(), self._job.on_outcome(outcome)))
+
+    def _drive(self) -> None:
+        broken = False
+        try:
+            exit = self._program.run()
+        except Exception as error:
+            exit, broken = self._broken_off(error), True
+        self.renewed = self._renew and exit.error is None and self._worker.renew()
+
+        def conclude() -> None:
+            self._exit = exit
+            if broken and not self._program.ended:
+                self._scope.cancel()  # calls that still run
+            self._wake()
+
+        with contextlib.suppress(RuntimeError):  # the event loop is closed: nobody waits
+            self._soon(conclude)
+
+    def _broken_off(self, error: Exception) -> Exit:
+        match error:
+            case MontyCrashedError() if self._out_of_cpu or _OUT_OF_CPU in str(error):
+                seconds = self._job.limits.cpu_seconds
+                return failed_exit(ProgramTimeout(f"the program used {seconds:g} s of processor time, all it may"))
+            case Ended():
+                pass
+            case MontyCrashedError():
+                if not self._program.ended:
+                    logger.warning("Monty's process of %s ended: %s", self._job.execution_id, error)
+            case _:
+                logger.error("Monty could not be driven for %s", self._job.execution_id, exc_info=error)
+        return _lost()
+
+    # --- the rest runs in the event loop
+
+    async def _attend(self, tasks: TaskGroup) -> None:
+        """Answers what is asked until the program has ended."""
+        while self._exit is None:
+            while self._unanswered:
+                asked = self._unanswered.popleft()
+                self._hear()  # what was printed before comes first
+                if asked.alone and not self._unanswered:
+                    await self._answer(asked)  # the usual case; nothing else will be asked meanwhile
+                else:
+                    tasks.start_soon(self._answer, asked)
+            if self._exit is None:
+                self._hand = self._make_hand()
+                await self._hand.take()
+
+    async def _finish_calls(self) -> None:
+        """Once the program has ended, waits for the calls that must be finished."""
+        left = list(self._serving.values())
+        self._cut_short += [call.tool for call in left if not must_finish(call)]
+        if len(self._cut_short) < len(left):
+            assert self._exit is not None
+            self._job.on_outcome(self._exit)  # for a deadline that comes before them
+        while any(map(must_finish, self._serving.values())):
+            self._answered = anyio.Event()
+            await self._answered.wait()
+
+    def _wake(self) -> None:
+        if self._hand is not None:
+            hand, self._hand = self._hand, None
+            hand.give(None)
+
+    async def _answer(self, asked: Asked) -> None:
+        if asked.input is None:
+            await anyio.sleep(min(max(asked.seconds, 0), _MOST_SLEEP_SECONDS))
+            self._program.settle(asked.number, None)
+            return
+        async with self._in_flight:
+            value = decode_value(asked.input.text, tagged=asked.input.tagged)
+            call = Call(
+                asked.tool,
+                value,
+                asked.sequence,
+                len(asked.input.text),
+                reread=partial(decode_value, asked.input.text, tagged=asked.input.tagged),
+            )
+            self._serving[asked.number] = call
+            try:
+                self._program.settle(asked.number, await self._handler(call))
+            finally:
+                del self._serving[asked.number]
+                if self._answered is not None:
+                    self._answered.set()
+
+    def _hear(self) -> None:
+        while self._logs:
+            self._job.on_log(self._logs.popleft())
+
+    def _watch(self) -> float | None:
+        """Ends the worker when its processor time is used up, the program when it waits for a call and the worker is
+        gone; else says when to look again."""
+        if not can_limit:
+            return None
+        if self._program.waits and not self._worker.alive:
+            logger.warning("Monty's process of %s ended while a call ran", self._job.execution_id)
+            self._exit = _lost()
+            self._scope.cancel()
+            return None
+        left = self._cpu_until - self._worker.cpu_time()
+        if left > 0:
+            return min(max(left, _LEAST_WAIT_SECONDS), _MOST_WAIT_SECONDS)
+        self._out_of_cpu = True
+        self._worker.kill()
+        return None
+
+
+def _lost() -> Exit:
+    return failed_exit(SandboxLost("the sandbox's process ended without a result"))

@@ -1,0 +1,99 @@
+"""Which sandbox runs the programs of which language."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeAlias
+
+from corral.errors import ConfigError, StartFailed, UnknownProvider
+from corral.logs import get_logger
+from corral.plugins import load_by_name
+from corral.sandboxes import SandboxProvider
+from corral.types import Language
+
+logger = get_logger("corral.sandboxes")
+
+__all__ = ["Providers", "Sandboxes"]
+
+Sandboxes: TypeAlias = str | SandboxProvider | Mapping[Language, str | SandboxProvider]
+"""A provider or its name, one of those per language, or "auto"."""
+
+_DEFAULTS: Mapping[Language, str] = {"typescript": "deno", "python": "python"}
+_WARM_BY_DEFAULT: tuple[Language, Language] = ("typescript", "python")
+"""Sandboxes are ready as soon as a Corral is open for the first of these, or for the second where programs in the first
+do not run; for another language from its first program on."""
+
+
+class Providers:
+    """Those of one Corral, made as they are needed."""
+
+    def __init__(self, sandbox: Sandboxes) -> None:
+        if isinstance(sandbox, str) and sandbox != "auto":
+            sandbox = load_by_name("corral.sandboxes", sandbox)
+        self._sandbox = sandbox
+        self._made: dict[Language, SandboxProvider] = {}
+
+    def get(self, language: Language) -> SandboxProvider:
+        """That for programs in this language.
+
+        Raises:
+            UnknownProvider: there is none.
+            ConfigError: what was given is no provider.
+        """
+        if language not in self._made:
+            provider = self._choose(language)
+            if language not in provider.capabilities.languages:
+                raise UnknownProvider(f"sandbox {provider.name!r} does not run {language}")
+            self._made[language] = provider
+        return self._made[language]
+
+    @property
+    def made(self) -> set[SandboxProvider]:
+        return set(self._made.values())
+
+    async def warm_up(self, warm: Callable[[Language], Awaitable[None]]) -> None:
+        """Calls `warm` for the languages that are sure to be used.
+
+        Raises:
+            StartFailed: as `warm`; if nobody has said which languages there are, only if none of them runs here.
+        """
+        match self._sandbox:
+            case SandboxProvider() as provider:
+                certain = sorted(provider.capabilities.languages)
+            case Mapping():
+                certain = sorted(self._sandbox)
+            case _:
+                await _warm_up_either(warm)
+                return
+        for language in certain:
+            await warm(language)
+
+    def _choose(self, language: Language) -> SandboxProvider:
+        sandbox = self._sandbox
+        if isinstance(sandbox, SandboxProvider):
+            return sandbox
+        if isinstance(sandbox, type):
+            raise ConfigError(f"sandbox={sandbox.__name__} is a class; pass an object: {sandbox.__name__}()")
+        if isinstance(sandbox, str):
+            name = _DEFAULTS.get(language)
+            if name is None:
+                known = ", ".join(_DEFAULTS)
+                raise UnknownProvider(f"no sandbox runs {language!r}; there are sandboxes for {known}")
+            provider: SandboxProvider = load_by_name("corral.sandboxes", name)
+            return provider
+        if language not in sandbox:
+            raise UnknownProvider(f"this Corral has no sandbox for {language!r}")
+        chosen = sandbox[language]
+        return load_by_name("corral.sandboxes", chosen) if isinstance(chosen, str) else chosen
+
+
+async def _warm_up_either(warm: Callable[[Language], Awaitable[None]]) -> None:
+    first, second = _WARM_BY_DEFAULT
+    try:
+        await warm(first)
+    except StartFailed as error:
+        try:
+            await warm(second)
+        except StartFailed:
+            raise error from None
+        logger.warning("programs in %s do not run here, those in %s do: %s", first, second, error)

@@ -1,0 +1,412 @@
+"""One Corral's connection to an MCP server: kept by a task of its own, lost and made again, and called through."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+import anyio
+import mcp_types as types
+from mcp import Client, MCPError
+from mcp.client import ClientSession
+from mcp.client.subscriptions import SubscriptionLost
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError, from_json, to_json
+
+from corral.concurrency.threads import apart
+from corral.errors import InvalidArguments, ToolDefinitionError, ToolError
+from corral.json_schema.problems import cut
+from corral.logs import get_logger
+from corral.sources.mcp.bounded_transport import Intake, ListRoom, Quota
+from corral.sources.mcp.tool_listing import CallTool, Log, listed_tools
+from corral.tools import Offer, Tool
+from corral.types import ExecutionContext
+
+__all__ = ["Connection", "Link"]
+
+logger = get_logger("corral.sources.mcp")
+
+_FIRST_PAUSE_SECONDS = 1.0
+_LAST_PAUSE_SECONDS = 60.0
+_STABLE_SECONDS = 10.0
+"""A connection that has held for so long is worth making again without a longer pause."""
+_FRESH_SECONDS = 5.0
+"""A call fails at once if an attempt to connect has failed so recently."""
+_WAIT_SECONDS = 5.0
+"""How long a call waits for an attempt to connect."""
+_GRACE_SECONDS = 4.0
+"""How long leaving a connection may take; a process needs up to three of them."""
+_RELIST_PAUSE_SECONDS = 0.5
+_RELIST_PAUSE_FACTOR = 10
+"""The pause after a list of tools, as a multiple of the time it took to read it, and to make tools of it."""
+_MAX_TEXT_CHARACTERS = 1_000
+_MAX_LOG_CHARACTERS = 500
+_LINES_PER_SECOND = 50
+_SESSION_GONE = "Session terminated"
+"""What mcp says of a server over HTTP that answers 404: it does not know our session, so it has done nothing."""
+_LOST = ("Connection closed", "SSE stream ")
+"""What mcp says of a request to which no answer will come."""
+
+_Answer: TypeAdapter[types.CallToolResult | types.InputRequiredResult] = TypeAdapter(
+    types.CallToolResult | types.InputRequiredResult
+)
+
+
+class _TooLargeList(RuntimeError):
+    """A server lists more than it may."""
+
+
+class Connection:
+    """What is known of one connection while it lasts."""
+
+    def __init__(self) -> None:
+        self.over = anyio.Event()
+        """It is to be left: lost, or no longer wanted."""
+        self.changed = anyio.Event()
+        """The server may have other tools now."""
+        self.intake: Intake | None = None
+        self.lists = ListRoom()
+        self.reason: str | None = None
+        self.refused_with: int | None = None
+        """The last HTTP status of an answer that was an error."""
+        self.stood = False
+        """Whether it has been made."""
+        self.scope = anyio.CancelScope()
+
+    def leave(self) -> None:
+        """Ends it in good order if it has been made, else at once."""
+        self.over.set()
+        if not self.stood:
+            self.scope.cancel()
+
+    def lose(self, reason: str) -> None:
+        """The first reason counts."""
+        if not self.over.is_set():
+            self.reason = reason
+            self.over.set()
+
+    def refuse(self, status: int) -> None:
+        self.refused_with = status
+
+
+class Link:
+    """Connects to a server whenever it is not connected, offers its tools as they change, and calls them.
+
+    `run` is the task that does so, until `close`. All of it belongs to one event loop.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        offer: Offer,
+        *,
+        connect: Callable[[Connection, Link], Client],
+        make: Callable[[Sequence[types.Tool], CallTool, Log], Sequence[Tool]],
+        without_secrets: Callable[[str], str],
+        connect_timeout_seconds: float,
+        meta: Callable[[ExecutionContext], Mapping[str, Any]] | None,
+    ) -> None:
+        self.settled = anyio.Event()
+        """The first attempt to connect is over."""
+        self.refused: ToolDefinitionError | None = None
+        """Why the tools of the first attempt cannot be offered."""
+        self.problem: str | None = None
+        """Why it is not connected."""
+        self._label = f"the MCP server {name!r}"
+        self._offer = offer
+        self._connect = connect
+        self._make = make
+        self._without_secrets = without_secrets
+        self._connect_timeout_seconds = connect_timeout_seconds
+        self._meta = meta
+        self._connection: Connection | None = None
+        self._session: ClientSession | None = None
+        self._listed = b""
+        """A digest of the list that its tools were made of."""
+        self._tools: Sequence[Tool] = ()
+        self._wanted = anyio.Event()
+        self._attempted = anyio.Event()
+        self._failed_at = -math.inf
+        self._closing = anyio.Event()
+        self._quota = Quota(_LINES_PER_SECOND)
+
+    # --- keeping the connection
+
+    async def run(self) -> None:
+        """Connects, again and again, with growing pauses; a call that needs it makes a pause shorter."""
+        pause = _FIRST_PAUSE_SECONDS
+        while not self._closing.is_set():
+            began = anyio.current_time()
+            self._wanted = anyio.Event()
+            await self._attempt()
+            lasted = anyio.current_time() - began
+            if lasted >= _STABLE_SECONDS:
+                pause = _FIRST_PAUSE_SECONDS
+            with anyio.move_on_after(pause):
+                await self._wanted.wait()
+                with anyio.move_on_after(_FIRST_PAUSE_SECONDS - lasted):
+                    await self._closing.wait()
+            pause = min(2 * pause, _LAST_PAUSE_SECONDS)
+
+    def close(self) -> None:
+        """Lets `run` end; calls fail from now on."""
+        self._closing.set()
+        self._session = None
+        self.problem = f"{self._label} is closed"
+        self._wanted.set()
+        self._wake_calls()
+        if self._connection is not None:
+            self._connection.leave()
+
+    async def _attempt(self) -> None:
+        """Connects, and stays connected until that is over."""
+        self._connection = connection = Connection()
+        try:
+            reason = await self._stay(connection)
+        except Exception as error:  # whatever a server, or a library at its mercy, does
+            logger.debug("%s: the connection failed", self._label, exc_info=True)
+            reason = connection.reason or _described(error, connection)
+        self._connection = self._session = None
+        if not self._closing.is_set():
+            self._out_of_order(reason, connection)
+
+    async def _stay(self, connection: Connection) -> str:
+        """Returns, or raises, why it is no longer connected."""
+        reason = f"it did not answer within {self._connect_timeout_seconds:g} s"
+        with connection.scope as scope:
+            scope.deadline = anyio.current_time() + self._connect_timeout_seconds
+            async with self._connect(connection, self) as client:
+                await self._build(await self._listed_by(client, connection))
+                self._in_order(client.session)
+                scope.deadline = math.inf
+                reason = "the connection was lost"
+                connection.stood = True
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(self._listen, client, connection)
+                    tasks.start_soon(self._list_again, client, connection)
+                    await connection.over.wait()
+                    tasks.cancel_scope.cancel()
+                self._session = None
+                scope.deadline = anyio.current_time() + _GRACE_SECONDS
+        return connection.reason or reason
+
+    def _in_order(self, session: ClientSession) -> None:
+        if self._closing.is_set():
+            return
+        if self.problem is not None and self.settled.is_set():
+            logger.info("%s is connected", self._label)
+        self._session, self.problem = session, None
+        self._offer_them()
+        self._failed_at = -math.inf
+        self.settled.set()
+        self._wake_calls()
+
+    def _out_of_order(self, reason: str, connection: Connection) -> None:
+        known = self.problem
+        self.problem = f"{self._label} is not connected: {cut(self._without_secrets(reason), _MAX_TEXT_CHARACTERS)}"
+        if self.problem != known:
+            logger.warning("%s", self.problem)
+            self._offer_them()
+        self.settled.set()
+        if not connection.stood:  # else calls wait for what comes of the next attempt
+            self._failed_at = anyio.current_time()
+            self._wake_calls()
+
+    def _wake_calls(self) -> None:
+        self._attempted.set()
+        self._attempted = anyio.Event()
+
+    # --- its tools
+
+    async def _listed_by(self, client: Client, connection: Connection) -> Sequence[types.Tool]:
+        try:
+            return await listed_tools(client, self.log)
+        except MCPError as error:
+            if connection.lists.left < 0:
+                raise _TooLargeList(connection.lists.problem) from error
+            raise
+        except ValidationError:
+            if connection.intake is None or connection.intake.mends:
+                raise
+            self.log(logging.WARNING, "its list of tools breaks the protocol, and is read as far as possible")
+            connection.intake.mends = True
+            return await listed_tools(client, self.log)
+
+    async def _build(self, listed: Sequence[types.Tool]) -> bool:
+        """Makes tools of those that are listed, in a thread, as it may take a second; whether they are others."""
+        digest = await apart(_digest, listed)
+        if digest == self._listed:
+            return False
+        self._tools = await apart(self._make, listed, self.call, self.log)
+        self._listed = digest
+        return True
+
+    def _offer_them(self) -> None:
+        if self._closing.is_set():
+            return
+        try:
+            self._offer(self._tools, problem=self.problem)
+        except ToolDefinitionError as error:
+            if self.settled.is_set():
+                self.log(logging.WARNING, f"its tools cannot be offered: {error}")
+            else:
+                self.refused = error
+
+    async def _listen(self, client: Client, connection: Connection) -> None:
+        """Asks to hear of changes, as servers want it since 2026-07-28; earlier ones tell without."""
+        tools = client.server_capabilities.tools
+        if client.protocol_version not in MODERN_PROTOCOL_VERSIONS or tools is None or not tools.list_changed:
+            return
+        pause = _FIRST_PAUSE_SECONDS
+        while True:
+            try:
+                async with client.listen(tools_list_changed=True) as subscription:
+                    connection.changed.set()  # they may have changed since they were listed
+                    async for _ in subscription:
+                        connection.changed.set()
+            except (MCPError, SubscriptionLost) as error:
+                self.log(logging.DEBUG, f"does not tell of changes: {error}")
+            await anyio.sleep(pause)
+            pause = min(2 * pause, _LAST_PAUSE_SECONDS)
+
+    async def _list_again(self, client: Client, connection: Connection) -> None:
+        """Whenever they have changed, with pauses that grow while they go on changing."""
+        pause = _RELIST_PAUSE_SECONDS
+        while True:
+            if not connection.changed.is_set():
+                pause = _RELIST_PAUSE_SECONDS
+            await connection.changed.wait()
+            connection.changed = anyio.Event()
+            began = anyio.current_time()
+            try:
+                with anyio.fail_after(self._connect_timeout_seconds):
+                    listed = await self._listed_by(client, connection)
+            except (MCPError, ValidationError, TimeoutError, _TooLargeList) as error:
+                self.log(logging.WARNING, f"does not list its tools again: {_described(error, connection)}")
+            else:
+                if await self._build(listed):
+                    self._offer_them()
+            await anyio.sleep(max(pause, _RELIST_PAUSE_FACTOR * (anyio.current_time() - began)))
+            pause = min(2 * pause, _LAST_PAUSE_SECONDS)
+
+    # --- calls
+
+    async def call(self, name: str, arguments: Any, context: ExecutionContext) -> types.CallToolResult:
+        """Calls a tool. Whoever is cancelled meanwhile has the server told to stop.
+
+        Raises:
+            ToolError: it is not connected, or does not answer as it should.
+            InvalidArguments: they cannot be written as JSON.
+        """
+        params = types.CallToolRequestParams(
+            name=name,
+            arguments=_as_json(arguments),
+            _meta=None if self._meta is None else dict(self._meta(context)),  # pyright: ignore[reportArgumentType]
+        )
+        request = types.CallToolRequest(params=params)
+        try:
+            result = await self._request(request)
+        except ValidationError as error:
+            logger.debug("%s: %s", self._label, name, exc_info=True)
+            raise ToolError(
+                f"{self._label} answered {name} with what MCP does not allow; it may have taken effect",
+                outcome_known=False,
+            ) from error
+        if isinstance(result, types.InputRequiredResult):
+            raise ToolError(f"{self._label} asks for input of a user before it does {name}, which nobody can give here")
+        if result.is_error:
+            for each in result.content:
+                if isinstance(each, types.TextContent):
+                    each.text = self._without_secrets(each.text)
+        return result
+
+    async def _request(
+        self, request: types.CallToolRequest, *, again: bool = False
+    ) -> types.CallToolResult | types.InputRequiredResult:
+        session, connection = await self._connected()
+        progress = self._progress if logger.isEnabledFor(logging.DEBUG) else None
+        try:
+            return await session.send_request(request, _Answer, progress_callback=progress)
+        except MCPError as error:
+            if error.message != _SESSION_GONE or again:
+                raise self._call_failed(error, connection) from error
+        connection.lose("it has forgotten the session")
+        self._session = None
+        return await self._request(request, again=True)
+
+    async def _connected(self) -> tuple[ClientSession, Connection]:
+        if self._standing is None and anyio.current_time() - self._failed_at > _FRESH_SECONDS:
+            self._wanted.set()
+            with anyio.move_on_after(0 if self._closing.is_set() else _WAIT_SECONDS):
+                await self._attempted.wait()
+        if self._standing is None:
+            raise ToolError(self.problem or f"{self._label} is not connected")
+        return self._standing
+
+    @property
+    def _standing(self) -> tuple[ClientSession, Connection] | None:
+        session, connection = self._session, self._connection
+        return None if session is None or connection is None or connection.over.is_set() else (session, connection)
+
+    def _call_failed(self, error: MCPError, connection: Connection) -> ToolError:
+        lost = error.message.startswith(_LOST)  # the code for it is also that of many servers' own errors
+        if lost:
+            reason = connection.reason or error.message
+            text = f"{self._label} was lost during the call: {reason}; what it has done is not known"
+        else:
+            text = f"{self._label} refused the call: {_described(error, connection)}"
+        return ToolError(cut(self._without_secrets(text), _MAX_TEXT_CHARACTERS), outcome_known=not lost)
+
+    # --- what only the host hears of
+
+    async def notified(self, message: types.ServerNotification | Exception) -> None:
+        """What the server says without having been asked."""
+        if isinstance(message, types.ToolListChangedNotification):
+            if self._connection is not None:
+                self._connection.changed.set()
+        elif isinstance(message, types.LoggingMessageNotification):
+            self.log(logging.DEBUG, f"{message.params.level}: {message.params.data}")
+
+    async def _progress(self, progress: float, total: float | None, message: str | None) -> None:
+        self.log(logging.DEBUG, f"progress {progress:g} of {total}: {message}")
+
+    def log(self, level: int, text: str) -> None:
+        """To the host's log, unless there is too much of it: without secrets, in one line. From any thread."""
+        if logger.isEnabledFor(level) and self._quota.take():
+            logger.log(level, "%s: %s", self._label, cut(self._without_secrets(text), _MAX_LOG_CHARACTERS))
+
+
+def _digest(listed: Sequence[types.Tool]) -> bytes:
+    return hashlib.sha256(to_json([each.model_dump(by_alias=True) for each in listed])).digest()
+
+
+def _as_json(arguments: Any) -> dict[str, Any]:
+    """Arguments as JSON has them: bytes as base64, dates as text, NaN as null."""
+    try:
+        return from_json(to_json(arguments, by_alias=True, bytes_mode="base64"))
+    except (ValueError, PydanticSerializationError) as error:
+        raise InvalidArguments("the input has text that is not Unicode, or is too deeply nested") from error
+
+
+def _described(error: BaseException, connection: Connection | None) -> str:
+    """In words for a program: nothing of what is only the host's, but what the server says is in it."""
+    while isinstance(error, BaseExceptionGroup):
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
+    match error:
+        case MCPError():
+            status = connection and connection.refused_with
+            return f"{error.message} (HTTP {status})" if status else error.message
+        case ValidationError():
+            return "it answered with what MCP does not allow"
+        case TimeoutError():
+            return "it did not answer in time"
+        case OSError():
+            return f"it cannot be started: {error.strerror}: {error.filename}"
+        case RuntimeError():
+            return str(error)
+        case _:
+            return f"the connection failed ({type(error).__name__})"

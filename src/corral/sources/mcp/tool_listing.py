@@ -1,0 +1,123 @@
+"""The tools of an MCP server as tools of ours. What it says of them is hostile: bounded, and used if it can be."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import mcp_types as types
+from mcp import Client
+from pydantic_core import to_json
+
+from corral.errors import ToolDefinitionError
+from corral.json_schema.document_schema import DocumentSchema
+from corral.json_schema.problems import cut
+from corral.sources.mcp.tool_results import Unwrapping
+from corral.tools import Tool, define_tool
+from corral.tools.schema import ANYTHING, OutputSchema
+from corral.tools.tool import ToolSettings
+from corral.types import ExecutionContext, JsonSchema
+
+__all__ = ["CallTool", "listed_tools", "made"]
+
+MAX_TOOLS = 1_000
+_MAX_PAGES = 100
+_MAX_NAME_CHARACTERS = 128
+_MAX_DESCRIPTION_CHARACTERS = 4_000
+_MAX_SCHEMA_BYTES = 100_000
+_MAX_ALL_SCHEMAS_BYTES = 2_000_000
+"""Of one server. Plain ones of 1,900,000 bytes took 0.5 s to be made into validators."""
+
+CallTool: TypeAlias = Callable[[str, Any, ExecutionContext], Awaitable[types.CallToolResult]]
+Log: TypeAlias = Callable[[int, str], None]
+
+
+async def listed_tools(client: Client, log: Log) -> list[types.Tool]:
+    """All tools of a server, page by page, at most 1,000.
+
+    Raises:
+        MCPError: the server does not list them.
+        ValidationError: what it sent is not a list of tools.
+    """
+    found: dict[str, types.Tool] = {}
+    cursor: str | None = None
+    for _ in range(_MAX_PAGES):
+        page = await client.list_tools(cursor=cursor)
+        for tool in page.tools:
+            if found.setdefault(tool.name, tool) is not tool:
+                log(logging.WARNING, f"two tools are called {cut(tool.name)!r}; the second is left out")
+        cursor = page.next_cursor
+        if not cursor or len(found) > MAX_TOOLS:
+            break
+    if cursor or len(found) > MAX_TOOLS:
+        log(logging.WARNING, f"has too many tools; only the first {min(len(found), MAX_TOOLS)} are offered")
+    return list(found.values())[:MAX_TOOLS]
+
+
+def made(
+    listed: Iterable[types.Tool],
+    *,
+    owner: str,
+    call: CallTool,
+    settings: Callable[[types.Tool], ToolSettings],
+    log: Log,
+) -> Sequence[Tool]:
+    """Tools that call `call`. One whose name cannot be used is left out; a schema that cannot be used is loosened."""
+    tools: list[Tool] = []
+    left, without = _MAX_ALL_SCHEMAS_BYTES, 0
+    for each in listed:
+        size = len(to_json([each.input_schema, each.output_schema]))
+        if size > left:
+            tool = each.model_copy(update={"input_schema": {"type": "object"}, "output_schema": None})
+            without += 1
+        else:
+            tool = each
+            left -= size
+        try:
+            if len(each.name) > _MAX_NAME_CHARACTERS:
+                raise ToolDefinitionError(f"its name is longer than {_MAX_NAME_CHARACTERS} characters")
+            tools.append(_made(tool, owner, call, settings(each), log))
+        except ToolDefinitionError as error:
+            log(logging.WARNING, f"tool {cut(each.name)!r} is left out: {error}")
+    if without:
+        limit = f"all schemas together may have {_MAX_ALL_SCHEMAS_BYTES} bytes"
+        them = f"{without} {'tool' if without == 1 else 'tools'}"
+        log(logging.WARNING, f"the schemas of {them} are ignored: {limit}; take fewer with include")
+    return tools
+
+
+def _made(listed: types.Tool, owner: str, call: CallTool, settings: ToolSettings, log: Log) -> Tool:
+    name = listed.name
+    input = _document(listed.input_schema, f"{owner}: tool {name!r}: input schema", log)
+    unwrap = Unwrapping(listed.output_schema, owner=f"{owner}: {name}")
+    output: OutputSchema | None = ANYTHING
+    if unwrap.schema is not None:
+        output = _document(unwrap.schema, f"{owner}: tool {name!r}: output schema", log)
+    if output is None:
+        unwrap, output = Unwrapping(None, owner=f"{owner}: {name}"), ANYTHING
+
+    async def execute(arguments: Any, context: ExecutionContext) -> object:
+        return unwrap(await call(name, arguments, context))
+
+    description = cut(listed.description or listed.title or "", _MAX_DESCRIPTION_CHARACTERS)
+    tool = define_tool(name=name, description=description, execute=execute, **settings)
+    return replace(tool, input=input or _ANY_OBJECT, output=output)
+
+
+def _document(schema: JsonSchema, what: str, log: Log) -> DocumentSchema | None:
+    """The schema; without `$schema`, if that is what makes it unusable; None if nothing helps."""
+    if (size := len(to_json(schema))) > _MAX_SCHEMA_BYTES:
+        log(logging.WARNING, f"{what} is ignored: it has {size} bytes, and {_MAX_SCHEMA_BYTES} are allowed")
+        return None
+    try:
+        return DocumentSchema(schema, owner=what, foreign=True)
+    except ToolDefinitionError as error:
+        if "$schema" in schema:
+            return _document({key: value for key, value in schema.items() if key != "$schema"}, what, log)
+        log(logging.WARNING, f"it is ignored, as {error}")
+        return None
+
+
+_ANY_OBJECT = DocumentSchema({"type": "object"}, owner="MCP")

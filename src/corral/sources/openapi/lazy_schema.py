@@ -1,0 +1,44 @@
+"""Schemas of tools that are put together when they are first asked for: of a thousand tools a program calls a few."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from corral.concurrency.cached_property import cached_property
+from corral.errors import ToolDefinitionError, ToolError
+from corral.json_schema.document_schema import DocumentSchema
+from corral.types import JsonSchema
+
+__all__ = ["DeferredSchema"]
+
+_DIALECT = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+"""They are of this one already, and need not be looked through for older forms."""
+
+
+class DeferredSchema:
+    """An input or an output schema."""
+
+    def __init__(self, build: Callable[[], JsonSchema], *, owner: str) -> None:
+        self._build = build
+        self._owner = owner
+
+    @property
+    def json_schema(self) -> JsonSchema:
+        return self._built
+
+    @cached_property
+    def _built(self) -> JsonSchema:
+        return self._build()
+
+    @cached_property
+    def _document(self) -> DocumentSchema:
+        try:
+            return DocumentSchema({**_DIALECT, **self._built}, owner=self._owner, foreign=True)
+        except ToolDefinitionError as error:  # of what a document says, little is left that could be refused here
+            raise ToolError(f"this tool cannot be called: {error}") from error
+
+    def load(self, raw: object) -> object:
+        return self._document.load(raw)
+
+    def dump(self, value: object) -> object:
+        return self._document.dump(value)
