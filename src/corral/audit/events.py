@@ -1,4 +1,4 @@
-"""What the audit log holds: one event for every call and every execution, whatever became of it."""
+"""Audit events: one for every call and every execution, whatever its outcome."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ class AuditEvent(NamedTuple):
     id: str
     """Unique; sorts by time. See `new_event_id`."""
     time: float
-    """When it began, in seconds since the Unix epoch."""
+    """Start, in seconds since the Unix epoch."""
     kind: Literal["call", "execution"]
     outcome: Outcome
     duration_ms: float
     protocol: str
-    """How the call arrived: "pipe", "http"."""
+    """Bridge protocol of the call: "pipe", "http"."""
     code: str | None = None
-    """That of the error it ended with."""
+    """Code of the error that it ended with."""
     reason: str | None = None
     """Of a denial: what corral told the program."""
     execution_id: str | None = None

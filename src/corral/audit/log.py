@@ -26,7 +26,7 @@ logger = get_logger("corral.audit")
 
 _PATIENCE_SECONDS = 5.0
 _CLOSING_SECONDS = 0.5
-"""How long a sink has to close at least."""
+"""Least number of seconds that a sink has to close."""
 _UNAVAILABLE = "the audit log cannot be written, so no call is let in"
 
 
@@ -86,11 +86,11 @@ class AuditLog:
 
     @property
     def copies_arguments(self) -> bool:
-        """Whether `shown` needs the schema."""
+        """True if `shown` needs the schema."""
         return self._arguments == "redacted"
 
     def shown(self, input: object, schema: JsonSchema | None = None) -> object:
-        """What an event holds of a call's input, as JSON. Never raises; takes as long as encoding the input as JSON."""
+        """An event's copy of a call's input, as JSON. Never raises; costs as much as encoding the input."""
         try:
             match self._arguments:
                 case "digest":
@@ -133,7 +133,7 @@ class AuditLog:
             logger.error("the audit log is closed; %r has not taken %d events", writer.sink, unwritten)
 
     async def _written(self, event: AuditEvent | None, writers: Sequence[Writer]) -> bool:
-        """Whether they have written it in time. An event does not wait for a sink that is known to fail."""
+        """True if all sinks wrote it in time. An event does not wait for a sink that is known to fail."""
         done = anyio.Event()
         receipt = Receipt(writers, soon(done.set))
         for writer in writers:

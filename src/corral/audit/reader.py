@@ -28,7 +28,7 @@ _COMPARE = {"=": operator.eq, ">=": operator.ge, "<": operator.lt}
 
 
 class AuditFilter(NamedTuple):
-    """Which events are wanted: those with exactly these fields, from `since` to before `until` (seconds since the
+    """Filter of events: exactly these fields, from `since` to before `until` (seconds since the
     epoch). None asks for nothing, so a reader who may see one organization only must name it."""
 
     kind: str | None = None
@@ -51,7 +51,7 @@ class AuditFilter(NamedTuple):
         return [condition for condition in [*equal, *bounds] if condition[2] is not None]
 
     def takes(self, event: AuditEvent) -> bool:
-        """Whether the event is wanted."""
+        """True if the event matches."""
         return all(_COMPARE[sign](getattr(event, field), value) for field, sign, value in self.conditions())
 
 

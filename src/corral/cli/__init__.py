@@ -11,7 +11,7 @@ from importlib import import_module
 __all__ = ["main"]
 
 _THREAD_SECONDS = 0.2
-"""How long a thread that has nothing more to do may take to end."""
+"""Seconds that an idle thread may take to end."""
 
 
 def main() -> int:

@@ -17,7 +17,7 @@ from corral.rendering.full_text import shown, visible
 __all__ = ["Asker", "keyboard"]
 
 _SHOWN_CHARS = 4_000
-"""What nobody saw, nobody approved: a call with a longer input is denied."""
+"""Calls with a longer input are denied, so that nobody approves text that was not shown."""
 
 
 @contextmanager
@@ -47,7 +47,7 @@ class Asker:
         self._always: set[str] = set()
 
     async def approve(self, request: ApprovalRequest) -> bool:
-        """What `Corral(approve=...)` takes."""
+        """The function for `Corral(approve=...)`."""
         async with self._one_at_a_time:
             if request.tool in self._always:
                 return True

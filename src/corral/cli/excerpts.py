@@ -39,7 +39,7 @@ def excerpt(source: str, line: int, column: int, *, columns: int) -> list[str]:
 
 
 def _index(line: str, column: int) -> int:
-    """Where in `line` a column in UTF-16 units lies."""
+    """The index in `line` of a column in UTF-16 units."""
     return len(line.encode("utf-16-le")[: 2 * (column - 1)].decode("utf-16-le", "ignore"))
 
 

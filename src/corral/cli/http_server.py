@@ -1,4 +1,4 @@
-"""What commands that serve over HTTP share: a socket that listens, where it is, and what serves there."""
+"""A listening socket and the HTTP server behind it, for commands that serve."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from corral.errors import ConfigError
 __all__ = ["http_server", "is_loopback", "listening", "url_of"]
 
 _SHUTDOWN_SECONDS = 1
-"""How long requests may take to end once the server is told to."""
+"""Seconds that requests may take to end during shutdown."""
 
 
 @contextmanager
@@ -44,7 +44,7 @@ def listening(host: str, port: int) -> Generator[socket.socket]:
 
 
 def url_of(host: str, port: int, allowed_hosts: list[str]) -> str:
-    """Where it is reached. A host that stands for all addresses is none to connect to."""
+    """The URL to connect to. A wildcard address is replaced, since clients cannot connect to it."""
     if host in ("0.0.0.0", "::", ""):  # noqa: S104
         host = next((name for name in allowed_hosts if name != "*"), "::1" if host == "::" else "127.0.0.1")
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

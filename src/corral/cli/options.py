@@ -91,7 +91,7 @@ def caller(arguments: argparse.Namespace) -> ExecutionContext:
 
 
 def given(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:
-    """Those of the options that were given."""
+    """The options that were given."""
     return {name: value for name in names if (value := getattr(arguments, name)) is not None}
 
 

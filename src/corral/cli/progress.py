@@ -29,10 +29,10 @@ class Progress:
     def __init__(self, screen: Screen, doing: str = "") -> None:
         self._screen = screen
         self._running: dict[int, str] = {}
-        """What is shown of a call, by the identity of its record: its sequence number is the guest's word."""
+        """The shown state of calls, by the identity of their records: sequence numbers come from the guest."""
         self._frame = _FRAMES[0]
         self._doing = doing
-        """What is shown once it takes a while and no call runs; nothing is shown if it is empty."""
+        """Text shown after a while without a running call; empty shows nothing."""
         self._since = time.monotonic()
 
     def see(self, event: Event) -> None:

@@ -1,4 +1,4 @@
-"""How a run ended, in words for a person."""
+"""The outcome of a run, in words for a person."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ NO_TOOLS = "no tools were given: --tools PLACE or --mcp-config FILE says where t
 
 _CALLS_LISTED = 20
 _OF_A_CHECK = re.compile(r"TS\d|ty:")
-"""How the codes begin of what a language server has said."""
+"""Prefixes of the codes of language servers."""
 _DECLARED = "\n  declared: "
-"""What comes between a message of a check and the declaration that the program does not fit."""
+"""Separator of a check's message and the declaration that the program does not fit."""
 _HELP = {
     "program_timeout": "--wall-seconds and --cpu-seconds set what a run may take",
     "memory_exceeded": "--memory-mb sets how much memory a run may use",
@@ -31,13 +31,13 @@ _HELP = {
     "tool_not_found": "corral types shows the tools that a program can call",
     "tool_failed": "what the tool raised is printed above, where it happened",
 }
-"""What the person at the command line can do, by error code."""
+"""Remedies at the command line, by error code."""
 
 
 def error_lines(
     result: ExecutionResult, source: str, file: str, screen: Screen, *, tools_given: bool = True
 ) -> Iterator[str]:
-    """Why a run did not succeed, where in the source, and what to do about it. Nothing if it did."""
+    """The reason of a failure, its place in the source, and the remedy. Empty after success."""
     error = result.error
     if error is None:
         return
@@ -79,7 +79,7 @@ def names_tools(source: str) -> bool:
 
 
 def remark_lines(remark: Diagnostic, source: str, file: str, screen: Screen) -> Iterator[str]:
-    """What was found before a run, where in the source, and the declaration that it does not fit."""
+    """Findings of a check, their places in the source, and the declarations they do not fit."""
     message, _, declared = printable(remark.message).partition(_DECLARED)
     yield f"{_label(remark.severity, remark.code, screen)}: {message}"
     yield from _place(remark.line, remark.column, source, file, screen)
@@ -88,7 +88,7 @@ def remark_lines(remark: Diagnostic, source: str, file: str, screen: Screen) -> 
 
 
 def note_lines(result: ExecutionResult, file: str, screen: Screen) -> Iterator[str]:
-    """What is worth knowing of a run that is no error."""
+    """Remarks about a run that are no errors."""
     for remark in result.diagnostics:
         if remark.severity == "error" or (result.success and _OF_A_CHECK.match(remark.code or "")):
             continue

@@ -33,7 +33,7 @@ class Screen:
         self._lock = threading.Lock()
         self._lines: Sequence[str] = ()
         self._held: list[tuple[TextIO, str]] | None = None
-        """What is printed when `holding` is over."""
+        """Output to print when `holding` is over."""
         self.live = err.isatty() and os.environ.get("TERM") != "dumb"
         self.color = self.live and not os.environ.get("NO_COLOR")
 

@@ -23,7 +23,7 @@ def printable(text: str) -> str:
 
 
 def width(text: str) -> int:
-    """How many columns a terminal needs for one line without tabs."""
+    """The columns that a terminal needs for one line without tabs."""
     return len(text) if text.isascii() else sum(map(_columns, text))
 
 

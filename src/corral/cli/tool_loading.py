@@ -26,7 +26,7 @@ Tools: TypeAlias = list[Tool | ToolSource | Callable[..., Any]]
 _USUAL_NAMES = ("tools", "registry")
 _MODULES_NAMED = 10
 _NOT_THE_HOSTS = (str(Path(corral.__file__).parent), str(Path(importlib.__file__).parent), "<frozen importlib")
-"""Where frames of a traceback come from that say nothing about the host's own code."""
+"""Files whose traceback frames say nothing about the host's own code."""
 
 
 def load_tools(places: Sequence[str], mcp_configs: Sequence[Path] = (), *, required: bool = False) -> Tools:

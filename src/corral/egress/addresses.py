@@ -1,4 +1,4 @@
-"""What the host of a URL is, and which addresses are public.
+"""The host of a URL, and the addresses that are public.
 
 Public is what is globally routable unicast. The tables are our own: those of `ipaddress` differ between releases of
 Python, and take addresses for global that lead elsewhere.
@@ -63,7 +63,7 @@ _INTERNAL = "localhost local localdomain internal intranet private corp home lan
 
 
 def is_public(address: Address) -> bool:
-    """Whether an address is globally routable unicast."""
+    """True for globally routable unicast addresses."""
     if isinstance(address, IPv4Address):
         return not any(address in network for network in _SPECIAL_V4)
     isatap = (int(address) >> 32) & 0xFDFF_FFFF == 0x0000_5EFE  # an IPv4 tunnel by its interface, RFC 5214
@@ -98,5 +98,5 @@ def read_host(host: str) -> Address | str:
 
 
 def is_internal_name(name: str) -> bool:
-    """Whether a name, as `read_host` gives it, cannot be one of the public DNS."""
+    """True if a name, as `read_host` gives it, cannot be in the public DNS."""
     return "." not in name or any(name == suffix or name.endswith(f".{suffix}") for suffix in _INTERNAL)

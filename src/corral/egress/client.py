@@ -32,9 +32,9 @@ _FOR_ANYBODY = frozenset({
 })  # fmt: skip
 """Headers that follow a redirect to another origin. Any other may hold a secret that is meant for the first one."""
 _IDLE_SECONDS = 5.0
-"""How long an idle connection is kept; httpx's own default."""
+"""Seconds that an idle connection is kept: httpx's own default."""
 _LOOKUPS_PER_CONNECTION = 2
-"""One that is waited for, and one that was given up and has not ended yet."""
+"""One lookup that is waited for, and one that was given up and has not ended yet."""
 
 
 class ClientOptions(TypedDict, total=False):
@@ -220,7 +220,7 @@ def _objection(request: httpx.Request, policy: EgressPolicy) -> str | None:
 
 
 def _has_left(asked: httpx.URL, url: httpx.URL) -> bool:
-    """Whether `url` is of another origin. An upgrade to https, at the usual ports, is none, as in httpx."""
+    """True if `url` has another origin. An upgrade to https at the default ports keeps it, as in httpx."""
     upgraded = (asked.scheme, url.scheme) == ("http", "https") and asked.port is None
     same_scheme = asked.scheme == url.scheme or upgraded
     return not (same_scheme and (asked.raw_host, asked.port) == (url.raw_host, url.port))

@@ -142,7 +142,7 @@ class BoundedStream(httpcore.AsyncNetworkStream):
         return BoundedStream(stream, self._host, self._policy)
 
     def get_extra_info(self, info: str) -> Any:
-        """What the connection below says of itself."""
+        """Information from the connection below."""
         return self._stream.get_extra_info(info)
 
     async def aclose(self) -> None:

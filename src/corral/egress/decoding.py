@@ -18,7 +18,7 @@ _EITHER = zlib.MAX_WBITS | 32  # zlib tells gzip and its own format apart
 
 
 def inflates(encoding: str) -> bool:
-    """Whether a Content-Encoding is one that `decoder` undoes."""
+    """True if `decoder` can undo a Content-Encoding."""
     return encoding in {"gzip", "x-gzip", "deflate"}
 
 

@@ -1,4 +1,4 @@
-"""What may be asked of whom, and how much may come back."""
+"""Policy for outbound requests: hosts, ports, addresses, and sizes of responses."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _host(pattern: object) -> str:
 
 
 class EgressPolicy(Frozen):
-    """What a `SafeClient` may do. Every limit is positive and in force.
+    """Limits of a `SafeClient`. Every limit is positive and in force.
 
     Over a limit, and for a target that is not allowed, requests and reads raise `EgressBlocked`.
     """
@@ -97,7 +97,7 @@ class EgressPolicy(Frozen):
         ) -> None: ...
 
     def objection(self, scheme: str, host: str, port: int | None) -> str | None:
-        """Why a URL may not be asked, as far as it shows without a lookup; None if it may."""
+        """The reason to refuse a URL, as far as it shows without a lookup; None to allow it."""
         if scheme not in self.schemes:
             return f"the scheme is none of {', '.join(sorted(self.schemes))}"
         try:
@@ -115,7 +115,7 @@ class EgressPolicy(Frozen):
         return None
 
     def allows(self, address: Address) -> bool:
-        """Whether connections may be made to this address."""
+        """True if connections may be made to this address."""
         return is_public(address) or any(address in network for network in self.exempt_networks)
 
     def _lists(self, host: str) -> bool:

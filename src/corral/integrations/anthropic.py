@@ -27,7 +27,7 @@ Context: TypeAlias = ExecutionContext | Callable[[], ExecutionContext] | None
 
 
 class RunnerParts(TypedDict):
-    """What `client.beta.messages.tool_runner` takes."""
+    """Keyword arguments for `client.beta.messages.tool_runner`."""
 
     system: str | list[BetaTextBlockParam]
     tools: list[Any]

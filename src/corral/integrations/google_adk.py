@@ -36,7 +36,7 @@ __all__ = ["AgentParts", "code_mode"]
 
 
 class AgentParts(TypedDict):
-    """What `LlmAgent` takes."""
+    """Keyword arguments for `LlmAgent`."""
 
     instruction: InstructionProvider
     tools: list[Any]
@@ -95,7 +95,7 @@ def _text(text: str) -> str | Part:
 
 
 def _image(picture: Picture) -> str | Part:
-    """What the framework takes out of an answer, and sends as a part of its own."""
+    """The key that the framework takes out of an answer and sends as a separate part."""
     return Part.from_bytes(data=picture.data, mime_type=picture.media_type)
 
 

@@ -1,4 +1,4 @@
-"""What every agent framework is given of a Corral: a prompt, and tools. The frameworks' modules make it theirs."""
+"""A Corral's prompt and tools, from which each framework's module makes its own objects."""
 
 from __future__ import annotations
 
@@ -43,20 +43,20 @@ OnEvent: TypeAlias = Callable[[Event], object]
 """Hears of each program as it runs; see `Corral.execute`."""
 
 _LABEL = re.compile(r"[A-Za-z0-9_-]{1,40}")
-"""What model providers take in the name of a tool, which may have 64 characters."""
+"""Characters that model providers accept in a tool's name, which may have 64."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kit:
-    """What a model is told, and the tools that it is given."""
+    """A model's prompt and tools."""
 
     prompt: str
     """The instructions that were given, and then how to write programs, and what tools they have."""
     tools: tuple[ModelTool, ...]
     catalogs: Mapping[str, Catalog]
-    """What the prompt shows of each Corral's tools, by the name of the tool that runs programs."""
+    """The catalog in the prompt for each Corral, by the name of the tool that runs programs."""
     corrals: Mapping[str, Corral]
-    """Whose programs they are, by the same names."""
+    """The Corral of each, by the same names."""
 
 
 @checked
@@ -112,7 +112,7 @@ def by_label(corrals: Corrals) -> dict[str, Corral]:
 
 
 def own_tools(tools: Iterable[T]) -> list[T]:
-    """What the caller gives an agent beside Corral's tools.
+    """The caller's own tools beside Corral's.
 
     Raises:
         ConfigError: one is a tool of Corral's, which no framework can call.
@@ -140,7 +140,7 @@ def context_for(given: Context[T], call: T, found: object = None) -> ExecutionCo
 
 
 def parts_of(result: ExecutionResult, text: Callable[[str], B], picture: Callable[[Picture], B]) -> str | list[B]:
-    """What a model is told of a result: its text; with the pictures in it, if there are any that models can see."""
+    """A result for a model: its text, and its images if models can see them."""
     said = result.model_text()
     pictures = [each for each in result.pictures if each.is_common] if result.success else []
     return [text(said), *map(picture, pictures)] if pictures else said

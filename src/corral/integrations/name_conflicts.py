@@ -26,7 +26,7 @@ def offer_usable(offer: Offer, tools: Sequence[Tool], namespace: str | None) -> 
 
 
 def _added(offer: Offer, usable: Sequence[Tool], tools: Sequence[Tool]) -> Sequence[Tool]:
-    """Those of `usable`, and those of `tools` that can be beside them, which are found by halves."""
+    """The tools of `usable` and those of `tools` without conflicts, found by bisection."""
     both = (*usable, *tools)
     try:
         offer(both)

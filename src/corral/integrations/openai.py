@@ -47,7 +47,7 @@ FunctionCall: TypeAlias = ResponseFunctionToolCall | ChatCompletionMessageFuncti
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeMode:
-    """What requests take, and what answers the calls in their responses."""
+    """Parameters of requests, and functions that answer the calls in their responses."""
 
     instructions: str
     tools: list[ToolParam]
@@ -73,7 +73,7 @@ class CodeMode:
     async def call(
         self, item: object, context: ExecutionContext | None = None
     ) -> FunctionCallOutput | ChatCompletionToolMessageParam | None:
-        """What to send back for an item; None if it is no call of a tool of Corral's.
+        """The answer to an item; None if it is no call of a tool of Corral's.
 
         Pictures go with it over the Responses API; a chat completion takes none from tools.
 
@@ -104,7 +104,7 @@ class CodeMode:
     async def outputs(
         self, response: Response | ChatCompletion, context: ExecutionContext | None = None
     ) -> Sequence[FunctionCallOutput | ChatCompletionToolMessageParam]:
-        """What to send back for all calls of Corral's tools in a response, which are made at the same time.
+        """The answers to all calls of Corral's tools in a response, which run at the same time.
 
         Of a chat completion only the first choice counts.
 

@@ -35,7 +35,7 @@ class _Edit(NamedTuple):
 
 
 class _Piece(NamedTuple):
-    """Where a changed stretch lies in the source, and where its replacement lies in the output."""
+    """A changed stretch of the source, and the stretch of the output that replaces it."""
 
     output_start: int
     output_end: int
@@ -57,7 +57,7 @@ class TextIndex:
             self._bytes.append(end)
 
     def units(self, offset: int) -> int:
-        """How many UTF-16 units stand before an offset."""
+        """The number of UTF-16 units before an offset."""
         wide = bisect_right(self._bytes, offset) - 1
         return self._units[wide] + offset - self._bytes[wide]
 
@@ -162,7 +162,7 @@ class PositionMap:
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
     def output_offset(self, offset: int) -> int | None:
-        """Where a byte of the source lies in the output; None: something else stands there."""
+        """The offset in the output of a byte of the source; None if the byte was replaced."""
         index = bisect_right(self.pieces, offset, key=lambda piece: piece.source_start) - 1
         if index < 0:
             return self.prefix_length + offset
@@ -178,7 +178,7 @@ class PositionMap:
         return TextIndex(self.output, self.line_end)
 
     def source_offset(self, offset: int) -> int:
-        """Where a byte of the output comes from."""
+        """The offset in the source that a byte of the output comes from."""
         index = bisect_right(self.pieces, offset, key=lambda piece: piece.output_start) - 1
         if index < 0:
             return max(offset - self.prefix_length, 0)

@@ -40,29 +40,29 @@ _CODE_WORD = re.compile(
 )
 _MARKDOWN = frozenset({"markdown", "md"})
 _MAX_ENDS = 8
-"""How many ends of one fence are tried."""
+"""Most ends tried for one fence."""
 _MAX_TRIES = 100
-"""How many stretches are tried as blocks. If that is too few, each block ends at the first fence that can close it."""
+"""Most stretches tried as blocks. Beyond it, each block ends at the first fence that can close it."""
 _MAX_TRIED = 50_000
-"""How many characters they may have together, besides as many as the source."""
+"""Most characters of these stretches together, in addition to the length of the source."""
 _MAX_BLOCKS = 40
 """Over so many blocks each ends at the first fence that can close it."""
 _MAX_TAGS = 4
-"""How many tags are tried."""
+"""Most tags tried."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """What recovery must know of a language."""
+    """The facts about a language that recovery needs."""
 
     labels: frozenset[str]
     """Names of the language on a fence, in lower case; the first line of a program may be one of them too."""
     label: str
     """The name to recommend."""
     parses: Callable[[str], bool]
-    """Whether a text is a program."""
+    """True if a text is a program."""
     separator: str = ";"
-    """What keeps one block apart from the block before it, in the line between them."""
+    """Separator of two blocks, in the line between them."""
     foreign: str = "#"
     """A character that stands in no program but in comments and strings."""
 
@@ -107,7 +107,7 @@ def recover(source: str, dialect: Dialect) -> Recovered:
 
 
 def _only_in_comments(source: str, lines: list[str], fences: dict[int, re.Match[str]], dialect: Dialect) -> bool:
-    """Whether a whole source is a program that merely mentions fences.
+    """True if a whole source is a program that merely mentions fences.
 
     What looks like a fence can stand in a comment or a string. Outside of them backticks may parse too, as tagged
     templates do, but a foreign character would not.
@@ -181,7 +181,7 @@ class _Markdown:
         return next((found for found in ends if self._is_program(found)), closed[0])
 
     def _is_program(self, block: _Block) -> bool:
-        """Whether a block alone is a program, as far as there are tries left."""
+        """True if a block alone is a program, as far as tries are left."""
         text = "\n".join(self._content(block))
         self._tries_left -= 1
         self._characters_left -= len(text)
@@ -275,7 +275,7 @@ def _without_preamble(text: str, dialect: Dialect) -> str:
 
 
 def _from_markup(text: str, labels: frozenset[str]) -> Iterator[str]:
-    """What stands in the first tag that is closed again, or in backticks around the whole."""
+    """Content of the first closed tag, or of backticks around the whole."""
     for tag in islice(_TAG.finditer(text), _MAX_TAGS):
         end = text.rfind(f"</{tag[1]}>", tag.end())
         around = _TAG.sub("", text[: tag.start()]) + "\n" + _CLOSING_TAG.sub("", text[end:])

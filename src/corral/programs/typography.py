@@ -23,7 +23,7 @@ _PLAIN_CATEGORIES = ("Z", "P", "S")
 
 
 def typographic(untouched: str) -> re.Pattern[str]:
-    """What finds such characters, in a language whose strings and comments a pattern matches."""
+    """A search for typographic characters outside the strings and comments that a pattern matches."""
     return re.compile(
         rf"(?P<untouched>{untouched})"
         '|(?P<double>[“”„](?:(?P<in_double>[^“”„\n]*)[“”]|(?P<half_open>[^“”„"\n]*)"))'

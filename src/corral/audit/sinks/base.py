@@ -19,7 +19,7 @@ _left_behind: list[object] = []
 
 
 class AuditSink(ABC):
-    """Where events go. All methods run in one thread of the log's own; async ones on an event loop of that thread.
+    """Destination of events. All methods run in one thread of the log; async ones on an event loop of that thread.
 
     The loop may be another one after a pause. `aclose` is called before it ends, and `write` opens what it needs anew.
     """
@@ -29,7 +29,7 @@ class AuditSink(ABC):
         """Returns when the events are durable. If it raises, all of them are written again later."""
 
     def is_outage(self, error: BaseException) -> bool:
-        """Whether what `write` raised has nothing to do with its events. If it may have, they are written one by one
+        """True if an error of `write` has nothing to do with its events. Otherwise they are written one by one
         after some failures, and those that fail while others do not are taken out."""
         return isinstance(error, OSError) or not isinstance(error, Exception)
 

@@ -1,4 +1,4 @@
-"""Which sink a path, a URL or a function stands for."""
+"""The sink for a path, a URL or a function."""
 
 from __future__ import annotations
 

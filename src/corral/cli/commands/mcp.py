@@ -47,11 +47,11 @@ _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 _MESSAGE_BYTES = 2_000_000
 """Of a client: the longest program is 256,000 bytes, each of which JSON may write as six."""
 _HEAD_CHARS = 300
-"""What is kept of a line that is too long, at its begin and its end, to find the request that it is."""
+"""Bytes kept of the start and the end of an overlong line, to find its request id."""
 _SESSIONS = 1_000
 """Sessions over HTTP that may be open; each takes some 40 kB. One that is idle for half an hour is closed."""
 _SHUTDOWN_SECONDS = 1
-"""How long what is still to be written may take once there is no more input."""
+"""Seconds that pending output may take once the input has ended."""
 _EPILOG = """\
 A client of MCP starts it with a configuration such as
 
@@ -282,7 +282,7 @@ async def _serve_http(
 
 
 def _security(url: str, hosts: list[str], origins: list[str]) -> Any:
-    """Which names requests may use, so that no page of another site has a browser send them (DNS rebinding)."""
+    """Host names that requests may use: protects against DNS rebinding."""
     settings = import_module("mcp.server.transport_security").TransportSecuritySettings
     if "*" in hosts:
         return settings(enable_dns_rebinding_protection=False)

@@ -29,9 +29,9 @@ from corral.plugins import load_by_name
 __all__ = ["add_serve", "write_private"]
 
 _LIMITS = {"calls": 10_000, "calls_in_flight": 128, "tool_input_bytes": 1_000_000, "tool_output_bytes": 4_000_000}
-"""Those of calls, with their defaults here: what the programs of one server do counts together."""
+"""Limits of calls and their defaults here: the programs of one server count together."""
 _FRESH_SECONDS = 60.0
-"""How old the token of --env-file may be."""
+"""Largest age of the token of --env-file."""
 _EPILOG = """\
 Standard output has two lines for a shell, CORRAL_URL=... and CORRAL_TOKEN=..., which connectFromEnvironment of the
 runtime reads, in Python connect_from_environment. GET /corral.mjs is that runtime, GET /corral_tools.py the one for

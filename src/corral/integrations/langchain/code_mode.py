@@ -36,7 +36,7 @@ AgentTool: TypeAlias = BaseTool | Callable[..., Any] | dict[str, Any]
 
 
 class AgentParts(TypedDict):
-    """What `create_agent` takes besides a model."""
+    """Keyword arguments for `create_agent`, besides the model."""
 
     system_prompt: str
     tools: list[AgentTool]

@@ -29,12 +29,12 @@ RUNTIME = "langchain.runtime"
 
 
 def runtime_of(context: ExecutionContext) -> ToolRuntime[Any, Any] | None:
-    """That of the agent for which a program runs; None outside of any."""
+    """The runtime of the agent that runs the program; None outside of an agent."""
     return context.metadata.get(RUNTIME)
 
 
 def tools_of(thing: object, namespace: str | None = None) -> Sequence[Tool | ToolSource]:
-    """What programs can call of a `BaseTool`: what `@tool` makes, a `StructuredTool`, a class of one's own.
+    """The tool that programs call for a `BaseTool`: from `@tool`, a `StructuredTool`, or a subclass.
 
     Raises:
         ToolDefinitionError: it is none, or has an injected parameter that is not a `ToolRuntime`.
@@ -91,7 +91,7 @@ def _value_of(result: object, name: str) -> object:
 
 
 def _text_of(tool: BaseTool, error: ToolException) -> str:
-    """What the tool says to a model of its failure."""
+    """The tool's own message for a model about its failure."""
     handler = tool.handle_tool_error
     if isinstance(handler, str):
         return handler

@@ -19,7 +19,7 @@ from corral.integrations.kit import carrying
 __all__ = ["Client", "ClientInTouch", "approves", "ask_client", "asked_by", "can_elicit", "question"]
 
 _CLIENT = "corral.integrations.mcp.client"
-"""Where the metadata of a program's context has its client."""
+"""Key of the client in the metadata of a program's context."""
 _FORM: Mapping[str, Any] = MappingProxyType(
     {
         "type": "object",
@@ -30,11 +30,11 @@ _FORM: Mapping[str, Any] = MappingProxyType(
 
 
 class Client(ABC):
-    """Who sent a program."""
+    """The client that sent a program."""
 
     @abstractmethod
     async def approves(self, request: ApprovalRequest) -> bool:
-        """Whether it lets this call run.
+        """True if the client lets this call run.
 
         Raises:
             ApprovalDenied: it cannot be asked.
@@ -42,7 +42,7 @@ class Client(ABC):
 
 
 class ClientInTouch(Client):
-    """One that takes requests while it waits for its answer: those of the handshake era of the protocol."""
+    """A client that takes requests while it waits for an answer, as in the handshake era of the protocol."""
 
     def __init__(self, session: ServerSession, request_id: RequestId | None) -> None:
         self._session = session
@@ -59,7 +59,7 @@ class ClientInTouch(Client):
 
 
 async def ask_client(request: ApprovalRequest) -> bool:
-    """What `Corral(approve=...)` takes: asks the MCP client whose program makes the call.
+    """The function for `Corral(approve=...)`: asks the MCP client whose program makes the call.
 
     Raises:
         ApprovalDenied: it has no elicitation, or the program did not come from a client of `mcp_server`.
@@ -76,7 +76,7 @@ def asked_by(context: ExecutionContext, client: Client | None) -> ExecutionConte
 
 
 def can_elicit(capabilities: ClientCapabilities | None) -> bool:
-    """Whether a client shows forms. One that names no kind of elicitation does (MCP 2025-11-25)."""
+    """True if a client shows forms. A client that names no kind of elicitation does (MCP 2025-11-25)."""
     if capabilities is None or (elicitation := capabilities.elicitation) is None:
         return False
     return elicitation.form is not None or elicitation.url is None
@@ -94,7 +94,7 @@ def question(request: ApprovalRequest) -> ElicitRequest:
 
 
 def approves(answer: object) -> bool:
-    """Whether an answer to such a form is a clear yes."""
+    """True if the answer to the form is a clear yes."""
     if not isinstance(answer, ElicitResult) or answer.action != "accept":
         return False
     return answer.content is not None and answer.content.get("approve") is True

@@ -1,4 +1,4 @@
-"""What a client is told of its program while it runs: progress of its calls, and its console as log messages."""
+"""Notifications about a running program: progress of its calls, and its console as log messages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PAUSE_SECONDS = 0.1
 _BURST = 100
 """Notices in one; what comes meanwhile and finds no room is counted only."""
 _TEXT_CHARS = 8_000
-"""Of what is printed, in one notice."""
+"""Most characters of console output in one notification."""
 _CALL_CHARS = 300
 _LOGGER = "program"
 _LOG_LEVELS: Mapping[LogLevel, LoggingLevel] = {
@@ -47,7 +47,7 @@ class _Printed:
 
 
 class Notices:
-    """Those of one program. They are kept while nobody is there to hear them, as many as fit into one burst."""
+    """The notifications of one program. Up to one burst is kept while no client listens."""
 
     def __init__(self) -> None:
         self._held: list[_Progress | _Printed] = []
@@ -58,7 +58,7 @@ class Notices:
         self._level: LoggingLevel | None = None
 
     def see(self, event: Event) -> None:
-        """What `Corral.execute(on_event=...)` takes."""
+        """The function for `Corral.execute(on_event=...)`."""
         match event:
             case ToolCallStarted(call=call):
                 shown = preview_json(call.input, _CALL_CHARS) if self._has_room else ""

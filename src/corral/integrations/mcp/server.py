@@ -114,7 +114,7 @@ class _Served:
         self._running = 0
         self._anonymous = ExecutionContext()
         self._made: OrderedDict[int, tuple[Mapping[ToolName, Tool], Sequence[ModelTool]]] = OrderedDict()
-        """What was described last, by the id of the tools that it is of."""
+        """The latest descriptions, by the id of their tools."""
         self._own: Sequence[ModelTool] = ()
         self._making = anyio.Lock()
 
@@ -129,7 +129,7 @@ class _Served:
                 tasks.cancel_scope.cancel()
 
     async def tools(self, context: ExecutionContext | None = None) -> Sequence[ModelTool]:
-        """Those that run programs, search and describe, as they are described now, to this caller."""
+        """The tools that run programs, search and describe, with their current descriptions for this caller."""
         async with self._making:
             snapshot = self._corral.tools_for(context).snapshot()
             found = self._made.get(id(snapshot))
@@ -179,7 +179,7 @@ class _Served:
     async def _answer(
         self, tool: ModelTool, request: McpRequest, params: CallToolRequestParams, context: ExecutionContext
     ) -> ExecutionResult | InputRequiredResult:
-        """What came of a program, or what has to be asked first."""
+        """The result of a program, or the question that must be answered first."""
         programs = request.lifespan_context
         arguments = params.arguments or {}
         level = programs.levels.of(request)
@@ -233,14 +233,14 @@ class _Served:
         return self._anonymous if session is None else self._anonymous.model_copy(update={"session_id": session})
 
     def _effects(self, context: ExecutionContext | None) -> ToolAnnotations:
-        """What a program may do: whatever its tools may."""
+        """Annotations for the tool that runs programs: it may do whatever its tools may."""
         if all(tool.read_only for tool in self._corral.tools_for(context).snapshot().values()):
             return ToolAnnotations(read_only_hint=True, open_world_hint=True)
         return ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=True)
 
 
 def _asks(request: McpRequest) -> bool:
-    """Whether the client of a request can be asked about a call, in the way of its era."""
+    """True if the client of a request can be asked about a call, in the way of its protocol version."""
     session = request.session
     in_touch = session.can_send_request or request.protocol_version in MODERN_PROTOCOL_VERSIONS
     return in_touch and can_elicit(session.client_capabilities)

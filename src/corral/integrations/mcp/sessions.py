@@ -1,4 +1,4 @@
-"""What a server knows of the client of a request."""
+"""A server's knowledge of the client of a request."""
 
 from __future__ import annotations
 

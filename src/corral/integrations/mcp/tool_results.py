@@ -1,4 +1,4 @@
-"""What came of a program, as the result of an MCP tool: for the model, for other programs, and for the eye."""
+"""A program's result as the result of an MCP tool: for the model, for other programs, and as images."""
 
 from __future__ import annotations
 

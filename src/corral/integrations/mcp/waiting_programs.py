@@ -27,13 +27,13 @@ __all__ = ["Program", "Programs"]
 _TOGETHER_SECONDS = 0.05
 """Questions that come so soon after another go with it: clients bound how often they are asked."""
 _RETURN_SECONDS = 600.0
-"""How long a program waits for its client to come back."""
+"""Seconds that a program waits for its client to come back."""
 _MOST_AWAY = 32
 """Programs whose client is away, or about to go with a question, at the same time: each has a sandbox."""
 
 
 class Programs:
-    """Those of one server, while it runs."""
+    """The waiting programs of one server, while it runs."""
 
     def __init__(self, tasks: TaskGroup) -> None:
         self.levels = LogLevels()
@@ -155,7 +155,7 @@ class Program(Client):
         return {key: asked.form for key, asked in self._questions.items() if not asked.answered.is_set()}
 
     def belongs_to(self, context: ExecutionContext, arguments: Mapping[str, Any]) -> bool:
-        """Whether it was sent by this user, with these arguments."""
+        """True if it was sent by this user, with these arguments."""
         return self._owner == (context.user_id, context.organization_id) and self._arguments == dict(arguments)
 
     def leave(self, forget: Callable[[], object]) -> None:

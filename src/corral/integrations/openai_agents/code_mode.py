@@ -38,7 +38,7 @@ Instructions: TypeAlias = str | Callable[[RunContextWrapper[Any], Agent[Any]], s
 
 
 class AgentParts(TypedDict):
-    """What `Agent` takes."""
+    """Keyword arguments for `Agent`."""
 
     instructions: Instructions
     tools: list[Tool]

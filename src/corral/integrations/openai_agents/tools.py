@@ -133,7 +133,7 @@ def _refuse_guardrails(function: FunctionTool) -> None:
 
 
 def _call_of(function: FunctionTool, context: ExecutionContext, arguments: str) -> ToolContext[Any]:
-    """What the tool gets to know of its call: all that there is to know of the run, if the program is part of one."""
+    """The tool's context of its call: that of the run, if the program is part of one."""
     run: RunContextWrapper[Any] = context.metadata.get(RUN_CONTEXT) or RunContextWrapper(context)
     return ToolContext[Any].from_agent_context(
         run,
@@ -151,7 +151,7 @@ async def _is_enabled(function: FunctionTool, call: ToolContext[Any]) -> bool:
 
 
 async def _said(function: FunctionTool, call: ToolContext[Any], error: Exception) -> ToolError | None:
-    """What was written of an error for models; of any other nothing leaves the host."""
+    """The message that an error holds for models; any other error's text stays on the host."""
     tell = resolve_function_tool_failure_error_function(function)
     if isinstance(error, ToolTimeoutError):
         return ToolError(str(error))
@@ -162,7 +162,7 @@ async def _said(function: FunctionTool, call: ToolContext[Any], error: Exception
 
 
 def _returned(function: FunctionTool) -> object:
-    """What is said of its results: a JSON Schema, or the type that its Python function is annotated with."""
+    """The declared result: a JSON Schema, or the annotation of its Python function."""
     if function.output_json_schema is not None:
         return function.output_json_schema
     wrapped = getattr(function, "__wrapped__", None)
@@ -187,7 +187,7 @@ def _held(server: MCPServer) -> MCPServerManager:
 
 
 _servers = Shared[MCPServer](hold=_held, is_open=lambda server: getattr(server, "session", None) is not None)
-"""Those that Corrals use, which may share one."""
+"""Servers in use by Corrals, which may share one."""
 
 
 class _ServerTools(ToolSource):

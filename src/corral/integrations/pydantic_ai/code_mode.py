@@ -153,7 +153,7 @@ class CodeMode(AbstractCapability[Any]):
 
     @override
     def get_wrapper_toolset(self, toolset: AbstractToolset[Any]) -> AbstractToolset[Any] | None:
-        """What the agent has of its own, without the tools that programs call, and with the one that runs them."""
+        """The agent's own tools, without those that programs call, plus the tool that runs programs."""
         if self.chosen is None:
             return None
         own = OwnTools(toolset, self.chosen, self.chosen.corral.tools.copy())
@@ -177,7 +177,7 @@ class CodeMode(AbstractCapability[Any]):
 
 
 _corrals = Shared[Corral](hold=lambda corral: corral, is_open=lambda corral: corral.is_open)
-"""Those that agents use. Agents, and their runs, may share one."""
+"""Toolsets in use by agents. Agents and their runs may share one."""
 
 
 class _CodeToolset(AbstractToolset[Any]):
@@ -333,7 +333,7 @@ class _CodeToolset(AbstractToolset[Any]):
 
 @dataclass
 class _WithCode(WrapperToolset[Any]):
-    """What an agent has of its own, where programs call a part of it: the rest, and what runs programs."""
+    """An agent's own tools when programs call some of them: the remaining ones, and the tool that runs programs."""
 
     own: OwnTools
     mode: CodeMode

@@ -1,4 +1,4 @@
-"""What an agent of pydantic-ai has of its own, as tools that programs call: which ones, and where their calls go."""
+"""An agent's own tools as tools that programs call: their choice, and the routing of their calls."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ __all__ = ["CODE_ARGUMENT", "Chosen", "OwnTools"]
 logger = get_logger("corral.tools")
 
 CODE_ARGUMENT = "code_arg_name"
-"""What pydantic-ai calls, in a tool's metadata, the argument that is a program."""
+"""Key in a tool's metadata that names the argument that is a program, as pydantic-ai calls it."""
 _OWN = "corral.integrations.pydantic_ai.own"
-"""Where the metadata of a program's context has the `OwnTools` of its run."""
+"""Key of a run's `OwnTools` in the metadata of a program's context."""
 
 
 @dataclass
 class Chosen:
-    """Which tools of an agent become tools of its programs, and the registries that were made of them."""
+    """The choice of an agent's tools for its programs, and the registries made of them."""
 
     corral: Corral
     selector: ToolSelector[Any]
     outside: Collection[str]
     with_approvals: bool
-    """Whether tools that require an approval are among them: somebody can be asked while a program waits."""
+    """True if tools that require an approval are included: a person can be asked while a program waits."""
     made: dict[str, tuple[ToolDefinition, Tool | None]] = field(default_factory=dict)
     """The tool for each definition, by its name; None: there can be none."""
 
     async def takes(self, ctx: RunContext[Any], definition: ToolDefinition) -> bool:
-        """Whether a tool is for programs, and not for the model to call.
+        """True if a tool is for programs, and not for the model to call.
 
         What steers the agent itself, runs elsewhere, takes the place of a tool of the model's provider, is to be found
         first, or takes a program, stays with the model.
@@ -80,12 +80,12 @@ class OwnTools(WrapperToolset[Any]):
 
     chosen: Chosen
     registry: ToolRegistry
-    """What programs of the run call: these, beside what the Corral has."""
+    """The registry for programs of the run: these tools, beside the Corral's."""
     inside: dict[str, ToolsetTool[Any]] = field(default_factory=dict)
     _registered: dict[str, Tool] = field(default_factory=dict)
 
     async def outside(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
-        """What stays with the model in this step; the rest is what programs can call from now on."""
+        """The tools that stay with the model in this step; programs can call the rest from now on."""
         inside: dict[str, ToolsetTool[Any]] = {}
         outside: dict[str, ToolsetTool[Any]] = {}
         added: dict[str, Tool] = {}

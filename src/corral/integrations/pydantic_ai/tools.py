@@ -39,13 +39,13 @@ _AnyToolset: TypeAlias = AbstractToolset[Any]
 
 
 def run_context(context: ExecutionContext) -> RunContext[Any]:
-    """That of the agent run that a program belongs to; outside of any, one whose `deps` are the context itself."""
+    """The run context of the program's agent run; outside of a run, one whose `deps` are the context itself."""
     found: RunContext[Any] | None = context.metadata.get(RUN_CONTEXT)
     return found or RunContext[Any](deps=context, model=TestModel(), usage=RunUsage())
 
 
 def tools_of(thing: object, namespace: str | None = None) -> Sequence[Tool | ToolSource]:
-    """What programs can call of a `pydantic_ai.Tool` or of a toolset.
+    """The tools that programs call for a `pydantic_ai.Tool` or a toolset.
 
     Those of a `FunctionToolset` are declared as they are; any other toolset lists its tools while the Corral is open.
 

@@ -107,7 +107,7 @@ def await_coroutines(root: Node, functions: Functions, names: Names, edits: Edit
 
 
 def starts_tasks(text: bytes) -> bool:
-    """Whether a program may want an event loop although it awaits nothing."""
+    """True if a program may need an event loop although it awaits nothing."""
     return _TASKS.search(text) is not None
 
 
@@ -130,7 +130,7 @@ def await_futures(root: Node, edits: Edits) -> None:
 
 
 def _may_await(node: Node) -> bool:
-    """Whether an `await` may stand there: the function around it is async, or there is none."""
+    """True if an `await` is allowed there: the function around it is async, or there is none."""
     above = node.parent
     while above is not None and above.type not in FUNCTIONS:
         above = above.parent
@@ -158,7 +158,7 @@ def _forgotten(path: str, call: Node, places: Places, why: str, continued: bool 
 
 
 def needs_value(value: Node, owner: Node, names: Names) -> bool:
-    """Whether what is done with a value cannot be done with a call that was not awaited."""
+    """True if the use of a value rules out that it is an unawaited call."""
     kind = owner.type
     if kind == "comparison_operator":
         return not any(child.type in _IDENTITY for child in owner.children)
@@ -228,7 +228,7 @@ def _in_function(node: Node) -> bool:
 
 
 def _is_thrown_away(call: Node) -> bool:
-    """Whether nothing can come of a coroutine: it is a statement, printed, or a status to exit with."""
+    """True if a coroutine is wasted: it is a statement, printed, or an exit status."""
     _, owner = unwrap(call)
     if owner is None:
         return False

@@ -40,7 +40,7 @@ _MAIN = re.compile(rb"\b__name__\b")
 
 @dataclass(slots=True)
 class Ending:
-    """How the program ends."""
+    """The end of a program: the place of its value."""
 
     code: list[str] = field(default_factory=list[str])
     """Lines that run after the last statement."""
@@ -76,7 +76,7 @@ class _Program:
         self._statements = statements(root)
         self._ending = Ending()
         self._complete = True
-        """Whether every way through the last statement leaves a value."""
+        """True if every path through the last statement leaves a value."""
 
     def end(self, returns: list[Node]) -> Ending:
         last = self._last_effective(self._statements)
@@ -224,7 +224,7 @@ class _Program:
         return True
 
     def _keep_left(self, call: Node) -> bool | None:
-        """Whether `exit(…)` leaves a value, that of a call in it. None if it is no such call."""
+        """True if `exit(…)` leaves a value, that of a call in it. None if it is no such call."""
         callee = call.child_by_field_name("function")
         if callee is None or dotted_path(callee) not in _LEAVING:
             return None
@@ -283,7 +283,7 @@ class _Program:
 
 
 def _kept_target(target: Node | None) -> str | None:
-    """What to keep of what was assigned: the variable itself, or what an item of it was assigned to."""
+    """The variable to keep after an assignment: the target itself, or the owner of an assigned item."""
     if target is None:
         return None
     while target.type == "subscript":
@@ -300,7 +300,7 @@ def _kept_target(target: Node | None) -> str | None:
 
 
 def _is_docstring(statement: Node) -> bool:
-    """Whether a statement is a text between three quotes, which is a comment unless it is the whole program."""
+    """True for a triple-quoted statement, which is a comment unless it is the whole program."""
     if statement.type != "expression_statement":
         return False
     expression = statement.named_children[0]

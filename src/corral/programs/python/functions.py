@@ -43,7 +43,7 @@ class Function(NamedTuple):
 
     @property
     def is_async(self) -> bool:
-        """Whether calling it gives a coroutine."""
+        """True if a call gives a coroutine."""
         return is_async(self.node) and not is_generator(self.node)
 
 
@@ -78,7 +78,7 @@ class Functions:
         return next((each for each in reversed(others) if not self._is_used(each)), None)
 
     def _is_used(self, function: Function) -> bool:
-        """Whether a function is mentioned outside of itself, or its name is bound again."""
+        """True if a function is mentioned outside of itself, or its name is bound again."""
         start, end = function.statement.start_byte, function.statement.end_byte
         try:
             return any(not start <= each.node.start_byte < end for each in self._names.in_module(function.name))
@@ -129,7 +129,7 @@ def arguments_for(function: Node) -> str | None:
 
 
 def _means_else(function: Node, name: str) -> bool:
-    """Whether a function plainly expects something other than the tools: by its type, or as it calls nothing of it."""
+    """True if a function plainly expects something else: by its annotation, or as no member of it is called."""
     parameter = next((each for each in _parameters(function) if _name_of(each) == name), None)
     body = function.child_by_field_name("body")
     typed = parameter.child_by_field_name("type") if parameter is not None else None
@@ -159,7 +159,7 @@ def tools_parameter(function: Node) -> Node | None:
 
 
 def is_generator(function: Node) -> bool:
-    """Whether a `yield` stands in the function itself."""
+    """True if the function itself contains a `yield`."""
     body = function.child_by_field_name("body")
     if body is None or b"yield" not in (body.text or b""):
         return False

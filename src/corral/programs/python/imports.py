@@ -24,7 +24,7 @@ ERRORS = frozenset(
     ScopeDenied RateLimited ApprovalDenied EgressBlocked CallBudgetExceeded BridgeError MessageTooLarge
     MalformedMessage Cancelled""".split()
 )
-"""What calls fail with: globals of every program."""
+"""Error classes of calls, which are globals of every program."""
 _ERROR_HOMES = frozenset({*TOOLS, "corral", "corral.errors", "tools.errors", "__main__"})
 """Modules from which a program may mean to import what it catches, which are globals."""
 _IDENTIFIERS = finder("(identifier) @name")
@@ -46,7 +46,7 @@ class ToolImport(NamedTuple):
 
 
 class Imports(NamedTuple):
-    """What a program imports."""
+    """The imports of a program."""
 
     modules: tuple[str, ...]
     """The top-level names of the modules, in order of appearance."""
@@ -187,7 +187,7 @@ def _is_of_tools(imported: _Imported) -> bool:
 
 
 def _assignment(imported: _Imported) -> str | None:
-    """What an import of tools means; None if it binds nothing that is not there."""
+    """The meaning of an import of tools; None if it binds only globals."""
     if imported.name in ERRORS:
         return None if imported.alias is None else f"{imported.alias} = {imported.name}"
     below = [*imported.module.split(".")[1:], *([imported.name] if imported.name is not None else [])]

@@ -27,7 +27,7 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 _FORMATTED = re.compile(rb"\b(?:[fFtT][rR]?|[rR][fFtT])[\"']")
-"""What may hold quotes of its own kind, and so be taken for two strings."""
+"""Strings that may contain quotes of their own kind, and so look like two strings."""
 _BRACKET = re.compile(rb"[()\[\]{}]")
 _ROW = re.compile(rb"([ \t\f]*)([^\n]*)\n?")
 _MANY_JOINTS = re.compile(rb"(?:\\\n[ \t]*){%d}" % _MAX_JOINED)
@@ -45,19 +45,19 @@ class Line(NamedTuple):
 
 
 class Lines(NamedTuple):
-    """What a text looks like before it is parsed."""
+    """The look of a text before it is parsed."""
 
     masked: bytes
     """The text, byte for byte, with strings as `s` and comments as spaces; `\\n` ends logical and bracketed lines."""
     logical: list[Line]
     too_deep: int | None
-    """Where brackets nest more deeply than Python takes."""
+    """The place where brackets nest more deeply than Python accepts."""
     broken: bool
-    """Whether it surely does not parse: a bracket without its other half, or a character that no program has."""
+    """True if it certainly does not parse: an unmatched bracket, or a character that no program has."""
 
     @property
     def starts(self) -> list[int]:
-        """Where the physical lines begin that do not begin inside a string."""
+        """Offsets of the physical lines that do not begin inside a string."""
         return [0, *(found.end() for found in re.finditer(rb"\n", self.masked))]
 
 
@@ -109,7 +109,7 @@ def _read(text: bytes) -> Lines:
 
 
 def is_indented(lines: Sequence[Line]) -> bool:
-    """Whether the lines are indented as Python wants them: the same whether a tab is eight columns wide or one."""
+    """True if the indentation is valid Python: consistent for tabs of eight columns and of one."""
     nested = levels(lines, columns_at(8))
     return nested is not None and (
         not any(b"\t" in line.indent for line in lines) or nested == levels(lines, columns_at(1))
@@ -117,7 +117,7 @@ def is_indented(lines: Sequence[Line]) -> bool:
 
 
 def levels(lines: Sequence[Line], width: Callable[[bytes], int]) -> list[int] | None:
-    """How deep each line is nested, by the width of its indentation; None where Python would not take it."""
+    """Nesting depth of each line, by the width of its indentation; None if Python would reject it."""
     stack, found = [0], list[int]()
     opened = False
     for line in lines:

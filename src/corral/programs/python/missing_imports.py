@@ -75,11 +75,11 @@ _BOTH = (
     " write `from datetime import datetime, timedelta` and then `datetime.now()` and `timedelta(...)`."
 )
 _OTHER_CLASSES = frozenset({"timedelta", "date", "timezone", "UTC", "tzinfo", "datetime", "MINYEAR", "MAXYEAR"})
-"""What the module `datetime` has; everything else that is taken of it the class has."""
+"""Members of the module `datetime`; any other member means the class."""
 
 
 class Forgotten(NamedTuple):
-    """What was imported for a program: the modules, the names that it got, and what is said of it."""
+    """Imports added to a program: modules, names, and the remark about them."""
 
     modules: tuple[str, ...] = ()
     remarks: tuple[Diagnostic, ...] = ()
@@ -114,7 +114,7 @@ def add_imports(root: Node, text: bytes, edits: Edits, places: Places) -> Forgot
 
 
 def _unbound(names: Names, word: str) -> list[Node]:
-    """Where a name is used that is bound nowhere, but for annotations, which nothing evaluates."""
+    """Uses of a name that is bound nowhere, without annotations, which nothing evaluates."""
     found = names.of(word)
     if any(each.binds for each in found) or names.is_declared_elsewhere(word):
         return []
@@ -169,7 +169,7 @@ def _member_of(use: Node) -> str | None:
 
 
 def _has(module: str, *members: str) -> bool:
-    """Whether a module of ours has a member. It is the standard library's, which programs have too."""
+    """True if a module of the host's standard library, which programs have too, has this member."""
     found: object = importlib.import_module(module)
     for member in members:
         if not hasattr(found, member):
@@ -186,7 +186,7 @@ def _is_called(use: Node) -> bool:
 
 
 def _is_class(use: Node) -> bool:
-    """Whether a name stands as the second argument of `isinstance`."""
+    """True if a name is the second argument of `isinstance`."""
     arguments = use.parent
     call = None if arguments is None else arguments.parent
     return call is not None and call.type == "call" and text_of(call.child_by_field_name("function")) == "isinstance"

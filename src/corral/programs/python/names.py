@@ -1,4 +1,4 @@
-"""Where a name is bound and where it is used, by the rules of Python's scopes."""
+"""Bindings and uses of names, by the rules of Python's scopes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Name(NamedTuple):
 
     node: Node
     scope: Node
-    """What binds it: a function, class or comprehension, or the module for what nothing nearer binds."""
+    """The binding scope: a function, class or comprehension, or else the module."""
     binds: bool
     owner: Node
     """The function, class or module that it stands in."""
@@ -64,11 +64,11 @@ class Names:
         return [name for name in self.of(word) if name.scope == self._root]
 
     def bindings(self, word: str) -> list[Name]:
-        """Where the module's variable is bound."""
+        """Bindings of the module's variable."""
         return [name for name in self.in_module(word) if name.binds]
 
     def is_declared_elsewhere(self, word: str) -> bool:
-        """Whether `global`, `nonlocal` or a class make it hard to say what a name means."""
+        """True if `global`, `nonlocal` or a class make the meaning of a name uncertain."""
         return any(
             parent.type in ("global_statement", "nonlocal_statement")
             or (name.binds and name.scope.type == "class_definition")
@@ -77,7 +77,7 @@ class Names:
         )
 
     def is_spelled_otherwise(self, word: str) -> bool:
-        """Whether the source may hold a name in characters that Python takes for those of the word."""
+        """True if the source may spell a name in characters that Python normalizes to it."""
         if self._text.isascii():
             return False
         text = self._text.decode(errors="replace")
@@ -146,7 +146,7 @@ def _visible(scopes: list[Node], binding: set[int]) -> Node:
 
 
 def _is_member(node: Node) -> bool:
-    """Whether it is no variable but the name of a member, of a keyword argument or of a part of a module."""
+    """True for an identifier that is no variable: a member, a keyword argument, part of a module path."""
     parent = node.parent
     if parent is None:
         return True

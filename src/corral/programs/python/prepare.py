@@ -42,7 +42,7 @@ __all__ = ["TypedPython", "prepare_python", "typed_python"]
 
 _LABELS = frozenset({"python", "py", "python3", "py3", "ipython", "ipython3", "pycon", "python-repl", "pyi"})
 _MAX_PARSED_BYTES = 500_000
-"""How much text is parsed in search of a program. What is over it counts as not parsing."""
+"""Most characters parsed in search of a program. Anything over it counts as not parsing."""
 _REMEMBERED_CHARS = 8_000
 
 
@@ -74,15 +74,15 @@ class TypedPython:
 
     root: Node
     edits: Edits
-    """What is to be edited of it at any rate."""
+    """Edits that are needed in any case."""
     parameters: list[Node]
-    """Where functions of its own take the tools."""
+    """Parameters through which the program's own functions take the tools."""
     names: Names
     places: Places
 
 
 def typed_python(source: str) -> TypedPython | None:
-    """What a type checker reads of a program: what was recovered, without what keeps its result.
+    """The program as a type checker reads it: recovered, without the code that keeps its result.
 
     None: it does not parse. Raises ProgramRejected as `prepare_python` does.
     """
@@ -104,7 +104,7 @@ class _Recovered:
     repair: Repaired
     root: Node | None
     too_deep: int | None
-    """Where it is nested too deeply, if it is."""
+    """The place where it is nested too deeply, if any."""
     places: Places
     diagnostics: list[Diagnostic]
 
@@ -129,7 +129,7 @@ def _recovered(source: str) -> _Recovered:
 
 
 class _Surveyed(NamedTuple):
-    """What is known of a program that parses, and the edits that make it run where it stands."""
+    """Facts about a program that parses, and the edits that make it run in place."""
 
     found: Survey
     edits: Edits
@@ -218,21 +218,21 @@ class _Trees:
         return self._trees[text]
 
     def parses(self, text: bytes) -> bool:
-        """Whether a text parses and is indented as Python wants it."""
+        """True if a text parses and its indentation is valid."""
         if text not in self._sound:
             root = self.of(text) if self._bytes <= _MAX_PARSED_BYTES else None
             self._sound[text] = root is not None and is_indented(self.reader.read(text).logical)
         return self._sound[text]
 
     def recovers(self, text: str) -> bool:
-        """Whether a text parses as it is or repaired."""
+        """True if a text parses as it is or repaired."""
         if text not in self._known:
             self._known[text] = self.parses(repaired(text.encode(), (), self.parses, self.reader).text)
         return self._known[text]
 
 
 def _holds_backtick(root: Node, text: bytes) -> bool:
-    """Whether a backtick quotes something, which the grammar takes for a string of Python 2."""
+    """True if a backtick quotes something, which the grammar takes for a string of Python 2."""
     at = text.find(b"`")
     while at >= 0:
         node = root.descendant_for_byte_range(at, at + 1)

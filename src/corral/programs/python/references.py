@@ -1,4 +1,4 @@
-"""Which tools a program refers to, read off its tree before it runs, and where it calls them.
+"""Tools that a program refers to, read off its tree before it runs, and its calls of them.
 
 A path is named only where it is spelled out on the global `tools` or `codemode`, on the parameter of a function that
 gets the tools, or in an import of one. Whatever else is done with the tools, or may lead to them, makes it `computed`.
@@ -22,7 +22,7 @@ from corral.types import MAX_TOOL_PATH, Reference, References
 __all__ = ["UNKNOWN", "ToolUses", "tool_uses"]
 
 UNKNOWN = References((), computed=True)
-"""What is known of a program that does not parse."""
+"""Stand-in for a program that does not parse."""
 
 _MAX_REFERENCES = 1000
 
@@ -35,11 +35,11 @@ _HIDDEN = re.compile(
     rf"|importlib|ctypes|pickle|marshal|types\s*\.\s*FunctionType|__(?!(?:{_DUNDERS}|{_OTHERS})__\b)\w+__)\b"
     r"|(?<![\"'])\b__main__\b"
 )
-"""What may lead to the tools without their name."""
+"""Globals that may lead to the tools without their name."""
 
 
 class ToolUses(NamedTuple):
-    """What a program does with tools."""
+    """A program's uses of tools."""
 
     references: References
     calls: list[tuple[Node, str]]

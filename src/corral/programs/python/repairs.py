@@ -1,4 +1,4 @@
-"""What stands in a model's text and not in a Python file: prompts, commands of a notebook, margins, typography.
+"""Repairs of text that is not Python: prompts, notebook commands, margins, typography.
 
 Each repair is a set of edits on a text that does not parse. Prompts, commands and margins cannot be Python and are
 always taken out; what is a guess stays only if the program parses with it.

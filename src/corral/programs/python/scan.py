@@ -22,15 +22,15 @@ _STRING, _COMMENT = kind_id("string"), kind_id("comment")
 
 @dataclass(slots=True)
 class Survey:
-    """What the walk met."""
+    """Findings of the walk."""
 
     imports: list[Node] = field(default_factory=list[Node])
     returns: list[Node] = field(default_factory=list[Node])
     """Every `return` outside of all functions."""
     yields: bool = False
-    """Whether a `yield` stands outside of all functions."""
+    """True if a `yield` is outside of all functions."""
     strings: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
-    """Where strings and comments are, outermost ones."""
+    """Spans of the outermost strings and comments."""
 
 
 def survey(root: Node, places: Places) -> Survey:

@@ -46,7 +46,7 @@ def _found(calls: Iterable[tuple[Node, str]], text: bytes, names: Names, stored:
 
 
 def _is_alone(awaiting: Node, names: Names, *, in_functions: bool) -> bool:
-    """Whether it stands in the module, or in an async function and none runs beside another; not in an f-string,
+    """True in the module, or in an async function if none runs beside another; not in an f-string,
     which may show its text."""
     node = awaiting.parent
     while node is not None and node.type not in FUNCTIONS:

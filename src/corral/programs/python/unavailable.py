@@ -1,4 +1,4 @@
-"""What cannot run here whatever engine there is: a program in TypeScript, a question to somebody at a terminal."""
+"""Refusals of programs that no Python engine can run here: TypeScript, questions at a terminal."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def refuse_terminal(root: Node, text: bytes, names: Names, places: Places) -> No
 
 
 def _is_caught(node: Node) -> bool:
-    """Whether something around a call may catch its error, or it stands in a function, which may never be called."""
+    """True if code around a call may catch its error, or the call is in a function, which may never run."""
     above = node.parent
     while above is not None:
         if above.type == "try_statement" or above.type in FUNCTIONS:

@@ -44,7 +44,7 @@ def parse(text: bytes) -> Tree:
 
 
 def finder(pattern: str) -> Callable[[Node], dict[str, list[Node]]]:
-    """What gives the nodes of a tree that a query matches, by its names for them. It walks faster than Python does."""
+    """A function that gives the nodes matched by a query, by capture name. It walks faster than Python."""
     query = Query(_LANGUAGE, pattern)
     return lambda root: QueryCursor(query).captures(root)
 
@@ -58,7 +58,7 @@ def kind_id(kind: str) -> int:
 
 
 def text_of(node: Node | None) -> str:
-    """What a node spans."""
+    """The text of a node."""
     return (node.text or b"").decode(errors="replace") if node is not None else ""
 
 
@@ -78,7 +78,7 @@ def unwrapped(expression: Node) -> Node:
 
 
 def is_async(node: Node) -> bool:
-    """Whether a definition, loop or `with` begins with `async`."""
+    """True if a definition, loop or `with` begins with `async`."""
     return bool(node.children) and node.children[0].type == "async"
 
 

@@ -41,7 +41,7 @@ MAX_DEPTH = 700
 """Levels of a syntax tree. V8 takes at least 1,000 levels of any construct."""
 
 ENTRY_NAMES = ("main", "run", "execute", "handler", "handle", "solve", "program", "start", "entry", "task")
-"""What models call the function that is their program, the likeliest first."""
+"""Names that models give the function that is their program, the likeliest first."""
 
 FUNCTION_VALUES = frozenset({"arrow_function", "function_expression", "generator_function"})
 """Expressions that are functions."""
@@ -90,13 +90,13 @@ def kind_id(kind: str) -> int:
 
 
 def finder(pattern: str) -> Callable[[Node], dict[str, list[Node]]]:
-    """What gives the nodes of a tree that a query matches, by its names for them. It walks faster than Python does."""
+    """A function that gives the nodes matched by a query, by capture name. It walks faster than Python."""
     query = Query(_LANGUAGE, pattern)
     return lambda root: QueryCursor(query).captures(root)
 
 
 def text_of(node: Node) -> str:
-    """What a node spans."""
+    """The text of a node."""
     return (node.text or b"").decode(errors="replace")
 
 
@@ -111,7 +111,7 @@ def statements(node: Node) -> list[Node]:
 
 
 def declaration_of(statement: Node) -> Node:
-    """What an export statement declares, or the statement itself."""
+    """The declaration in an export statement, or the statement itself."""
     exported = statement.child_by_field_name("declaration") if statement.type == "export_statement" else None
     return exported or statement
 
@@ -127,7 +127,7 @@ def unwrapped(expression: Node) -> Node:
 
 
 def destructures(function: Node | None) -> bool:
-    """Whether a function takes its first argument apart, and so needs a plain object."""
+    """True if a function destructures its first argument, and so needs a plain object."""
     parameters = function.child_by_field_name("parameters") if function is not None else None
     for parameter in parameters.named_children if parameters is not None else ():
         pattern = parameter.child_by_field_name("pattern")

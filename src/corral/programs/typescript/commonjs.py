@@ -31,7 +31,7 @@ class _Assignment:
 
 
 def rewrite_commonjs(root: Node, edits: Edits) -> Entry | None:
-    """What a program exports to be run, and None for a program that assigns to no `exports`.
+    """The export to be run; None for a program that assigns to no `exports`.
 
     The question whether the program is the main module, which it is, is answered in place.
     """
@@ -48,7 +48,7 @@ def rewrite_commonjs(root: Node, edits: Edits) -> Entry | None:
 
 
 def assigns_exports(statement: Node) -> bool:
-    """Whether a statement is an assignment to `exports`."""
+    """True if a statement is an assignment to `exports`."""
     return statement.type == "expression_statement" and _assignment(statement.named_children[0]) is not None
 
 
@@ -96,7 +96,7 @@ def _properties(literal: Node) -> list[tuple[str, Node]]:
 
 
 def _declares(root: Node, name: str) -> bool:
-    """Whether the program has a variable of that name of its own."""
+    """True if the program has a variable of that name of its own."""
     for statement in statements(root):
         for declarator in (statement, *statement.named_children):
             declared = declarator.child_by_field_name("name")

@@ -54,13 +54,13 @@ _OBJECT_OF_NAMES = re.compile(rb"\{\s*[\w$]+(?:\s*,\s*[\w$]+)+\s*,?\s*\}")
 
 @dataclass(slots=True)
 class Ending:
-    """How the wrapped program ends."""
+    """The end of a wrapped program."""
 
     code: str = ""
-    """What runs after the last statement."""
+    """Code that runs after the last statement."""
     diagnostics: list[Diagnostic] = field(default_factory=list[Diagnostic])
     entered: list[Node | str | None] = field(default_factory=list["Node | str | None"])
-    """What is called with the tools: functions, names of functions, None for what only a run can tell."""
+    """Callees that are given the tools: functions, names of functions, None if only a run can tell."""
 
 
 def give_result(root: Node, edits: Edits, names: Names, entry: Entry | None, returns: bool) -> Ending:
@@ -124,7 +124,7 @@ class _Program:
         return candidates[-1] if candidates and not self._is_used(candidates[-1]) else None
 
     def _is_used(self, name: str) -> bool:
-        """Whether a function is mentioned outside of all functions, but for its declaration and its export."""
+        """True if a function is mentioned outside of all functions, apart from its declaration and export."""
         for node in walk(self._root, into_functions=False):
             if node.type == "identifier" and text_of(node) == name and (parent := node.parent) is not None:
                 declared = parent.type == "variable_declarator" and parent.child_by_field_name("name") == node
@@ -133,7 +133,7 @@ class _Program:
         return False
 
     def _is_called(self, name: str) -> bool:
-        """Whether a function is called outside of all functions."""
+        """True if a function is called outside of all functions."""
         for node in walk(self._root, into_functions=False):
             if node.type == "call_expression":
                 callee = node.child_by_field_name("function")
@@ -230,7 +230,7 @@ def _is_directive(expression: Node) -> bool:
 
 
 def _declares_resource(expression: Node) -> bool:
-    """Whether it is `using x = …` or `await using x = …`, which the grammar takes for an assignment."""
+    """True for `using x = …` and `await using x = …`, which the grammar takes for assignments."""
     inner = expression.named_children[0] if expression.type == "await_expression" else expression
     return inner.type == "assignment_expression" and inner.children[0].type == "using"
 

@@ -64,7 +64,7 @@ def _first(function: Node | None) -> Node | None:
 
 
 def _uses(function: Node, names: set[str]) -> Iterator[str]:
-    """How a function uses what it is given."""
+    """A function's uses of its argument."""
     body = function.child_by_field_name("body")
     for node in walk(body) if body is not None else ():
         if node.type == "shorthand_property_identifier" and text_of(node) in names:

@@ -26,12 +26,12 @@ _CALL_BEHIND = re.compile(
 )
 _HARMLESS = frozenset({"comment", "string_fragment", "regex_pattern", "property_identifier"})
 _MAX_TRIVIA = 1000
-"""How many bytes behind an `import` are read; what is not over by then counts as a call."""
+"""Most bytes read after an `import`; anything longer counts as a call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What a program exports to be run."""
+    """The export that is run."""
 
     value: str
     """The JavaScript that evaluates to it, after all statements have run."""
@@ -40,7 +40,7 @@ class Entry:
     function: Node | None = None
     """The function, if it is written out at the export."""
     callable: bool = True
-    """Whether it should be called if it is a function; a class should not."""
+    """True if it is to be called when it is a function; a class is not."""
 
 
 def rewrite_modules(

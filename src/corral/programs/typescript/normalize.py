@@ -1,4 +1,4 @@
-"""What every source goes through before its language matters."""
+"""Normalization of every source before it is parsed."""
 
 from __future__ import annotations
 

@@ -54,17 +54,17 @@ _LABELS = frozenset(_TYPESCRIPT | _JAVASCRIPT | _ENGINES)
 _LONE_RETURN = re.compile(r"\r(?!\n)")
 _FOREIGN_SPACE = re.compile("\x85|\u180e|\u200b|\u2060".encode())
 _HTML_COMMENT = re.compile(rb"<(?=!--)|--(?=>)")
-"""What may open a comment for the engine. A space where the match ends makes it two operators."""
+"""Operators that the engine would read as the start of a comment. A space at the end of the match separates them."""
 _ODD = re.compile("[\u2010-\u201f\u2212\u00d7\u00f7\uff01-\uff5e]")
 """Characters of typesetting that one of a keyboard can stand for."""
 _TYPOGRAPHIC = typographic(
     r""""(?:[^"\\\n]|\\.)*+"?|'(?:[^'\\\n]|\\.)*+'?|`(?:[^`\\]|\\.)*+`?|//[^\n]*|/\*.*?(?:\*/|\Z)"""
 )
 _MAX_PARSED_BYTES = 500_000
-"""How much text is parsed in search of a program. What is over it counts as not parsing."""
+"""Most characters parsed in search of a program. Anything over it counts as not parsing."""
 _REMEMBERED_CHARS = 8_000
 _MAX_ROUNDS = 3
-"""How often a source is parsed again because the parser misread something of it."""
+"""Most times that a source is parsed again after the parser misread it."""
 _MAX_ODD = 200
 
 
@@ -106,7 +106,7 @@ def prepare_typescript(source: str) -> Program:
 
 
 def typed_typescript(source: str) -> TypedProgram | None:
-    """What a type checker reads of a program: what was recovered, its types left in. None: it cannot be parsed.
+    """The program as a type checker reads it: recovered, with its types. None if it cannot be parsed.
 
     Raises ProgramRejected as `prepare_typescript` does.
     """
@@ -131,13 +131,13 @@ class TypedProgram(NamedTuple):
 
     root: Node
     edits: Edits
-    """What is to be edited of it at any rate."""
+    """Edits that are needed in any case."""
     types: list[tuple[int, int]]
     """Stretches that are gone when it runs: its own types."""
     entered: list[Node]
     """The functions of its own that are called with the tools."""
     commonjs: bool
-    """Whether it exports as CommonJS does."""
+    """True for exports in the style of CommonJS."""
     unused: str
     """A name that it does not have."""
 
@@ -158,7 +158,7 @@ class _Recovered:
     blocks: tuple[int, ...]
     diagnostics: list[Diagnostic]
     misread: tuple[Misread, ...] = ()
-    """What the parser was shown otherwise."""
+    """Stretches that the parser was shown in another spelling."""
 
     def edits(self) -> Edits:
         """Edits of it, those already made that let parser and engine read the same."""
@@ -237,7 +237,7 @@ def _with_common_line_ends(text: str, parses: Callable[[str], bool]) -> str:
 
 
 def _has_odd_names(root: Node, text: str) -> bool:
-    """Whether the parser took characters of typesetting for a part of a name."""
+    """True if the parser took typographic characters for part of a name."""
     seen = at = 0
     for start, _, _ in islice(plain_characters(text, _TYPOGRAPHIC), _MAX_ODD):
         at, seen = at + len(text[seen:start].encode()), start
@@ -327,7 +327,7 @@ class _Trees:
         return _ODD.search(text) is None or not _has_odd_names(root, text)
 
     def parses(self, text: str) -> bool:
-        """Whether a text is a program, in plain characters at least."""
+        """True if a text is a program, at least in plain characters."""
         if self.parses_as_it_is(text):
             return True
         return (

@@ -1,4 +1,4 @@
-"""Which tools a program refers to, read off its tree before it runs.
+"""Tools that a program refers to, read off its tree before it runs.
 
 A path is named only where the program spells it out on what is surely the tools: the global `tools` or `codemode`, a
 constant that holds it, or what the program's own function is called with. Where the tools go somewhere that is not
@@ -28,7 +28,7 @@ _MAX_STEPS = 5000
 
 _TOOLS = ("tools", "codemode")
 _GLOBALS = {name: name.encode() for name in ("globalThis", "self", "global", "eval", "Function", "arguments")}
-"""What leads to the tools. Its members with other names than these do not."""
+"""Names of the tools. Members of the global object with other names do not lead to them."""
 
 _OBSCURE = re.compile(
     rb"""\b(?:__proto__|__define[GS]etter__|definePropert(?:y|ies)|[gs]etPrototypeOf)\b"""
@@ -37,7 +37,7 @@ _OBSCURE = re.compile(
     rb"""|\.\s*constructor\b(?!\s*\??\.\s*name\b)|["'`]constructor["'`]"""
     rb"""|\b(?:Object|Reflect)\b(?!\s*(?:\?\.|\.)\s*\w|\s*[(),;>|&\]}=]|\s*$)|=\s*(?:Object|Reflect)\b(?!\s*[.(?])"""
 )
-"""What may have something of the program run with the global object as its `this`, or make functions of texts."""
+"""Names that may run code of the program with the global object as `this`, or make functions of texts."""
 _THIS = re.compile(rb"\bthis\b")
 _ANY_MEMBER = re.compile(rb"""(?:[\w)\]]\s*(?:\?\.)?|[{,]\s*)\[(?!\s*(?:\d+|"[^"]*"|'[^']*')?\s*\])""")
 """A member whose name is computed, which may be one of those: with `this`, that is enough."""
@@ -60,7 +60,7 @@ _TARGETS = {
     "assignment_expression": "left",
     "assignment_pattern": "left",
 }
-"""What binds a value, and the field of what it is bound to."""
+"""Nodes that bind a value, and the field of the target."""
 _DECLARED_IN_ITSELF = {
     "arrow_function": "parameter",
     "catch_clause": "parameter",
@@ -166,7 +166,7 @@ class _Search:
     # --- names, and where they are visible
 
     def _uses(self, variable: _Variable) -> list[Node]:
-        """Where a name means this variable: not one that is declared nearer."""
+        """Occurrences of a name that mean this variable, not one declared nearer."""
         declarations, uses = self._look_up(variable.name)
         if not declarations:
             return uses
@@ -187,7 +187,7 @@ class _Search:
         return found
 
     def _look_up(self, name: str) -> tuple[list[_Declaration], list[Node]]:
-        """Where a name is declared, and where it is used."""
+        """Declarations and uses of a name."""
         if name not in self._words:
             declarations, uses = self._words[name] = [], []
             for node in self._occurrences(name.encode()):
@@ -325,7 +325,7 @@ class _Search:
             self.computed |= owner.type not in _NOT_USES and not _is_typeof(owner)
 
     def _target(self, value: Node, owner: Node) -> Node | None:
-        """What a value is bound to, if it goes nowhere else."""
+        """The target that a value is bound to, if it goes nowhere else."""
         field = _TARGETS.get(owner.type)
         if field is None or _leads(value, owner):
             return None

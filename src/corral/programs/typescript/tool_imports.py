@@ -76,7 +76,7 @@ def _bindings(clause: Node) -> list[_Binding]:
 
 
 def _is_all(binding: _Binding) -> bool:
-    """Whether it is plainly the tools, whatever module they are said to come from."""
+    """True if it is plainly the tools, whatever the module's name."""
     return binding.imported in _TOOLS or (binding.imported is None and binding.local in _TOOLS)
 
 

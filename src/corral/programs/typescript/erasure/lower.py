@@ -44,11 +44,11 @@ _MODIFIERS = frozenset({"accessibility_modifier", "override_modifier", "readonly
 
 @dataclass(slots=True)
 class _Merged:
-    """What the declarations of one name in one scope share."""
+    """State shared by the declarations of one name in one scope."""
 
     scope: int = 0
     members: dict[str, None] = field(default_factory=dict[str, None])
-    """What they export so far."""
+    """Their exports so far."""
     declared: bool = False
 
 
@@ -193,7 +193,7 @@ class Lowering:
     # --- where the object of an enum or a namespace comes from
 
     def _open(self, node: Node, name: str) -> tuple[_Merged, bytes, str]:
-        """What declarations of this name here share, the word that declares it, and the end of what fills it."""
+        """The shared state of this name's declarations here, the declaring keyword, and the end of the initializer."""
         statement = node.parent if node.parent is not None and node.parent.type == "expression_statement" else node
         exported = statement.parent is not None and statement.parent.type == "export_statement"
         owner = statement.parent if exported else statement
@@ -293,7 +293,7 @@ class Lowering:
 
 
 def is_accessor(member: Node, text: bytes) -> bool:
-    """Whether a field is an `accessor`, which the parser is shown as `readonly`."""
+    """True if a field is an `accessor`, which the parser is shown as `readonly`."""
     word = child_of_type(member, "readonly")
     return word is not None and text[word.start_byte : word.end_byte] == b"accessor"
 

@@ -63,7 +63,7 @@ class Misread(NamedTuple):
 
 @dataclass(slots=True)
 class Findings:
-    """What the walk met besides types."""
+    """Findings of the walk besides types."""
 
     misread: list[Misread] = field(default_factory=list[Misread])
     broken: Node | None = None
@@ -71,7 +71,7 @@ class Findings:
     stray_await: Node | None = None
     """The first `await` in a function that is not async."""
     returns: bool = False
-    """Whether a `return` stands outside every function."""
+    """True if a `return` is outside every function."""
     imports: list[Node] = field(default_factory=list[Node])
     """Every import declaration that loads something."""
     exports: list[Node] = field(default_factory=list[Node])
@@ -144,7 +144,7 @@ class _Eraser:
         self._aliases = 0
 
     def leaves(self, node: Node) -> bool:
-        """Whether a node has to stay as it is, because it is broken."""
+        """True if a node must stay as it is, because it is broken."""
         if not node.has_error or node.kind_id not in _ONLY_TYPESCRIPT:
             return False
         self.found.broken = self.found.broken or node
@@ -329,7 +329,7 @@ class _Eraser:
         return False
 
     def _is_read(self, name: Node) -> bool:
-        """Whether a name stands anywhere but in types and where it is declared. Of many names it is assumed."""
+        """True if a name occurs outside of types and its declaration. With many names it is assumed."""
         self._aliases += 1
         if self._aliases > _MAX_ALIASES:
             return True
@@ -343,7 +343,7 @@ class _Eraser:
         return False
 
     def _assertion_end(self, node: Node) -> tuple[int, Node | None]:
-        """Where the type of an assertion ends, and what the parser takes the assertion for the beginning of.
+        """The end of an assertion's type, and the larger node that the parser made of the assertion.
 
         It takes the `.C` of `as a.b.C` for a property, and then the `| C` of `as a.b.C | D` for an operator.
         """
@@ -367,7 +367,7 @@ class _Eraser:
         self._edits.blank(start, end, first=b";" if self._ends_statement(end) else b"")
 
     def _is_read_on(self, end: int) -> bool:
-        """Whether what ends here would, once blanked, run on into the next line."""
+        """True if blanking the text that ends here would join its line with the next."""
         following = self._following(end)
         opens = self._text[following : following + 1] in (b"(", b"[", b"`", b"*")
         return opens and self._breaks_line(end, following)
@@ -377,7 +377,7 @@ class _Eraser:
         return trivia.end() if trivia else end
 
     def _ends_statement(self, end: int) -> bool:
-        """Whether what ends here ends a statement that, once blanked, would run on into the next line."""
+        """True if blanking the text that ends here would join its statement with the next line."""
         if not self._is_read_on(end):
             return False
         following = self._following(end)
@@ -389,7 +389,7 @@ class _Eraser:
         return False
 
     def _runs_on(self, types: Sequence[Node]) -> int | None:
-        """Where a type ends whose parser took a `[` on a new line for a part of it; TypeScript begins a statement."""
+        """The real end of a type to which the parser added a `[` of the next line, a new statement."""
         if not _BRACKET_LINE.search(self._text, types[0].start_byte, types[-1].end_byte):
             return None
         ends = [
@@ -406,7 +406,7 @@ class _Eraser:
 
 
 def _only_types(node: Node) -> bool:
-    """Whether a namespace declares nothing that exists at run time."""
+    """True if a namespace declares nothing that exists at run time."""
     pending = [node]
     while pending:
         found = pending.pop()
