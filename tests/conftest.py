@@ -11,12 +11,12 @@ from typing import Any
 
 import anyio
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from corral import Corral, Limits, ToolError, define_tool, tool
 
 # The same examples in every run: what fails here fails everywhere.
-settings.register_profile("same", derandomize=True, deadline=None)
+settings.register_profile("same", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("same")
 
 # A shell without job control has what it starts in the background ignore SIGINT, and so would all that tests start.
