@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import AsyncIterator
-from inspect import unwrap
 from pathlib import Path
 from typing import Any
 
@@ -76,15 +75,10 @@ echo = define_tool(name="echo", description="Gives its input back.", execute=_ec
 TOOLS = [add, fail, break_down, nothing, wait, echo]
 
 
-# Whether a program is checked before it runs depends on whether a language server is ready by then; tests/checking says
-# what comes of it, and everywhere else programs run as they are.
-defaults = unwrap(Corral.__init__).__kwdefaults__
-assert defaults is not None
-defaults["check"] = False
-
-
+# Whether a program is checked before it runs depends on whether a language server is ready by then. tests/checking says
+# what comes of it; elsewhere `check=False` has programs run as they are.
 def open_corral() -> Corral:
-    return Corral(TOOLS, limits=Limits(wall_seconds=20))
+    return Corral(TOOLS, limits=Limits(wall_seconds=20), check=False)
 
 
 @pytest.fixture
