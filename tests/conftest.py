@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import AsyncIterator
-from inspect import unwrap
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from corral import Corral, Limits, ToolError, define_tool, tool
 
 # The same examples in every run: what fails here fails everywhere.
-settings.register_profile("same", derandomize=True, deadline=None)
+settings.register_profile("same", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("same")
 
 # A shell without job control has what it starts in the background ignore SIGINT, and so would all that tests start.
@@ -76,15 +75,10 @@ echo = define_tool(name="echo", description="Gives its input back.", execute=_ec
 TOOLS = [add, fail, break_down, nothing, wait, echo]
 
 
-# Whether a program is checked before it runs depends on whether a language server is ready by then; tests/checking says
-# what comes of it, and everywhere else programs run as they are.
-defaults = unwrap(Corral.__init__).__kwdefaults__
-assert defaults is not None
-defaults["check"] = False
-
-
+# Whether a program is checked before it runs depends on whether a language server is ready by then. tests/checking says
+# what comes of it; elsewhere `check=False` has programs run as they are.
 def open_corral() -> Corral:
-    return Corral(TOOLS, limits=Limits(wall_seconds=20))
+    return Corral(TOOLS, limits=Limits(wall_seconds=20), check=False)
 
 
 @pytest.fixture

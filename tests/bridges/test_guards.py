@@ -69,7 +69,7 @@ async def test_scopes_are_compared_and_nothing_is_implied(
     async def t() -> None:
         ran.append("t")
 
-    result = await Corral([t]).execute("await tools['' + 't']()", context=ExecutionContext(scopes=held))
+    result = await Corral([t], check=False).execute("await tools['' + 't']()", context=ExecutionContext(scopes=held))
     assert bool(ran) is allowed
     assert (result.error and result.error.code) == (None if allowed else "scope_denied")
 
@@ -101,7 +101,7 @@ async def test_whatever_a_tool_raises_the_host_lives(kind: str, *, sync: bool) -
     async def async_tool() -> None:
         raise_it()
 
-    result = await Corral([sync_tool if sync else async_tool]).execute(
+    result = await Corral([sync_tool if sync else async_tool], check=False).execute(
         "try { await tools.t() } catch (e) { return e.code }"
     )
     assert result.value == "tool_failed"
@@ -112,7 +112,7 @@ async def test_an_error_whose_text_no_encoding_can_carry_arrives_all_the_same() 
     async def t() -> None:
         raise ToolError("cannot read a\udcffb")
 
-    result = await Corral([t]).execute("await tools.t()")
+    result = await Corral([t], check=False).execute("await tools.t()")
     assert result.error is not None
     assert result.error.message == "cannot read a?b"
 
@@ -122,7 +122,7 @@ async def test_a_result_with_text_no_encoding_can_carry_is_json_all_the_same() -
     async def t() -> str:
         return "a\ud800b"
 
-    result = await Corral([t]).execute("return await tools.t()")
+    result = await Corral([t], check=False).execute("return await tools.t()")
     assert result.value == "a\ufffdb"
     assert '"status":"succeeded"' in result.to_json()
 
@@ -136,7 +136,7 @@ async def test_an_observer_that_raises_anything_does_not_end_a_call(caplog: pyte
         raise anyio.get_cancelled_exc_class()
 
     with anyio.fail_after(20):
-        result = await Corral([t]).execute("console.log('kept'); return await tools.t()", on_event=observe)
+        result = await Corral([t], check=False).execute("console.log('kept'); return await tools.t()", on_event=observe)
     assert (result.value, result.output) == (1, "kept\n")
 
 
@@ -145,7 +145,7 @@ async def test_a_tool_cannot_close_the_corral_that_runs_it() -> None:
     async def close() -> None:
         await corral.aclose()
 
-    corral = Corral([close])
+    corral = Corral([close], check=False)
     with anyio.fail_after(20):
         result = await corral.execute("try { await tools.close() } catch (e) { return e.code }")
     assert result.value == "tool_failed"

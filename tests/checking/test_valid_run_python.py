@@ -41,7 +41,7 @@ async def test_every_valid_program_succeeds(folder: str, tools: list[Tool], leas
         async with limiter:
             results[name] = await corral.execute(source, language="python")
 
-    async with Corral(tools, sandbox="cpython") as corral, anyio.create_task_group() as tasks:
+    async with Corral(tools, sandbox="cpython", check=False) as corral, anyio.create_task_group() as tasks:
         for name, source in programs(folder).items():
             tasks.start_soon(run, corral, name, source)
     assert len(results) >= least

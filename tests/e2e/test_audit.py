@@ -153,7 +153,7 @@ await tools.wait({ seconds: 60 });
 async def test_a_whole_execution_is_on_record_call_by_call(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     before = time.time()
-    async with Corral(ALL, audit=path) as corral:
+    async with Corral(ALL, audit=path, check=False) as corral:
         async with corral.start(WHOLE, context=ANN) as run:
             async for happened in run:
                 if isinstance(happened, ToolCallStarted) and happened.call.name == "wait":
@@ -190,7 +190,7 @@ async def test_a_whole_execution_is_on_record_call_by_call(tmp_path: Path) -> No
 
 async def test_programs_and_calls_that_never_come_in_are_on_record(tmp_path: Path) -> None:
     path = tmp_path / "audit.sqlite"
-    async with Corral(ALL, audit=path) as corral:
+    async with Corral(ALL, audit=path, check=False) as corral:
         refused = await corral.execute("return await tools.forbidden({ n: 1 })", context=ANN)
         assert list(await read(path)) != []  # before anybody heard of it
         await corral.execute("}", context=ANN)
@@ -218,7 +218,7 @@ async def test_programs_and_calls_that_never_come_in_are_on_record(tmp_path: Pat
 
 async def test_a_redacted_copy_knows_the_secrets_of_the_tools_schema(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
-    async with Corral(ALL, audit=AuditLog(path, arguments="redacted")) as corral:
+    async with Corral(ALL, audit=AuditLog(path, arguments="redacted"), check=False) as corral:
         result = await corral.execute("return await tools.log_in({ user: 'ann', pin: '4711', password: 'hunter2' })")
         assert result.value == "ann"
     [call, _] = await read(path)
@@ -249,7 +249,7 @@ async def test_a_full_queue_under_load_loses_nothing(tmp_path: Path, caplog: pyt
     """
     await log.record(event(outcome="failed"))
     assert await anyio.to_thread.run_sync(entered.wait, 10)
-    async with Corral(ALL, audit=log) as corral, anyio.create_task_group() as tasks:
+    async with Corral(ALL, audit=log, check=False) as corral, anyio.create_task_group() as tasks:
 
         async def run() -> None:
             assert (await corral.execute(program, context=ANN)).value == 10
@@ -281,7 +281,7 @@ async def test_while_the_log_cannot_be_written_no_call_gets_in_and_afterwards_al
     for (;;) try { await tools.count() } catch (error) { return [error.code, error.message] }
     """
     many = Limits(calls=1_000_000)
-    async with Corral([count], audit=log, limits=many) as corral:
+    async with Corral([count], audit=log, limits=many, check=False) as corral:
         with anyio.fail_after(10):
             first = await corral.execute(until_denied)
             let_in = len(ran)
@@ -302,7 +302,7 @@ async def test_while_the_log_cannot_be_written_no_call_gets_in_and_afterwards_al
 
 def test_programs_that_run_without_an_event_loop_are_on_record_too(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
-    corral = Corral(ALL, audit=path)
+    corral = Corral(ALL, audit=path, check=False)
     with corral:
         assert corral.execute_sync("return await tools.add({ a: 1, b: 2 })", context=ANN).value == 3
         assert corral.execute_sync("return await tools.forbidden()", context=ANN).status == "rejected"
@@ -335,7 +335,7 @@ class Broken(SandboxProvider):
 async def test_an_execution_whose_sandbox_does_not_start_is_on_record_and_has_a_last_event() -> None:
     seen: list[AuditEvent] = []
     events: list[Event] = []
-    corral = Corral(TOOLS, sandbox=Broken(), audit=AuditLog(seen.extend))
+    corral = Corral(TOOLS, sandbox=Broken(), audit=AuditLog(seen.extend), check=False)
     with pytest.raises(StartFailed):
         await corral.execute("return 1", context=ANN, on_event=events.append)
     await corral.aclose()
@@ -345,7 +345,7 @@ async def test_an_execution_whose_sandbox_does_not_start_is_on_record_and_has_a_
 
 async def test_an_execution_whose_caller_gives_up_is_on_record() -> None:
     seen: list[AuditEvent] = []
-    async with Corral(TOOLS, audit=AuditLog(seen.extend)) as corral:
+    async with Corral(TOOLS, audit=AuditLog(seen.extend), check=False) as corral:
         with anyio.move_on_after(0.3):
             await corral.execute("await new Promise((resolve) => setTimeout(resolve, 60000))", context=ANN)
     assert in_short(seen) == [("execution", "cancelled", "cancelled")]
@@ -356,7 +356,7 @@ async def test_a_program_that_throws_a_denial_has_not_been_denied_and_writes_no_
     program = """
         try { await tools['forbid' + 'den']({}) } catch (error) { error.message = 'the admin said so'; throw error }
     """
-    async with Corral(ALL, audit=AuditLog(seen.extend)) as corral:
+    async with Corral(ALL, audit=AuditLog(seen.extend), check=False) as corral:
         await corral.execute(program, context=ANN)
     (call, execution) = seen
     assert (call.outcome, call.reason) == ("denied", "tools.forbidden needs the scope admin")

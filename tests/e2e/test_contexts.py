@@ -79,7 +79,7 @@ async def corral(sandbox: DenoSandbox, meeting: Meeting) -> AsyncIterator[Corral
     limits = Limits(wall_seconds=SECONDS, cpu_seconds=10)
     meet = define_tool(name="meet", execute=meeting.meet)
     with anyio.fail_after(3 * SECONDS):
-        async with Corral([*TOOLS, meet], sandbox=sandbox, limits=limits) as corral:
+        async with Corral([*TOOLS, meet], sandbox=sandbox, limits=limits, check=False) as corral:
             yield corral
             after = await corral.execute("return await tools.add({a: 1, b: 2})", context=ANN)
             assert after.value == 3, after.error
@@ -475,7 +475,7 @@ SOURCES = [
 @pytest.mark.parametrize("source", SOURCES)
 async def test_a_program_ends_as_in_a_process_of_its_own(corral: Corral, source: str) -> None:
     alone = DenoSandbox(pool_size=0)
-    async with Corral(TOOLS, sandbox=alone) as other:
+    async with Corral(TOOLS, sandbox=alone, check=False) as other:
         expected = await other.execute(source)
     result = await corral.execute(source, context=ANN)
     assert (result.status, result.value, result.output) == (expected.status, expected.value, expected.output)
@@ -541,7 +541,7 @@ def test_threads_without_event_loops_share_a_process_in_turns() -> None:
             program = f"return await tools.add({{a: {number}, b: {turn}}})"
             results.append((number, turn, corral.execute_sync(program, context=ANN).value))
 
-    corral = Corral(TOOLS, sandbox=sandbox)
+    corral = Corral(TOOLS, sandbox=sandbox, check=False)
     threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
     for thread in threads:
         thread.start()
@@ -558,7 +558,7 @@ def test_threads_without_event_loops_share_a_process_in_turns() -> None:
 def test_threads_share_an_open_corral() -> None:
     others = guests()
     results: list[object] = []
-    with Corral(TOOLS, sandbox=DenoSandbox(isolation="context")) as corral:
+    with Corral(TOOLS, sandbox=DenoSandbox(isolation="context"), check=False) as corral:
 
         def work(number: int) -> None:
             results.append(corral.execute_sync(f"return await tools.echo({number})", context=ANN).value)
@@ -577,7 +577,7 @@ async def test_nothing_is_left_after_closing(tmp_path: Path, monkeypatch: pytest
     others = guests()
     await anyio.to_thread.run_sync(int)  # what the event loop itself keeps open for threads
     descriptors = len(list(Path("/proc/self/fd").iterdir()))
-    async with Corral(TOOLS, sandbox=DenoSandbox(isolation="context")) as corral:
+    async with Corral(TOOLS, sandbox=DenoSandbox(isolation="context"), check=False) as corral:
         programs = ["return 1", "throw 1", "await tools.fail()", "let x = ;", "return /(/", "enum E { A } return E.A"]
         await at_once(corral, *programs, *programs)
         for number, program in enumerate([*programs, LOOP, WAIT, "return 1", BUFFER_BOMB]):
@@ -592,7 +592,9 @@ async def test_closing_ends_what_runs(meeting: Meeting) -> None:
     others = guests()
     results: list[ExecutionResult] = []
     meeting.size = 6
-    corral = Corral([*TOOLS, define_tool(name="meet", execute=meeting.meet)], sandbox=DenoSandbox(isolation="context"))
+    corral = Corral(
+        [*TOOLS, define_tool(name="meet", execute=meeting.meet)], sandbox=DenoSandbox(isolation="context"), check=False
+    )
 
     async def one(user: str) -> None:
         context = ExecutionContext(user_id=user)

@@ -175,7 +175,7 @@ async def test_what_was_hidden_is_on_record_as_denied(tmp_path: Path) -> None:
 
 
 async def test_a_program_elsewhere_sees_no_more() -> None:
-    corral = Corral([*VISIBLE, *HIDDEN], hide_denied=True, implied_scopes=IMPLIED)
+    corral = Corral([*VISIBLE, *HIDDEN], hide_denied=True, implied_scopes=IMPLIED, check=False)
     transport = httpx.ASGITransport(corral.asgi_app())
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
         for context, status, total in ((ANN, 404, 0), (ROOT, 200, 1)):

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 async def corral() -> AsyncIterator[Corral]:
-    async with Corral(TOOLS, limits=Limits(wall_seconds=20, cpu_seconds=10)) as corral:
+    async with Corral(TOOLS, limits=Limits(wall_seconds=20, cpu_seconds=10), check=False) as corral:
         yield corral
         after = await corral.execute("return await tools.add({a: 1, b: 2})")
         assert after.value == 3, "the next execution works"
@@ -130,7 +130,7 @@ async def test_a_tool_is_cancelled_with_its_execution() -> None:
             cancelled.set()
             raise
 
-    result = await Corral([hang]).execute("await tools.hang()", limits=Limits(wall_seconds=0.2))
+    result = await Corral([hang], check=False).execute("await tools.hang()", limits=Limits(wall_seconds=0.2))
     assert result.status == "timed_out"
     assert cancelled.is_set()
 
@@ -185,7 +185,7 @@ async def test_outputs_that_the_program_has_dropped_do_not_count() -> None:
     async def page() -> str:
         return "x" * 1_000_000
 
-    result = await Corral([page]).execute(
+    result = await Corral([page], check=False).execute(
         "let n = 0; for (let i = 0; i < 200; i++) n += (await tools.page()).length; return n"
     )
     assert result.value == 200_000_000, result.error
@@ -261,7 +261,7 @@ async def test_a_large_output_is_refused_before_it_travels() -> None:
         return "x" * input["size"]
 
     give = define_tool(name="give", execute=execute)
-    corral = Corral([give], limits=Limits(tool_output_bytes=10_000))
+    corral = Corral([give], limits=Limits(tool_output_bytes=10_000), check=False)
     result = await corral.execute(
         "try { await tools.give({size: 20000}) } catch (e) { return [e.code, e.message, (await tools.give({size: 10})).length] }"
     )
@@ -276,7 +276,9 @@ async def test_a_tools_error_of_any_size_arrives_shortened() -> None:
     async def shout() -> None:
         raise ToolError("x" * 5_000_000)
 
-    result = await Corral([shout]).execute("try { await tools.shout() } catch (e) { return e.message.length }")
+    result = await Corral([shout], check=False).execute(
+        "try { await tools.shout() } catch (e) { return e.message.length }"
+    )
     assert result.value < 8_100
 
 
@@ -289,7 +291,7 @@ async def test_tools_that_block_threads_do_not_keep_other_programs_from_running(
         blocked.release()
         release.wait(60)
 
-    async with Corral([block]) as corral, anyio.create_task_group() as tasks:
+    async with Corral([block], check=False) as corral, anyio.create_task_group() as tasks:
         program = "await Promise.all(Array.from({length: 45}, () => tools.block()))"
         tasks.start_soon(lambda: corral.execute(program))
         for _ in range(40):  # all the threads that anyio lends by default
@@ -308,7 +310,7 @@ async def test_calls_beyond_the_budget_throw_and_are_never_made() -> None:
         made += 1
 
     limits = Limits(calls=100)
-    result = await Corral([count]).execute(
+    result = await Corral([count], check=False).execute(
         """const all = await Promise.allSettled(Array.from({length: 10_000}, () => tools.count()));
         const failed = all.filter(each => each.status === "rejected");
         return [failed.length, failed[0].reason.name, failed[0].reason.code]""",
@@ -329,7 +331,7 @@ async def test_calls_beyond_those_in_flight_wait_and_do_not_fail() -> None:  # e
         await anyio.sleep(0.002)
         running -= 1
 
-    result = await Corral([work]).execute(
+    result = await Corral([work], check=False).execute(
         "return (await Promise.all(Array.from({length: 1000}, () => tools.work()))).length",
         limits=Limits(calls=1000, calls_in_flight=32),
     )
@@ -369,7 +371,7 @@ async def test_the_host_cancels_a_run_in_the_middle_of_a_call() -> None:  # ex-a
         finally:
             cancelled.set()
 
-    async with Corral([hang]) as corral, corral.start("console.log('x'); await tools.hang()") as run:
+    async with Corral([hang], check=False) as corral, corral.start("console.log('x'); await tools.hang()") as run:
         async for event in run:
             if isinstance(event, ToolCallStarted):
                 run.cancel()
@@ -382,7 +384,7 @@ async def test_the_host_cancels_a_run_in_the_middle_of_a_call() -> None:  # ex-a
 
 async def test_cancelling_the_callers_task_ends_the_guest() -> None:
     others = guests()
-    async with Corral(sandbox=DenoSandbox(pool_size=0)) as corral:
+    async with Corral(sandbox=DenoSandbox(pool_size=0), check=False) as corral:
         with anyio.move_on_after(0.5) as scope:
             await corral.execute("while (true) {}")
         assert scope.cancelled_caught
@@ -391,7 +393,7 @@ async def test_cancelling_the_callers_task_ends_the_guest() -> None:
 
 async def test_leaving_the_block_of_a_handle_ends_the_run() -> None:
     others = guests()
-    async with Corral(sandbox=DenoSandbox(pool_size=0)) as corral:
+    async with Corral(sandbox=DenoSandbox(pool_size=0), check=False) as corral:
         with pytest.raises(KeyError, match="own error"):
             async with corral.start("while (true) {}"):
                 raise KeyError("own error")
@@ -402,7 +404,7 @@ async def test_closing_ends_what_runs_and_leaves_nothing() -> None:
     results: list[ExecutionResult] = []
     started = anyio.Event()
     others = guests()
-    corral = Corral(TOOLS)
+    corral = Corral(TOOLS, check=False)
 
     async def one() -> None:
         results.append(
@@ -450,7 +452,7 @@ async def test_nothing_is_left_after_closing(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     descriptors = len(list(Path("/proc/self/fd").iterdir()))
     others = guests()
-    async with Corral(TOOLS) as corral:
+    async with Corral(TOOLS, check=False) as corral:
         for program in ["return 1", "throw 1", "await tools.fail()", "let x = ;"]:
             await corral.execute(program)
         assert list(tmp_path.iterdir())
@@ -462,13 +464,13 @@ async def test_nothing_is_left_after_closing(tmp_path: Path, monkeypatch: pytest
 async def test_a_missing_engine_is_an_error_that_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("corral.sandboxes.deno._engine", lambda: Path("/nowhere/deno"))
     with pytest.raises(StartFailed, match="/nowhere/deno"):
-        await Corral().execute("return 1")
+        await Corral(check=False).execute("return 1")
 
 
 async def test_an_engine_that_does_not_start_the_guest_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("corral.sandboxes.deno._engine", lambda: Path("/bin/false"))
     with pytest.raises(StartFailed, match="the engine did not start: status 1"):
-        await Corral().execute("return 1")
+        await Corral(check=False).execute("return 1")
 
 
 def test_an_interrupt_ends_a_script_and_its_guest(tmp_path: Path) -> None:
@@ -535,7 +537,7 @@ async def test_a_guest_that_closes_its_pipe_and_lives_on_is_ended(
 
     monkeypatch.setattr("corral.sandboxes.deno._engine", lambda: Path(sys.executable))
     sandbox = Python(tier="none", pool_size=0)
-    async with Corral(sandbox=sandbox, required_tier="none") as corral:
+    async with Corral(sandbox=sandbox, required_tier="none", check=False) as corral:
         with anyio.fail_after(15):
             result = await corral.execute("return 1")
     assert code_of(result) == "sandbox_lost"
@@ -581,7 +583,7 @@ async def test_an_outcome_survives_calls_that_outlast_the_deadline(corral: Corra
 
 async def test_native_cancellation_during_a_start_leaves_no_guest() -> None:
     others = guests()
-    async with Corral() as corral:
+    async with Corral(check=False) as corral:
         for delay in (0, 0.0005, 0.001, 0.002, 0.005, 0.01):
             task = asyncio.ensure_future(corral.execute("while (true) {}"))
             await asyncio.sleep(delay)
@@ -592,7 +594,7 @@ async def test_native_cancellation_during_a_start_leaves_no_guest() -> None:
 
 
 async def test_one_corral_starts_guests_from_several_threads() -> None:
-    corral = Corral(TOOLS)
+    corral = Corral(TOOLS, check=False)
 
     def one() -> object:
         return corral.execute_sync("return 1").value
@@ -612,7 +614,7 @@ async def test_the_guests_code_is_written_again_when_something_removed_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    async with Corral() as corral:
+    async with Corral(check=False) as corral:
         assert (await corral.execute("return 1")).value == 1
         for directory in tmp_path.iterdir():
             shutil.rmtree(directory)
@@ -622,4 +624,4 @@ async def test_the_guests_code_is_written_again_when_something_removed_it(
 async def test_no_place_for_temporary_files_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", "/nowhere")
     with pytest.raises(StartFailed, match="temporary directory"):
-        await Corral().execute("return 1")
+        await Corral(check=False).execute("return 1")

@@ -38,7 +38,7 @@ def isolation(request: pytest.FixtureRequest) -> Literal["process", "context"]:
 
 @pytest.fixture
 async def corral(isolation: Literal["process", "context"]) -> AsyncIterator[Corral]:
-    async with Corral(sandbox=DenoSandbox(isolation=isolation, allow_wasm=True), limits=LIMITS) as corral:
+    async with Corral(sandbox=DenoSandbox(isolation=isolation, allow_wasm=True), limits=LIMITS, check=False) as corral:
         yield corral
 
 

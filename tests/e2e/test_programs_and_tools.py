@@ -61,7 +61,7 @@ async def test_replies_that_are_ready_while_others_are_written_all_arrive() -> N
         };
         return await Promise.all(Array.from({ length: 9 }, (_, part) => read(part)));
     """
-    async with Corral([define_tool(name="text", execute=text)]) as corral:
+    async with Corral([define_tool(name="text", execute=text)], check=False) as corral:
         result = await corral.execute(program)
     assert result.value == [6_000_000] * 9, result.error
     assert len(result.tool_calls) == 90
@@ -69,14 +69,14 @@ async def test_replies_that_are_ready_while_others_are_written_all_arrive() -> N
 
 async def test_a_call_reaches_the_tool_and_its_result_the_program() -> None:  # ex-tool-call
     accept, received = receiver("add", output=7)
-    result = await Corral([accept]).execute("return await tools.add({a: 3, b: 4})")
+    result = await Corral([accept], check=False).execute("return await tools.add({a: 3, b: 4})")
     assert result.value == 7
     assert received == [{"a": 3, "b": 4}]
 
 
 async def test_sequential_calls_keep_their_order() -> None:  # ex-sequential-same-tool
     get, received = receiver("get")
-    result = await Corral([get]).execute(
+    result = await Corral([get], check=False).execute(
         "const a = await tools.get({path: '/a'}); const b = await tools.get({path: '/b'}); return [a, b]"
     )
     assert result.value == [{"path": "/a"}, {"path": "/b"}] == received
@@ -99,7 +99,7 @@ async def test_parallel_calls_take_the_time_of_one(corral: Corral) -> None:
 
 async def test_a_call_without_an_argument_sends_an_empty_object() -> None:
     accept, received = receiver()
-    await Corral([accept]).execute("await tools.accept(); await tools.accept(undefined)")
+    await Corral([accept], check=False).execute("await tools.accept(); await tools.accept(undefined)")
     assert received == [{}, {}]
 
 
@@ -154,7 +154,7 @@ async def test_an_unknown_tool_is_answered_with_near_names(program: str, near: s
     issues, _ = receiver("list_issues")
     registry = ToolRegistry(*TOOLS)
     registry.register(issues, namespace="github")
-    result = await Corral(registry).execute(program)
+    result = await Corral(registry, check=False).execute(program)
     assert result.error is not None
     assert result.error.code == "tool_not_found"
     assert near in result.error.message
@@ -171,7 +171,7 @@ async def test_tools_can_be_listed_and_are_not_thenable() -> None:  # ex-enumera
     issues, _ = receiver("list_issues")
     registry = ToolRegistry(*TOOLS)
     registry.register(issues, namespace="github")
-    result = await Corral(registry).execute(
+    result = await Corral(registry, check=False).execute(
         """const same = (await tools) === tools && (await tools.github) === tools.github;
         return [Object.keys(tools), Object.keys(tools.github), "add" in tools, "nope" in tools, same,
                 JSON.stringify(tools.github), typeof tools.then, `${typeof tools.nope}`]"""
@@ -202,7 +202,7 @@ async def test_a_tool_added_or_removed_while_a_program_runs_is_seen_at_once() ->
 
     early, _ = receiver("early")
     registry.register(change, early)
-    result = await Corral(registry).execute(
+    result = await Corral(registry, check=False).execute(
         "await tools.early(); await tools.change(); await tools.late({x: 1}); await tools.early()"
     )
     assert received == [{"x": 1}]
@@ -223,7 +223,7 @@ async def test_the_context_reaches_the_tool_and_nothing_of_it_the_program() -> N
         return f"{context.user_id} of {context.organization_id} with {sorted(context.scopes)}"
 
     context = ExecutionContext(user_id="u1", organization_id="acme", scopes=["b", "a"])
-    result = await Corral([who]).execute("return await tools.who()", context=context)
+    result = await Corral([who], check=False).execute("return await tools.who()", context=context)
     assert result.value == "u1 of acme with ['a', 'b']"
 
 
@@ -236,7 +236,9 @@ async def test_a_sync_tool_does_not_block_the_event_loop() -> None:
         threads.append(threading.current_thread().name)
         return meet.wait()  # passes only if three run at the same time
 
-    result = await Corral([block]).execute("return (await Promise.all([1, 2, 3].map(() => tools.block()))).length")
+    result = await Corral([block], check=False).execute(
+        "return (await Promise.all([1, 2, 3].map(() => tools.block()))).length"
+    )
     assert result.value == 3
     assert threading.main_thread().name not in threads
 
@@ -246,7 +248,7 @@ async def test_a_tool_has_a_time_limit_of_its_own() -> None:
     async def slow() -> None:
         await anyio.sleep(30)
 
-    result = await Corral([slow]).execute("await tools.slow()")
+    result = await Corral([slow], check=False).execute("await tools.slow()")
     assert result.error is not None
     assert result.error.code == "tool_failed"
     assert "0.05 s" in result.error.message
@@ -257,7 +259,9 @@ async def test_a_tool_whose_own_scope_is_cancelled_fails_in_the_program() -> Non
     async def cancels_itself() -> None:
         raise anyio.get_cancelled_exc_class()
 
-    result = await Corral([cancels_itself]).execute("try { await tools.cancels_itself() } catch (e) { return e.name }")
+    result = await Corral([cancels_itself], check=False).execute(
+        "try { await tools.cancels_itself() } catch (e) { return e.name }"
+    )
     assert result.value == "ToolFailed"
 
 
@@ -359,7 +363,7 @@ async def test_a_tool_that_must_finish_is_waited_for_within_the_wall_clock() -> 
     async def look() -> None:
         await anyio.sleep(60)
 
-    async with Corral([pay, look]) as corral:
+    async with Corral([pay, look], check=False) as corral:
         result = await corral.execute("tools.pay(); tools.look(); return 1")
         assert (result.value, ended) == (1, ["pay"])
         assert {call.name: call.error and call.error.code for call in result.tool_calls} == {
@@ -523,7 +527,7 @@ async def test_a_value_that_cannot_leave_is_an_error_with_its_path(
 
 async def test_a_cyclic_argument_is_refused_before_the_tool_runs() -> None:  # ex-circular-arg
     accept, received = receiver()
-    result = await Corral([accept]).execute(
+    result = await Corral([accept], check=False).execute(
         "const a = {}; a.a = a; try { await tools.accept(a) } catch (e) { return [e.code, e.message] }"
     )
     assert result.value[0] == "invalid_arguments"
@@ -533,7 +537,7 @@ async def test_a_cyclic_argument_is_refused_before_the_tool_runs() -> None:  # e
 
 async def test_bytes_come_back_as_they_went() -> None:  # ex-bytes-arg, ex-arraybuffer
     accept, received = receiver()
-    result = await Corral([accept]).execute(
+    result = await Corral([accept], check=False).execute(
         """const view = await tools.accept({bytes: new Uint8Array([1, 2, 3])});
         const buffer = await tools.accept(new Uint8Array([4, 5, 6]).buffer);
         return [view.bytes instanceof Uint8Array, [...view.bytes],
@@ -607,7 +611,7 @@ async def test_a_value_reaches_the_program_as_the_table_says(
 )
 async def test_an_output_that_has_no_form_is_an_error_without_its_contents(make: Callable[[], object]) -> None:
     give, _ = receiver("give", output=make())
-    result = await Corral([give]).execute("await tools.give()")
+    result = await Corral([give], check=False).execute("await tools.give()")
     assert result.error is not None
     assert result.error.code == "invalid_tool_output"
     assert "0x" not in result.error.message
@@ -628,7 +632,7 @@ async def test_a_hostile_output_does_not_spill_its_secret() -> None:  # ex-hosti
             raise RuntimeError("secret-in-repr")
 
     give, _ = receiver("give", output=Hostile())
-    result = await Corral([give]).execute("await tools.give()")
+    result = await Corral([give], check=False).execute("await tools.give()")
     assert result.status == "failed"
     assert "secret" not in result.to_json()
 
@@ -888,7 +892,7 @@ async def test_the_environment_is_only_what_was_passed(monkeypatch: pytest.Monke
 
 
 async def test_eval_and_webassembly_can_be_allowed() -> None:
-    async with Corral(sandbox=DenoSandbox(allow_eval=True, allow_wasm=True)) as corral:
+    async with Corral(sandbox=DenoSandbox(allow_eval=True, allow_wasm=True), check=False) as corral:
         result = await corral.execute("return [eval('41+1'), new Function('return 1')(), typeof WebAssembly.compile]")
     assert result.value == [42, 1, "function"]
 
@@ -1070,7 +1074,7 @@ async def test_each_part_of_the_platform_works_when_it_is_the_first_that_is_touc
 @pytest.mark.parametrize("isolation", ["process", "context"])
 @pytest.mark.parametrize("delay", ["NaN", "Infinity", "'soon'", "undefined", "-5", "{}"])
 async def test_a_timer_takes_any_delay(isolation: Literal["process", "context"], delay: str) -> None:
-    async with Corral(sandbox=DenoSandbox(isolation=isolation, pool_size=1)) as corral:
+    async with Corral(sandbox=DenoSandbox(isolation=isolation, pool_size=1), check=False) as corral:
         result = await corral.execute(f"return await new Promise((resolve) => setTimeout(resolve, {delay}, 'rang'))")
     assert (result.error, result.value) == (None, "rang")
 

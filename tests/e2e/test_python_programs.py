@@ -95,7 +95,7 @@ async def test_tools_can_be_listed_and_not_replaced(cpython: Python) -> None:
 async def test_a_tool_whose_name_is_no_identifier_can_be_called_as_it_is_declared(python: Python, name: str) -> None:
     weather = define_tool(name=name, description="The weather.", execute=here)
     registry = ToolRegistry(weather)
-    declared = Corral(registry).declarations("python")
+    declared = Corral(registry, check=False).declarations("python")
     [shown] = [str(each) for each in registry.snapshot()]
     assert shown.isidentifier()
     assert f"{shown}(" in declared
@@ -106,7 +106,7 @@ async def test_a_tool_whose_name_is_no_identifier_can_be_called_as_it_is_declare
 
 
 def test_a_tool_that_does_not_say_what_it_returns_is_declared_as_any(caplog: pytest.LogCaptureFixture) -> None:
-    corral = Corral([define_tool(name=name, execute=print) for name in ("one", "two")])
+    corral = Corral([define_tool(name=name, execute=print) for name in ("one", "two")], check=False)
     for _ in range(2):
         assert "async def one(" in corral.declarations("python")
     assert "Any" in corral.declarations("python")
@@ -125,7 +125,9 @@ def test_two_types_of_the_same_name_are_told_apart() -> None:
         schema = {"type": "object", "properties": {"to": {"$ref": "#/$defs/Address"}}, "$defs": {"Address": address}}
         return define_tool(name=name, input_schema=schema, execute=print)
 
-    declared = Corral([with_address("ship", "street"), with_address("mail", "mailbox")]).declarations("python")
+    declared = Corral([with_address("ship", "street"), with_address("mail", "mailbox")], check=False).declarations(
+        "python"
+    )
     shapes = re.findall(r"class (\w*Address\w*)\(", declared)
     assert len(set(shapes)) == 2
     assert "street" in declared
@@ -164,7 +166,7 @@ async def test_what_tools_get_of_the_context_no_program_sees(python: Python) -> 
 
     context = ExecutionContext(user_id="u1", organization_id="acme")
     assert await python.value("await tools.who()", tools=[who], context=context) == "u1 of acme"
-    stubs = Corral([who]).declarations("python")
+    stubs = Corral([who], check=False).declarations("python")
     assert "who()" in stubs
     assert "acme" not in stubs
 
@@ -201,8 +203,8 @@ async def test_nothing_of_the_system_is_reached(
 async def tiers() -> Any:
     """A Corral for each tier that works here."""
     async with (
-        Corral(sandbox=CPythonSandbox(tier="namespaces"), required_tier="namespaces") as namespaces,
-        Corral(sandbox=CPythonSandbox(tier="landlock")) as landlock,
+        Corral(sandbox=CPythonSandbox(tier="namespaces"), required_tier="namespaces", check=False) as namespaces,
+        Corral(sandbox=CPythonSandbox(tier="landlock"), check=False) as landlock,
     ):
         yield {"namespaces": namespaces, "landlock": landlock}
 
@@ -238,7 +240,7 @@ def _has_zones() -> bool:
 
 @pytest.mark.parametrize("engine", ["cpython", "monty"])
 async def test_two_users_and_two_runs_see_nothing_of_each_other(engine: str) -> None:
-    async with Corral(TOOLS, sandbox=provider(engine)) as corral:
+    async with Corral(TOOLS, sandbox=provider(engine), check=False) as corral:
         seen: dict[tuple[str, int], object] = {}
 
         async def one(user: str, run: int) -> None:
@@ -307,7 +309,7 @@ async def test_a_denied_approval_is_an_error_that_can_be_caught(engine: str) -> 
         return "sent"
 
     program = "try:\n    await tools.send()\nexcept PermissionError as error:\n    out = str(error)\nout"
-    async with Corral([send], sandbox=provider(engine), approve=lambda _: False) as corral:
+    async with Corral([send], sandbox=provider(engine), approve=lambda _: False, check=False) as corral:
         result = await corral.execute(program, language="python")
     assert "not approved" in result.raise_for_error().value
     assert [call.error and call.error.code for call in result.tool_calls] == ["approval_denied"]
@@ -357,12 +359,12 @@ async def test_a_run_can_be_followed_and_cancelled(python: Python) -> None:
     ids=["auto", "cpython", "monty", "names", "objects", "object"],
 )
 async def test_the_sandbox_may_be_chosen_for_each_language(sandbox: Any, isolation: tuple[str, ...]) -> None:
-    result = await Corral(TOOLS, sandbox=sandbox).execute("await tools.add(a=1, b=2)", language="python")
+    result = await Corral(TOOLS, sandbox=sandbox, check=False).execute("await tools.add(a=1, b=2)", language="python")
     assert (result.value, result.isolation in isolation) == (3, True), result
 
 
 async def test_one_corral_runs_both_languages() -> None:
-    async with Corral(TOOLS) as corral:
+    async with Corral(TOOLS, check=False) as corral:
         typescript = await corral.execute("return await tools.add({ a: 1, b: 2 })")
         python = await corral.execute("await tools.add(a=1, b=2)", language="python")
     assert [typescript.value, python.value] == [3, 3]
@@ -374,23 +376,23 @@ async def test_where_no_jail_works_auto_takes_monty(monkeypatch: pytest.MonkeyPa
         return f"no {tier} here"
 
     monkeypatch.setattr("corral.containment.jail.missing", lacks)
-    corral = Corral(TOOLS)
+    corral = Corral(TOOLS, check=False)
     results = [await corral.execute("await tools.add(a=1, b=2)", language="python") for _ in range(2)]
     assert [(result.value, result.isolation) for result in results] == [(3, "interpreter")] * 2
     with pytest.raises(StartFailed, match="no "):
-        await Corral(sandbox="cpython").execute("1", language="python")
+        await Corral(sandbox="cpython", check=False).execute("1", language="python")
 
 
 async def test_a_sandbox_that_does_not_run_the_language_is_refused() -> None:
     with pytest.raises(UnknownProvider, match=r"deno.*python"):
-        await Corral(sandbox=DenoSandbox()).execute("1", language="python")
+        await Corral(sandbox=DenoSandbox(), check=False).execute("1", language="python")
     with pytest.raises(UnknownProvider, match=r"monty.*typescript"):
-        await Corral(sandbox=MontySandbox()).execute("1", language="typescript")
+        await Corral(sandbox=MontySandbox(), check=False).execute("1", language="typescript")
 
 
 async def test_a_tier_that_monty_does_not_have_is_refused() -> None:
     with pytest.raises(StartFailed, match="without a jail"):
-        await Corral(sandbox="monty", required_tier="namespaces").execute("1", language="python")
+        await Corral(sandbox="monty", required_tier="namespaces", check=False).execute("1", language="python")
 
 
 # --- without an event loop, and on each of them
@@ -451,8 +453,8 @@ def test_programs_run_on_every_event_loop(start: str) -> None:
 
 @pytest.mark.parametrize("engine", ["cpython", "monty"])
 def test_programs_run_without_an_event_loop_of_the_callers(engine: str) -> None:
-    corral = Corral(TOOLS, sandbox=provider(engine))
+    corral = Corral(TOOLS, sandbox=provider(engine), check=False)
     assert corral.execute_sync("await tools.add(a=1, b=2)", language="python").value == 3
-    with Corral(TOOLS, sandbox=provider(engine)) as corral:
+    with Corral(TOOLS, sandbox=provider(engine), check=False) as corral:
         values = [corral.execute_sync(f"await tools.add(a={n}, b=0)", language="python").value for n in (2, 3)]
     assert values == [2, 3]

@@ -65,7 +65,7 @@ class Numbers(ToolSource):
 
 async def test_its_tools_are_there_while_the_corral_is_open() -> None:
     source = Numbers()
-    corral = Corral([source, numbered("own", 7)])
+    corral = Corral([source, numbered("own", 7)], check=False)
     assert list(map(str, corral.tools)) == ["own", "numbers.early"]
     async with corral:
         assert list(map(str, corral.tools)) == ["own", "numbers.one", "numbers.three"]
@@ -76,7 +76,7 @@ async def test_its_tools_are_there_while_the_corral_is_open() -> None:
 
 async def test_what_it_offers_later_replaces_what_it_offered_before() -> None:
     source = Numbers()
-    async with Corral([source]) as corral:
+    async with Corral([source], check=False) as corral:
         assert source.offer is not None
         source.offer(source.made("three", "seven"))
         assert list(map(str, corral.tools)) == ["numbers.seven", "numbers.three"]
@@ -87,7 +87,7 @@ async def test_what_it_offers_later_replaces_what_it_offered_before() -> None:
 
 async def test_a_program_learns_why_tools_are_missing() -> None:
     source = Numbers()
-    async with Corral([source, numbered("own", 7)]) as corral:
+    async with Corral([source, numbered("own", 7)], check=False) as corral:
         assert source.offer is not None
         source.offer((), problem="the numbers have gone home")
         result = await corral.execute("try { return await tools.numbers.one() } catch (error) { return error.message }")
@@ -114,7 +114,7 @@ async def test_who_could_not_call_them_does_not_learn_why_they_are_missing() -> 
 
 async def test_any_task_may_close_it() -> None:
     source = Numbers()
-    corral = await Corral([source]).__aenter__()
+    corral = await Corral([source], check=False).__aenter__()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(corral.aclose)
     assert source.opened == ["opened", "closed"]
@@ -126,7 +126,7 @@ async def test_one_that_must_open_and_cannot_closes_the_others() -> None:
 
     there = Numbers(namespace="there")
     with pytest.raises(StartFailed, match="no numbers today"):
-        async with Corral([there, Numbers(then=fail)]):
+        async with Corral([there, Numbers(then=fail)], check=False):
             pytest.fail("it is not open")
     assert there.opened in ([], ["opened", "closed"])
 
@@ -144,7 +144,7 @@ async def test_one_that_ends_by_itself_is_reported_to_the_host_and_harms_nobody(
         async def break_down(self) -> None:
             raise ValueError("the numbers are broken")
 
-    async with Corral([Breaking(), numbered("own", 7)]) as corral:
+    async with Corral([Breaking(), numbered("own", 7)], check=False) as corral:
         assert (await corral.execute("return await tools.own()")).value == 7
     assert any("what tools come from" in record.message for record in caplog.records)
     assert all(record.levelno < logging.ERROR for record in caplog.records)
@@ -160,13 +160,13 @@ async def test_opening_that_is_cancelled_closes_what_is_open() -> None:
 
     there = Numbers(namespace="there")
     with anyio.CancelScope() as scope:
-        async with Corral([there, Slow()]):
+        async with Corral([there, Slow()], check=False):
             pytest.fail("it is not open")
     assert there.opened in ([], ["opened", "closed"])
 
 
 async def test_without_being_open_nothing_runs() -> None:
-    corral = Corral([Numbers()])
+    corral = Corral([Numbers()], check=False)
     with pytest.raises(ConfigError, match="open it, with `async with` or `with`"):
         await corral.execute("return 1")
     assert "early" in corral.declarations()
@@ -180,7 +180,7 @@ async def test_tools_of_which_nothing_is_known_are_not_declared() -> None:
         def tools(self) -> list[Tool]:
             return []
 
-    corral = Corral([Unknown(), numbered("own", 7)])
+    corral = Corral([Unknown(), numbered("own", 7)], check=False)
     with pytest.raises(ConfigError, match="what tools come from is not open"):
         corral.system_prompt()
     async with corral.connected():
@@ -188,7 +188,7 @@ async def test_tools_of_which_nothing_is_known_are_not_declared() -> None:
 
 
 async def test_one_execution_cannot_bring_its_own() -> None:
-    async with Corral() as corral:
+    async with Corral(check=False) as corral:
         with pytest.raises(ConfigError, match=r"Numbers has to be open for long"):
             await corral.execute("return 1", tools=[Numbers()])
 
@@ -217,7 +217,7 @@ async def test_tools_are_made_of_what_there_is() -> None:
 
 async def test_one_that_is_open_is_not_opened_again() -> None:
     source = Numbers()
-    async with Corral([source]) as corral:
+    async with Corral([source], check=False) as corral:
         async with corral.connected():
             assert (await corral.execute("return await tools.numbers.one()")).value == 3
         with pytest.raises(ConfigError, match="open already"):
@@ -231,7 +231,7 @@ async def test_one_that_could_not_be_opened_can_be_opened_later(monkeypatch: pyt
         raise StartFailed("no sandbox today")
 
     source = Numbers()
-    corral = Corral([source])
+    corral = Corral([source], check=False)
     with monkeypatch.context() as patch:
         patch.setattr(Corral, "_warm_up", fail)
         with pytest.raises(StartFailed):
@@ -253,7 +253,7 @@ async def test_closing_while_it_opens_leaves_nothing_open() -> None:
             self.opened.append("closed")
 
     source = Closing()
-    corral = Corral([source])
+    corral = Corral([source], check=False)
     async with anyio.create_task_group() as tasks:
         with pytest.raises(ConfigError, match="closed while it was being opened"):
             await corral.__aenter__()

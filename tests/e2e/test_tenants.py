@@ -447,7 +447,7 @@ async def test_contexts_share_nothing_with_another_organizations(example: Exampl
         async def run(name: str, organization: str, before: str) -> None:
             context = ExecutionContext(user_id="ann", organization_id=organization)
             program = f"{before}; await tools.meet(); return {look}"
-            result = await corral.execute(program, context=context, tools=[meet])
+            result = await corral.execute(program, context=context, tools=[meet], check=False)
             seen[name] = result.raise_for_error().value
 
         async with anyio.create_task_group() as tasks:
@@ -522,7 +522,7 @@ def test_no_tool_reaches_inside_but_to_ask_for_a_rate(client: httpx.Client, post
         result = post("ann", f"return await tools.fetch_url({{ url: '{url}' }})")
         assert result["error"]["code"] == "egress_blocked"
     for currency in ("../rates/USD", "USD?x", "http://169.254.169.254/"):
-        result = post("ann", f"return await tools.exchange_rate({{ currency: '{currency}' }})")
+        result = post("ann", f"return await tools.exchange_rate({{ currency: '{currency}' as any }})")
         assert result["error"]["code"] == "invalid_arguments"
 
 

@@ -93,7 +93,7 @@ async def test_a_program_that_did_not_succeed_is_a_result_that_is_an_error() -> 
 async def test_what_the_operator_must_mend_is_logged_and_told_by_the_runner(caplog: pytest.LogCaptureFixture) -> None:
     read: list[str] = []
     async with api(calling(Call("execute_code", {"code": "return 1"}), read=read)) as (client, _):
-        async with Corral() as corral:
+        async with Corral(check=False) as corral:
             options = code_mode(corral)
         await run(client, options)
     assert read == ["is_error: ConfigError('this Corral is closed')"]
@@ -101,7 +101,7 @@ async def test_what_the_operator_must_mend_is_logged_and_told_by_the_runner(capl
 
 
 async def test_what_the_provider_may_keep_ends_with_the_system_prompt() -> None:
-    async with Corral() as corral:
+    async with Corral(check=False) as corral:
         options = code_mode(corral, system="Be brief.", cache_control={"type": "ephemeral"})
         assert options["system"] == [
             {
@@ -134,8 +134,8 @@ async def test_several_corrals_have_a_tool_each_beside_the_callers_own_and_event
     read: list[str] = []
     async with (
         api(calling(*calls, read=read)) as (client, model),
-        Corral([who]) as sales,
-        Corral() as people,
+        Corral([who], check=False) as sales,
+        Corral(check=False) as people,
     ):
         options = code_mode(
             {"sales": sales, "people": people},
@@ -162,13 +162,13 @@ async def test_a_tool_of_the_same_name_is_an_error_that_names_the_fix() -> None:
 
     for own in (mine, {"name": "execute_code", "input_schema": {"type": "object"}}):
         with pytest.raises(ConfigError, match=r"name the Corral, \{'name': corral\}"):
-            code_mode(Corral(), tools=[own])
+            code_mode(Corral(check=False), tools=[own])
 
 
 async def test_cancelling_ends_the_program() -> None:
     endless = Endless()
     program = Call("execute_code", {"code": "await tools.wait()"})
-    async with api(calling(program)) as (client, _), Corral([endless.tool]) as corral:
+    async with api(calling(program)) as (client, _), Corral([endless.tool], check=False) as corral:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(run, client, code_mode(corral))
             await endless.begun.wait()
@@ -179,7 +179,7 @@ async def test_cancelling_ends_the_program() -> None:
 
 async def test_pictures_go_with_the_text() -> None:
     script = calling(Call("execute_code", {"code": PICTURE}))
-    async with api(script) as (client, model), Corral([screenshot, picture]) as corral:
+    async with api(script) as (client, model), Corral([screenshot, picture], check=False) as corral:
         await run(client, code_mode(corral))
     source = {"type": "base64", "media_type": "image/png", "data": base64.b64encode(PNG).decode()}
     image = {"type": "image", "source": source}

@@ -106,7 +106,7 @@ async def test_braces_of_declarations_are_no_variables_and_those_of_an_own_instr
     async def provider(context: ReadonlyContext) -> str:
         return f"Speak {context.state['language']} {{so}}."
 
-    async with Corral([weather]) as corral:
+    async with Corral([weather], check=False) as corral:
         for own in ("Speak {language}.", provider):
             _, [request] = await run(saying("Hei."), code_mode(corral, instruction=own), {"language": "Norwegian"})
             told = sent(request)["system_instruction"]
@@ -122,7 +122,7 @@ async def test_programs_of_one_turn_run_at_the_same_time() -> None:
         Call("execute_code", {"code": f'return await tools.{name}({{ city: "Oslo" }})'})
         for name in ("get_weather", "get_population", "get_timezone")
     ]
-    async with Corral(scenario.tools) as corral:
+    async with Corral(scenario.tools, check=False) as corral:
         await run(calling(*programs, read=texts), code_mode(corral))
     assert texts == ['Result: {"degrees":-2.5}', "Result: 709000", 'Result: "Europe/Oslo"']
 
@@ -146,7 +146,7 @@ async def test_several_corrals_have_a_tool_each_beside_the_callers_own_and_event
         Call("mine", {"number": 3}),
         Call("execute_code_people", {"code": "return nothing"}),
     ]
-    async with Corral([who]) as sales, Corral() as people:
+    async with Corral([who], check=False) as sales, Corral(check=False) as people:
         options = code_mode({"sales": sales, "people": people}, tools=[mine], context=context, on_event=heard.append)
         await run(calling(*calls, read=texts), options, {"account": "bob"})
     assert texts[:2] == ['Result: "bob"', "3"]
@@ -158,12 +158,12 @@ async def test_a_tool_of_the_same_name_is_an_error_that_names_the_fix() -> None:
     def execute_code() -> None: ...
 
     with pytest.raises(ConfigError, match=r"name the Corral, \{'name': corral\}"):
-        code_mode(Corral(), tools=[execute_code])
+        code_mode(Corral(check=False), tools=[execute_code])
 
 
 async def test_cancelling_ends_the_program() -> None:
     endless = Endless()
-    async with Corral([endless.tool]) as corral:
+    async with Corral([endless.tool], check=False) as corral:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(run, calling(Call("execute_code", {"code": "await tools.wait()"})), code_mode(corral))
             await endless.begun.wait()
@@ -173,7 +173,7 @@ async def test_cancelling_ends_the_program() -> None:
 
 
 async def test_pictures_go_with_the_text() -> None:
-    async with Corral([screenshot, picture]) as corral:
+    async with Corral([screenshot, picture], check=False) as corral:
         _, requests = await run(calling(Call("execute_code", {"code": PICTURE})), code_mode(corral))
     [part] = requests[-1].contents[-1].parts or []
     assert part.function_response is not None

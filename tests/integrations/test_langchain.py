@@ -116,7 +116,7 @@ async def ask(agent: Any, question: str = "?", **options: Any) -> str:
 
 @pytest.fixture(scope="module")
 async def corral() -> AsyncIterator[Corral]:
-    async with Corral([add, caller]) as corral:
+    async with Corral([add, caller], check=False) as corral:
         yield corral
 
 
@@ -164,7 +164,7 @@ async def test_several_corrals_have_a_tool_each(corral: Corral) -> None:
     async def total() -> int:
         return 7
 
-    async with Corral([total]) as sales:
+    async with Corral([total], check=False) as sales:
         model = Script(
             runs("return await tools.add({ a: 1, b: 2 })", "execute_code_math"),
             runs("return await tools.total()", "execute_code_sales"),
@@ -216,7 +216,7 @@ async def test_tools_find_the_runtime_they_are_called_in() -> None:
         assert runtime is not None
         return runtime.context.name
 
-    async with Corral([customer]) as corral:
+    async with Corral([customer], check=False) as corral:
         model = Script(runs("return await tools.customer()"), "done")
         await ask(agent_of(model, code_mode(corral), context_schema=Customer), context=Customer("bob"))
     assert model.seen.texts == ['Result: "bob"']
@@ -231,7 +231,7 @@ async def test_what_programs_do_is_told(corral: Corral) -> None:
 
 async def test_cancelling_the_agent_cancels_the_program() -> None:
     endless = Endless()
-    async with Corral([endless.tool]) as corral:
+    async with Corral([endless.tool], check=False) as corral:
         agent = agent_of(Script(runs("await tools.wait()")), code_mode(corral))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(ask, agent)
@@ -323,7 +323,7 @@ async def test_tools_of_all_kinds_keep_their_schemas() -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     by_schema = StructuredTool(name="following", description="The next.", args_schema=schema, coroutine=following)
     text = TextTool("shout", str.upper, "Shouts.")
-    corral = Corral([*made(double, by_schema, Reverse(), fetch, text), *made(largest, namespace="world")])
+    corral = Corral([*made(double, by_schema, Reverse(), fetch, text), *made(largest, namespace="world")], check=False)
     declared = corral.declarations()
     assert "// Doubles a number.\n" in declared
     assert "x: number; // The number.\n  }): Promise<number>" in declared
@@ -358,7 +358,7 @@ async def test_what_a_tool_says_to_a_model_it_says_to_the_program() -> None:
         """Answers by itself."""
         return ToolMessage("broken", tool_call_id="1", status="error")
 
-    corral = Corral(made(refuse, handled, said, go, answer, visit))
+    corral = Corral(made(refuse, handled, said, go, answer, visit), check=False)
     result = await corral.execute("""
         const calls = [tools.refuse(), tools.handled(), tools.said(), tools.go(), tools.answer(),
                        tools.visit({ name: "Atlantis" }), tools.visit({ name: "Oslo" })];
@@ -378,7 +378,7 @@ async def test_what_a_tool_says_to_a_model_it_says_to_the_program() -> None:
 
 async def test_a_tool_gets_the_runtime_of_the_agent() -> None:
     program = 'return await tools.whose({ word: "Hello" })'
-    corral = Corral(made(whose))
+    corral = Corral(made(whose), check=False)
     assert "whose(input: { word: string }): Promise<string>" in corral.declarations()
     model = Script(runs(program), "done")
     await ask(agent_of(model, code_mode(corral), context_schema=Customer), context=Customer("bob"))
@@ -390,7 +390,7 @@ async def test_a_tool_gets_the_runtime_of_the_agent() -> None:
 
 async def test_calls_of_a_tool_are_told_as_steps_of_the_agents_run() -> None:
     model = Script(runs("return await tools.double({ x: 2 })"), "done")
-    agent = agent_of(model, code_mode(Corral(made(double))))
+    agent = agent_of(model, code_mode(Corral(made(double), check=False)))
     program, call = [
         event
         async for event in agent.astream_events({"messages": [HumanMessage("?")]})
@@ -433,7 +433,7 @@ def test_corral_itself_does_not_import_it() -> None:
 
 async def test_pictures_go_with_the_text() -> None:
     model = Script(runs(PICTURE), "done")
-    async with Corral([screenshot, picture]) as corral:
+    async with Corral([screenshot, picture], check=False) as corral:
         await ask(agent_of(model, code_mode(corral)))
     image = {"type": "image", "base64": base64.b64encode(PNG).decode(), "mime_type": "image/png"}
     [message] = model.seen.read

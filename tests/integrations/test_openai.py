@@ -87,7 +87,7 @@ async def test_all_programs_of_a_response_run_at_the_same_time_and_others_calls_
     ]
     async with (
         api(calling(programs[0], Call("mine", {}), *programs[1:])) as (client, _),
-        Corral(scenario.tools) as corral,
+        Corral(scenario.tools, check=False) as corral,
     ):
         kit = code_mode(corral, tools=[{"type": "function", "name": "mine", "parameters": {}, "strict": False}])
         assert [tool.get("name") for tool in kit.tools] == ["execute_code", "mine"]
@@ -108,7 +108,7 @@ async def test_a_context_is_fixed_or_found_out_from_the_call_or_given_with_it() 
         return context.user_id
 
     program = Call("execute_code", {"code": "return await tools.who()"})
-    async with api(calling(program)) as (client, _), Corral([who]) as corral:
+    async with api(calling(program)) as (client, _), Corral([who], check=False) as corral:
         response = await client.responses.create(model="scripted", input=QUESTION)
         by_call = code_mode(corral, context=lambda call: ExecutionContext(user_id=type(call).__name__))
         [found] = await by_call.outputs(response)
@@ -132,8 +132,8 @@ async def test_several_corrals_have_a_tool_each_and_events_are_heard_of_all() ->
     read: list[str] = []
     async with (
         api(calling(sales, people, read=read)) as (client, _),
-        Corral([count]) as first,
-        Corral([names]) as second,
+        Corral([count], check=False) as first,
+        Corral([names], check=False) as second,
     ):
         kit = code_mode({"sales": first, "people": second}, on_event=heard.append)
         assert "Programs that `execute_code_sales` runs have these tools" in kit.instructions
@@ -144,7 +144,7 @@ async def test_several_corrals_have_a_tool_each_and_events_are_heard_of_all() ->
 
 
 async def test_arguments_that_are_not_json_are_answered_with_what_is_wrong() -> None:
-    async with api(calling(Call("execute_code", {}))) as (client, _), Corral() as corral:
+    async with api(calling(Call("execute_code", {}))) as (client, _), Corral(check=False) as corral:
         response = await client.responses.create(model="scripted", input=QUESTION)
         [call] = response.output
         output = await code_mode(corral).call(call.model_copy(update={"arguments": '{"code": "return 1'}))
@@ -154,7 +154,7 @@ async def test_arguments_that_are_not_json_are_answered_with_what_is_wrong() -> 
 
 async def test_a_corral_that_is_closed_is_the_operators_to_mend() -> None:
     async with api(calling(*[Call("execute_code", {"code": "return 1"})] * 2)) as (client, _):
-        async with Corral() as corral:
+        async with Corral(check=False) as corral:
             kit = code_mode(corral)
         response = await client.responses.create(model="scripted", input=QUESTION)
         with pytest.raises(ConfigError, match="closed"):
@@ -167,14 +167,14 @@ async def test_a_corral_that_is_closed_is_the_operators_to_mend() -> None:
 )
 async def test_a_tool_of_the_same_name_is_an_error_that_names_the_fix(own: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"name the Corral, \{'name': corral\}"):
-        code_mode(Corral(), tools=[own])
-    assert code_mode({"sales": Corral()}, tools=[own]).tools[0].get("name") == "execute_code_sales"
+        code_mode(Corral(check=False), tools=[own])
+    assert code_mode({"sales": Corral(check=False)}, tools=[own]).tools[0].get("name") == "execute_code_sales"
 
 
 async def test_cancelling_ends_the_programs() -> None:
     endless = Endless()
     program = Call("execute_code", {"code": "await tools.wait()"})
-    async with api(calling(program)) as (client, _), Corral([endless.tool]) as corral:
+    async with api(calling(program)) as (client, _), Corral([endless.tool], check=False) as corral:
         response = await client.responses.create(model="scripted", input=QUESTION)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(code_mode(corral).outputs, response)
@@ -186,11 +186,14 @@ async def test_cancelling_ends_the_programs() -> None:
 
 async def test_pictures_go_with_a_text_over_the_responses_api_and_a_chat_gets_the_text() -> None:
     script = calling(Call("execute_code", {"code": PICTURE}))
-    async with api(script) as (client, model), Corral([screenshot, picture]) as corral:
+    async with api(script) as (client, model), Corral([screenshot, picture], check=False) as corral:
         await responses(client, code_mode(corral))
     image = {"type": "input_image", "image_url": f"data:image/png;base64,{base64.b64encode(PNG).decode()}"}
     assert model.requests[-1]["input"][-1]["output"] == [{"type": "input_text", "text": PICTURE_TEXT}, image, image]
-    async with api(calling(Call("execute_code", {"code": PICTURE}))) as (client, _), Corral([screenshot, picture]) as c:
+    async with (
+        api(calling(Call("execute_code", {"code": PICTURE}))) as (client, _),
+        Corral([screenshot, picture], check=False) as c,
+    ):
         completion = await client.chat.completions.create(model="scripted", messages=[])
         [output] = await code_mode(c).outputs(completion)
     assert output["content"] == PICTURE_TEXT

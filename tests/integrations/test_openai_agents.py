@@ -100,7 +100,7 @@ async def test_instructions_may_be_a_function_and_context_a_function_of_the_call
 
     read: list[str] = []
     program = Call("execute_code", {"code": "return await tools.who()"})
-    async with api(calling(program, read=read)) as (model, requested), Corral([who]) as corral:
+    async with api(calling(program, read=read)) as (model, requested), Corral([who], check=False) as corral:
         agent = Agent[str](name="Ada", model=model, **code_mode(corral, instructions=instructions, context=context))
         await Runner.run(agent, QUESTION, context="bob")
     assert requested.requests[0]["instructions"].startswith("You are Ada, for bob.\n\nYou call tools")
@@ -123,7 +123,11 @@ async def test_several_corrals_have_a_tool_each_beside_the_agents_own_and_events
         Call("mine", {"number": 3}),
         Call("execute_code_people", {"code": "return nothing"}),
     ]
-    async with api(calling(*calls, read=read)) as (model, _), Corral([count]) as sales, Corral() as people:
+    async with (
+        api(calling(*calls, read=read)) as (model, _),
+        Corral([count], check=False) as sales,
+        Corral(check=False) as people,
+    ):
         options = code_mode({"sales": sales, "people": people}, tools=[mine], on_event=heard.append)
         await Runner.run(Agent[None](name="agent", model=model, **options), QUESTION)
     assert read[:2] == ["Result: 7", "mine 3"]
@@ -136,12 +140,12 @@ async def test_a_tool_of_the_same_name_is_an_error_that_names_the_fix() -> None:
     def execute_code() -> None: ...
 
     with pytest.raises(ConfigError, match=r"name the Corral, \{'name': corral\}"):
-        code_mode(Corral(), tools=[execute_code])
+        code_mode(Corral(check=False), tools=[execute_code])
 
 
 async def test_a_corral_that_is_closed_fails_the_run() -> None:
     async with api(calling(Call("execute_code", {"code": "return 1"}))) as (model, _):
-        async with Corral() as corral:
+        async with Corral(check=False) as corral:
             agent = Agent[None](name="agent", model=model, **code_mode(corral))
         with pytest.raises(UserError, match="this Corral is closed"):
             await Runner.run(agent, QUESTION)
@@ -150,7 +154,7 @@ async def test_a_corral_that_is_closed_fails_the_run() -> None:
 async def test_cancelling_the_run_ends_the_program() -> None:
     endless = Endless()
     program = Call("execute_code", {"code": "await tools.wait()"})
-    async with api(calling(program)) as (model, _), Corral([endless.tool]) as corral:
+    async with api(calling(program)) as (model, _), Corral([endless.tool], check=False) as corral:
         agent = Agent[None](name="agent", model=model, **code_mode(corral))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(Runner.run, agent, QUESTION)
@@ -180,7 +184,7 @@ async def test_a_function_tool_takes_and_gives_data_and_is_declared_with_its_typ
         """Finds cities."""
         return [City(name=name, people=limit)]
 
-    async with Corral(tools_from(find, namespace="geo")) as corral:
+    async with Corral(tools_from(find, namespace="geo"), check=False) as corral:
         assert "Promise<City[]>" in corral.declarations()
         assert "Finds cities." in corral.declarations()
         found = await run(corral, 'return (await tools.geo.find({ name: "Oslo", limit: 7 }))[0].people')
@@ -206,7 +210,7 @@ async def test_what_a_function_tool_raises_stays_in_the_host_unless_it_has_a_tex
         await anyio.sleep_forever()
         return ""
 
-    async with Corral(tools_from(leak, look, slow)) as corral:
+    async with Corral(tools_from(leak, look, slow), check=False) as corral:
         errors = [await run(corral, f"return await tools.{name}()") for name in ("leak", "look", "slow")]
         told = (await corral.execute("try { await tools.look() } catch (error) { return error.code }")).value
     assert [error.name for error in errors] == ["ToolFailed", "ToolError", "ToolError"]
@@ -231,7 +235,7 @@ async def test_a_function_tool_knows_the_run_that_the_program_is_part_of() -> No
     read: list[str] = []
     look_there = 'return await tools.look({ place: "Oslo" })'
     program = Call("execute_code", {"code": f"await tools.own(); {look_there}"})
-    async with api(calling(program, read=read)) as (model, _), Corral(tools_from(look, own)) as corral:
+    async with api(calling(program, read=read)) as (model, _), Corral(tools_from(look, own), check=False) as corral:
         agent = Agent[dict[str, str]](name="agent", model=model, **code_mode(corral))
         context = {"account": "ann"}
         await Runner.run(agent, QUESTION, context=context)
@@ -264,7 +268,7 @@ async def test_approvals_of_a_function_tool_are_corrals() -> None:
         asked.append((request.tool, request.input))
         return request.tool == "pay"
 
-    async with Corral(tools_from(pay, close), approve=approve) as corral:
+    async with Corral(tools_from(pay, close), approve=approve, check=False) as corral:
         assert await run(corral, "return await Promise.all([1, 20].map((amount) => tools.pay({ amount })))") == [
             "paid 1",
             "paid 20",
@@ -284,7 +288,7 @@ async def test_what_is_approved_is_what_the_function_gets() -> None:
         asked.append(request.shown())
         return True
 
-    async with Corral(tools_from(pay), approve=approve) as corral:
+    async with Corral(tools_from(pay), approve=approve, check=False) as corral:
         assert await run(corral, "return await tools.pay({ amount: 7 })") == "paid 7 EUR"
     assert asked == ['{"amount": 7, "currency": "EUR"}']
 
@@ -294,7 +298,7 @@ async def test_a_function_tool_that_is_not_enabled_is_not_called() -> None:
     def secret() -> str:
         return "secret"
 
-    async with Corral(tools_from(secret)) as corral:
+    async with Corral(tools_from(secret), check=False) as corral:
         values = [
             await run(corral, "return await tools.secret()", context=ExecutionContext(user_id=user))
             for user in ("ann", "bob")
@@ -342,7 +346,7 @@ def cities() -> Any:
 async def test_the_tools_of_an_mcp_server_are_there_while_the_corral_is_open(cities: Any) -> None:
     async with listening(cities) as url:
         server = MCPServerStreamableHttp({"url": url}, require_approval={"forget": "always"})
-        async with Corral(tools_from(server, namespace="cities")) as corral:
+        async with Corral(tools_from(server, namespace="cities"), check=False) as corral:
             assert "population(input: { city: string }): Promise<number>" in corral.declarations()
             assert await run(corral, 'return await tools.cities.population({ city: "Oslo" })') == 709_000
             failed = await run(corral, 'return await tools.cities.population({ city: "Rome" })')
@@ -355,7 +359,7 @@ async def test_the_tools_of_an_mcp_server_are_there_while_the_corral_is_open(cit
 
 async def test_an_mcp_server_that_was_connected_stays_so(cities: Any) -> None:
     async with listening(cities) as url, MCPServerStreamableHttp({"url": url}) as server:
-        async with Corral(tools_from(server)) as corral:
+        async with Corral(tools_from(server), check=False) as corral:
             assert await run(corral, 'return await tools.forget({ city: "Oslo" })') == "forgot Oslo"
         assert len(await server.list_tools()) == 2
 
@@ -364,7 +368,7 @@ async def test_corrals_that_share_an_mcp_server_keep_it_connected_until_the_last
     forget = 'return await tools.cities.forget({ city: "Oslo" })'
     async with listening(cities) as url:
         server = MCPServerStreamableHttp({"url": url})
-        first, second = (Corral(tools_from(server, namespace="cities")) for _ in range(2))
+        first, second = (Corral(tools_from(server, namespace="cities"), check=False) for _ in range(2))
         async with second:
             async with first:
                 assert await run(first, forget) == "forgot Oslo"
@@ -386,7 +390,7 @@ class Crowded(MCPServerStdio):
 
 
 async def test_the_tools_of_an_mcp_server_are_bounded_and_distinct(caplog: pytest.LogCaptureFixture) -> None:
-    async with Corral(tools_from(Crowded({"command": "none"}))) as corral:
+    async with Corral(tools_from(Crowded({"command": "none"})), check=False) as corral:
         assert len(corral.tools) == 999
         assert "first" in corral.tools
     assert "called 'first'; the second is left out" in caplog.text
@@ -403,7 +407,7 @@ async def test_an_mcp_server_that_does_not_answer_keeps_nothing_else_from_workin
     def count() -> int:
         return 7
 
-    async with Corral([*tools_from(server, namespace="cities"), *tools_from(count)]) as corral:
+    async with Corral([*tools_from(server, namespace="cities"), *tools_from(count)], check=False) as corral:
         assert await run(corral, "return await tools.count()") == 7
         failed = await run(corral, "return await tools.cities.forget()")
     assert failed.message == 'no tool "cities.forget": the MCP server does not answer'
@@ -412,7 +416,7 @@ async def test_an_mcp_server_that_does_not_answer_keeps_nothing_else_from_workin
 
 async def test_pictures_go_with_the_text() -> None:
     script = calling(Call("execute_code", {"code": PICTURE}))
-    async with api(script) as (model, requested), Corral([screenshot, picture]) as corral:
+    async with api(script) as (model, requested), Corral([screenshot, picture], check=False) as corral:
         await Runner.run(Agent[None](name="agent", model=model, **code_mode(corral)), QUESTION)
     image = {"type": "input_image", "image_url": f"data:image/png;base64,{base64.b64encode(PNG).decode()}"}
     text, *images = requested.requests[-1]["input"][-1]["output"]

@@ -122,7 +122,7 @@ class Script(FunctionModel):
 
 @pytest.fixture(scope="module")
 async def corral() -> AsyncIterator[Corral]:
-    async with Corral([add, caller]) as corral:
+    async with Corral([add, caller], check=False) as corral:
         yield corral
 
 
@@ -188,7 +188,7 @@ async def test_several_corrals_have_a_tool_each(corral: Corral) -> None:
     async def total() -> int:
         return 7
 
-    async with Corral([total]) as sales:
+    async with Corral([total], check=False) as sales:
         model = Script(
             runs("return await tools.add({ a: 1, b: 2 })", "execute_code_math"),
             runs("return await tools.total()", "execute_code_sales"),
@@ -203,7 +203,7 @@ async def test_many_tools_come_with_tools_to_search_them() -> None:
     def draw() -> None:
         pass
 
-    async with Corral([tool(name=f"draw_{number}")(draw) for number in range(60)]) as corral:
+    async with Corral([tool(name=f"draw_{number}")(draw) for number in range(60)], check=False) as corral:
         model = Script(
             ToolCallPart("search_tools", {"query": "draw 7", "limit": 1}),
             ToolCallPart("search_tools", {"limit": 1_000}),
@@ -268,7 +268,7 @@ async def test_tools_find_the_run_they_are_called_in() -> None:
         run: RunContext[Deps] = run_context(context)
         return [run.deps.customer, context.user_id, context.session_id]
 
-    async with Corral([customer]) as corral:
+    async with Corral([customer], check=False) as corral:
         model = Script(runs("return await tools.customer()"), "done")
         agent = Agent(model, deps_type=Deps, capabilities=[CodeMode(corral)])
         await agent.run("?", deps=Deps("bob"), conversation_id="c-1")
@@ -313,7 +313,7 @@ async def test_what_programs_do_is_in_the_runs_stream_of_events(corral: Corral) 
 
 async def test_cancelling_the_run_cancels_the_program() -> None:
     endless = Endless()
-    async with Corral([endless.tool]) as corral:
+    async with Corral([endless.tool], check=False) as corral:
         agent = Agent(Script(runs("await tools.wait()")), capabilities=[CodeMode(corral)])
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(agent.run, "?")
@@ -324,7 +324,7 @@ async def test_cancelling_the_run_cancels_the_program() -> None:
 
 
 async def test_a_corral_that_is_not_open_is_open_while_a_run_or_the_agent_is() -> None:
-    corral = Corral([add])
+    corral = Corral([add], check=False)
     agent = Agent(Script(runs("return await tools.add({ a: 1, b: 2 })"), "done"), capabilities=[CodeMode(corral)])
     assert (await agent.run("?")).usage.tool_calls == 2
     with pytest.raises(ConfigError, match="closed"):
@@ -345,7 +345,7 @@ async def test_agents_that_share_a_corral_keep_it_open_until_the_last_has_ended(
         await go_on.wait()
         return 7
 
-    corral = Corral([wait])
+    corral = Corral([wait], check=False)
     model = Script(runs("return await tools.wait()"), "done")
     with anyio.fail_after(20):
         async with anyio.create_task_group() as tasks:
@@ -368,7 +368,7 @@ async def test_a_model_hears_of_new_tools_and_keeps_its_prompt_until_the_next_ru
     async def learn() -> None:
         corral.tools.register(add)
 
-    async with Corral([learn]) as corral:
+    async with Corral([learn], check=False) as corral:
         model = Script(runs("await tools.learn()"), runs("return await tools.add({ a: 1, b: 2 })"), "done")
         agent = Agent(model, capabilities=[CodeMode(corral)])
         await agent.run("?")
@@ -382,7 +382,7 @@ async def test_a_model_hears_of_new_tools_and_keeps_its_prompt_until_the_next_ru
 
 
 async def test_a_refused_program_does_not_lose_the_news() -> None:
-    corral = Corral([caller])
+    corral = Corral([caller], check=False)
     model = Script(ToolCallPart("more", {}), runs("return ]"), runs("return await tools.caller()"), "done")
     agent = Agent(model, capabilities=[CodeMode(corral)])
 
@@ -438,7 +438,7 @@ def wrapped() -> ToolReturn:
 
 
 async def value(tools: Sequence[Tool | ToolSource], program: str, context: ExecutionContext | None = None) -> Any:
-    result = await Corral(tools).execute(program, context=context)
+    result = await Corral(tools, check=False).execute(program, context=context)
     return result.value if result.error is None else result.error.message
 
 
@@ -446,7 +446,7 @@ async def test_tools_and_function_toolsets_keep_their_schemas() -> None:
     toolset = FunctionToolset([AgentTool(largest), AgentTool(wrapped)])
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     made = AgentTool[Any].from_schema(following, "next-number", "The next one.", schema)
-    corral = Corral([*tools_of(AgentTool(double)), *tools_of(toolset, "world"), *tools_of(made)])
+    corral = Corral([*tools_of(AgentTool(double)), *tools_of(toolset, "world"), *tools_of(made)], check=False)
     declared = corral.declarations()
     assert "double(input: {\n    x: number; // The number.\n  }): Promise<number>" in declared
     assert "next_number(input: { n: number }): Promise<unknown>" in declared
@@ -460,7 +460,7 @@ async def test_tools_and_function_toolsets_keep_their_schemas() -> None:
 
 async def test_tools_get_the_run_of_the_agent_or_else_the_caller_as_deps() -> None:
     program = 'return await tools.greet({ word: "Hello" })'
-    async with Corral(tools_of(AgentTool(greet))) as corral:
+    async with Corral(tools_of(AgentTool(greet)), check=False) as corral:
         model = Script(runs(program), "done")
         agent = Agent(model, deps_type=Deps, capabilities=[CodeMode(corral)])
         await agent.run("?", deps=Deps("bob"))
@@ -500,7 +500,7 @@ async def test_tools_that_require_approval_are_approved_by_corral() -> None:
         asked.append(request.tool)
         return len(asked) == 1
 
-    corral = Corral(tools_of(AgentTool(double, requires_approval=True)), approve=approve)
+    corral = Corral(tools_of(AgentTool(double, requires_approval=True)), approve=approve, check=False)
     result = await corral.execute("console.log(await tools.double({ x: 1 })); await tools.double({ x: 2 })")
     assert result.output == "2\n"
     assert result.error is not None
@@ -535,7 +535,7 @@ async def test_what_is_approved_is_what_pydantic_ai_hands_to_the_function() -> N
 
 async def test_any_other_toolset_lists_its_tools_when_the_corral_is_open() -> None:
     toolset = FunctionToolset([AgentTool(double), AgentTool(greet)]).prefixed("my")
-    async with Corral(tools_of(toolset, "kit")) as corral:
+    async with Corral(tools_of(toolset, "kit"), check=False) as corral:
         assert "my_double(input: {" in corral.declarations()
         program = 'return [await tools.kit.my_double({ x: 4 }), await tools.kit.my_greet({ word: "Hi" })]'
         assert (await corral.execute(program)).value == [8, "Hi, anonymous"]
@@ -547,7 +547,7 @@ def everything(ctx: RunContext[Any], definition: ToolDefinition) -> bool:
 
 async def test_a_tool_that_cannot_be_beside_the_hosts_own_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
     toolset = FunctionToolset([AgentTool(greet, name="search"), AgentTool(greet, name="add"), AgentTool(double)])
-    async with Corral([add, *tools_of(toolset.filtered(everything))]) as corral:
+    async with Corral([add, *tools_of(toolset.filtered(everything))], check=False) as corral:
         assert [str(name) for name in corral.tools.snapshot()] == ["add", "double"]
         assert corral.tools.get("add") is add
     assert "tool 'search' is left out; give a namespace: " in caplog.text
@@ -559,7 +559,7 @@ async def test_what_is_no_tool_or_runs_elsewhere_is_refused() -> None:
         tools_of(3)
     [source] = tools_of(ExternalToolset[Any]([ToolDefinition(name="far")]))
     assert isinstance(source, ToolSource)
-    async with Corral([add, source]) as corral:
+    async with Corral([add, source], check=False) as corral:
         assert [str(name) for name in corral.tools.snapshot()] == ["add"]
 
 
@@ -585,7 +585,7 @@ def test_corral_itself_does_not_import_it() -> None:
 
 async def test_pictures_go_with_the_text() -> None:
     model = Script(runs(PICTURE), "done")
-    async with Corral([screenshot, picture]) as corral:
+    async with Corral([screenshot, picture], check=False) as corral:
         await Agent(model, capabilities=[CodeMode(corral)]).run("?")
     [part] = model.read
     assert part.content == [PICTURE_TEXT, *[BinaryContent(PNG, media_type="image/png")] * 2]
@@ -599,7 +599,7 @@ async def test_a_picture_of_a_tool_of_the_framework_reaches_the_model_as_one() -
         return ToolReturn("saved", content=["Look:", BinaryContent(PNG, media_type="image/png")])
 
     model = Script(runs("return [await tools.shot()]"), runs("return await tools.shot_along()"), "done")
-    async with Corral([*tools_of(AgentTool(shot)), *tools_of(AgentTool(shot_along))]) as corral:
+    async with Corral([*tools_of(AgentTool(shot)), *tools_of(AgentTool(shot_along))], check=False) as corral:
         await Agent(model, capabilities=[CodeMode(corral)]).run("?")
     [part, along] = model.read
     assert along.content == [

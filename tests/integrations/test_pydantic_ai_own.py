@@ -85,7 +85,7 @@ async def test_what_is_named_outside_or_not_selected_stays_with_the_model() -> N
 
 async def test_toolsets_and_the_corrals_own_tools_are_there_too_and_the_corral_stays_as_it_was() -> None:
     script = Script(runs("return [await tools.my_list_orders(), await tools.add({ a: 1, b: 2 })]"), "done")
-    async with Corral([add]) as corral:
+    async with Corral([add], check=False) as corral:
         mode = CodeMode(corral, tools="all")
         toolsets = [FunctionToolset([AgentTool(list_orders)]).prefixed("my")]
         await agent_of(script, mode, toolsets=toolsets).run("?", deps=DEPS)
@@ -112,7 +112,7 @@ async def test_tools_that_require_approval_ask_the_corral_and_without_one_end_th
 
     held = AgentTool(cancel, requires_approval=True)
     script = Script(runs("return await tools.cancel({ order: 7 })"), "done")
-    await agent_of(script, CodeMode(Corral(approve=approve), tools="all"), held).run("?", deps=DEPS)
+    await agent_of(script, CodeMode(Corral(approve=approve, check=False), tools="all"), held).run("?", deps=DEPS)
     assert script.texts == ['Result: "7 is cancelled, none"']
     assert asked == ['{"order": 7, "reason": "none"}']
 
@@ -151,9 +151,9 @@ async def test_one_corral_is_open_as_long_as_its_agent() -> None:
 
 async def test_what_does_not_fit_together_is_refused() -> None:
     with pytest.raises(ConfigError, match="of one Corral"):
-        CodeMode({"a": Corral()}, tools="all")
+        CodeMode({"a": Corral(check=False)}, tools="all")
     with pytest.raises(ConfigError, match="outside names tools"):
-        CodeMode(Corral(), outside=["cancel"])
+        CodeMode(Corral(check=False), outside=["cancel"])
     agent = agent_of(Script("done"), CodeMode(outside=["execute_code"]), AgentTool(cancel, name="execute_code"))
     with pytest.raises(ConfigError, match="there is a tool 'execute_code' already"):
         await agent.run("?", deps=DEPS)

@@ -46,13 +46,13 @@ def test_the_same_tools_give_the_same_text_to_the_byte(language: Language) -> No
         descriptions = [each.description for each in corral.model_tools(language)]
         return [*descriptions, corral.system_prompt("Be brief.", language=language)]
 
-    one, other = Corral(TOOLS), Corral(TOOLS[::-1])
+    one, other = Corral(TOOLS, check=False), Corral(TOOLS[::-1], check=False)
     assert told(one) == told(one) == told(other)
 
 
 @both
 def test_what_the_prompt_says_the_tool_does_not_repeat(language: Language) -> None:
-    corral = Corral(TOOLS)
+    corral = Corral(TOOLS, check=False)
     prompt = corral.system_prompt("Be brief.\n\n", language=language)
     assert prompt.startswith("Be brief.\n\nYou call tools from programs in ")
     assert corral.catalog(language).text.rstrip() in prompt
@@ -64,7 +64,7 @@ def test_what_the_prompt_says_the_tool_does_not_repeat(language: Language) -> No
 
 def test_a_catalog_that_is_given_is_what_is_told_though_tools_have_come_since() -> None:
     registry = ToolRegistry(*TOOLS)
-    corral = Corral(registry)
+    corral = Corral(registry, check=False)
     catalog = corral.catalog()
     registry.register(*many(1))
     [kept] = corral.model_tools(catalog=catalog)
@@ -74,7 +74,7 @@ def test_a_catalog_that_is_given_is_what_is_told_though_tools_have_come_since() 
 
 
 def test_a_tool_may_be_named_and_its_schema_is_its_own() -> None:
-    corral = Corral(TOOLS)
+    corral = Corral(TOOLS, check=False)
     named = corral.model_tool(name="run-python")
     assert named.name == "run-python"
     named.input_schema["properties"].clear()
@@ -89,7 +89,7 @@ def test_a_tool_may_be_named_and_its_schema_is_its_own() -> None:
 
 
 def test_a_language_without_programs_is_refused() -> None:
-    corral: Any = Corral(TOOLS)
+    corral: Any = Corral(TOOLS, check=False)
     for ask in (corral.model_tool, corral.model_tools, corral.system_prompt):
         with pytest.raises(ConfigError, match="language takes 'typescript' or 'python', not 'ruby'"):
             ask(language="ruby")
@@ -164,8 +164,8 @@ async def test_a_program_that_does_not_fit_the_declarations_is_told_each_problem
 
 @both
 def test_there_are_tools_to_search_with_unless_the_catalog_is_complete(language: Language) -> None:
-    assert list(by_name(Corral(TOOLS).model_tools(language))) == ["execute_code"]
-    corral = Corral(many())
+    assert list(by_name(Corral(TOOLS, check=False).model_tools(language))) == ["execute_code"]
+    corral = Corral(many(), check=False)
     catalog = corral.catalog(language, budget_tokens=SMALL)
     assert catalog.level != "full"
     names = list(by_name(corral.model_tools(language, catalog=catalog)))
@@ -186,8 +186,10 @@ async def test_a_search_gives_what_a_program_gets_as_lines(language: Language) -
 
 
 async def test_a_search_goes_page_by_page_and_says_how() -> None:
-    corral = Corral(many(5))
-    search = by_name(corral.model_tools(catalog=Corral(many()).catalog(budget_tokens=SMALL)))["search_tools"]
+    corral = Corral(many(5), check=False)
+    search = by_name(corral.model_tools(catalog=Corral(many(), check=False).catalog(budget_tokens=SMALL)))[
+        "search_tools"
+    ]
     assert (await search({"limit": 2, "offset": 1})).splitlines()[3:] == ["2 more, from offset 3 on"]
     assert len((await search({"limit": 2, "offset": 3})).splitlines()) == 3
     assert "no tool has these words" in await search({"query": "zzz"})
@@ -197,7 +199,7 @@ async def test_a_search_goes_page_by_page_and_says_how() -> None:
 
 @both
 async def test_describe_declares_a_tool_in_full_and_says_if_there_is_none(language: Language) -> None:
-    corral = Corral(many())
+    corral = Corral(many(), check=False)
     catalog = corral.catalog(language, budget_tokens=SMALL)
     describe = by_name(corral.model_tools(language, catalog=catalog))["describe_tools"]
     text = await describe({"name": "tools.doors.open_07"})
@@ -214,7 +216,7 @@ async def test_describe_declares_a_tool_in_full_and_says_if_there_is_none(langua
 
 async def test_tools_that_come_later_are_found() -> None:
     registry = ToolRegistry(*many())
-    corral = Corral(registry)
+    corral = Corral(registry, check=False)
     search = by_name(corral.model_tools(catalog=corral.catalog(budget_tokens=SMALL)))["search_tools"]
 
     @tool
@@ -277,7 +279,7 @@ async def test_for_a_caller_who_is_not_known_yet_the_text_says_that_there_may_be
 
 
 def test_a_registry_without_tools_for_anybody_can_be_shown() -> None:
-    corral = Corral([define_tool(name="shred", scopes={"admin"}, execute=gone)], hide_denied=True)
+    corral = Corral([define_tool(name="shred", scopes={"admin"}, execute=gone)], hide_denied=True, check=False)
     assert corral.catalog().text.startswith("// 0 tools. There may be others.")
     assert corral.catalog(context=ExecutionContext()).text.startswith("// 0 tools. The list is complete.")
 

@@ -206,7 +206,7 @@ def test_what_is_interrupted_before_it_can_be_cancelled_does_not_begin(monkeypat
 
 @pytest.mark.anyio
 async def test_the_sync_methods_say_what_to_do_where_a_loop_runs() -> None:
-    corral = Corral()
+    corral = Corral(check=False)
     for use in (lambda: corral.execute_sync("1"), lambda: corral.check_sync("1"), corral.__enter__):
         with pytest.raises(ConfigError, match=r"as notebooks do: `await corral.execute\(...\)`"):
             use()
@@ -216,7 +216,7 @@ def test_a_corral_is_not_pickled_and_says_so() -> None:
     import pickle
 
     with pytest.raises(ConfigError, match="make one there, of the same tools"):
-        pickle.dumps(Corral())
+        pickle.dumps(Corral(check=False))
 
 
 def children_of(pid: int) -> list[str]:

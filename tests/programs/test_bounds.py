@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tree_sitter import Node, Tree
 
 from corral.errors import ProgramRejected
@@ -91,14 +92,19 @@ def test_a_word_before_many_slashes_is_read_once() -> None:
     assert prepare_typescript("// import " + "/" * 900 + "\n42").code.count("/") > 900
 
 
-@pytest.mark.parametrize("seed", range(300))
-def test_garbage_is_prepared_or_rejected(seed: int) -> None:
-    chosen = random.Random(seed)  # noqa: S311
-    source = "".join(chosen.choices(PIECES, k=chosen.randrange(1, 200)))
+# The length is drawn first: lists alone are mostly short.
+GARBAGE = st.integers(1, 199).flatmap(
+    lambda length: st.lists(st.sampled_from(PIECES), min_size=length, max_size=length)
+)
+
+
+@given(GARBAGE.map("".join), st.integers(1, 20), st.integers(1, 200))
+@settings(max_examples=300)
+def test_garbage_is_prepared_or_rejected(source: str, line: int, column: int) -> None:
     try:
         program = prepare_typescript(source)
     except ProgramRejected:
         return
-    place = program.locate(chosen.randrange(1, 20), chosen.randrange(1, 200))
+    place = program.locate(line, column)
     assert place.line >= 1
     assert place.column >= 1

@@ -35,7 +35,7 @@ async def wait(seconds: float) -> None:
 
 
 def in_contexts() -> Corral:
-    return Corral([echo, wait], sandbox=DenoSandbox(isolation="context"), limits=Limits(wall_seconds=20))
+    return Corral([echo, wait], sandbox=DenoSandbox(isolation="context"), limits=Limits(wall_seconds=20), check=False)
 
 
 async def test_frames_reach_whose_they_are_however_they_are_cut() -> None:
@@ -134,7 +134,7 @@ async def test_two_corrals_open_and_close_on_one_provider() -> None:
 
         async def churn(provider: DenoSandbox, values: list[object]) -> None:
             for _ in range(3):
-                async with Corral([echo], sandbox=provider) as corral:
+                async with Corral([echo], sandbox=provider, check=False) as corral:
                     values.append((await corral.execute("return await tools.echo({ text: 'a' })")).value)
 
         async with anyio.create_task_group() as tasks:
@@ -186,7 +186,7 @@ async def test_few_large_inputs_are_decoded_at_a_time() -> None:
         "const rows = Array.from({ length: 100000 }, () => ({ b: 0 }));"
         "return await Promise.all(Array.from({ length: 16 }, () => tools.hold({ rows })))"
     )
-    async with Corral([hold], limits=Limits(memory_mb=256)) as corral, corral.start(program) as run:
+    async with Corral([hold], limits=Limits(memory_mb=256), check=False) as corral, corral.start(program) as run:
         calls = [event async for event in run if isinstance(event, ToolCallStarted)]
         result = await run.result()
     assert result.value == [100_000] * 16, result.error
@@ -206,7 +206,7 @@ async def test_many_programs_run_at_once_each_in_a_process_of_its_own() -> None:
         await all_there.wait()
 
     values: list[object] = []
-    async with Corral([meet], sandbox=DenoSandbox()) as corral:
+    async with Corral([meet], sandbox=DenoSandbox(), check=False) as corral:
 
         async def one() -> None:
             values.append((await corral.execute("await tools.meet(); return 1")).value)

@@ -1,13 +1,11 @@
-"""Every way in which the guards refuse a call: `python -m tests.security.denials` prints those that do not hold.
+"""Every way in which the guards refuse a call.
 
-Each check is named after the guard that it is for. It makes one call that must be refused, and says what is wrong, or
-None. `test_guards_removed.py` runs this file against copies of corral that lack a guard.
+Each check is filed under the guard that it is for. It makes one call that must be refused, and says what is wrong, or
+None. `test_guards_removed.py` runs all of them with all guards, and with each guard missing.
 """
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,7 +18,7 @@ from corral.bridges import Grant, Grants, Policy, pipeline
 from corral.bridges.tokens import ExecutionTokens, Key, KeyRing
 from corral.types import Call, Handler, Reply
 
-__all__ = ["DENIALS"]
+__all__ = ["DENIALS", "checks_that_fail"]
 
 SECRET = "0123456789abcdef0123456789abcdef"
 RAN: list[str] = []
@@ -327,7 +325,8 @@ async def a_call_while_nothing_can_be_put_on_record() -> str | None:
     return wrong
 
 
-async def _main() -> None:
+async def checks_that_fail() -> dict[str, str]:
+    """What the checks find wrong, by their names."""
     wrong: dict[str, str] = {}
     for checks in DENIALS.values():
         for check in checks:
@@ -341,8 +340,4 @@ async def _main() -> None:
                     wrong[check.__name__] = said
             if scope.cancelled_caught:
                 wrong[check.__name__] = "no answer within 20 s"
-    json.dump(wrong, sys.stdout)
-
-
-if __name__ == "__main__":
-    anyio.run(_main)
+    return wrong

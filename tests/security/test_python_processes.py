@@ -102,7 +102,7 @@ async def bench(tier: Tier | None = None, **limits: Any) -> AsyncGenerator[Bench
     meeting = Meeting()
     sandbox = CPythonSandbox(tier=tier or "auto", pool_size=0)
     meet = define_tool(name="meet", execute=meeting.meet)
-    async with Corral([meet], sandbox=sandbox, limits=Limits(wall_seconds=SECONDS, **limits)) as corral:
+    async with Corral([meet], sandbox=sandbox, limits=Limits(wall_seconds=SECONDS, **limits), check=False) as corral:
         yield Bench(corral, sandbox, meeting)
         after = await corral.execute("1 + 1", context=ANN, language="python")
         assert after.value == 2, after.error

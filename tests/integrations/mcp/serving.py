@@ -30,7 +30,7 @@ class Held:
         self.cancelled = anyio.Event()
 
 
-def make_corral(held: Held | None = None, **options: Any) -> Corral:
+def make_corral(held: Held | None = None, *, check: bool = False, **options: Any) -> Corral:
     """A few tools, one of which needs an approval."""
 
     @tool(read_only=True)
@@ -64,7 +64,7 @@ def make_corral(held: Held | None = None, **options: Any) -> Corral:
             held.cancelled.set()
             raise
 
-    return Corral([add, pay, fail, who, hold], approve=ask_client, **options)
+    return Corral([add, pay, fail, who, hold], approve=ask_client, check=check, **options)
 
 
 class Elicitation:
