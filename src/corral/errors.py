@@ -22,6 +22,7 @@ The branches say who must act:
     │   └── InvalidToolOutput      the tool ran, but its result was withheld
     ├── AccessDenied           policy: the call is well formed and not permitted
     │   ├── InvalidToken
+    │   ├── ExecutionEnded         the execution of the call is over
     │   ├── ScopeDenied
     │   ├── RateLimited
     │   ├── ApprovalDenied
@@ -52,6 +53,7 @@ __all__ = [
     "ConfigError",
     "CorralError",
     "EgressBlocked",
+    "ExecutionEnded",
     "InvalidArguments",
     "InvalidToken",
     "InvalidToolOutput",
@@ -217,6 +219,12 @@ class InvalidToken(AccessDenied):
     """The execution token is missing, malformed, expired or meant for something else."""
 
     code = "invalid_token"
+
+
+class ExecutionEnded(AccessDenied):
+    """The execution that a call belongs to ended before the tool ran."""
+
+    code = "execution_ended"
 
 
 class ScopeDenied(AccessDenied):

@@ -196,7 +196,7 @@ async def a_token_with_more_scopes_than_its_execution() -> str | None:
 async def a_call_over_the_pipe_of_an_execution_that_has_ended() -> str | None:
     world = World()
     world.grants.close(world.grant)
-    wrong = refused(await world.call("plain"), "invalid_token", "plain")
+    wrong = refused(await world.call("plain"), "execution_ended", "plain")
     return wrong or ("it got as far as being counted" if world.grant.calls else None)
 
 

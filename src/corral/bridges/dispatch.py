@@ -9,7 +9,7 @@ import secrets
 import anyio
 
 from corral.bridges.grants import called, granted
-from corral.errors import AccessDenied, InvalidToken, InvalidToolOutput, MessageTooLarge, ToolError, ToolFailed
+from corral.errors import AccessDenied, ExecutionEnded, InvalidToolOutput, MessageTooLarge, ToolError, ToolFailed
 from corral.guest import UnencodableValue, encode_value
 from corral.logs import get_logger
 from corral.tools import ParsedInput, Tool
@@ -28,7 +28,7 @@ def dispatch() -> Handler:
         tool, parsed = called(call), parsed_of(call)
         grant = granted(call)
         if not grant.live:  # it has waited for its turn, or for an approval
-            raise InvalidToken("the execution of this call has ended")
+            raise ExecutionEnded("the execution of this call has ended")
         most_bytes = grant.limits.tool_output_bytes
         call.progress = "started"
         try:

@@ -22,7 +22,7 @@ from corral.bridges.dispatch import being_cancelled, dispatch, encoded, unexpect
 from corral.bridges.grants import Grants, called, current_grant, granted
 from corral.bridges.rates import RateLimits
 from corral.bridges.scopes import require_scopes
-from corral.errors import CorralError, InvalidToken, MessageTooLarge
+from corral.errors import CorralError, ExecutionEnded, MessageTooLarge
 from corral.logs import get_logger
 from corral.types import Call, CallError, Handler, Reply
 
@@ -100,7 +100,7 @@ def authenticated(handler: Handler, grants: Grants) -> Handler:
         if call.grant is None:
             call.grant = grants.find(call.token)
         elif not granted(call).live:
-            raise InvalidToken("the execution of this call has ended")
+            raise ExecutionEnded("the execution of this call has ended")
         before = current_grant.set(granted(call))
         try:
             return await handler(call)

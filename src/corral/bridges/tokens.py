@@ -1,21 +1,21 @@
 """Execution tokens: short-lived JWTs that say for which execution, and for whom, calls over HTTP are made.
 
-Signing and keys are PyJWT's and cryptography's. What a token must look like is stricter than RFC 7519 asks, because
-only this module writes them: three members in the header, all claims present, one way to spell each byte.
+Signatures and keys are PyJWT's and cryptography's. What a token must look like is stricter than RFC 7519 asks, because
+only this module writes them: three members in the header, all claims present, one way to spell the signature.
 """
 
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import json
-import re
 import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias
+
+from pydantic import BaseModel, ValidationError
 
 from corral.arguments import checked
 from corral.errors import ConfigError, InvalidToken, MissingExtra
@@ -28,7 +28,9 @@ try:
         EllipticCurvePublicKey,
     )
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+    from jwt import PyJWS, PyJWTError
     from jwt.algorithms import get_default_algorithms
+    from jwt.utils import base64url_encode
 except ModuleNotFoundError as error:
     raise MissingExtra("execution tokens need PyJWT and cryptography: pip install 'corral[http]'") from error
 
@@ -47,10 +49,8 @@ _CACHED = 4096
 """Verified tokens whose claims are kept, about 1 kB each."""
 _MIN_SECRET_BYTES = 32
 """RFC 7518, section 3.2: an HS256 key has at least the size of the hash."""
-_COMPACT = re.compile(r"([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)")
-_TEXTS = ("iss", "aud", "sub", "sid", "exec", "jti", "scope")
-_TIMES = ("iat", "nbf", "exp")
 _ALGORITHMS = get_default_algorithms()
+_JWS = PyJWS()
 
 
 @checked
@@ -62,16 +62,15 @@ class Key:
             (EdDSA: Ed25519; ES256: P-256), without a password.
     """
 
-    __slots__ = ("_algorithm", "_signing", "_verifying", "algorithm", "kid")
+    __slots__ = ("_signing", "_verifying", "algorithm", "kid")
 
     def __init__(self, kid: str, secret: str | bytes, algorithm: Algorithm = "HS256") -> None:
         if not 0 < len(kid) <= 200:
             raise ConfigError("the name (kid) of a key has 1 to 200 characters")
         self.kid = kid
         self.algorithm: Algorithm = algorithm
-        self._algorithm = _ALGORITHMS[algorithm]
         try:
-            key: Any = self._algorithm.prepare_key(secret)
+            key: Any = _ALGORITHMS[algorithm].prepare_key(secret)
         except Exception:  # whatever it was, its text might show a part of the key
             kind = "secret; a PEM is for EdDSA or ES256" if algorithm == "HS256" else f"PEM of an {algorithm} key"
             raise ConfigError(f"key {kid!r}: this is not a {kind}") from None
@@ -96,13 +95,24 @@ class Key:
     def can_sign(self) -> bool:
         return self._signing is not None
 
-    def sign(self, message: bytes) -> bytes:
-        """The signature of a message."""
-        return self._algorithm.sign(message, self._signing)
+    def sign(self, payload: bytes) -> str:
+        """A JWS of `payload`, in the compact form."""
+        assert self._signing is not None
+        return _JWS.encode(payload, self._signing, self.algorithm, headers={"kid": self.kid, "typ": _TYPE})
 
-    def verifies(self, message: bytes, signature: bytes) -> bool:
-        """True if this key made the signature of a message."""
-        return self._algorithm.verify(message, self._verifying, signature)
+    def open(self, jws: str) -> bytes:
+        """The payload of a JWS that this key signed.
+
+        Raises:
+            InvalidToken: it did not, or the signature has another spelling than `sign` would have given it.
+        """
+        try:
+            opened = _JWS.decode_complete(jws, self._verifying, [self.algorithm])
+        except PyJWTError:
+            raise InvalidToken("the token's signature is wrong") from None
+        if base64url_encode(opened["signature"]).decode() != jws.rpartition(".")[2]:  # its last bits are not signed
+            raise InvalidToken("the token is malformed")
+        return opened["payload"]
 
 
 @checked
@@ -242,8 +252,7 @@ class ExecutionTokens:
             "exp": round(now + ttl, 3),
             "scope": " ".join(sorted(context.scopes)),
         }
-        message = f"{_segment({'alg': key.algorithm, 'kid': key.kid, 'typ': _TYPE})}.{_segment(claims)}"
-        token = f"{message}.{_to_base64(key.sign(message.encode()))}"
+        token = key.sign(json.dumps(claims, separators=(",", ":")).encode())
         if len(token) > MAX_TOKEN_BYTES:
             raise ConfigError(f"the token would have {len(token)} bytes, over {MAX_TOKEN_BYTES}; give it fewer scopes")
         return token
@@ -273,94 +282,66 @@ class ExecutionTokens:
         return claims
 
     def _verify(self, token: str) -> tuple[Claims, Key]:
-        compact = _COMPACT.fullmatch(token)
-        if compact is None:
-            raise InvalidToken("the token is malformed")
-        header = _object(compact[1])
+        try:
+            header = _JWS.get_unverified_header(token)
+        except (PyJWTError, RecursionError):
+            raise InvalidToken("the token is malformed") from None
         if header.keys() != {"alg", "kid", "typ"}:  # also no jwk, jku, x5u, crit, b64
             raise InvalidToken("the token's header is not that of an execution token")
         if header["typ"] != _TYPE:
             raise InvalidToken("the token is of another type")
-        key = self._keys.find(header["kid"]) if isinstance(header["kid"], str) else None
+        key = self._keys.find(header["kid"])
         if key is None:
             raise InvalidToken("the key of the token is unknown")
         if header["alg"] != key.algorithm:
             raise InvalidToken("the token's algorithm is not that of its key")
-        if not key.verifies(f"{compact[1]}.{compact[2]}".encode(), _from_base64(compact[3])):
-            raise InvalidToken("the token's signature is wrong")
-        return self._claims(_object(compact[2])), key
+        return self._claims(key.open(token)), key
 
-    def _claims(self, payload: dict[str, Any]) -> Claims:
-        for name in (*_TEXTS, *_TIMES, "org"):
-            if name not in payload:
-                raise InvalidToken(f"the token lacks the claim {name}")
-        for names, kind in ((_TEXTS, str), (_TIMES, float), (("org",), str | None)):
-            for name in names:
-                if not isinstance(payload[name], kind):
-                    raise InvalidToken(f"the token's claim {name} has the wrong type")
-        if payload["iss"] != self._issuer:
+    def _claims(self, payload: bytes) -> Claims:
+        try:
+            said = _Payload.model_validate_json(payload)
+        except ValidationError as error:
+            problem = error.errors()[0]
+            if not problem["loc"]:
+                raise InvalidToken("the token is malformed") from None
+            if problem["type"] == "missing":
+                raise InvalidToken(f"the token lacks the claim {problem['loc'][0]}") from None
+            raise InvalidToken(f"the token's claim {problem['loc'][0]} has the wrong type") from None
+        if said.iss != self._issuer:
             raise InvalidToken("the token is of another issuer")
-        if payload["aud"] != self._audience:
+        if said.aud != self._audience:
             raise InvalidToken("the token is for another audience")
-        if max(payload["iat"], payload["nbf"]) > self._keys.clock() + _SKEW_SECONDS:
+        # The library's own checks of times go by whole seconds, and by another clock than the ring's.
+        if max(said.iat, said.nbf) > self._keys.clock() + _SKEW_SECONDS:
             raise InvalidToken("the token is not valid yet")
-        if not round(payload["exp"] - payload["iat"], 3) <= MAX_TTL_SECONDS:
+        if not round(said.exp - said.iat, 3) <= MAX_TTL_SECONDS:
             raise InvalidToken(f"the token lives longer than {MAX_TTL_SECONDS:g} s")
         return Claims(
-            execution_id=payload["exec"],
-            user_id=payload["sub"],
-            organization_id=payload["org"],
-            session_id=payload["sid"],
-            scopes=frozenset(payload["scope"].split()),
-            expires_at=payload["exp"],
-            token_id=payload["jti"],
+            execution_id=said.exec,
+            user_id=said.sub,
+            organization_id=said.org,
+            session_id=said.sid,
+            scopes=frozenset(said.scope.split()),
+            expires_at=said.exp,
+            token_id=said.jti,
         )
+
+
+class _Payload(BaseModel, strict=True, allow_inf_nan=False):
+    iss: str
+    aud: str
+    sub: str
+    org: str | None
+    sid: str
+    exec: str
+    jti: str
+    iat: float
+    nbf: float
+    exp: float
+    scope: str
 
 
 def _checked_ttl(seconds: float) -> float:
     if not 0 < seconds <= MAX_TTL_SECONDS:
         raise ConfigError(f"ttl_seconds is more than 0 and at most {MAX_TTL_SECONDS:g}")
     return seconds
-
-
-def _segment(content: dict[str, Any]) -> str:
-    return _to_base64(json.dumps(content, separators=(",", ":")).encode())
-
-
-def _to_base64(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
-
-
-def _from_base64(segment: str) -> bytes:
-    """Refuses what the encoder would not have written: the last character may hold bits that nobody reads."""
-    try:
-        data = base64.urlsafe_b64decode(segment + "=" * (-len(segment) % 4))
-    except binascii.Error:
-        raise InvalidToken("the token is malformed") from None
-    if _to_base64(data) != segment:
-        raise InvalidToken("the token is malformed")
-    return data
-
-
-def _object(segment: str) -> dict[str, Any]:
-    """The JSON object in a segment. Its numbers are floats: an integer may be too large for arithmetic."""
-    try:
-        # As text, because json would guess UTF-16 and UTF-32 from bytes.
-        text = _from_base64(segment).decode()
-        found: object = json.loads(text, object_pairs_hook=_distinct, parse_int=float, parse_constant=_refuse)
-    except (ValueError, RecursionError):
-        raise InvalidToken("the token is malformed") from None
-    if not isinstance(found, dict):
-        raise InvalidToken("the token is malformed")
-    return cast("dict[str, Any]", found)
-
-
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("the same member twice")
-    return found
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is not JSON")

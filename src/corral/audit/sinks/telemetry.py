@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OpenTelemetrySink"]
 
-_NOT_LOOKED_UP = frozenset({"tool_not_found", "invalid_token", "access_denied"})
+_NOT_LOOKED_UP = frozenset({"tool_not_found", "invalid_token", "execution_ended", "access_denied"})
 """Codes of calls whose tool may be any text: a guest must not make up as many series of a metric as it likes."""
 _ATTRIBUTES = {
     "gen_ai.tool.name": "tool",

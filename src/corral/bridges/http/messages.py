@@ -25,6 +25,7 @@ _STRICT = ConfigDict(extra="forbid", strict=True)
 _STATUS = {
     "malformed_message": 400,
     "invalid_token": 401,
+    "execution_ended": 401,
     "tool_not_found": 404,
     "message_too_large": 413,
     "invalid_arguments": 422,

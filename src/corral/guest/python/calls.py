@@ -97,6 +97,7 @@ FAILURES: dict[str, type[CorralError]] = {
     "ToolFailed": ToolError,
     "InvalidToolOutput": ToolError,
     "InvalidToken": AccessDenied,
+    "ExecutionEnded": AccessDenied,
     "ScopeDenied": AccessDenied,
     "RateLimited": AccessDenied,
     "ApprovalDenied": AccessDenied,

@@ -21,7 +21,7 @@ STAR = rb"\bfrom[ \t]+(?!(?:tools|codemode)\b)[\w.]+[ \t]+import[ \t]*\(?[ \t]*\
 _STARS = "A second `import *` of tools at {place}: import them by name, or write `await tools.namespace.name(...)`."
 ERRORS = frozenset(
     """CorralError ToolError ToolNotFound InvalidArguments ToolFailed InvalidToolOutput AccessDenied InvalidToken
-    ScopeDenied RateLimited ApprovalDenied EgressBlocked CallBudgetExceeded BridgeError MessageTooLarge
+    ExecutionEnded ScopeDenied RateLimited ApprovalDenied EgressBlocked CallBudgetExceeded BridgeError MessageTooLarge
     MalformedMessage Cancelled""".split()
 )
 """Error classes of calls, which are globals of every program."""

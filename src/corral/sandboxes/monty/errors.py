@@ -22,6 +22,7 @@ EXCEPTIONS = {
     "InvalidArguments": ValueError,
     "AccessDenied": PermissionError,
     "InvalidToken": PermissionError,
+    "ExecutionEnded": PermissionError,
     "ScopeDenied": PermissionError,
     "RateLimited": PermissionError,
     "ApprovalDenied": PermissionError,
