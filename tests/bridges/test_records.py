@@ -14,7 +14,7 @@ from pydantic_core import to_json
 
 from corral.bridges import CallRecorder, ValueRoom
 from corral.guest import decode_value, encode_value
-from corral.results import Event, ToolCallFinished, ToolCallRecord
+from corral.results import Event, ToolCallFinished, ToolCallRecord, ToolCallStarted
 from corral.types import Call, Reply
 
 DENSE: dict[str, Any] = {"rows": [{"": n % 7} for n in range(4_000)]}
@@ -122,6 +122,14 @@ def test_executions_share_their_room_and_leave_it() -> None:
     assert made(first, DENSE, None).input != DENSE  # too late: its room is others'
     second.close()
     assert room.take(5 * SIZE // 2)
+
+
+def test_the_event_of_a_call_that_began_stays_as_it_was_then() -> None:
+    seen: list[Event] = []
+    record = made(CallRecorder(seen.append, rooms=ValueRoom()), DENSE, DENSE)
+    [begun] = [each.call for each in seen if isinstance(each, ToolCallStarted)]
+    assert (begun.output, begun.duration_ms, begun.progress) == (None, None, "pending")
+    assert begun.unread["input"] is record.unread["input"], "it holds no value of its own"
 
 
 def test_events_hold_the_records_and_nothing_else() -> None:

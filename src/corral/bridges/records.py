@@ -79,12 +79,11 @@ class CallRecorder:
             kept = call.input
         else:
             kept = self._kept(call.input, size, call.reread)
-        record = ToolCallRecord(name=call.tool, sequence=call.sequence, input=kept, started=time.time())
-        if type(kept) is Unread:
-            record.keep("input", kept)
+        started = time.time()
+        record = _begun(call, kept, started)
         self.records.append(record)
         if self._observed():
-            self._emit(ToolCallStarted(call=record))
+            self._emit(ToolCallStarted(call=_begun(call, kept, started)))  # one that stays as it is
         return record
 
     def finish(self, record: ToolCallRecord, call: Call, reply: Reply, duration_ms: float) -> None:
@@ -172,6 +171,13 @@ def remarks_on(
     for name in (name for name, text in islice(texts.items(), _MOST_REMARKS) if _is_json(text)):
         message = f"tools.{name} returned a text that is JSON, not an object: use {read}"
         yield Diagnostic(severity="warning", code="json_text", message=message, show="on_failure")
+
+
+def _begun(call: Call, kept: object, started: float) -> ToolCallRecord:
+    record = ToolCallRecord(name=call.tool, sequence=call.sequence, input=kept, started=started)
+    if type(kept) is Unread:
+        record.keep("input", kept)
+    return record
 
 
 def _is_json(text: str) -> bool:

@@ -40,10 +40,10 @@ class Progress:
             case ExecutionStarted():
                 self._begin("running")
             case ToolCallStarted(call=call):
-                self._running[id(call)] = _called(call)
+                self._running[call.sequence] = _called(call)
                 self._draw()
             case ToolCallFinished(call=call):
-                self._running.pop(id(call), None)
+                self._running.pop(call.sequence, None)
                 self._begin(self._doing)
                 self._draw()
                 self._screen.err(finished_line(call, self._screen))

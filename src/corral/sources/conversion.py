@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
-from typing_extensions import override
+from typing_extensions import Unpack
 
 from corral.arguments import checked_as
 from corral.errors import ToolDefinitionError
-from corral.tools import Offer, Tool, ToolRegistry, ToolSource, as_tool
-from corral.tools.tool import OutputValidation, output_validation
+from corral.tools import Tool, ToolRegistry, ToolSource, as_tool
+from corral.tools.tool import ToolSettings, check_settings
 
 __all__ = ["tools_from"]
 
@@ -37,52 +36,24 @@ _OPENAPI = "an OpenAPI document is OpenApi(namespace, document) of corral.source
 
 
 @checked_as(ToolDefinitionError)
-def tools_from(
-    *things: object, namespace: str | None = None, validate_output: OutputValidation | bool | None = None
-) -> Converted:
+def tools_from(*things: object, **settings: Unpack[ToolSettings]) -> Converted:
     """Tools, and sources of tools, of whatever other libraries have; `Corral(tools=tools_from(...))`.
 
     Takes functions, tools and toolsets of pydantic-ai, LangChain and openai-agents, MCP servers in the same process or
     to be started, configurations with `mcpServers` as a mapping or a path, our own tools, and lists of all these.
-    `namespace` is where they are to be, unless a configuration names its servers; a `ToolSource` has its own.
-    `validate_output` is that of all of them, as `Tool` has it; without it, each keeps its own.
+    `namespace` is where they are to be, unless a configuration names its servers; a `ToolSource` has its own. Other
+    settings are given to all of them, as by `Tool.with_settings`; without any, each keeps its own.
 
     Raises:
-        ToolDefinitionError: a thing is none of these, or cannot be a tool, or cannot be in that namespace.
+        ToolDefinitionError: a thing is none of these, or cannot be a tool, or cannot be in that namespace; or a setting
+            is wrong.
         ConfigError: a configuration is wrong.
         MissingExtra: what converts them is not installed.
     """
+    check_settings("tools_from", **settings)
+    namespace = settings.pop("namespace", None)
     found = [tool for thing in things for tool in _converted(thing, namespace)]
-    if validate_output is None:
-        return found
-    validation = output_validation(validate_output, "tools_from")
-    return [
-        _Validated(each, validation) if isinstance(each, ToolSource) else replace(each, validate_output=validation)
-        for each in found
-    ]
-
-
-class _Validated(ToolSource):
-    """Another source, whose tools have this validation of their outputs."""
-
-    def __init__(self, source: ToolSource, validation: OutputValidation) -> None:
-        self.namespace = source.namespace
-        self._source = source
-        self._validation: OutputValidation = validation
-
-    @property
-    @override
-    def tools(self) -> Sequence[Tool]:
-        return [replace(tool, validate_output=self._validation) for tool in self._source.tools]
-
-    @override
-    @asynccontextmanager
-    async def open(self, offer: Offer) -> AsyncGenerator[None]:
-        def offer_validated(tools: Iterable[Tool], *, problem: str | None = None) -> None:
-            offer([replace(tool, validate_output=self._validation) for tool in tools], problem=problem)
-
-        async with self._source.open(offer_validated):
-            yield
+    return [each.with_settings(**settings) for each in found] if settings else found
 
 
 def _converted(thing: object, namespace: str | None) -> Converted:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol
 
-from corral.tools.tool import Tool
+from typing_extensions import Unpack, override
+
+from corral.arguments import checked_as
+from corral.errors import ToolDefinitionError
+from corral.tools.tool import Tool, ToolSettings, check_settings
 
 __all__ = ["Offer", "ToolSource"]
 
@@ -53,3 +57,74 @@ class ToolSource(ABC):
         Raises:
             CorralError: it cannot be opened, and was asked to raise then.
         """
+
+    @checked_as(ToolDefinitionError)
+    def filtered(self, keep: Callable[[Tool], bool]) -> ToolSource:
+        """This source with only those of its tools for which `keep` is true."""
+        return self.transformed(lambda tool: tool if keep(tool) else None)
+
+    @checked_as(ToolDefinitionError)
+    def with_settings(self, **settings: Unpack[ToolSettings]) -> ToolSource:
+        """This source with these settings for each of its tools, as `Tool.with_settings` gives them.
+
+        Raises:
+            ToolDefinitionError: a setting is wrong.
+        """
+        check_settings("with_settings", **settings)
+        return TransformedSource(
+            self,
+            lambda tool: tool.with_settings(**settings),
+            namespace=settings.get("namespace", self.namespace),
+            scopes=frozenset(self.scopes).union(settings.get("scopes", ())),
+        )
+
+    @checked_as(ToolDefinitionError)
+    def transformed(self, change: Callable[[Tool], Tool | None]) -> ToolSource:
+        """This source with what `change` makes of each of its tools; None leaves a tool out.
+
+        It is asked once about each tool that is offered, so also about those that come later.
+        """
+        return TransformedSource(self, change, namespace=self.namespace, scopes=self.scopes)
+
+
+class TransformedSource(ToolSource):
+    """Another source, each of whose tools is changed or left out."""
+
+    def __init__(
+        self,
+        source: ToolSource,
+        change: Callable[[Tool], Tool | None],
+        *,
+        namespace: str | None,
+        scopes: Iterable[str],
+    ) -> None:
+        self.namespace = namespace
+        self.scopes = scopes
+        self._source = source
+        self._change = change
+
+    @property
+    @override
+    def tools(self) -> Sequence[Tool]:
+        return [tool for tool in map(self._changed, self._source.tools) if tool is not None]
+
+    @override
+    @asynccontextmanager
+    async def open(self, offer: Offer) -> AsyncGenerator[None]:
+        known: Mapping[Tool, Tool | None] = {}
+
+        def offer_changed(tools: Iterable[Tool], *, problem: str | None = None) -> None:
+            nonlocal known  # what is offered again, as when a connection is lost, stays the same
+            known = {tool: known[tool] if tool in known else self._changed(tool) for tool in tools}
+            offer([tool for tool in known.values() if tool is not None], problem=problem)
+
+        async with self._source.open(offer_changed):
+            yield
+
+    def _changed(self, tool: Tool) -> Tool | None:
+        try:
+            return self._change(tool)
+        except ToolDefinitionError:
+            raise
+        except Exception as error:  # a source survives tools that cannot be offered; of a bug it would know nothing
+            raise ToolDefinitionError(f"tool {tool.name!r} cannot be transformed: {error!r}") from error

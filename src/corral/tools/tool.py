@@ -108,16 +108,15 @@ class Tool(Generic[P, R]):
         is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
         object.__setattr__(self, "is_async", is_async)
         identifier(self.name)
-        if self.namespace is not None:
-            namespace_identifier(self.namespace)
-        timeout = self.timeout_seconds
-        if timeout is not None and not (timeout > 0 and math.isfinite(timeout)):
-            raise ToolDefinitionError(f"tool {self.name!r}: timeout_seconds must be positive, not {timeout}")
-        object.__setattr__(self, "validate_output", output_validation(self.validate_output, f"tool {self.name!r}"))
-        try:
-            object.__setattr__(self, "rates", parse_rates(self.rate_limit))
-        except ValueError as error:
-            raise ToolDefinitionError(f"tool {self.name!r}: rate_limit: {error}") from None
+        validation, rates = check_settings(
+            f"tool {self.name!r}",
+            namespace=self.namespace,
+            rate_limit=self.rate_limit,
+            timeout_seconds=self.timeout_seconds,
+            validate_output=self.validate_output,
+        )
+        object.__setattr__(self, "validate_output", validation)
+        object.__setattr__(self, "rates", rates)
 
     def __repr__(self) -> str:
         return f"<Tool {self.label}({', '.join(field_names(self.input_schema))})>"
@@ -150,6 +149,15 @@ class Tool(Generic[P, R]):
         """The name for messages to a model: as it writes it, unless another tool has the same identifier."""
         namespace = None if self.namespace is None else namespace_identifier(self.namespace)
         return str(ToolName(namespace, identifier(self.name)))
+
+    @checked_as(ToolDefinitionError)
+    def with_settings(self, **settings: Unpack[ToolSettings]) -> Tool[P, R]:
+        """The same tool with these settings in place of its own; `scopes` are added to those that it has.
+
+        Raises:
+            ToolDefinitionError: a setting is wrong.
+        """
+        return replace(self, **_frozen({**settings, "scopes": self.scopes.union(settings.get("scopes", ()))}))
 
     def is_allowed_with(self, scopes: frozenset[str]) -> bool:
         """Whether these are all of its `scopes`, and one of its `any_scope`."""
@@ -268,6 +276,31 @@ def output_validation(given: object, owner: str) -> OutputValidation:
     if given == "warn":
         return "warn"
     raise ToolDefinitionError(f'{owner}: validate_output={given!r} is none of "warn", "strict", "off"')
+
+
+def check_settings(
+    owner: str,
+    *,
+    namespace: str | None = None,
+    rate_limit: RateLimit | None = None,
+    timeout_seconds: float | None = None,
+    validate_output: OutputValidation | bool = "warn",
+    **_: object,
+) -> tuple[OutputValidation, Mapping[RateScope, Rate]]:
+    """What is meant by `validate_output` and `rate_limit`, of settings that can be those of a tool.
+
+    Raises:
+        ToolDefinitionError: one is wrong.
+    """
+    if namespace is not None:
+        namespace_identifier(namespace)
+    if timeout_seconds is not None and not (timeout_seconds > 0 and math.isfinite(timeout_seconds)):
+        raise ToolDefinitionError(f"{owner}: timeout_seconds must be positive, not {timeout_seconds}")
+    validation = output_validation(validate_output, owner)
+    try:
+        return validation, parse_rates(rate_limit)
+    except ValueError as error:
+        raise ToolDefinitionError(f"{owner}: rate_limit: {error}") from None
 
 
 # --- sending them to other processes ------------------------------------------------------------------------
@@ -482,5 +515,5 @@ def _bind_input(function: Callable[..., Any], name: str) -> Callable[[Any, Execu
 
 
 def _frozen(settings: ToolSettings) -> dict[str, Any]:
-    scopes = {key: frozenset[str](settings.get(key, ())) for key in ("scopes", "any_scope")}
+    scopes = {key: frozenset[str](settings.get(key, ())) for key in ("scopes", "any_scope") if key in settings}
     return {**settings, **scopes}

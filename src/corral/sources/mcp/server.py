@@ -31,9 +31,8 @@ from corral.sources.mcp.http import streamable_http
 from corral.sources.mcp.stdio import stdio
 from corral.sources.mcp.tool_listing import CallTool, Log, made
 from corral.tools import Approval, Offer, Tool, ToolSource
-from corral.tools.names import namespace_identifier
-from corral.tools.rates import RateLimit, parse_rates
-from corral.tools.tool import OutputValidation, ToolSettings, output_validation
+from corral.tools.rates import RateLimit
+from corral.tools.tool import OutputValidation, ToolSettings, check_settings
 from corral.types import ExecutionContext
 
 __all__ = ["McpServer"]
@@ -98,7 +97,12 @@ class McpServer(ToolSource):
     def __post_init__(self) -> None:
         if self.namespace is None:
             object.__setattr__(self, "namespace", self.name)
-        namespace_identifier(cast("str", self.namespace))
+        check_settings(
+            f"MCP server {self.name!r}",
+            namespace=self.namespace,
+            rate_limit=self.rate_limit,
+            validate_output=self.validate_output,
+        )
         given = [name for name in ("command", "url", "server") if getattr(self, name) is not None]
         if len(given) != 1:
             found = " and ".join(given) or "none of them"
@@ -107,11 +111,6 @@ class McpServer(ToolSource):
             raise self._wrong('command is a list: ["program", "argument"]')
         if self.url is not None:
             self._check_url(self.url)
-        try:
-            parse_rates(self.rate_limit)
-        except ValueError as error:
-            raise self._wrong(f"rate_limit: {error}") from None
-        output_validation(self.validate_output, f"MCP server {self.name!r}")
         for name in ("connect_timeout_seconds", "call_timeout_seconds", "max_message_bytes"):
             if not 0 < getattr(self, name) < math.inf:
                 raise self._wrong(f"{name} must be positive, not {getattr(self, name)}")

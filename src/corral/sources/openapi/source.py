@@ -30,8 +30,7 @@ from corral.sources.openapi.schemas import Schemas, Use
 from corral.sources.openapi.security import Credential, Security
 from corral.sources.openapi.servers import Servers
 from corral.tools import Approval, Offer, Tool, ToolSource
-from corral.tools.names import namespace_identifier
-from corral.tools.tool import OutputValidation, output_validation
+from corral.tools.tool import OutputValidation, check_settings
 from corral.types import ExecutionContext, JsonSchema
 
 __all__ = ["OpenApi"]
@@ -86,9 +85,15 @@ class OpenApi(ToolSource):
         sequential: Select = (),
         timeout_seconds: float = 30.0,
     ) -> None:
-        if namespace is not None:
-            namespace_identifier(namespace)
         self.namespace = namespace
+        self.scopes = frozenset(scopes)
+        self._settings: dict[str, Any] = {
+            "namespace": namespace,
+            "scopes": self.scopes,
+            "timeout_seconds": timeout_seconds,
+            "validate_output": validate_output,
+        }
+        check_settings("OpenApi", **self._settings)
         self.skipped: list[Skipped] = []
         """Operations of the document that were selected, and are no tools."""
         part = read_document(document)
@@ -106,8 +111,6 @@ class OpenApi(ToolSource):
         self._sent = Schemas(part.root, in_requests=True)
         self._received = Schemas(part.root, in_requests=False)
         self._needs_approval = needs_approval
-        self.scopes = frozenset(scopes)
-        self._validate_output: OutputValidation = output_validation(validate_output, "OpenApi")
         chosen = self._chosen(part, include, exclude)
         self._sequential = selected([each.operation for each in chosen], sequential, "sequential")
         self._made = self._read(chosen)
@@ -212,19 +215,16 @@ class OpenApi(ToolSource):
         owner = f"tool {listed.name!r}: "
         return Tool(
             name=listed.name,
-            namespace=self.namespace,
             description=operation.description,
             read_only=operation.read_only,
             idempotent=operation.idempotent,
             input=DeferredSchema(partial(_document, self._sent, input), owner=f"{owner}input_schema"),
             output=DeferredSchema(partial(_document, self._received, output), owner=f"{owner}output_schema"),
-            validate_output=self._validate_output,
             function=_closed,
             bind=_bind,
             needs_approval=not operation.read_only and self._needs_approval,
-            scopes=frozenset(self.scopes),
             sequential=operation in self._sequential,
-            timeout_seconds=self._timeout_seconds,
+            **self._settings,
         )
 
     def _report(self) -> None:
