@@ -16,7 +16,7 @@ from corral.checking import python_hints, typescript_hints
 from corral.checking.case import Case
 from corral.checking.dear import MAX_WEIGHT, affordable, weight
 from corral.checking.findings import near
-from corral.checking.openness import is_closed, open_objects
+from corral.checking.openness import open_objects
 from corral.checking.python_writes import ANY
 from corral.checking.reach import DeclaredTypes, tool_name
 from corral.checking.text import Declarations
@@ -145,12 +145,6 @@ class ToolSet:
     def excerpt(self, location: Location) -> str:
         """What is declared at a place, in one line."""
         return _in_one_line(self.declarations.excerpt(location.span))
-
-    def is_closed(self, name: ToolName, path: Sequence[str | None]) -> bool:
-        """Whether an object in a tool's input takes no other members than it lists."""
-        tool = self.tools.get(name)
-        schema = None if tool is None else tool.input_schema
-        return schema is not None and is_closed(schema, path)
 
     def may_have_more(self, location: Location) -> bool:
         """Whether an object in a result may have members that it does not list: nothing takes them out of what a schema
