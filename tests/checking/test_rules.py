@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from corral.checking.declared_types import DeclaredTypes, Reach
+from corral.checking.inputs import Inputs
 from corral.checking.python import messages as python
 from corral.checking.typescript import messages as typescript
-from corral.checking.typescript.inputs import flaws
-from corral.json_schema.closed_objects import is_closed
+from corral.checking.written import python_arguments, read_python, read_typescript
+from corral.programs.syntax.python import finder as python_finder
+from corral.programs.syntax.python import parse as parse_python
 from corral.programs.syntax.typescript import finder, parse
 
 # --- TypeScript
@@ -171,21 +173,6 @@ def test_what_is_missing_is_named(message: str, names: list[str]) -> None:
     assert typescript.missing(message) == names
 
 
-@pytest.mark.parametrize(
-    ("message", "target"),
-    [
-        ("Object literal may only specify known properties, and 'a' does not exist in type '{ b: 1; }'.", "{ b: 1; }"),
-        (
-            "Object literal may only specify known properties, but 'nmae' does not exist in type 'Contact'. Did you mean to write 'name'?",
-            "Contact",
-        ),
-        ("Type 'string' is not assignable to type 'number'.", None),
-    ],
-)
-def test_what_an_object_with_one_member_too_many_is_to_be(message: str, target: str | None) -> None:
-    assert typescript.literal_target(message) == target
-
-
 def test_declared_types_are_known_by_their_names() -> None:
     declared = 'type A = { a: string; b?: B } | null;\ntype B = "x" | "y";\ndeclare const tools: { a(): Promise<A> };\n'
     assert typescript.named_types(declared) == {"A": "{ a: string; b?: B } | null", "B": '"x" | "y"'}
@@ -315,12 +302,28 @@ def test_python_types_of_which_some_value_may_be_of_both(given: str, wanted: str
 
 # --- schemas
 
+OBJECT = finder("(object) @object")
+CALL = python_finder("(call) @call")
 CLOSED = {"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": False}
 OPEN = {"type": "object", "properties": {"a": {"type": "string"}}}
 TREE: dict[str, Any] = {
     "$defs": {"node": CLOSED | {"properties": {"children": {"items": {"$ref": "#/$defs/node"}}}}, "a/b": OPEN},
     "$ref": "#/$defs/node",
 }
+
+
+def told(schema: dict[str, Any], literal: str) -> list[str]:
+    root = parse(f"f({literal})".encode()).root_node
+    given = OBJECT(root)["object"][0]
+    return [flaw.message for flaw in Inputs(read_typescript).flaws(schema, read_typescript(given))]
+
+
+def is_closed(schema: dict[str, Any], path: list[str | None]) -> bool:
+    """Whether a member that no schema lists is wrong in an object that is written out at a path."""
+    literal = "{ other: 1 }"
+    for step in reversed(path):
+        literal = f"[{literal}]" if step is None else f"{{ {step}: {literal} }}"
+    return any("has no member 'other'" in each for each in told(schema, literal))
 
 
 @pytest.mark.parametrize(
@@ -373,17 +376,13 @@ TICKET: dict[str, Any] = {
         "to": {"$ref": "#/$defs/person"},
         "copies": {"anyOf": [{"type": "array", "items": {"$ref": "#/$defs/person"}}, {"type": "null"}]},
         "options": {"type": "object"},
+        "state": {"enum": ["open", "closed"]},
+        "pair": {"prefixItems": [{"type": "string"}, {"type": "number"}]},
         "either": {"anyOf": [{"$ref": "#/$defs/person"}, {"type": "object", "required": ["x"], "properties": {}}]},
     },
     "required": ["id", "size"],
     "$defs": {"person": {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}},
 }
-OBJECT = finder("(object) @object")
-
-
-def told(schema: dict[str, Any], literal: str) -> list[str]:
-    root = parse(f"f({literal})".encode()).root_node
-    return [flaw.message for flaw in flaws(schema, OBJECT(root)["object"][0])]
 
 
 @pytest.mark.parametrize(
@@ -396,9 +395,18 @@ def told(schema: dict[str, Any], literal: str) -> list[str]:
         ("{ id: 1, copies: [{ name: 'a' }, { n: 'b' }] }", ["'name' is missing in copies[]"]),
         ("{ id: 1, options: [] }", ["options is an object, not an array"]),
         ("{ ...more, to: {} }", ["'name' is missing in to"]),
+        ("{ id: 'one' }", ['id is an integer, not "one"']),
+        ("{ id: 1.5 }", ["id is an integer, not 1.5"]),
+        ("{ id: null }", ["id is an integer, not null"]),
+        ("{ id: `one ${1}` }", ["id is an integer, not a string"]),
+        ("{ id: 1, to: 'Ann' }", ['to is an object { name }, not "Ann"']),
+        ("{ id: 1, copies: 'Ann' }", ['copies is an array or null, not "Ann"']),
+        ("{ id: 1, either: {} }", ["'name' is missing in either"]),
+        ("{ id: 1, state: 'opne' }", ['state is "open" or "closed", not "opne"']),
+        ("{ id: 1, pair: ['a', 'b'] }", ['pair[] is a number, not "b"']),
     ],
 )
-def test_an_input_lacks_what_its_schema_requires(literal: str, messages: list[str]) -> None:
+def test_an_input_that_is_written_out_is_held_against_its_schema(literal: str, messages: list[str]) -> None:
     assert told(TICKET, literal) == messages
 
 
@@ -411,7 +419,13 @@ def test_an_input_lacks_what_its_schema_requires(literal: str, messages: list[st
         "{ ...more }",
         "{ [key]: 1 }",
         "{ id: 1, to: person, copies: people }",
-        "{ id: 1, either: {} }",
+        "{ id: 1, either: { x: 1 } }",
+        "{ id: 'one', ...more }",
+        "{ id: 1, state: 'op\\u0065n' }",
+        "{ id: 1, state: `${word}` }",
+        "{ id: 1.0, state: some ? 'a' : 'b' }",
+        "{ id: 1, pair: [...more, 'b'] }",
+        "{ __proto__: person }",
         "{ id: 1, to: { get name() { return 'a' } } }",
         "{ id: 1, copies: null, options: {} }",
     ],
@@ -425,6 +439,62 @@ def test_an_input_may_have_what_its_schema_requires(literal: str) -> None:
 )
 def test_a_schema_that_says_little_asks_for_nothing(schema: dict[str, Any]) -> None:
     assert told(schema, "{ a: { b: [{}] } }") == []
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "#anchor", "$defs": {"a": {"$anchor": "anchor"}}, "required": []},
+        {"properties": {"a": {"$id": "https://example.com/a", "$ref": "#/type"}}},
+        {"$schema": "http://json-schema.org/draft-07/schema#", "$ref": "#/definitions/a", "type": "string"},
+        {"not": {"type": "object"}},
+        {"properties": {"a": {"type": "money"}}},
+        {"additionalProperties": False, "patternProperties": {"^a": {}}},
+        {"properties": {"a": False}},
+    ],
+)
+def test_a_schema_that_is_hard_to_read_says_nothing(schema: dict[str, Any]) -> None:
+    assert told(schema, "{ a: 1 }") == []
+
+
+def test_a_schema_that_branches_without_end_comes_to_an_end() -> None:
+    schema = {"allOf": [{"$ref": "#"}, {"$ref": "#"}], "anyOf": [{"$ref": "#"}, {"type": "object"}]}
+    assert told(schema, "{ a: [{}] }") == []
+
+
+def python_told(schema: dict[str, Any], call: str) -> list[str]:
+    root = parse_python(call.encode()).root_node
+    given = python_arguments(CALL(root)["call"][0], lambda name: None)
+    inputs = Inputs(lambda value: read_python(value, lambda name: None))
+    return [flaw.message for flaw in inputs.flaws(schema, given)]
+
+
+@pytest.mark.parametrize(
+    ("call", "messages"),
+    [
+        ("f(ident=1)", ["'id' is missing in the input"]),
+        ("f({'id': 'one'})", ['id is an integer, not "one"']),
+        ("f(**{'id': None})", ["id is an integer, not null"]),
+        ("f(id=f'{1}')", ["id is an integer, not a string"]),
+        ("f(id=1.5, **more)", ["id is an integer, not 1.5"]),
+        ("f(id=1, copies=[{'n': each} for each in rows])", ["'name' is missing in copies[]"]),
+        ("f(id=1, pair=('a', 'b'))", ['pair[] is a number, not "b"']),
+        ("f(id=1, to=dict(name=1), options=[])", ["options is an object, not an array"]),
+        ("f(id=True, state='open')", []),
+        ("f(id=1, state='op\\x65n')", []),
+        ("f(id=1, state=rb'open')", []),
+        ("f(id=1, state='op' 'en')", []),
+        ("f(**more)", []),
+        ("f(*more)", []),
+        ("f({**more})", []),
+        ("f({'id': 'one', **more})", []),
+        ("f({key: 1})", []),
+        ("f(id=-1, copies=people, to=person)", []),
+        ("f(each for each in rows)", []),
+    ],
+)
+def test_the_arguments_of_a_call_in_python_are_held_against_its_schema(call: str, messages: list[str]) -> None:
+    assert python_told(TICKET, call) == messages
 
 
 # --- types in declarations

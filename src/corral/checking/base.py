@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from tree_sitter import Node
 
 from corral.checking.declared_tools import DeclaredTool, ToolSet
 from corral.checking.findings import Finding
+from corral.checking.inputs import Flaw, Inputs, Written
 from corral.checking.servers.workspace import Document, Location, Remark
 from corral.checking.source_map import CheckedText
-from corral.types import Position
+from corral.concurrency.cached_property import cached_property
+from corral.types import Position, ToolName
 
 __all__ = ["Check"]
 
@@ -25,6 +27,9 @@ class Check(ABC):
     def __init__(self, root: Node, tools: ToolSet) -> None:
         self.root = root
         self.tools = tools
+        self._inputs = Inputs(self.read)
+        self._calls: list[tuple[Node, DeclaredTool]] = []
+        """Calls of tools in whose arguments the server has found something."""
         self._document: Document | None = None
         self._questions = 0
 
@@ -44,10 +49,68 @@ class Check(ABC):
             ServerLost: the server did not get to its end.
         """
 
+    @abstractmethod
+    def read(self, value: Node) -> Written:
+        """An expression, as far as it is written out."""
+
+    @abstractmethod
+    def calls_by_name(self) -> Iterator[tuple[Node, str]]:
+        """Calls by a tool's whole name, if nothing else is called `tools`, and that name."""
+
+    @abstractmethod
+    def input_of(self, call: Node) -> Written | None:
+        """What a call of a tool gives to it."""
+
+    @abstractmethod
+    def tool_called(self, call: Node) -> DeclaredTool | None:
+        """The tool that a call calls."""
+
     def findings(self, document: Document) -> list[Finding]:
         """The same, with the document at hand for questions."""
         self._document = document
         return self.judged(document)
+
+    @cached_property
+    def flawed(self) -> dict[int, tuple[Node, list[Flaw]]]:
+        """Calls by a tool's whole name in whose inputs something is wrong by the schemas, by their places."""
+        return {
+            call.start_byte: (call, flaws)
+            for call, name in self.calls_by_name()
+            if (flaws := self._flaws(call, ToolName.parse(name)))
+        }
+
+    def with_flaws(self, findings: list[Finding]) -> list[Finding]:
+        """The findings, and what is wrong with inputs by the schemas, in the place of warnings on the same inputs."""
+        calls = dict(self.flawed)
+        for call, tool in self._calls:
+            if call.start_byte not in calls:
+                calls[call.start_byte] = call, self._flaws(call, tool.name)
+        for call, flaws in calls.values():
+            tool = self.tool_called(call) if flaws else None
+            if tool is None:
+                continue
+            end = call.end_byte
+            findings = [each for each in findings if each.kind or not call.start_byte <= each.offset < end]
+            known = {each.offset for each in findings}
+            for flaw in flaws:
+                around = flaw.node.parent
+                is_named = flaw.wanted and around is not None and around.type in ("pair", "keyword_argument")
+                offset = around.start_byte if is_named and around is not None else flaw.node.start_byte
+                if offset not in known:
+                    is_all = flaw.wanted and self.tools.language == "typescript" and flaw.node == self._whole(call)
+                    hint = flaw.hint or (f"Write `{self.tools.call_of(tool.name)}`." if is_all else None)
+                    finding = Finding(code="input", message=flaw.message, offset=offset)
+                    findings.append(finding.rejected("argument", hint=hint, declared=tool.signature))
+        return findings
+
+    def _whole(self, call: Node) -> Node | None:
+        given = self.input_of(call)
+        return None if given is None else given.node
+
+    def _flaws(self, call: Node, name: ToolName) -> list[Flaw]:
+        tool, given = self.tools.tools.get(name), self.input_of(call)
+        schema = None if tool is None else tool.input_schema
+        return [] if schema is None or given is None else self._inputs.flaws(schema, given)
 
     def put(self, text: CheckedText) -> None:
         """Makes this what the server reads; what it has said of places in another text is forgotten."""

@@ -25,7 +25,7 @@ from corral.concurrency.cached_property import cached_property
 from corral.declarations import checked_discovery, declare_python, declare_typescript
 from corral.errors import ToolNotFound
 from corral.guest.python.calls import failure_classes
-from corral.json_schema.closed_objects import is_closed, open_objects
+from corral.json_schema.closed_objects import open_objects
 from corral.programs.syntax.parsing import parsing_within
 from corral.programs.syntax.python import parse as parse_python
 from corral.programs.syntax.python import text_of
@@ -147,12 +147,6 @@ class ToolSet:
     def excerpt(self, location: Location) -> str:
         """What is declared at a place, in one line."""
         return _in_one_line(self.declarations.excerpt(location.span))
-
-    def is_closed(self, name: ToolName, path: Sequence[str | None]) -> bool:
-        """Whether an object in a tool's input takes no other members than it lists."""
-        tool = self.tools.get(name)
-        schema = None if tool is None else tool.input_schema
-        return schema is not None and is_closed(schema, path)
 
     def may_have_more(self, location: Location) -> bool:
         """Whether an object in a result may have members that it does not list: nothing takes them out of what a schema

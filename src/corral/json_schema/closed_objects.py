@@ -1,28 +1,16 @@
-"""Whether an object in a tool's input may have members that its schema does not list."""
+"""What a schema is made of, and which of its objects may have members that it does not list."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 from urllib.parse import unquote
 
-__all__ = ["is_closed", "open_objects", "resolved"]
+__all__ = ["alternatives", "open_objects", "resolved"]
 
 _CLOSING = ("additionalProperties", "unevaluatedProperties")
 _MAX_SCHEMAS = 500
 _MAX_WALKED = 20_000
-
-
-def is_closed(schema: Mapping[str, Any], path: Sequence[str | None]) -> bool:
-    """Whether every object at a path must not have other members: names of members, None for any element of an array.
-
-    False also where that is not known.
-    """
-    found: list[object] = [schema]
-    for step in path:
-        found = [inner for each in _alternatives(schema, found) for inner in _inside(each, step)]
-    objects = [each for each in _alternatives(schema, found) if "properties" in each or each.get("type") == "object"]
-    return bool(objects) and all(any(each.get(word) is False for word in _CLOSING) for each in objects)
 
 
 def open_objects(schema: Mapping[str, Any]) -> set[frozenset[str]] | None:
@@ -36,7 +24,7 @@ def open_objects(schema: Mapping[str, Any]) -> set[frozenset[str]] | None:
         if isinstance(node, Mapping):
             members = cast("Mapping[str, object]", node)
             waiting += members.values()
-            parts = _alternatives(schema, [members], ("allOf",))
+            parts = alternatives(schema, [members], ("allOf",))
             is_open = all(each.get(word) is not False for each in parts for word in _CLOSING)
             listed = [cast("object", each["properties"]) for each in parts if "properties" in each]
             names = [
@@ -49,7 +37,7 @@ def open_objects(schema: Mapping[str, Any]) -> set[frozenset[str]] | None:
     return None
 
 
-def _alternatives(
+def alternatives(
     root: Mapping[str, Any], schemas: Sequence[object], words: Sequence[str] = ("anyOf", "oneOf", "allOf")
 ) -> list[Mapping[str, Any]]:
     """The schemas, and all that they refer to or, by these words, are made of."""
@@ -70,20 +58,9 @@ def _alternatives(
     return seen
 
 
-def _inside(schema: Mapping[str, Any], step: str | None) -> Iterator[object]:
-    if step is None:
-        yield schema.get("items")
-        return
-    properties = schema.get("properties")
-    if isinstance(properties, Mapping) and step in properties:
-        yield cast("object", properties[step])
-    else:
-        yield schema.get("additionalProperties")
-
-
 def resolved(root: Mapping[str, Any], reference: str) -> object:
     """What a reference inside the document leads to (RFC 6901)."""
-    if not reference.startswith("#"):
+    if reference != "#" and not reference.startswith("#/"):
         return None
     found: object = root
     for part in unquote(reference[1:]).split("/")[1:]:

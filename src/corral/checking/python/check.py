@@ -12,6 +12,7 @@ from tree_sitter import Node
 from corral.checking.declared_tools import ANY, DeclaredTool, ToolSet
 from corral.checking.findings import NOTHING_SHARED, Finding, near
 from corral.checking.hints.python import cannot_be_added, has_no_keys, method_hint, operation_hint
+from corral.checking.inputs import Written
 from corral.checking.python.dynamic_members import Writes, key_of, value_of
 from corral.checking.python.expressions import (
     TAKING_VALUES,
@@ -19,24 +20,22 @@ from corral.checking.python.expressions import (
     anchor,
     call_around,
     gathered_list,
-    holds_other_texts,
     is_annotation,
     is_probed,
     is_result,
     is_tried,
     keyed,
-    literal_in,
     operands,
     own_classes,
     path_from,
-    path_to,
     takes_apart,
 )
-from corral.checking.python.inputs import as_keywords
+from corral.checking.python.inputs import as_keywords, input_bound
 from corral.checking.python.messages import certainly_differs, is_text_for_number, lacks, mismatch, union_members
 from corral.checking.python.origins import PythonOrigins
 from corral.checking.servers.workspace import MODULE, Document, Remark
 from corral.checking.source_map import CheckedText
+from corral.checking.written import python_arguments, read_python
 from corral.concurrency.cached_property import cached_property
 from corral.guest.python.calls import failure_classes
 from corral.programs import TypedPython
@@ -72,7 +71,6 @@ _REVEALED = "revealed-type"
 _TYPE = re.compile(r"Revealed type: `(.*?)`(?:\n|$)", re.DOTALL)
 _NOT_AWAITABLE = re.compile(r"^`(\w+)` is not awaitable")
 _ONE_OF = re.compile(r"subscripted object has type `(?P<types>[^`]*)`")
-_KEY_VALUE = re.compile(r"with declared type `(?P<target>[^`]*)` on TypedDict .*value of type `(?P<source>[^`]*)`")
 _STRINGS = frozenset({"string", "string_content", "string_start", "string_end"})
 _DECLARED_TYPE = re.compile(r"^(?:class (\w+)\(|(\w+) = TypedDict\()", re.MULTILINE)
 _DYNAMIC = re.compile(rb"\bglobals\(|\bexec\(|\bvars\(|\bNameError\b|\b__builtins__\b|" + STAR)
@@ -116,7 +114,7 @@ class PythonCheck(PythonOrigins):
         for parameter in self._typed.parameters:
             if parameter.type == "identifier":
                 edits.insert(parameter.end_byte, b": type[codemode]")
-        self._opened = as_keywords(self.root, self._typed.names, self.tools.taking_keywords, edits)
+        as_keywords(self.root, self.tools.taking_keywords, edits)
         self._writes.hide(edits)
         return edits
 
@@ -135,7 +133,7 @@ class PythonCheck(PythonOrigins):
         return self._typed.places.at(offset)
 
     def is_settled(self, remarks: Sequence[Remark]) -> bool:
-        return not any(map(_is_told, remarks)) and not any(True for _ in self._consumed())
+        return not any(map(_is_told, remarks)) and not self.flawed and not any(True for _ in self._consumed())
 
     def judged(self, document: Document) -> list[Finding]:
         document.write(self.text.text)
@@ -147,7 +145,26 @@ class PythonCheck(PythonOrigins):
         judged = [each for remark in remarks if (each := self._judged(remark))]
         told = {each.offset for each in judged if each.kind == "unawaited"}
         forgotten = [each for each in self._forgotten() if each.offset not in told]
-        return [*self._confirmed(document, judged), *forgotten]
+        return [*self.with_flaws(self._confirmed(document, judged)), *forgotten]
+
+    def read(self, value: Node) -> Written:
+        return read_python(value, self._dict_of)
+
+    def calls_by_name(self) -> Iterator[tuple[Node, str]]:
+        for call in _CALLS(self.root).get("call", ()):
+            function = call.child_by_field_name("function")
+            owner, _, name = ("", "", "") if function is None else dotted_path(function).partition(".")
+            if owner in ("tools", "codemode") and name:
+                yield call, name
+
+    def input_of(self, call: Node) -> Written | None:
+        return python_arguments(call, self._dict_of)
+
+    def tool_called(self, call: Node) -> DeclaredTool | None:
+        return self._tool_of(call.child_by_field_name("function") or call)
+
+    def _dict_of(self, name: Node) -> Node | None:
+        return input_bound(name, self._typed.names)
 
     def _confirmed(self, document: Document, findings: list[Finding]) -> list[Finding]:
         """The findings; what is wrong with a member only for one of the types that a value may have is a warning.
@@ -396,40 +413,29 @@ class PythonCheck(PythonOrigins):
 
     def _argument(self, warning: Finding, node: Node, code: str) -> Finding:
         call = call_around(node)
-        if (literal := literal_in(node)) is not None and (code in _OF_LITERAL or _KEY_VALUE.search(warning.message)):
-            return self._literal(warning, literal, code)
         function = None if call is None else call.child_by_field_name("function")
         arguments = None if call is None else call.child_by_field_name("arguments")
         tool = None if function is None else self._tool_of(function)
-        if tool is None or arguments is None:
+        if call is None or tool is None or arguments is None:
             return warning if function is None else self._parsed(warning, node, function)
-        given = [each for each in arguments.named_children if each.id not in self._opened]
+        self._calls.append((call, tool))
+        given = arguments.named_children
         positional = [each for each in given if each.type not in ("keyword_argument", "dictionary_splat", "comment")]
-        spread = any(each.type in ("dictionary_splat", "list_splat") for each in given)
-        if code in _COUNT and positional and "input: " not in tool.signature:
-            return self._by_position(warning, tool, positional, given, code)
-        if code in _COUNT and given and "input: " in tool.signature:
-            return warning  # the members of the input as keywords
-        if spread and (code != "unknown-argument" or node.type == "dictionary_splat"):
+        if code in _COUNT:
+            is_object = bool(python_arguments(call, self._dict_of).members)
+            is_misplaced = positional and not is_object and "input: " not in tool.signature
+            return self._by_position(warning, tool, positional, given, code) if is_misplaced else warning
+        if any("splat" in each.type and each.named_children[0].type != "dictionary" for each in given):
             return warning
-        rejected = warning.rejected("argument", declared=tool.signature)
-        if code == "unknown-argument":
-            return rejected if self.tools.is_closed(tool.name, []) else warning
         found = mismatch(warning.message)
-        if found is None:
-            return rejected if code in _COUNT else warning
-        given_value = node.child_by_field_name("value") or node
-        if (
-            given_value.type == "float"
-            and "int" in union_members(found[1])
-            and not float(text_of(given_value)).is_integer()
-        ):
-            return rejected
-        if given_value.type == "list" and holds_other_texts(given_value, found[1]):
-            return rejected
-        if is_text_for_number(*found) and not self._is_spelt(given_value) and not self._is_declared(given_value):
+        pair = node.parent if node.parent is not None and node.parent.type == "pair" else node
+        value = pair.child_by_field_name("value") or node
+        if found is None or self._inputs.is_whole(value):
+            return warning  # which its schema is to judge
+        if is_text_for_number(*found) and not self._is_spelt(value) and not self._is_declared(value):
             return warning  # it may spell one
-        return rejected if certainly_differs(*found, self._objects) else warning
+        differs = certainly_differs(*found, self._objects)
+        return warning.rejected("argument", declared=tool.signature) if differs else warning
 
     def _mapped(self, warning: Finding, given: list[Node]) -> Finding | None:
         """A finding about a tool that `map` is to call with texts or numbers, which have to be keywords."""
@@ -487,22 +493,6 @@ class PythonCheck(PythonOrigins):
         shown = text_of(value)
         message = f"{shown} is not a string: the results of tools are dicts, lists, strings and numbers already."
         return warning.rejected("argument", message=message, hint=f"Leave `{name}` out.")
-
-    def _literal(self, warning: Finding, literal: Node, code: str) -> Finding:
-        """A remark on a dict: it counts for one that is written out in a call of a tool."""
-        place = path_to(literal)
-        function = None if place is None else place[0].child_by_field_name("function")
-        tool = None if function is None else self._tool_of(function)
-        if place is None or tool is None:
-            return warning
-        rejected = warning.rejected("argument", declared=tool.signature)
-        if code == "missing-typed-dict-key":
-            return rejected if all(each.type in ("pair", "comment") for each in literal.named_children) else warning
-        if code == "unknown-typed-dict-constructor-key":
-            return rejected if self.tools.is_closed(tool.name, place[1]) else warning
-        found = _KEY_VALUE.search(warning.message)
-        differs = found is not None and certainly_differs(found["source"], found["target"], self._objects)
-        return rejected if differs else warning
 
     def _unawaited(self, warning: Finding, node: Node) -> Finding | None:
         """A finding about a call of a tool in what a node spans that nothing awaits, if there is one."""

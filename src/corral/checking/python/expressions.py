@@ -17,17 +17,14 @@ __all__ = [
     "call_around",
     "gathered_list",
     "gone_through",
-    "holds_other_texts",
     "is_annotation",
     "is_probed",
     "is_result",
     "is_tried",
     "keyed",
-    "literal_in",
     "operands",
     "own_classes",
     "path_from",
-    "path_to",
     "takes_apart",
 ]
 
@@ -114,53 +111,6 @@ def _mapped(function: Node | None) -> Node | None:
         is_key = text_of(above.child_by_field_name("name")) == "key" and name in ("sorted", "min", "max")
         return given[0] if is_key else None
     return given[1] if name in ("map", "filter") and given[0] == function and len(given) == 2 else None
-
-
-def literal_in(node: Node) -> Node | None:
-    """The dictionary that is written out where a remark about one of its members, or all of it, stands."""
-    if node.type == "dictionary":
-        return node
-    above = node.parent
-    while above is not None and above.type in ("string", "pair", "dictionary"):
-        if above.type == "dictionary":
-            return above
-        above = above.parent
-    return None
-
-
-def path_to(literal: Node) -> tuple[Node, list[str | None]] | None:
-    """The call in whose arguments a literal is written out, and the way to it."""
-    way: list[str | None] = []
-    node, above = literal, literal.parent
-    while above is not None:
-        if above.type == "pair":
-            if above.child_by_field_name("value") != node:
-                return None
-            way.append(text_of(above.child_by_field_name("key") or above).strip("\"'"))
-            above = above.parent
-        elif above.type == "list":
-            way.append(None)
-        elif above.type == "list_comprehension":
-            if above.child_by_field_name("body") != node:
-                return None
-            way.append(None)
-        elif above.type == "keyword_argument":
-            way.append(text_of(above.child_by_field_name("name") or above))
-        elif above.type == "argument_list":
-            return None if above.parent is None else (above.parent, way[::-1])
-        elif above.type != "parenthesized_expression":
-            return None
-        if above is None:
-            return None
-        node, above = above, above.parent
-    return None
-
-
-def holds_other_texts(given: Node, wanted: str) -> bool:
-    """Whether a list has a text written out in it that is none of those which a list of literals may hold."""
-    allowed = re.findall(r"list\[Literal\[(.*?)\]\]", wanted)
-    texts = [text_of(each).strip("\"'") for each in given.named_children if each.type == "string"]
-    return bool(allowed) and any(f'"{each}"' not in allowed[0] for each in texts)
 
 
 def own_classes(root: Node) -> frozenset[str]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 __all__ = ["certainly_differs", "is_text_for_number", "lacks", "mismatch", "union_members"]
 
 _MISMATCH = re.compile(r"[Ee]xpected `(?P<target>.*?)`, found `(?P<source>.*?)`(?:\n|$)", re.DOTALL)
+_KEY_VALUE = re.compile(r"with declared type `(?P<target>[^`]*)` on TypedDict .*value of type `(?P<source>[^`]*)`")
 _LITERAL = re.compile(r"Literal\[(.*)\]", re.DOTALL)
 _NAME = re.compile(r"[A-Za-z_][\w.]*")
 _ELEMENT = re.compile(r"(?:list|set|frozenset|Sequence)\[(?P<element>.*)\]", re.DOTALL)
@@ -46,7 +47,7 @@ _MAX_MEMBERS = 200
 
 def mismatch(message: str) -> tuple[str, str] | None:
     """The types that do not fit each other, as a message names them: what is given, what is wanted."""
-    match = _MISMATCH.search(message)
+    match = _MISMATCH.search(message) or _KEY_VALUE.search(message)
     return None if match is None else (match["source"], match["target"])
 
 

@@ -16,6 +16,7 @@ from tree_sitter import Node
 
 from corral.checking.declared_tools import DeclaredTool, ToolSet
 from corral.checking.findings import NOTHING_SHARED, Finding, near
+from corral.checking.inputs import Written
 from corral.checking.servers.specs import GLOBALS
 from corral.checking.servers.workspace import Document, Remark
 from corral.checking.source_map import CheckedText
@@ -38,16 +39,13 @@ from corral.checking.typescript.expressions import (
     operands,
     parsed_by,
     path_after,
-    path_in,
     receiver,
     value_at,
 )
-from corral.checking.typescript.inputs import Flaw, flaws
 from corral.checking.typescript.messages import (
     certainly_differs,
     is_object,
     is_text_for_less,
-    literal_target,
     mismatch,
     missing,
     shortened,
@@ -57,18 +55,19 @@ from corral.checking.typescript.misuse import Misuse
 from corral.checking.typescript.suspects import (
     ARRAY_METHODS,
     async_visits,
+    calls_by_name,
     forgotten_calls,
+    given_to,
     misused_dictionaries,
     named_tools,
     tools_as_callbacks,
-    written_input,
-    written_inputs,
 )
+from corral.checking.written import read_typescript
 from corral.concurrency.cached_property import cached_property
 from corral.programs import TypedProgram
 from corral.programs.edits import TextIndex
 from corral.programs.syntax.typescript import text_of, unwrapped, walk
-from corral.types import Position, ToolName
+from corral.types import Position
 
 __all__ = ["TypeScriptCheck"]
 
@@ -129,8 +128,6 @@ class TypeScriptCheck(Misuse):
         self._typed = typed
         self._env = env
         self._relaxed: dict[int, Node] = {}
-        self._calls: list[tuple[Node, DeclaredTool]] = []
-        """Calls in whose inputs something has been found."""
         self.put(self._composed())
 
     def locate(self, offset: int) -> Position:
@@ -158,9 +155,7 @@ class TypeScriptCheck(Misuse):
         else:
             findings = [replace(each, kind=None) if each.kind in _OF_TYPES else each for each in findings]
         findings += [*unsaid, *self._forgotten()]
-        incomplete = list(self._incomplete(findings))
-        better = {each.offset for each in incomplete}
-        told = [*(each for each in findings if each.offset not in better), *incomplete]
+        told = self.with_flaws(findings)
         return [replace(each, message=shortened(each.message)) for each in told]
 
     @cached_property
@@ -340,29 +335,19 @@ class TypeScriptCheck(Misuse):
             return self._unawaited(warning, value) or own
         if variable is not None and self._is_set_elsewhere(variable):
             return own
+        if code in _EXCESS:
+            return None if _is_undefined(node) else warning
+        if self._inputs.is_whole(value):
+            return warning  # which its schema is to judge
         if found is not None and found[0] == "undefined" and _is_element(value):
             found = "null", found[1]
         differs = found is not None and certainly_differs(*found, self._named)
-        if (
-            found is not None
-            and is_object(found[1], self._named)
-            and not differs
-            and (names := missing(warning.message))
-        ):
-            literal = unwrapped(value).type == "object"
-            if self._growth.names & set(names) or (self._growth.computed and not literal):
-                return own
-            return warning.rejected("argument", declared=signature)
-        if code in _EXCESS and _is_undefined(node):
-            return None
-        if code in _EXCESS or (found is not None and found[1] == "never"):
-            wanted = literal_target(warning.message)
-            if wanted is not None and certainly_differs("{ member: any }", wanted, self._named):
+        is_variable = unwrapped(value).type not in ("object", "array")
+        if is_variable and found is not None and not differs and is_object(found[1], self._named):
+            names = missing(warning.message)
+            is_grown = self._growth.computed or self._growth.names & set(names)
+            if names and not is_grown:
                 return warning.rejected("argument", declared=signature)
-            path = path_in(node, call)
-            if tool is None or path is None or not self.tools.is_closed(tool.name, path):
-                return warning
-            return warning.rejected("argument", declared=signature)
         if found is None or not differs or (is_text_for_less(*found, self._named) and not self._is_known(value)):
             return own
         hint = None if "Did you mean" in warning.message else _literal_meant(*found)
@@ -394,11 +379,20 @@ class TypeScriptCheck(Misuse):
         yield misused_dictionaries(self._places, self.tools.types)
         yield tools_as_callbacks(self._places, self._tool_names)
         yield async_visits(self._places)
-        yield (flaw for _, name, literal in written_inputs(self._places) for flaw in self._flaws(name, literal))
+        yield self.flawed
 
-    def _flaws(self, name: str, literal: Node) -> Iterable[Flaw]:
-        tool = self.tools.tools.get(ToolName.parse(name))
-        return () if tool is None or tool.input_schema is None else flaws(tool.input_schema, literal)
+    def read(self, value: Node) -> Written:
+        return read_typescript(value)
+
+    def calls_by_name(self) -> Iterator[tuple[Node, str]]:
+        return calls_by_name(self._places)
+
+    def input_of(self, call: Node) -> Written | None:
+        given = given_to(call)
+        return None if given is None else read_typescript(given)
+
+    def tool_called(self, call: Node) -> DeclaredTool | None:
+        return self._tool_of(self._called(call))
 
     def _forgotten(self) -> Iterator[Finding]:
         """Calls that nothing awaits."""
@@ -407,20 +401,6 @@ class TypeScriptCheck(Misuse):
                 message = f"{tool}(...) is used without `await`: this is a promise, and not yet its value."
                 finding = Finding(code="unawaited", message=message, offset=node.start_byte)
                 yield finding.rejected("unawaited", hint=f"Write `await {tool}(...)`.")
-
-    def _incomplete(self, findings: Sequence[Finding]) -> Iterator[Finding]:
-        """Inputs that lack what a tool must have, unless that has been found already."""
-        calls = {call.start_byte: (call, name, literal) for call, name, literal in written_inputs(self._places)}
-        for call, tool in self._calls:
-            if (literal := written_input(call)) is not None:
-                calls[call.start_byte] = call, str(tool.name), literal
-        for call, name, literal in calls.values():
-            told = [each.message for each in findings if each.kind and call.start_byte <= each.offset < call.end_byte]
-            for flaw in self._flaws(name, literal):
-                is_told = bool(flaw.names) and all(any(repr(each) in one for one in told) for each in flaw.names)
-                if not is_told and (tool := self._tool_of(self._called(call))) is not None:
-                    finding = Finding(code="input", message=flaw.message, offset=flaw.node.start_byte)
-                    yield finding.rejected("argument", hint=flaw.hint, declared=tool.signature)
 
     def _is_erased(self, offset: int) -> bool:
         return any(start <= offset < end for start, end in self._typed.types)

@@ -39,7 +39,6 @@ __all__ = [
     "operands",
     "parsed_by",
     "path_after",
-    "path_in",
     "receiver",
     "value_at",
 ]
@@ -262,32 +261,6 @@ def assigned_names(root: Node) -> Iterator[tuple[str, Literal["assignment", "loo
             target = node.child_by_field_name("left")
             if target is not None and target.type == "identifier":
                 yield text_of(target), "assignment" if node.type == "assignment_expression" else "loop"
-
-
-def path_in(member: Node, call: Node) -> list[str | None] | None:
-    """The way from a call's first argument to a literal that a member stands in: names, None for an array's element.
-
-    None: it is not written out there.
-    """
-    path: list[str | None] = []
-    node = member.parent if member.type != "object" else member
-    if node is not None and node.type == "pair":
-        node = node.parent
-    while node is not None and node.type in _CONTAINERS:
-        above = node.parent
-        if above is None:
-            return None
-        if above.type == "pair":
-            path.append(text_of(above.child_by_field_name("key") or above).strip("\"'"))
-            above = above.parent
-        elif above.type == "array":
-            path.append(None)
-        elif above.type == "spread_element":
-            return None
-        if above is not None and above.type == "arguments":
-            return path[::-1] if above.parent == call and above.named_children[0] == node else None
-        node = above
-    return None
 
 
 def hedged_name(node: Node) -> str | None:

@@ -13,7 +13,6 @@ __all__ = [
     "certainly_differs",
     "is_object",
     "is_text_for_less",
-    "literal_target",
     "mismatch",
     "missing",
     "named_types",
@@ -25,7 +24,6 @@ _MISMATCH = re.compile(
     r"(?:Type|Argument of type) '(?P<source>.*?)' is not assignable to "
     r"(?:type|parameter of type) '(?P<target>.*?)'\.(?: |$)"
 )
-_EXCESS = re.compile(r"'[^']*' does not exist in type '(?P<target>.*?)'\.(?: |$)")
 _NOTHING_IN_COMMON = re.compile(r"Type '(?P<source>.*)' has no properties in common with type '(?P<target>.*)'\.")
 _MISSING_ONE = re.compile(
     r"Property '(?P<names>[^']*)' is (?:missing|optional) in type '(?P<source>.*)' "
@@ -76,12 +74,6 @@ def mismatch(message: str) -> tuple[str, str] | None:
                 break  # one member of the union is told of, and the others fit perhaps
             found = match["source"], match["target"]
     return found
-
-
-def literal_target(message: str) -> str | None:
-    """What an object that is written out is to be, according to a message about one member too many."""
-    match = _EXCESS.search(message.replace("\n", " "))
-    return None if match is None else match["target"]
 
 
 def missing(message: str) -> list[str]:

@@ -19,13 +19,13 @@ __all__ = [
     "ARRAY_METHODS",
     "Places",
     "async_visits",
+    "calls_by_name",
     "forgotten_calls",
     "gathered_too_late",
+    "given_to",
     "misused_dictionaries",
     "named_tools",
     "tools_as_callbacks",
-    "written_input",
-    "written_inputs",
 ]
 
 _CALLS = finder("(call_expression) @call (variable_declarator name: (identifier) @held value: (call_expression))")
@@ -68,21 +68,21 @@ def forgotten_calls(places: Places) -> Iterator[Node]:
     return (node for node in candidates if is_shown(node) and not is_awaited(node))
 
 
-def written_inputs(places: Places) -> Iterator[tuple[Node, str, Node]]:
-    """Calls by a tool's whole name, that name, and the input, if it is written out."""
+def calls_by_name(places: Places) -> Iterator[tuple[Node, str]]:
+    """Calls by a tool's whole name, and that name."""
     for call in places.calls:
         called = call.child_by_field_name("function")
         path = "" if called is None or called.type != "member_expression" else text_of(called)
         first, _, name = path.partition(".")
-        if first in _TOOLS and name and (literal := written_input(call)) is not None:
-            yield call, name, literal
+        if first in _TOOLS and name:
+            yield call, name
 
 
-def written_input(call: Node) -> Node | None:
-    """The object that is a call's only argument."""
+def given_to(call: Node) -> Node | None:
+    """A call's only argument."""
     arguments = call.child_by_field_name("arguments")
     given = [] if arguments is None else [each for each in arguments.named_children if each.type != "comment"]
-    return unwrapped(given[0]) if len(given) == 1 and unwrapped(given[0]).type == "object" else None
+    return given[0] if len(given) == 1 else None
 
 
 def named_tools(places: Places, names: frozenset[str]) -> Iterator[Node]:

@@ -1,0 +1,250 @@
+"""Values that a program writes out, beside the schema of the tool that they are given to.
+
+A part that is not written out is a hole. A hole fits every schema.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, cast
+
+from tree_sitter import Node
+
+from corral.checking.findings import near
+from corral.json_schema.closed_objects import alternatives, resolved
+from corral.json_schema.problems import ABSENT, cut
+
+__all__ = ["Flaw", "Inputs", "Read", "Written"]
+
+_MAX_DEPTH = 60
+_MAX_STEPS = 4_000
+"""Schemas that values are held against in one program, some 3 µs each. What is left then counts as right."""
+_NEAR_STEPS = 20
+"""To look for a name that was meant takes as long as so many."""
+_MAX_FLAWS = 20
+_MAX_LISTED = 20
+_MAX_NAMED = 8
+_MAX_NAMED_CHARS = 200
+_KINDS: Mapping[str, str] = {
+    "string": "a string",
+    "number": "a number",
+    "integer": "an integer",
+    "boolean": "a boolean",
+    "array": "an array",
+    "object": "an object",
+    "null": "null",
+}
+_HARD_TO_SAY = frozenset({"patternProperties", "if", "dependentSchemas"})
+
+
+class Written(NamedTuple):
+    """An expression, as far as it is written out."""
+
+    node: Node
+    kinds: frozenset[str] = frozenset()
+    """JSON's types that the value may be of; none: nothing is known of it."""
+    value: object = ABSENT
+    """That of a scalar, if it is known."""
+    members: Mapping[str, tuple[Node, Node | None]] = {}
+    """Key and value. None: another value may be put in its place."""
+    elements: Sequence[Node] = ()
+    complete: bool = True
+    """It has no other members or elements."""
+
+
+Read = Callable[[Node], Written]
+
+
+class Flaw(NamedTuple):
+    """Something that is wrong with an input, at a node of it."""
+
+    node: Node
+    message: str
+    hint: str | None = None
+    wanted: tuple[str, ...] = ()
+    """The values or types that are possible there."""
+
+
+class Inputs:
+    """The inputs in one program. Every answer that is cut short is that nothing is wrong."""
+
+    def __init__(self, read: Read) -> None:
+        self._read = read
+        self._left = _MAX_STEPS
+        self._root: Mapping[str, Any] = {}
+        self._ignores_siblings = False
+
+    def flaws(self, schema: Mapping[str, Any], written: Written) -> list[Flaw]:
+        """What is wrong with an input, at any depth."""
+        self._root = schema
+        self._ignores_siblings = "draft-0" in str(schema.get("$schema", ""))
+        found = self._of(schema, written, "", 0)
+        return list({(each.node.start_byte, each.message): each for each in found}.values())[:_MAX_FLAWS]
+
+    def is_whole(self, value: Node) -> bool:
+        """Whether there is no hole in a value."""
+        waiting = [value]
+        for _ in range(_MAX_STEPS):
+            if not waiting:
+                return True
+            each = self._read(waiting.pop())
+            values = [inner for _, inner in each.members.values() if inner is not None]
+            if not each.kinds or not each.complete or len(values) < len(each.members):
+                return False
+            waiting += [*values, *each.elements]
+        return False
+
+    def _near(self, name: str, known: Iterable[str]) -> str | None:
+        self._left -= _NEAR_STEPS
+        return near(name, known) if self._left > 0 else None
+
+    def _of(self, schema: object, value: Written, path: str, depth: int) -> list[Flaw]:
+        known = _mapping(schema)
+        self._left -= 1 + (len(_listed(known.get("enum"))) + len(_listed(known.get("required")))) // 50
+        if not value.kinds or self._left < 0 or depth > _MAX_DEPTH:
+            return []
+        if depth and "$id" in known:
+            return []  # whose references lead elsewhere
+        found: list[Flaw] = []
+        if isinstance(reference := known.get("$ref"), str):
+            found += self._of(resolved(self._root, reference), value, path, depth + 1)
+            if self._ignores_siblings:
+                return found
+        for each in _listed(known.get("allOf")):
+            found += self._of(each, value, path, depth + 1)
+        for word in ("anyOf", "oneOf"):
+            found += self._of_alternatives(_listed(known.get(word)), value, path, depth)
+        if (wanted := _misfit(known, value)) is not None:
+            return [*found, self._flaw(value, path, wanted)]
+        if "object" in value.kinds:
+            found += self._of_object(known, value, path, depth)
+        elif "array" in value.kinds:
+            found += self._of_array(known, value, path, depth)
+        return found
+
+    def _of_alternatives(self, schemas: Sequence[object], value: Written, path: str, depth: int) -> list[Flaw]:
+        """What the alternative with the fewest flaws wants; where the value can be none of them, what all want."""
+        found = [self._of(each, value, path, depth + 1) for each in schemas]
+        if not found or not all(found):
+            return []
+        within = [each for each in found if not (len(each) == 1 and each[0].wanted and each[0].node == value.node)]
+        if within:
+            return min(within, key=len)
+        return [self._flaw(value, path, [name for each in found for name in each[0].wanted])]
+
+    def _of_array(self, schema: Mapping[str, Any], value: Written, path: str, depth: int) -> list[Flaw]:
+        items: object = schema.get("items")
+        first = _listed(schema.get("prefixItems") or items)
+        if first and not value.complete:
+            return []
+        rest = None if isinstance(items, list) else items
+        wanted = [*first, *([rest] * max(len(value.elements) - len(first), 0))]
+        return [
+            flaw
+            for each, inner in zip(wanted, value.elements, strict=False)
+            if isinstance(each, Mapping) and self._left > 0
+            for flaw in self._of(cast("object", each), self._read(inner), f"{path}[]", depth + 1)
+        ]
+
+    def _of_object(self, schema: Mapping[str, Any], value: Written, path: str, depth: int) -> list[Flaw]:
+        properties = _mapping(schema.get("properties"))
+        found = list(self._of_names(schema, properties, value, path))
+        others = None if "patternProperties" in schema else schema.get("additionalProperties")
+        for name, (_, inner) in value.members.items():
+            if inner is not None and self._left > 0:
+                where = f"{path}.{name}" if path else name
+                found += self._of(properties.get(name, others), self._read(inner), where, depth + 1)
+        return found
+
+    def _of_names(
+        self, schema: Mapping[str, Any], properties: Mapping[str, object], value: Written, path: str
+    ) -> Iterator[Flaw]:
+        """Members that are missing, and those that there must not be."""
+        required = [each for each in _listed(schema.get("required")) if isinstance(each, str)]
+        missing = [
+            name
+            for name in required
+            if value.complete and name not in value.members and not _has_default(properties.get(name))
+        ]
+        others = {name: key for name, (key, _) in value.members.items() if name not in properties}
+        node, hints = value.node, list[str]()
+        for name in missing:
+            question = self._near(name, others) if others else None
+            meant = question[len("Did you mean '") : -len("'?")] if question else None
+            if meant is None and len(missing) == len(others) == 1:
+                meant = next(iter(others))
+            if meant is not None:
+                node = others.pop(meant)
+                hints.append(f"Did you mean {name!r}, where it says {meant!r}?")
+        if missing:
+            names = ", ".join(map(repr, missing))
+            where = f" in {path}" if path else " in the input"
+            message = f"{names} {'is' if len(missing) == 1 else 'are'} missing{where}"
+            yield Flaw(node, message, " ".join(hints) or None)
+        if others and (known := self._only(schema)) is not None:
+            for name in [each for each in others if each not in known][:_MAX_FLAWS]:
+                meant = self._near(name, known - value.members.keys())
+                yield Flaw(others[name], f"{path or 'The input'} has no member {name!r}", meant)
+
+    def _only(self, schema: Mapping[str, Any]) -> frozenset[str] | None:
+        """The members that an object may have; None: any."""
+        if schema.get("additionalProperties") is False and "patternProperties" not in schema:
+            return frozenset(_mapping(schema.get("properties")))
+        if schema.get("unevaluatedProperties") is not False:
+            return None
+        parts = alternatives(self._root, [schema])
+        if any(_HARD_TO_SAY & each.keys() or each.get("additionalProperties") for each in parts):
+            return None
+        return frozenset(name for each in parts for name in _mapping(each.get("properties")))
+
+    def _flaw(self, value: Written, path: str, wanted: Sequence[str]) -> Flaw:
+        names = list(dict.fromkeys(wanted))
+        told = " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+        given = (
+            _KINDS[min(value.kinds - {"boolean"}, default="boolean")] if value.value is ABSENT else _spelt(value.value)
+        )
+        texts = [each.strip('"') for each in names if each.startswith('"')]
+        hint = self._near(value.value, texts) if isinstance(value.value, str) else None
+        return Flaw(value.node, f"{path or 'The input'} is {told}, not {given}", hint, tuple(names))
+
+
+def _misfit(schema: Mapping[str, Any], value: Written) -> list[str] | None:
+    """What a schema wants in the place of a value that surely is of no type that it has, or none of its values."""
+    given = schema.get("type")
+    types = [given] if isinstance(given, str) else _listed(given)
+    if types and all(each in _KINDS for each in types):
+        names = [str(each) for each in types] + (["null"] if schema.get("nullable") is True else [])
+        kinds = {"number" if each == "integer" else each for each in names}
+        is_broken = isinstance(value.value, float) and not value.value.is_integer()
+        if value.kinds.isdisjoint(kinds) or (is_broken and "integer" in names and "number" not in names):
+            values = _listed(schema.get("enum"))
+            return [_spelt(each) for each in values[:_MAX_LISTED]] or [_described(each, schema) for each in names]
+    values = [schema["const"]] if "const" in schema else _listed(schema.get("enum"))
+    is_scalar = value.kinds.isdisjoint({"array", "object"})
+    may_be_null = schema.get("nullable") is True and "null" in value.kinds
+    if not values or not is_scalar or value.value is ABSENT or value.value in values or may_be_null:
+        return None
+    return [_spelt(each) for each in values[:_MAX_LISTED]]
+
+
+def _described(kind: str, schema: Mapping[str, Any]) -> str:
+    members = list(_mapping(schema.get("properties")) if kind == "object" else ())
+    listed = ", ".join(members[:_MAX_NAMED]) + (", ..." if len(members) > _MAX_NAMED else "")
+    return f"{_KINDS[kind]} {{ {cut(listed, _MAX_NAMED_CHARS)} }}" if members else _KINDS[kind]
+
+
+def _spelt(value: object) -> str:
+    return cut(json.dumps(value, ensure_ascii=False, default=str))
+
+
+def _listed(value: object) -> list[object]:
+    return cast("list[object]", value) if isinstance(value, list) else []
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+
+
+def _has_default(schema: object) -> bool:
+    return isinstance(schema, Mapping) and "default" in schema
