@@ -36,7 +36,8 @@ class _RulesetAttributes(ctypes.Structure):
 
 
 class _PathBeneath(ctypes.Structure):
-    _pack_ = 1
+    """Packed in the kernel: it does not read the four bytes that are behind the descriptor here."""
+
     _fields_ = (("allowed", ctypes.c_uint64), ("parent", ctypes.c_int32))
 
 

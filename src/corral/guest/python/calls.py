@@ -211,7 +211,7 @@ class ToolCall(Coroutine[Any, Any, Any]):
     __or__ = __ror__ = __and__ = __rand__ = __xor__ = __rxor__ = _forgotten
 
 
-ToolCall.__name__ = "un-awaited tool call"  # as errors of Python's own call it
+ToolCall.__name__ = ToolCall.__qualname__ = "un-awaited tool call"  # as errors of Python's own call it
 
 
 class Pending:
