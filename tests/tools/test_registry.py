@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import Any
 
 import anyio
 import pytest
+from tests.work import calls_of
 
 from corral.errors import ToolDefinitionError, ToolNotFound
 from corral.tools import Tool, ToolRegistry, define_tool, tool
@@ -93,14 +93,16 @@ def test_an_endless_name_makes_a_short_error_that_can_be_encoded() -> None:
     assert "\n" not in str(raised.value)
 
 
-def test_near_names_among_five_thousand_tools_take_milliseconds() -> None:
+def test_near_names_among_five_thousand_tools_are_found_without_reading_them_all_again() -> None:
     registry = ToolRegistry(*(named(f"list_thing_{number}", f"space{number % 50}") for number in range(5000)))
     with pytest.raises(ToolNotFound, match="list_thing_4711"):
         registry.resolve("lst_thing_4711")
-    started = time.perf_counter()
-    with pytest.raises(ToolNotFound):
-        registry.resolve("lst_thing_4712")
-    assert time.perf_counter() - started < 0.5
+
+    def resolve() -> None:
+        with pytest.raises(ToolNotFound):
+            registry.resolve("lst_thing_4712")
+
+    assert calls_of(resolve) < 20_000
 
 
 def test_a_removed_tool_is_gone_at_once() -> None:

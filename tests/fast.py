@@ -1,0 +1,69 @@
+"""The tests for the inner loop: `scripts/test --fast` loads this plugin, which leaves out all that start an engine.
+
+No test that it keeps starts a process or listens on a socket: one that does fails, and says what to do about it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+__all__: list[str] = []
+
+TESTS = Path(__file__).parent
+LEFT_OUT = {
+    TESTS / name
+    for name in """
+        audit/test_events.py audit/test_files.py audit/test_log.py audit/test_postgres.py bench bridges/http
+        bridges/test_approvals.py bridges/test_guards.py bridges/test_rates.py bridges/test_rates_redis.py
+        bridges/test_records.py bridges/test_tokens.py bridges/test_turns.py catalog/test_describing_work.py
+        catalog/test_discovery.py catalog/test_filling.py catalog/test_programs.py checking cli declarations
+        docs e2e egress guest integrations model newcomer programs/test_bounds.py programs/test_entry.py
+        programs/test_lowering.py programs/test_modules.py programs/test_positions.py
+        programs/test_python_bounds.py programs/test_python_unavailable.py programs/test_recover.py
+        programs/test_references.py programs/test_results.py programs/test_strip.py programs/test_texts.py
+        sandboxes security soak sources test_logs.py test_public_api.py test_temporary.py tools/test_costs.py
+        tools/test_define_tool.py tools/test_dialects.py tools/test_problem_bounds.py tools/test_streams.py workers
+    """.split()
+}
+"""Folders and files of tests that start engines, processes or servers, or take seconds."""
+
+_STARTS = frozenset({"os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "socket.bind", "subprocess.Popen"})
+_running: list[str] = []
+_started: dict[str, str] = {}
+
+
+def pytest_configure() -> None:
+    sys.addaudithook(_note)
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    return True if collection_path in LEFT_OUT else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
+    _running.append(item.nodeid)
+    try:
+        return (yield)
+    finally:
+        _running.clear()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if (event := _started.pop(item.nodeid, None)) is not None:
+        name = Path(str(item.path)).relative_to(TESTS)
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid}: {event} in the fast set; put {name} into LEFT_OUT in tests/fast.py"
+    return report
+
+
+def _note(event: str, _: object) -> None:
+    if event in _STARTS and _running:
+        _started[_running[0]] = event
