@@ -16,7 +16,7 @@ from corral import Corral
 
 pytestmark = pytest.mark.anyio
 
-DECLARATIONS = Path(corral.__file__).parent / "checking" / "globals.d.ts"
+DECLARATIONS = Path(corral.__file__).parent / "checking" / "servers" / "globals.d.ts"
 OPTIONS = {"lib": ["esnext"], "types": [], "strict": True, "skipLibCheck": False}
 
 NOT_DECLARED_BY_US = {"tools", "codemode"}
