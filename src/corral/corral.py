@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Callable, Collection, Generator, Ite
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from threading import Lock
-from typing import Literal, Self, TypeAlias, TypedDict, TypeVar, Unpack
+from typing import Self, TypedDict, TypeVar, Unpack
 
 import anyio
 from typing_extensions import override
@@ -26,15 +26,14 @@ from corral.bridges import (
     Policy,
     RateLimits,
     Tokens,
-    ValueRoom,
     pipeline,
 )
 from corral.checking import Case, Checker, CheckResult
 from corral.concurrency.event_loop import in_thread
 from corral.concurrency.lifecycle import Life
 from corral.declarations import Catalog, declare_python, declare_typescript
-from corral.errors import ConfigError, LimitNotEnforceable, ProgramRejected
-from corral.execution import Execution, Run, prepare
+from corral.errors import ConfigError, ProgramRejected
+from corral.execution import Check, Execution, ExecutionRequest, Run, Runtime, prepare
 from corral.model_tools import ModelOptions, ModelTool, model_tools, system_prompt
 from corral.observers import OnEvent
 from corral.plugins import load_by_name
@@ -48,12 +47,6 @@ from corral.types import Audience, Diagnostic, ExecutionContext, Language, Limit
 __all__ = ["Corral", "Sandboxes", "Tools"]
 
 T = TypeVar("T")
-
-Check: TypeAlias = bool | Literal["required"]
-"""Programs are type-checked before their first call where that can be had; never; or else they do not run."""
-
-_CORE_LIMITS = frozenset({"wall_seconds", "source_bytes"})
-"""Limits that are held outside of any sandbox."""
 
 
 class RunOptions(TypedDict, total=False):
@@ -105,28 +98,28 @@ class Corral(Life):
         self.limits = limits or Limits()
         self.required_tier: Tier = required_tier
         self.check_by_default: Check = check
-        self._checker = Checker()
         self._sandbox = sandbox
-        self._providers = Providers(sandbox)
-        self._bridge = bridge if isinstance(bridge, BridgeProtocol) else load_by_name("corral.bridges", bridge)
         self._rates = rates or RateLimits()
-        self._values = ValueRoom()
-        self._audit = None if audit is None else as_audit_log(audit)
-        self._implied = ImpliedScopes(implied_scopes or {})
-        self.hide_denied = hide_denied
-        self._shown = Presentation(self.tools, self._implied, hide_denied=hide_denied)
         self._tokens = tokens
         self._loading = Lock()
-        self._grants = Grants(self._load_tokens)
-        self._handler = pipeline(
-            Policy(
-                grants=self._grants,
-                rates=self._rates,
-                audit=self._audit,
-                approve=approve,
-                approval_seconds=approval_seconds,
-            )
+        audit_log = None if audit is None else as_audit_log(audit)
+        grants = Grants(self._load_tokens)
+        policy = Policy(
+            grants=grants, rates=self._rates, audit=audit_log, approve=approve, approval_seconds=approval_seconds
         )
+        self._runtime = Runtime(
+            providers=Providers(sandbox),
+            checker=Checker(),
+            warm_up=self._warm_up,
+            required_tier=required_tier,
+            bridge=bridge if isinstance(bridge, BridgeProtocol) else load_by_name("corral.bridges", bridge),
+            handler=pipeline(policy),
+            grants=grants,
+            implied=ImpliedScopes(implied_scopes or {}),
+            audit=audit_log,
+        )
+        self.hide_denied = hide_denied
+        self._shown = Presentation(self.tools, self._runtime.implied, hide_denied=hide_denied)
         self._live: set[Execution] = set()
         self._warm: set[Language] = set()
         self._warming = anyio.Lock()
@@ -211,9 +204,9 @@ class Corral(Life):
                 severity="error", message=str(error), code=error.code, line=error.line, column=error.column
             )
             return CheckResult(language=language, checked=False, diagnostics=(rejected,))
-        self._checker.start(language, self.tools)
+        self._runtime.checker.start(language, self.tools)
         case = Case(source, language, registry, env=env, must=True, references=program.references, context=context)
-        verdict = await self._checker.verdict(case)
+        verdict = await self._runtime.checker.verdict(case)
         return CheckResult(
             language=language,
             checked=verdict.unchecked is None,
@@ -359,14 +352,14 @@ class Corral(Life):
         registry = self._shown.registry(tools, context, hide_denied)
         grant = Grant(
             context=context,
-            scopes=self._implied.held_with(context.scopes),
+            scopes=self._runtime.implied.held_with(context.scopes),
             limits=limits or self.limits,
             tools=registry,
             lives_seconds=lives_seconds,
             discovery=self._shown.discovery(registry, language, keep=tools is None),
         )
-        self._grants.open(grant)
-        return OutsideExecution(grant, self._grants)
+        self._runtime.grants.open(grant)
+        return OutsideExecution(grant, self._runtime.grants)
 
     @checked
     def execution_token(self, context: ExecutionContext, ttl_seconds: float = 300.0) -> str:
@@ -391,10 +384,10 @@ class Corral(Life):
             ConfigError: the protocol is not mounted in a web server.
             MissingExtra: its extra is not installed.
         """
-        chosen: BridgeProtocol = protocol or self._bridge
-        if protocol is None and isinstance(self._bridge, PipeBridge):
+        chosen: BridgeProtocol = protocol or self._runtime.bridge
+        if protocol is None and isinstance(chosen, PipeBridge):
             chosen = load_by_name("corral.bridges", "http")
-        return chosen.asgi_app(self._handler, self._grants)
+        return chosen.asgi_app(self._runtime.handler, self._runtime.grants)
 
     def _load_tokens(self) -> Tokens:
         with self._loading:  # two random keys would be one too many
@@ -414,7 +407,7 @@ class Corral(Life):
             self._begin_anew()
             return
         self._expect_no_closing()
-        if self._grants.is_calling():
+        if self._runtime.grants.is_calling():
             raise ConfigError("a tool cannot close the Corral that runs it")
         self._closed = True
         self._open = False
@@ -422,16 +415,16 @@ class Corral(Life):
         for execution in live:
             execution.cancel()
         with anyio.CancelScope(shield=True):
-            await self._grants.close_all()
+            await self._runtime.grants.close_all()
             for execution in live:
                 await execution.ended.wait()
             await self._connections.aclose()
-            await in_thread(self._checker.close)
-            for provider in self._providers.made:
+            await in_thread(self._runtime.checker.close)
+            for provider in self._runtime.providers.made:
                 await provider.aclose()  # a provider that others use too keeps their sandboxes
             await self._rates.store.aclose()
-            if self._audit is not None:
-                await self._audit.aclose()
+            if self._runtime.audit is not None:
+                await self._runtime.audit.aclose()
 
     def __repr__(self) -> str:
         state = "open" if self._open else "closed" if self._closed else "not open"
@@ -440,10 +433,10 @@ class Corral(Life):
 
     @override
     def _renew(self) -> object:
-        behind = self._connections, self._checker, self._providers
+        runtime = self._runtime
+        behind = self._connections, runtime.checker, runtime.providers
         self._connections = self._connections.copy()
-        self._providers = Providers(self._sandbox)
-        self._checker = Checker()
+        runtime.providers, runtime.checker = Providers(self._sandbox), Checker()
         self._live, self._warm = set(), set()
         self._loading, self._warming = Lock(), anyio.Lock()
         return behind
@@ -457,20 +450,20 @@ class Corral(Life):
         self._warm.clear()
         was_closed, self._closed = self._closed, False
         if was_closed:
-            self._checker = Checker()
+            self._runtime.checker = Checker()
         try:
             await self._connections.open()
             if self._closed:
                 raise ConfigError("this Corral was closed while it was being opened")
             self._open = True
-            await self._providers.warm_up(self._warm_up)
+            await self._runtime.providers.warm_up(self._warm_up)
             self._expect_closing()
         except BaseException:
             self._open, self._closed = False, was_closed
             with anyio.CancelScope(shield=True):
                 await self._connections.aclose()
-                await in_thread(self._checker.close)
-            self._checker = Checker()
+                await in_thread(self._runtime.checker.close)
+            self._runtime.checker = Checker()
             raise
 
     async def _warm_up(self, language: Language) -> None:
@@ -482,10 +475,10 @@ class Corral(Life):
         if not self._open or language in self._warm:
             return
         if self.check_by_default:
-            self._checker.start(language, self.tools)
+            self._runtime.checker.start(language, self.tools)
         async with self._warming:
             if language not in self._warm:
-                await self._providers.get(language).warm(
+                await self._runtime.providers.get(language).warm(
                     SandboxConfig(language=language, memory_mb=self.limits.memory_mb, required_tier=self.required_tier)
                 )
                 self._warm.add(language)
@@ -509,57 +502,28 @@ class Corral(Life):
 
     # --- putting an execution together
 
-    def _execution(
-        self,
-        source: str,
-        *,
-        language: Language = "typescript",
-        context: ExecutionContext | None = None,
-        limits: Limits | None = None,
-        env: Mapping[str, str] | None = None,
-        check: Check | None = None,
-        tools: Tools | None = None,
-        hide_denied: bool | None = None,
-        on_event: OnEvent | None = None,
-    ) -> Execution:
+    def _execution(self, source: str, **options: Unpack[RunOptions]) -> Execution:
         self._require_usable()
         self._require_connections()
-        limits = limits or self.limits
-        context = context or ExecutionContext()
-        provider = self._providers.get(language)
-        if self._bridge.name not in provider.capabilities.bridges:
-            raise ConfigError(f"sandbox {provider.name!r} cannot reach tools by bridge {self._bridge.name!r}")
-        held = provider.capabilities.enforces | _CORE_LIMITS
-        loose = [name for name in Limits.model_fields if name not in held]
-        if loose:
-            raise LimitNotEnforceable(
-                f"sandbox {provider.name!r} cannot hold {', '.join(loose)} on this system; so far it can on Linux only"
-            )
-        registry = self._shown.registry(tools, context, hide_denied)
-        check = self.check_by_default if check is None else check
-        if check:
-            self._checker.start(language, self.tools)
-        return Execution(
+        language: Language = options.get("language", "typescript")
+        context = options.get("context") or ExecutionContext()
+        tools, check = options.get("tools"), options.get("check")
+        registry = self._shown.registry(tools, context, options.get("hide_denied"))
+        request = ExecutionRequest(
             source=source,
             language=language,
             context=context,
-            scopes=self._implied.held_with(context.scopes),
-            limits=limits,
-            required_tier=self.required_tier,
-            env=env,
+            limits=options.get("limits") or self.limits,
+            env=options.get("env"),
+            check=self.check_by_default if check is None else check,
             tools=registry,
             discovery=self._shown.discovery(registry, language, keep=tools is None),
-            provider=provider,
-            warm_up=partial(self._warm_up, language),
-            bridge=self._bridge,
-            handler=self._handler,
-            grants=self._grants,
-            checker=self._checker if check else None,
-            must_be_checked=check == "required",
-            audit=self._audit,
-            values=self._values,
-            on_event=on_event,
+            on_event=options.get("on_event"),
         )
+        execution = Execution(self._runtime, request)
+        if request.check:
+            self._runtime.checker.start(language, self.tools)
+        return execution
 
     def _require_usable(self) -> None:
         self._require_own()

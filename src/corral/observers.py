@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import cast
+from typing import TypeVar, cast
 
 import anyio
 
@@ -18,6 +18,8 @@ logger = get_logger("corral")
 
 OnEvent = Callable[[Event], object]
 """A function, also an async one, that is told of events in their order. What it raises is logged."""
+
+T = TypeVar("T")
 
 _FINISH_SECONDS = 5.0
 """For what is left to hear when the execution has ended; then it is cancelled."""
@@ -44,7 +46,22 @@ class Listener:
             self._waiting.append((event.type, cast("Awaitable[object]", answer)))
             self._more.set()
 
-    async def listen(self) -> None:
+    async def during(self, function: Callable[[], Awaitable[T]]) -> T:
+        """Awaits `function`, and delivers the events that it causes meanwhile."""
+        results: list[T] = []
+        failure: BaseException | None = None
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._listen)
+            try:
+                results.append(await function())
+            except BaseException as error:  # raised below: a task group would wrap it
+                failure = error
+            await self._finish()
+        if failure is not None:
+            raise failure
+        return results[0]
+
+    async def _listen(self) -> None:
         """Awaits what the function gave, in order, until all is over."""
         with self._scope:
             while not self._over or self._waiting:
@@ -56,7 +73,7 @@ class Listener:
         self._drop()
         self._heard.set()
 
-    async def finish(self) -> None:
+    async def _finish(self) -> None:
         """Returns when all was heard, or after a few seconds."""
         self._over = True
         self._more.set()

@@ -17,7 +17,7 @@ from corral.rendering.full_text import shown
 from corral.tools import Tool
 from corral.types import Call, ExecutionContext, Handler, Reply
 
-__all__ = ["ApprovalRequest", "Approve", "approved"]
+__all__ = ["ApprovalRequest", "Approve", "require_approval"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,14 +53,14 @@ Approve: TypeAlias = Callable[[ApprovalRequest], bool | Awaitable[bool]]
 the program sees. Calls that run at the same time are asked about at the same time."""
 
 
-def approved(handler: Handler, approve: Approve | None, within_seconds: float) -> Handler:
+def require_approval(handler: Handler, approve: Approve | None, within_seconds: float) -> Handler:
     """Asks `approve` about calls of tools with `needs_approval`. Only a clear yes, in time, lets one through.
 
     The clock of the program stands meanwhile. Where one question was not answered in time, no other is asked for that
     execution: else a program could stop its clock for ever.
     """
 
-    async def ask(call: Call) -> Reply:
+    async def guarded(call: Call) -> Reply:
         tool, parsed = called(call), parsed_of(call)
         if tool.needs_approval is False or not await _needed(tool, parsed.value, call):
             return await handler(call)
@@ -90,7 +90,7 @@ def approved(handler: Handler, approve: Approve | None, within_seconds: float) -
             raise ApprovalDenied(f"tools.{call.tool} was not approved")
         return await handler(call)
 
-    return ask
+    return guarded
 
 
 async def _needed(tool: Tool, value: Any, call: Call) -> bool:

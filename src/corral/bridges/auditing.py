@@ -14,7 +14,7 @@ from corral.errors import AccessDenied, CallBudgetExceeded, Cancelled, ScopeDeni
 from corral.logs import get_logger
 from corral.types import Call, CallError, ExecutionError, Handler, JsonSchema, Progress, Reply
 
-__all__ = ["audited", "outcome_of", "record_denial"]
+__all__ = ["audit_calls", "outcome_of", "record_denial"]
 
 logger = get_logger("corral.audit")
 
@@ -22,7 +22,7 @@ _FAILED_AFTER: Mapping[Progress, Outcome] = {"started": "unknown", "returned": "
 """The outcome of a call that failed for the program, though the tool itself did not say so."""
 
 
-def audited(handler: Handler, log: AuditLog | None) -> Handler:
+def audit_calls(handler: Handler, log: AuditLog | None) -> Handler:
     """Writes an event for every call. A denial is on record before the guest hears of it.
 
     While events cannot be written, no call is let in, unless the log was made to go on regardless.
@@ -30,7 +30,7 @@ def audited(handler: Handler, log: AuditLog | None) -> Handler:
     if log is None:
         return handler
 
-    async def audit(call: Call) -> Reply:
+    async def guarded(call: Call) -> Reply:
         began, started = time.time(), time.perf_counter()
         arguments = log.shown(call.input, _input_schema(call) if log.copies_arguments else None)
         try:
@@ -52,7 +52,7 @@ def audited(handler: Handler, log: AuditLog | None) -> Handler:
             await log.record(event)
         return reply
 
-    return audit
+    return guarded
 
 
 async def record_denial(log: AuditLog, event: AuditEvent) -> None:

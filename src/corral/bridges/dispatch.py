@@ -16,7 +16,7 @@ from corral.tools import ParsedInput, Tool
 from corral.tools.streams import TooMuch
 from corral.types import Call, Handler, Reply
 
-__all__ = ["being_cancelled", "dispatch", "encoded", "parsed_of", "unexpected"]
+__all__ = ["being_cancelled", "dispatch", "encode_output", "parsed_of", "unexpected"]
 
 logger = get_logger("corral.tools")
 
@@ -68,10 +68,10 @@ def dispatch() -> Handler:
     return run
 
 
-def encoded(handler: Handler) -> Handler:
+def encode_output(handler: Handler) -> Handler:
     """Encodes the output for its way back, within its bound."""
 
-    async def encode(call: Call) -> Reply:
+    async def guarded(call: Call) -> Reply:
         reply = await handler(call)
         if reply.error is not None or reply.nothing:
             return reply
@@ -89,7 +89,7 @@ def encoded(handler: Handler) -> Handler:
             )
         return Reply(value=reply.value, encoded=value)
 
-    return encode
+    return guarded
 
 
 def parsed_of(call: Call) -> ParsedInput:
