@@ -1,4 +1,4 @@
-"""One execution: source in, `ExecutionResult` out. Deadlines, cancellation and cleanup are held here, and only here."""
+"""One execution: source in, `ExecutionResult` out. Deadline, cancellation and cleanup are here, and only here."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ from corral.errors import (
     SandboxLost,
     StartFailed,
 )
+from corral.event_listener import EventListener, OnEvent
 from corral.logs import Lines, get_logger
-from corral.observers import Listener, OnEvent
 from corral.programs import TooLongToParse, parsing_within, read_program
 from corral.results import (
     ConsoleOutput,
@@ -76,7 +76,7 @@ __all__ = ["Check", "Execution", "ExecutionRequest", "Run", "Runtime", "prepare"
 
 logger = get_logger("corral")
 program_logger = get_logger("corral.programs")
-"""Every program as the model wrote it, at level DEBUG."""
+"""Logs every program as the model wrote it, at level DEBUG."""
 
 Check: TypeAlias = bool | Literal["required"]
 """True: programs are type-checked before their first call if a checker is available. False: never. "required": a
@@ -85,15 +85,15 @@ program that cannot be checked does not run."""
 _CORE_LIMITS = frozenset({"wall_seconds", "source_bytes"})
 """Limits that are enforced outside the sandbox."""
 _START_SECONDS = 30.0
-"""A sandbox that has not started by then never will; on a loaded machine one takes tenths of a second."""
+"""Generous: on a loaded machine a sandbox starts in tenths of a second."""
 _ENDED_FROM_OUTSIDE = frozenset({ProgramTimeout.code, SandboxLost.code, MemoryExceeded.code})
-_CHECK_HELP = "`corral doctor` says which servers there are"
+_CHECK_HELP = "`corral doctor` lists the language servers"
 _LONG_SOURCE_CHARS = 8_000
-"""Longer sources are read in a worker."""
+"""Longer sources are prepared in a worker process."""
 _PARSE_HERE_SECONDS = 0.02
-"""Shorter ones too, if they take longer than this to parse; programs take a millisecond."""
+"""Shorter sources too, if parsing takes longer; usual programs take a millisecond."""
 _READ_SECONDS = 5.0
-"""Of processor time, in a worker; the largest programs take one."""
+"""Processor time in a worker; the largest programs take one second."""
 
 
 @dataclass(kw_only=True)
@@ -156,7 +156,7 @@ class Execution:
         self._runtime = runtime
         self._request = request
         self._provider = runtime.provider(request.language)
-        self._listener = None if request.on_event is None else Listener(request.on_event, self.execution_id)
+        self._listener = None if request.on_event is None else EventListener(request.on_event, self.execution_id)
         self._observers: list[Callable[[Event], object]] = [] if self._listener is None else [self._listener]
         self._recorder = CallRecorder(self._emit, rooms=runtime.values, observed=lambda: bool(self._observers))
         self._clock = Clock(request.limits.wall_seconds)
@@ -437,7 +437,7 @@ class Execution:
 
 
 class Run:
-    """A running execution: iterate its events, await its result, or cancel it."""
+    """Handle of a running execution: iterate its events, await its result, or cancel it."""
 
     def __init__(self, execution: Execution) -> None:
         self._execution = execution
@@ -455,15 +455,15 @@ class Run:
         return self._execution.execution_id
 
     def cancel(self) -> None:
-        """Ends the execution; its status will be `cancelled`."""
+        """Ends the execution with the status `cancelled`."""
         self._execution.cancel()
 
     async def result(self) -> ExecutionResult:
-        """Waits for the end.
+        """Waits for the end and returns the result.
 
         Raises:
             StartFailed: the sandbox did not start.
-            Cancelled: the task that ran the execution was cancelled, by somebody else than `cancel`.
+            Cancelled: the task that ran the execution was cancelled from outside, not by `cancel`.
         """
         await self.done.wait()
         if self._failure is not None:
@@ -472,7 +472,7 @@ class Run:
         return self._result
 
     async def __aiter__(self) -> AsyncIterator[Event]:
-        """The events from the start, as they happen, up to `ExecutionFinished`. Each is seen by one iterator."""
+        """Yields the events from the start up to `ExecutionFinished`. Each event goes to one iterator only."""
         async for event in self._events:
             yield event
 
@@ -481,7 +481,7 @@ class Run:
         try:
             self._result = await self._execution.run()
         except Exception as error:
-            self._failure = error  # for whoever asks for the result
+            self._failure = error  # raised by `result`
         except BaseException:
             self._failure = Cancelled("the task that ran the execution was cancelled")
             raise
@@ -490,15 +490,15 @@ class Run:
             self.done.set()
 
     def close(self) -> None:
-        """Drops the events that nobody read; called once by `Corral.start`."""
+        """Drops unread events; called once by `Corral.start`."""
         self._events.close()
 
 
 async def prepare(source: str, language: Language, limits: Limits, context: ExecutionContext | None = None) -> Program:
-    """The program in a model's answer.
+    """Finds and prepares the program in a model's answer.
 
     Raises:
-        ProgramRejected: it cannot be a program, or is too large.
+        ProgramRejected: the answer has no valid program, or is too large.
     """
     size = len(source) if source.isascii() else len(source.encode("utf-8", "surrogatepass"))
     if size > limits.source_bytes:
@@ -511,8 +511,8 @@ async def prepare(source: str, language: Language, limits: Limits, context: Exec
         try:
             return await run_in_worker(read_program, source, language, seconds=_READ_SECONDS, tenant=tenant)
         except WorkerError as error:
-            raise ProgramRejected(f"the program cannot be read: {error}. Write a smaller one.") from error
-    raise ProgramRejected("the program took longer to be read than it may run")
+            raise ProgramRejected(f"the program could not be prepared: {error}; write a smaller one") from error
+    raise ProgramRejected("the program took longer to prepare than it may run; write a smaller one")
 
 
 def _broken(error: BaseException) -> Exit:
@@ -535,7 +535,7 @@ def _rejected(error: ProgramRejected) -> Exit:
 
 
 def _remarks(program: Program | None, exit: Exit) -> tuple[Diagnostic, ...]:
-    """Recovery's remarks; that a program has no result is worth saying only if it really had none."""
+    """Returns recovery's remarks. The remark that a program has no result is left out if it has one."""
     if program is None or exit.value is not None or exit.error is not None:
         return tuple(each for each in (program.diagnostics if program else ()) if each.severity != "info")
     return program.diagnostics

@@ -1,4 +1,4 @@
-"""The guards between a guest's call and the tool. Each takes a handler and returns a handler; `pipeline` orders them.
+"""Guards between a guest's call and the tool. Each takes a handler and returns a handler; `pipeline` orders them.
 
 A guard refuses by raising an error of `corral.errors`, which `convert_errors` turns into a reply. So a handler made by
 `pipeline` never raises for anything that a guest or a tool does.
@@ -44,7 +44,7 @@ logger = get_logger("corral.tools")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """What one Corral's guards hold calls to, besides what tools and executions ask for themselves."""
+    """Settings of one Corral's guards. Tools and executions add their own."""
 
     grants: Grants
     rates: RateLimits
@@ -54,7 +54,7 @@ class Policy:
 
 
 Pipeline: TypeAlias = Callable[[Policy], Handler]
-"""Puts guards in order; `Corral(pipeline=...)` takes another one than `pipeline`."""
+"""Function that orders guards; `Corral(pipeline=...)` replaces `pipeline`."""
 
 
 def pipeline(policy: Policy) -> Handler:
@@ -75,7 +75,7 @@ def pipeline(policy: Policy) -> Handler:
 
 
 def convert_errors(handler: Handler) -> Handler:
-    """Turns errors into replies: ours with their text, anything else as a failure whose details go to the log only."""
+    """Turns errors into replies: Corral's with their message, others as a failure whose details only the log has."""
 
     async def guarded(call: Call) -> Reply:
         try:
@@ -85,7 +85,9 @@ def convert_errors(handler: Handler) -> Handler:
         except anyio.get_cancelled_exc_class():
             if being_cancelled():
                 raise
-            return Reply(error=CallError.of(unexpected(call)))  # something was that a guard of the host's waited for
+            return Reply(
+                error=CallError.of(unexpected(call))
+            )  # a cancellation inside a guard of the host, not of this call
         except Exception:
             return Reply(error=CallError.of(unexpected(call)))
 
@@ -93,7 +95,7 @@ def convert_errors(handler: Handler) -> Handler:
 
 
 def authenticate(handler: Handler, grants: Grants) -> Handler:
-    """Finds the live grant that a call is made under: by its token, unless the bridge knows whose it is."""
+    """Finds the live grant of a call: by its token, unless the bridge has set the grant."""
 
     async def guarded(call: Call) -> Reply:
         if call.grant is None:
@@ -135,7 +137,7 @@ def record_calls(handler: Handler) -> Handler:
 
 
 def authorize(handler: Handler) -> Handler:
-    """Compares the scopes that a tool asks for with those that the caller holds."""
+    """Compares the scopes that a tool requires with those of the caller."""
 
     async def guarded(call: Call) -> Reply:
         grant = granted(call)
@@ -185,7 +187,7 @@ def _leave_place(grant: Grant) -> None:
 
 
 def limit_rates(handler: Handler, rates: RateLimits) -> Handler:
-    """Holds the rates of the tool, the user, the organization and everyone."""
+    """Enforces the rates of the tool, the user, the organization and everyone."""
 
     async def guarded(call: Call) -> Reply:
         grant, tool = granted(call), called(call)
@@ -200,7 +202,7 @@ def limit_rates(handler: Handler, rates: RateLimits) -> Handler:
 
 
 def validate_input(handler: Handler) -> Handler:
-    """Validates the input by the tool's schema, if it is not too large."""
+    """Bounds the size of the input and validates it against the tool's schema."""
 
     async def guarded(call: Call) -> Reply:
         allowed = granted(call).limits.tool_input_bytes
@@ -213,8 +215,7 @@ def validate_input(handler: Handler) -> Handler:
 
 
 def sequence_calls(handler: Handler) -> Handler:
-    """Starts calls in the order in which they come: one of a sequential tool when all before it have ended, and those
-    after it when it has."""
+    """Starts calls in order of arrival. A sequential tool waits for all earlier calls, and later calls wait for it."""
 
     async def guarded(call: Call) -> Reply:
         turns = granted(call).turns
