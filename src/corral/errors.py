@@ -293,6 +293,13 @@ def _with_subclasses(root: type[CorralError]) -> list[type[CorralError]]:
     return [root, *(found for child in root.__subclasses__() for found in _with_subclasses(child))]
 
 
+CALL_ERRORS: tuple[type[CorralError], ...] = (
+    CorralError,
+    CallBudgetExceeded,
+    Cancelled,
+    *(each for branch in (ToolError, AccessDenied, BridgeError) for each in _with_subclasses(branch)),
+)
+"""Errors that a tool call can raise in a program."""
 _BY_CODE = {found.code: found for found in _with_subclasses(CorralError)}
 
 

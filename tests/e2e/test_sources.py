@@ -167,7 +167,7 @@ async def test_opening_that_is_cancelled_closes_what_is_open() -> None:
 
 async def test_without_being_open_nothing_runs() -> None:
     corral = Corral([Numbers()])
-    with pytest.raises(ConfigError, match="open it, with `async with` or `with`"):
+    with pytest.raises(ConfigError, match=r"tool sources, which are not open; open it with `async with corral`"):
         await corral.execute("return 1")
     assert "early" in corral.declarations()
     async with corral.connected():
