@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from pydantic_monty import Frame, MontyRuntimeError, MontySyntaxError
 
@@ -17,7 +17,7 @@ __all__ = ["EXCEPTIONS", "SCRIPT", "exception_for", "failure", "locate"]
 
 SCRIPT = "<python-input-0>"
 """What Monty calls the first text that a session is given."""
-EXCEPTIONS: dict[str, type[Exception]] = {
+EXCEPTIONS: Mapping[str, type[Exception]] = {
     "ToolNotFound": AttributeError,
     "InvalidArguments": ValueError,
 } | {error.__name__: PermissionError for error in CALL_ERRORS if issubclass(error, AccessDenied)}
