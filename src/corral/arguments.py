@@ -1,7 +1,7 @@
-"""What callers pass to public functions, held against the type hints there, so that a mistake is named with its remedy.
+"""Checks arguments of public functions against their type hints, with errors that name the remedy.
 
-`checked` is put on a function or a class. The hints are read at its first call; from then on a call costs a dictionary
-look-up and an `isinstance` for each argument that is given.
+`checked` decorates a function or a class. The hints are read at its first call; later calls cost a dictionary look-up
+and an `isinstance` for each argument.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ _SUCH_AS: Mapping[str, str] = {
     "sinks": '"audit.jsonl"',
     "tools": "[add, search]",
 }
-"""Values for parameters whose type alone says too little."""
+"""Examples for parameters whose type alone says too little."""
 _MOST_LOOKED_AT = 10_000
-"""Elements of one argument."""
+"""Maximum number of elements that are checked."""
 _NAME_CHARS = 60
 
 
 def near(word: str, known: Iterable[str]) -> str | None:
-    """The one of these names that is probably meant."""
+    """Returns the known name that was probably meant, if any."""
     names = list(known)
     alias = _ALIASES.get(word.lower())
     if alias in names:
@@ -62,7 +62,7 @@ def near(word: str, known: Iterable[str]) -> str | None:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A question that ends in a space; nothing, if nothing is near."""
+    """Returns a question that ends in a space, or an empty string if no name is near."""
     meant = near(word, known)
     return f"did you mean {meant!r}? " if meant else ""
 
@@ -71,10 +71,10 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 class _Kind(ABC):
-    """The values that a hint allows, and the words for them."""
+    """Values that a hint allows, and their description."""
 
     words: tuple[str, ...] = ()
-    """For each of the alternatives."""
+    """Descriptions of the alternatives."""
 
     @property
     def text(self) -> str:
@@ -84,11 +84,11 @@ class _Kind(ABC):
     def fits(self, value: object) -> bool: ...
 
     def fault(self, value: object, place: str) -> tuple[str, object, _Kind]:
-        """What is wrong in a value that does not fit, as deep inside as can be told: where, which, and what fits."""
+        """Locates the innermost fault of a value that does not fit: place, value there, and expected kind."""
         return place, value, self
 
     def parts(self) -> Iterator[_Kind]:
-        """The alternatives, if there are several."""
+        """Yields the alternatives."""
         yield self
 
 
@@ -107,7 +107,7 @@ class _OfClass(_Kind):
 
 
 class _Number(_OfClass):
-    """True and False are numbers in Python, and a mistake here."""
+    """Numbers except True and False, which are ints in Python."""
 
     def fits(self, value: object) -> bool:
         return isinstance(value, self.cls) and not isinstance(value, bool)
@@ -141,7 +141,7 @@ class _Shaped(_Kind):
 
 
 class _Elements(_Kind):
-    """Iterables, but no texts; of what can be read twice, the elements are looked at too."""
+    """Iterables except strings; the elements of collections are checked too."""
 
     def __init__(self, cls: type, element: _Kind) -> None:
         self._cls = cls
@@ -265,7 +265,7 @@ def _kind_of_class(cls: type[Any], arguments: tuple[Any, ...]) -> _Kind:
 
 
 class _Parameters:
-    """What a function takes, by name; `more` also other names."""
+    """Parameters of a function, by name."""
 
     def __init__(self, function: Callable[..., Any], owner: str, error: type[ConfigError]) -> None:
         self._owner = owner
@@ -296,7 +296,7 @@ class _Parameters:
                 self.positional.append(name)
 
     def problem(self, arguments: tuple[object, ...], keywords: Mapping[str, object]) -> ConfigError | None:
-        """What is wrong with a call."""
+        """Returns the error of a wrong call."""
         kinds = self.kinds
         for name, value in keywords.items():
             kind = kinds.get(name)
@@ -323,14 +323,14 @@ class _Parameters:
 
     def _too_many(self, arguments: tuple[object, ...]) -> ConfigError:
         first, count = self.positional, len(arguments)
-        takes = f"takes {', '.join(first)} by position, and others by name" if first else "takes all by name"
+        takes = f"takes {', '.join(first)} by position, and others by name" if first else "takes keyword arguments only"
         listing = isinstance(self.kinds[first[-1]], _Union | _Elements) if first else False
         one_list = listing and all(self.kinds[first[-1]].fits([each]) for each in arguments[len(first) - 1 :])
         hint = f"; did you mean one list, {first[-1]}=[...]?" if one_list else ""
         return self._error(f"{self._owner}() {takes}; there are {count}{hint}")
 
     def _call(self, arguments: tuple[object, ...], keywords: Mapping[str, object]) -> str:
-        """The call as errors name it; where what it makes has a name, with that."""
+        """Formats the call for an error, with the `name` that it is given, if any."""
         name = arguments[0] if self.positional[:1] == ["name"] and arguments else keywords.get("name")
         return f"{self._owner}({name[:_NAME_CHARS]!r})" if isinstance(name, str) else f"{self._owner}()"
 
@@ -341,7 +341,7 @@ class _Parameters:
 
 
 def _hints_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """Its hints; a name that only type checkers know is anything."""
+    """Returns the type hints; a name that only type checkers know counts as Any."""
     unknown: dict[str, Any] = {}
     while True:
         try:
@@ -351,7 +351,7 @@ def _hints_of(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _remedy(name: str, value: object, given: object, kind: _Kind) -> str:
-    """What may have been meant; else an example."""
+    """Suggests what was meant; else gives an example."""
     if isinstance(given, str):
         known = [each for part in kind.parts() if isinstance(part, _OneOf) for each in part.values]
         if meant := near(given, [each for each in known if isinstance(each, str)]):
@@ -373,7 +373,7 @@ def _elsewhere(tool: object) -> str:
 
 
 def _as_object(given: object, cls: type) -> str | None:
-    """How an object is made of what was given in its place: its class, or a dict of its fields."""
+    """Suggests the constructor call for a class or a dict that was given in place of an object."""
     if isinstance(given, type):
         return f"{given.__name__}()" if issubclass(given, cls) else None
     fields: Mapping[str, object] | None = getattr(cls, "model_fields", None)
@@ -384,7 +384,7 @@ def _as_object(given: object, cls: type) -> str | None:
 
 
 def _shown(value: object, kind: _Kind) -> str:
-    """A value in an error: texts, which may be secrets, only where there is a choice of texts."""
+    """Formats a value for an error. Strings may be secrets, and are shown only if the choices are strings."""
     if value is None or isinstance(value, bool | int | float):
         return repr(value)
     if isinstance(value, str) and any(isinstance(part, _OneOf) for part in kind.parts()):
@@ -401,12 +401,12 @@ def _shown_name(value: object) -> str:
 
 
 def checked_as(error: type[ConfigError]) -> Callable[[F], F]:
-    """`checked`, with another kind of ConfigError."""
+    """Returns `checked` for another kind of ConfigError."""
     return lambda target: _checked(target, error)
 
 
 def checked(target: F) -> F:
-    """A function, or a class with its constructor, that raises ConfigError for wrong and unknown arguments.
+    """Makes a function, or a class's constructor, raise ConfigError for wrong and unknown arguments.
 
     The error names the argument, what it takes, and what was probably meant.
     """

@@ -1,4 +1,4 @@
-"""`Corral`: the one module that wires all stages of the pipeline."""
+"""`Corral`: the public class, which wires all stages of the pipeline."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Callable, Collection, Generator, Ite
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from threading import Lock
-from typing import Literal, Self, TypeAlias, TypedDict, TypeVar, Unpack
+from typing import Self, TypedDict, TypeVar, Unpack
 
 import anyio
 from typing_extensions import override
@@ -26,22 +26,21 @@ from corral.bridges import (
     Policy,
     RateLimits,
     Tokens,
-    ValueRoom,
     pipeline,
 )
 from corral.checking import Case, Checker, CheckResult
 from corral.concurrency.event_loop import in_thread
 from corral.concurrency.lifecycle import Life
 from corral.declarations import Catalog, declare_python, declare_typescript
-from corral.errors import ConfigError, LimitNotEnforceable, ProgramRejected
-from corral.execution import Execution, Run, prepare
+from corral.errors import ConfigError, ProgramRejected
+from corral.event_listener import OnEvent
+from corral.execution import Check, Execution, ExecutionRequest, Run, Runtime, prepare
 from corral.model_tools import ModelOptions, ModelTool, model_tools, system_prompt
-from corral.observers import OnEvent
 from corral.plugins import load_by_name
-from corral.presentation import Presentation
 from corral.results import ExecutionResult
 from corral.sandboxes.selection import Providers, Sandboxes
-from corral.tool_sources import Tools, connections_of
+from corral.tool_sources import Tools, registry_and_sources
+from corral.tool_views import ToolViews
 from corral.tools import Tool, ToolRegistry
 from corral.types import Audience, Diagnostic, ExecutionContext, Language, Limits, SandboxConfig, Tier
 
@@ -49,15 +48,9 @@ __all__ = ["Corral", "Sandboxes", "Tools"]
 
 T = TypeVar("T")
 
-Check: TypeAlias = bool | Literal["required"]
-"""Programs are type-checked before their first call where that can be had; never; or else they do not run."""
-
-_CORE_LIMITS = frozenset({"wall_seconds", "source_bytes"})
-"""Limits that are held outside of any sandbox."""
-
 
 class RunOptions(TypedDict, total=False):
-    """What one execution may set for itself, over the defaults of its `Corral`."""
+    """Options of one execution, over the defaults of its `Corral`."""
 
     language: Language
     context: ExecutionContext | None
@@ -71,13 +64,13 @@ class RunOptions(TypedDict, total=False):
 
 @checked
 class Corral(Life):
-    """Runs models' programs against tools, each in a sandbox of its own.
+    """Runs models' programs against tools, each in its own sandbox.
 
-    Constructing one and asking for declarations does no input or output. Executions may overlap freely; `aclose`, which
-    any task of the same event loop may call, cancels those that still run and leaves nothing behind.
+    The constructor and `declarations` do no input or output. Executions may overlap. `aclose`, from any task of the
+    same event loop, cancels those that still run and frees all resources.
 
     Raises:
-        ConfigError: of one of its kinds, where the parts do not fit together.
+        ConfigError: the options are wrong or do not fit together.
     """
 
     def __init__(
@@ -101,32 +94,32 @@ class Corral(Life):
         if not approval_seconds > 0:
             raise ConfigError(f"Corral(): approval_seconds must be positive, not {approval_seconds}")
         super().__init__()
-        self.tools, self._connections = connections_of(tools)
+        self.tools, self._sources = registry_and_sources(tools)
         self.limits = limits or Limits()
         self.required_tier: Tier = required_tier
         self.check_by_default: Check = check
-        self._checker = Checker()
         self._sandbox = sandbox
-        self._providers = Providers(sandbox)
-        self._bridge = bridge if isinstance(bridge, BridgeProtocol) else load_by_name("corral.bridges", bridge)
         self._rates = rates or RateLimits()
-        self._values = ValueRoom()
-        self._audit = None if audit is None else as_audit_log(audit)
-        self._implied = ImpliedScopes(implied_scopes or {})
-        self.hide_denied = hide_denied
-        self._shown = Presentation(self.tools, self._implied, hide_denied=hide_denied)
         self._tokens = tokens
         self._loading = Lock()
-        self._grants = Grants(self._load_tokens)
-        self._handler = pipeline(
-            Policy(
-                grants=self._grants,
-                rates=self._rates,
-                audit=self._audit,
-                approve=approve,
-                approval_seconds=approval_seconds,
-            )
+        audit_log = None if audit is None else as_audit_log(audit)
+        grants = Grants(self._load_tokens)
+        policy = Policy(
+            grants=grants, rates=self._rates, audit=audit_log, approve=approve, approval_seconds=approval_seconds
         )
+        self._runtime = Runtime(
+            providers=Providers(sandbox),
+            checker=Checker(),
+            warm_up=self._warm_up,
+            required_tier=required_tier,
+            bridge=bridge if isinstance(bridge, BridgeProtocol) else load_by_name("corral.bridges", bridge),
+            handler=pipeline(policy),
+            grants=grants,
+            implied=ImpliedScopes(implied_scopes or {}),
+            audit=audit_log,
+        )
+        self.hide_denied = hide_denied
+        self._views = ToolViews(self.tools, self._runtime.implied, hide_denied=hide_denied)
         self._live: set[Execution] = set()
         self._warm: set[Language] = set()
         self._warming = anyio.Lock()
@@ -135,7 +128,7 @@ class Corral(Life):
 
     @checked
     async def execute(self, source: str, **options: Unpack[RunOptions]) -> ExecutionResult:
-        """Runs a program to its end. Whatever the program does is in the result.
+        """Runs a program to its end. The result holds whatever the program did, errors included.
 
         Raises:
             StartFailed: the sandbox did not start.
@@ -148,7 +141,7 @@ class Corral(Life):
     @checked
     @asynccontextmanager
     async def start(self, source: str, **options: Unpack[RunOptions]) -> AsyncGenerator[Run]:
-        """Starts a program and yields its handle; leaving the block cancels what still runs.
+        """Starts a program and yields its handle; leaving the block cancels a program that still runs.
 
         Raises:
             As `execute`; a sandbox that does not start raises from `Run.result()`.
@@ -172,12 +165,12 @@ class Corral(Life):
 
     @checked
     def execute_sync(self, source: str, **options: Unpack[RunOptions]) -> ExecutionResult:
-        """`execute` for callers without an event loop; it runs in a thread with a loop of its own.
+        """Runs `execute` for callers without an event loop, in a thread with its own loop.
 
-        Inside `with Corral(...)` the loop is kept between calls.
+        Inside `with Corral(...)` the loop lives on between calls.
 
         Raises:
-            ConfigError: this thread already runs an event loop; there, await `execute`.
+            ConfigError: this thread already runs an event loop; await `execute` there.
         """
         return self._in_a_loop(partial(self.execute, source, **options))
 
@@ -193,17 +186,17 @@ class Corral(Life):
         env: bool = False,
         **audience: Unpack[Audience],
     ) -> CheckResult:
-        """Says what is wrong with a program, without running it; waits until a language server is ready.
+        """Type-checks a program without running it; waits until a language server is ready.
 
-        `env`: an environment would be passed to the program. On a Corral that is not open, `aclose` ends the server.
-        Where tools are hidden from those who may not call them, `context` says whose program it is.
+        `env`: True if the program would get an environment. `context`: the caller, if denied tools are hidden. On a
+        Corral that is not open, `aclose` ends the server.
 
         Raises:
-            ConfigError: no programs are in this language, or the Corral is closed.
+            ConfigError: the language is unknown, or the Corral is closed.
         """
         self._require_usable()
         context = audience.get("context")
-        registry = self._shown.registry(tools, **audience)
+        registry = self._views.registry(tools, **audience)
         try:
             program = await prepare(source, language, self.limits, context)
         except ProgramRejected as error:
@@ -211,9 +204,9 @@ class Corral(Life):
                 severity="error", message=str(error), code=error.code, line=error.line, column=error.column
             )
             return CheckResult(language=language, checked=False, diagnostics=(rejected,))
-        self._checker.start(language, self.tools)
+        self._runtime.checker.start(language, self.tools)
         case = Case(source, language, registry, env=env, must=True, references=program.references, context=context)
-        verdict = await self._checker.verdict(case)
+        verdict = await self._runtime.checker.verdict(case)
         return CheckResult(
             language=language,
             checked=verdict.unchecked is None,
@@ -231,30 +224,30 @@ class Corral(Life):
         env: bool = False,
         **audience: Unpack[Audience],
     ) -> CheckResult:
-        """`check` for callers without an event loop, as `execute_sync` is.
+        """Runs `check` for callers without an event loop, like `execute_sync`.
 
         Raises:
             ConfigError: as `check` and `execute_sync`.
         """
         return self._in_a_loop(partial(self.check, source, language, tools=tools, env=env, **audience))
 
-    # --- what models are told
+    # --- texts and tools for models
 
     @checked
     def tools_for(self, context: ExecutionContext | None = None, *, hide_denied: bool | None = None) -> ToolRegistry:
-        """The tools as this caller sees them: all, unless those that it may not call are hidden from it."""
-        return self._shown.registry(None, context, hide_denied)
+        """Returns the tools that this caller sees: all, or without denied ones if those are hidden."""
+        return self._views.registry(None, context, hide_denied)
 
     @checked
     def declarations(self, language: Language = "typescript", **audience: Unpack[Audience]) -> str:
-        """The tools' declarations in the program's language: the same text for the same tools, in a stable order.
+        """Declares the tools in the program's language: the same text for the same tools, in a stable order.
 
         Raises:
-            ConfigError: no programs are in this language, or tools come from what is not open.
+            ConfigError: the language is unknown, or tool sources are not open.
         """
         self._require_declarable()
         declare = declare_python if language == "python" else declare_typescript
-        return declare(self._shown.registry(**audience).snapshot())
+        return declare(self._views.registry(**audience).snapshot())
 
     @checked
     def catalog(
@@ -267,33 +260,32 @@ class Corral(Life):
         tools: Tools | None = None,
         **audience: Unpack[Audience],
     ) -> Catalog:
-        """What to tell a model of the tools within a budget of tokens: their declarations, or less of some of them.
-        `first` are names of tools and namespaces to be shown in full before others are shown. `tools` are others than
-        the Corral's, as of one execution.
+        """Makes a catalog of the tools within a budget of tokens: full declarations, or shorter ones of some tools.
 
-        Where tools are hidden from those who may not call them, `context` says who it is for; without it, it has what
-        anybody may call, and says that there may be more.
+        `first`: names of tools and namespaces to declare in full first. `tools`: the tools of one execution, instead of
+        the Corral's. `context`: the caller, if denied tools are hidden; without one the catalog has the tools that need
+        no scope, and says that there may be more.
 
         Raises:
-            ConfigError: no programs are in this language, or the budget is too small.
+            ConfigError: the language is unknown, or the budget is too small.
         """
         self._require_declarable()
-        return self._shown.catalog(
+        return self._views.catalog(
             language, budget_tokens=budget_tokens, count_tokens=count_tokens, first=first, tools=tools, **audience
         )
 
     @checked
     def model_tool(self, language: Language = "typescript", **options: Unpack[ModelOptions]) -> ModelTool:
-        """The tool by which a model runs programs; its description says how to write them, and declares the tools.
+        """Makes the tool that runs a model's programs. Its description explains programs and declares the tools.
 
         Raises:
-            ConfigError: no programs are in this language, or no tool can have this name.
+            ConfigError: the language is unknown, or the name is not a tool's.
         """
         return self.model_tools(language, **options)[0]
 
     @checked
     def model_tools(self, language: Language = "typescript", **options: Unpack[ModelOptions]) -> tuple[ModelTool, ...]:
-        """`model_tool`; and `search_tools` and `describe_tools`, unless the catalog declares every tool in full.
+        """Makes `model_tool`, and `search_tools` and `describe_tools` unless the catalog declares every tool in full.
 
         Raises:
             ConfigError: as `model_tool`.
@@ -304,7 +296,7 @@ class Corral(Life):
         )
 
         def discovery(context: ExecutionContext) -> Mapping[str, Tool]:
-            return self._shown.discovery(self._shown.registry(tools, context, hidden), language)
+            return self._views.discovery(self._views.registry(tools, context, hidden), language)
 
         return model_tools(partial(self.execute, tools=tools), language, catalog, discovery, options)
 
@@ -317,21 +309,22 @@ class Corral(Life):
         catalog: Catalog | None = None,
         **audience: Unpack[Audience],
     ) -> str:
-        """`base`, and then how to write programs, and the tools: what `model_tool(in_prompt=True)` leaves out.
+        """Appends to `base` the rules for programs and the tools, which `model_tool(in_prompt=True)` leaves out.
 
-        The same tools give the same text, as of descriptions, so that what providers cache of a prompt stays good.
+        The same tools give the same text, so that providers' prompt caches stay valid.
 
         Raises:
-            ConfigError: no programs are in this language.
+            ConfigError: the language is unknown.
         """
         return system_prompt(base, language, {"": catalog or self.catalog(language, **audience)})
 
     def _require_declarable(self) -> None:
-        if self._connections.unknown:
+        if self._sources.unknown:
             raise ConfigError(
-                "what tools come from is not open: declare them within `async with corral`, or `corral.connected()`"
+                "tool sources are not open, so their tools are unknown; open the Corral (`async with corral`) or use "
+                "`corral.connected()` first"
             )
-        self._shown.warn_once()
+        self._views.warn_once()
 
     # --- programs that run elsewhere
 
@@ -346,34 +339,33 @@ class Corral(Life):
         language: Language = "typescript",
         hide_denied: bool | None = None,
     ) -> OutsideExecution:
-        """Lets a program that runs elsewhere call tools, through `asgi_app`, until the block, or its life, is over.
+        """Lets a program elsewhere call tools through `asgi_app`, until the block ends or `lives_seconds` have passed.
 
-        Of the limits those of calls hold; the program itself is nobody's here. `language` is what `tools.describe`
-        answers it in.
+        Only the limits of calls apply: nothing else of the program runs here. `language` is that of `tools.describe`.
 
         Raises:
-            ConfigError: the Corral is closed, or no programs are in this language.
+            ConfigError: the Corral is closed, or the language is unknown.
         """
         self._require_usable()
-        self._require_connections()
-        registry = self._shown.registry(tools, context, hide_denied)
+        self._require_sources()
+        registry = self._views.registry(tools, context, hide_denied)
         grant = Grant(
             context=context,
-            scopes=self._implied.held_with(context.scopes),
+            scopes=self._runtime.implied.held_with(context.scopes),
             limits=limits or self.limits,
             tools=registry,
             lives_seconds=lives_seconds,
-            discovery=self._shown.discovery(registry, language, keep=tools is None),
+            discovery=self._views.discovery(registry, language, keep=tools is None),
         )
-        self._grants.open(grant)
-        return OutsideExecution(grant, self._grants)
+        self._runtime.grants.open(grant)
+        return OutsideExecution(grant, self._runtime.grants)
 
     @checked
     def execution_token(self, context: ExecutionContext, ttl_seconds: float = 300.0) -> str:
-        """A token for one program that runs elsewhere. It cannot be renewed beyond `ttl_seconds`, at most 300.
+        """Issues a token for one program that runs elsewhere. It expires after `ttl_seconds`, at most 300, for good.
 
         Raises:
-            ConfigError: it cannot be issued as asked.
+            ConfigError: `ttl_seconds` or the context does not fit a token.
             MissingExtra: the extra `http` is not installed.
         """
         execution = self.grant(context, lives_seconds=ttl_seconds)
@@ -385,36 +377,36 @@ class Corral(Life):
 
     @checked
     def asgi_app(self, protocol: BridgeProtocol | None = None) -> ASGIApp:
-        """The bridge as an app to mount in a web server: `protocol`, or this Corral's bridge, or `HttpBridge()`.
+        """Returns the bridge as an app for a web server: `protocol`, or this Corral's bridge, or `HttpBridge()`.
 
         Raises:
             ConfigError: the protocol is not mounted in a web server.
-            MissingExtra: its extra is not installed.
+            MissingExtra: the protocol's extra is not installed.
         """
-        chosen: BridgeProtocol = protocol or self._bridge
-        if protocol is None and isinstance(self._bridge, PipeBridge):
+        chosen: BridgeProtocol = protocol or self._runtime.bridge
+        if protocol is None and isinstance(chosen, PipeBridge):
             chosen = load_by_name("corral.bridges", "http")
-        return chosen.asgi_app(self._handler, self._grants)
+        return chosen.asgi_app(self._runtime.handler, self._runtime.grants)
 
     def _load_tokens(self) -> Tokens:
-        with self._loading:  # two random keys would be one too many
+        with self._loading:  # two threads must not make two random keys
             if self._tokens is None:
                 self._tokens = load_by_name("corral.tokens", "http")
             return self._tokens
 
-    # --- its life
+    # --- opening and closing
 
     @override
     async def aclose(self) -> None:
-        """Cancels what still runs, waits until it has ended and frees what sandboxes keep. Idempotent.
+        """Cancels running executions, waits for their end, and frees sandboxes and sources. Idempotent.
 
-        In a fork of the process that opened it, it leaves alone what is that process's.
+        In a fork of the process that opened it, it leaves that process's resources alone.
         """
         if self._is_forked():
             self._begin_anew()
             return
         self._expect_no_closing()
-        if self._grants.is_calling():
+        if self._runtime.grants.is_calling():
             raise ConfigError("a tool cannot close the Corral that runs it")
         self._closed = True
         self._open = False
@@ -422,16 +414,16 @@ class Corral(Life):
         for execution in live:
             execution.cancel()
         with anyio.CancelScope(shield=True):
-            await self._grants.close_all()
+            await self._runtime.grants.close_all()
             for execution in live:
                 await execution.ended.wait()
-            await self._connections.aclose()
-            await in_thread(self._checker.close)
-            for provider in self._providers.made:
-                await provider.aclose()  # a provider that others use too keeps their sandboxes
+            await self._sources.aclose()
+            await in_thread(self._runtime.checker.close)
+            for provider in self._runtime.providers.made:
+                await provider.aclose()  # a provider shared with other Corrals keeps their sandboxes
             await self._rates.store.aclose()
-            if self._audit is not None:
-                await self._audit.aclose()
+            if self._runtime.audit is not None:
+                await self._runtime.audit.aclose()
 
     def __repr__(self) -> str:
         state = "open" if self._open else "closed" if self._closed else "not open"
@@ -440,135 +432,108 @@ class Corral(Life):
 
     @override
     def _renew(self) -> object:
-        behind = self._connections, self._checker, self._providers
-        self._connections = self._connections.copy()
-        self._providers = Providers(self._sandbox)
-        self._checker = Checker()
+        runtime = self._runtime
+        behind = self._sources, runtime.checker, runtime.providers
+        self._sources = self._sources.copy()
+        runtime.providers, runtime.checker = Providers(self._sandbox), Checker()
         self._live, self._warm = set(), set()
         self._loading, self._warming = Lock(), anyio.Lock()
         return behind
 
     @override
     async def _get_ready(self) -> None:
-        """Opens what tools come from, gets sandboxes ready; refuses where the required isolation is not to be had."""
+        """Opens tool sources and warms sandboxes; raises if the required isolation is not available."""
         self._begin_anew()
         if self._open:
             raise ConfigError("this Corral is open already")
         self._warm.clear()
         was_closed, self._closed = self._closed, False
         if was_closed:
-            self._checker = Checker()
+            self._runtime.checker = Checker()
         try:
-            await self._connections.open()
+            await self._sources.open()
             if self._closed:
                 raise ConfigError("this Corral was closed while it was being opened")
             self._open = True
-            await self._providers.warm_up(self._warm_up)
+            await self._runtime.providers.warm_up(self._warm_up)
             self._expect_closing()
         except BaseException:
             self._open, self._closed = False, was_closed
             with anyio.CancelScope(shield=True):
-                await self._connections.aclose()
-                await in_thread(self._checker.close)
-            self._checker = Checker()
+                await self._sources.aclose()
+                await in_thread(self._runtime.checker.close)
+            self._runtime.checker = Checker()
             raise
 
     async def _warm_up(self, language: Language) -> None:
-        """Keeps sandboxes of this language ready from now on, if this Corral is open: somebody will close it then.
+        """Keeps sandboxes of this language ready from now on, if this Corral is open, and so will be closed.
 
         Raises:
-            StartFailed: none can be started.
+            StartFailed: no sandbox can be started.
         """
         if not self._open or language in self._warm:
             return
         if self.check_by_default:
-            self._checker.start(language, self.tools)
+            self._runtime.checker.start(language, self.tools)
         async with self._warming:
             if language not in self._warm:
-                await self._providers.get(language).warm(
+                await self._runtime.providers.get(language).warm(
                     SandboxConfig(language=language, memory_mb=self.limits.memory_mb, required_tier=self.required_tier)
                 )
                 self._warm.add(language)
 
     @asynccontextmanager
     async def connected(self) -> AsyncGenerator[Self]:
-        """Within the block, what its tools come from is open, and nothing else of it: enough to declare all tools.
+        """Opens only the tool sources, for the duration of the block: enough to declare all tools.
 
         Raises:
-            CorralError: a source of tools that is required cannot be opened.
+            CorralError: a required tool source cannot be opened.
         """
         self._require_own()
         if self._open:
             yield self
             return
-        await self._connections.open()
+        await self._sources.open()
         try:
             yield self
         finally:
-            await self._connections.aclose()
+            await self._sources.aclose()
 
     # --- putting an execution together
 
-    def _execution(
-        self,
-        source: str,
-        *,
-        language: Language = "typescript",
-        context: ExecutionContext | None = None,
-        limits: Limits | None = None,
-        env: Mapping[str, str] | None = None,
-        check: Check | None = None,
-        tools: Tools | None = None,
-        hide_denied: bool | None = None,
-        on_event: OnEvent | None = None,
-    ) -> Execution:
+    def _execution(self, source: str, **options: Unpack[RunOptions]) -> Execution:
         self._require_usable()
-        self._require_connections()
-        limits = limits or self.limits
-        context = context or ExecutionContext()
-        provider = self._providers.get(language)
-        if self._bridge.name not in provider.capabilities.bridges:
-            raise ConfigError(f"sandbox {provider.name!r} cannot reach tools by bridge {self._bridge.name!r}")
-        held = provider.capabilities.enforces | _CORE_LIMITS
-        loose = [name for name in Limits.model_fields if name not in held]
-        if loose:
-            raise LimitNotEnforceable(
-                f"sandbox {provider.name!r} cannot hold {', '.join(loose)} on this system; so far it can on Linux only"
-            )
-        registry = self._shown.registry(tools, context, hide_denied)
-        check = self.check_by_default if check is None else check
-        if check:
-            self._checker.start(language, self.tools)
-        return Execution(
+        self._require_sources()
+        language: Language = options.get("language", "typescript")
+        context = options.get("context") or ExecutionContext()
+        tools, check = options.get("tools"), options.get("check")
+        registry = self._views.registry(tools, context, options.get("hide_denied"))
+        request = ExecutionRequest(
             source=source,
             language=language,
             context=context,
-            scopes=self._implied.held_with(context.scopes),
-            limits=limits,
-            required_tier=self.required_tier,
-            env=env,
+            limits=options.get("limits") or self.limits,
+            env=options.get("env"),
+            check=self.check_by_default if check is None else check,
             tools=registry,
-            discovery=self._shown.discovery(registry, language, keep=tools is None),
-            provider=provider,
-            warm_up=partial(self._warm_up, language),
-            bridge=self._bridge,
-            handler=self._handler,
-            grants=self._grants,
-            checker=self._checker if check else None,
-            must_be_checked=check == "required",
-            audit=self._audit,
-            values=self._values,
-            on_event=on_event,
+            discovery=self._views.discovery(registry, language, keep=tools is None),
+            on_event=options.get("on_event"),
         )
+        execution = Execution(self._runtime, request)
+        if request.check:
+            self._runtime.checker.start(language, self.tools)
+        return execution
 
     def _require_usable(self) -> None:
         self._require_own()
         if self._closed:
             raise ConfigError("this Corral is closed")
 
-    def _require_connections(self) -> None:
-        if self._connections.missing:
-            raise ConfigError("this Corral connects to what tools come from: open it, with `async with` or `with`")
+    def _require_sources(self) -> None:
+        if self._sources.missing:
+            raise ConfigError(
+                "this Corral has tool sources, which are not open; open it with `async with corral` or `with corral`"
+            )
 
     @contextmanager
     def _lives(self, execution: Execution) -> Generator[None]:

@@ -6,7 +6,7 @@ The branches say who must act:
     ├── ConfigError            the caller: the host program is set up wrongly
     │   ├── UnknownProvider        no sandbox or bridge of that name
     │   ├── MissingExtra           an optional dependency is not installed
-    │   ├── LimitNotEnforceable    the sandbox cannot hold a limit that was asked for
+    │   ├── LimitNotEnforceable    the sandbox cannot enforce a limit
     │   └── ToolDefinitionError    a tool cannot be declared as written
     ├── ProgramError           the model: its program was refused or failed
     │   ├── ProgramRejected        it never started (syntax, imports, size)
@@ -30,7 +30,7 @@ The branches say who must act:
     ├── SandboxError           the operator: the sandbox did not do its part
     │   ├── StartFailed            it could not be started
     │   └── SandboxLost            it ended without a result
-    ├── BridgeError            the operator: what came over the bridge is not a message of ours
+    ├── BridgeError            the operator: a message over the bridge was malformed or too large
     │   ├── MalformedMessage
     │   └── MessageTooLarge
     └── Cancelled              nobody: the host ended the execution
@@ -84,8 +84,8 @@ __all__ = [
 class CorralError(Exception):
     """Base of every error of corral. `str(error)` is the message; `code` is stable across releases.
 
-    A tool that raises one with `outcome_known=False` says that the call may have taken effect all the same: the peer
-    that it asked has not answered, or not in a way that can be read.
+    A tool raises one with `outcome_known=False` if the call may have taken effect: its peer did not reply, or not
+    legibly.
     """
 
     code: ClassVar[str] = "corral_error"
@@ -114,7 +114,7 @@ class MissingExtra(ConfigError):
 
 
 class LimitNotEnforceable(ConfigError):
-    """The sandbox cannot hold a limit that was asked for, and dropping it silently would be wrong."""
+    """The sandbox cannot enforce a limit. Limits are never dropped silently."""
 
     code = "limit_not_enforceable"
 
@@ -134,7 +134,7 @@ class ProgramError(CorralError):
 class ProgramRejected(ProgramError):
     """The program never started: a syntax error, an import that is not allowed, or too much source.
 
-    `line` and `column` say where in the source as the model wrote it, if a place is to blame; both count from 1.
+    `line` and `column` are in the source as the model wrote it, and count from 1; None if no place is to blame.
     """
 
     code = "program_rejected"
@@ -146,7 +146,7 @@ class ProgramRejected(ProgramError):
 
 
 class ProgramFailed(ProgramError):
-    """The program threw, waited for ever, or its result cannot leave the sandbox."""
+    """The program threw, waited for ever, or has a result that cannot leave the sandbox."""
 
     code = "program_failed"
 
@@ -176,7 +176,7 @@ class CallBudgetExceeded(ProgramError):
 
 
 class ToolError(CorralError):
-    """A tool call failed, with a text for the model. Tools raise it to say what the program should know."""
+    """A tool call failed. Tools raise it with a message for the program."""
 
     code = "tool_error"
 
@@ -234,7 +234,7 @@ class ScopeDenied(AccessDenied):
 
 
 class RateLimited(AccessDenied):
-    """Too many calls. `retry_after_seconds` says when one more would be allowed, None if that is not known."""
+    """Too many calls. The next one is allowed after `retry_after_seconds`; None if that is unknown."""
 
     code = "rate_limited"
 
@@ -274,7 +274,7 @@ class SandboxLost(SandboxError):
 
 
 class BridgeError(CorralError):
-    """What came over the bridge is not a message of ours."""
+    """A message over the bridge was malformed or too large."""
 
     code = "bridge_error"
 
@@ -301,9 +301,16 @@ def _with_subclasses(root: type[CorralError]) -> list[type[CorralError]]:
     return [root, *(found for child in root.__subclasses__() for found in _with_subclasses(child))]
 
 
+CALL_ERRORS: tuple[type[CorralError], ...] = (
+    CorralError,
+    CallBudgetExceeded,
+    Cancelled,
+    *(each for branch in (ToolError, AccessDenied, BridgeError) for each in _with_subclasses(branch)),
+)
+"""Errors that a tool call can raise in a program."""
 _BY_CODE = {found.code: found for found in _with_subclasses(CorralError)}
 
 
 def error_class(code: str) -> type[CorralError]:
-    """The class whose `code` this is, or `CorralError` for a code of a later release."""
+    """Returns the class with this `code`, or `CorralError` for a code of a later release."""
     return _BY_CODE.get(code, CorralError)

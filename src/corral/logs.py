@@ -1,4 +1,4 @@
-"""Loggers whose records are fit for a log: what a guest, a server, a document or an engine says cannot forge a line."""
+"""Loggers with safe records: a text from a guest, a server, a document or an engine cannot forge a line."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from collections.abc import Mapping
 __all__ = ["Lines", "get_logger", "visible"]
 
 _MAX_CHARS = 10_000
-"""Of one argument. An audit event that cannot be written elsewhere has fewer."""
+"""Limit per argument; an audit event that cannot be written elsewhere is shorter."""
 _TRACEBACK_CHARS = 20_000
 _INDENT = "    | "
 
 
 def get_logger(name: str) -> logging.Logger:
-    """The logger of this name. What its records are given is made visible, in one line, and shortened; each line of a
-    traceback is indented, so that none begins as a line of the log does."""
+    """Returns the logger of this name. Arguments of its records are escaped to one line and shortened. Each line of a
+    traceback is indented, so that none looks like a line of the log."""
     found = logging.getLogger(name)
     found.addFilter(_FIT)
     return found
 
 
 def visible(text: str) -> str:
-    """`text` in one line: escapes for all that ends a line, drives a terminal or reorders what it shows."""
+    """Escapes all characters that end a line, drive a terminal or reorder its text."""
     return text if text.isprintable() else "".join(each if each.isprintable() else _escape(each) for each in text)
 
 
 class Lines:
-    """A text of several lines, which in a log are indented."""
+    """Text of several lines, each indented in the log."""
 
     def __init__(self, text: str, most_chars: int = 1_000_000) -> None:
         self._text = text
@@ -40,7 +40,7 @@ class Lines:
 
 
 class _Shown:
-    """An object as a log shows it."""
+    """Object whose `str` and `repr` are safe in a log."""
 
     def __init__(self, value: object) -> None:
         self._value = value

@@ -1,4 +1,4 @@
-"""Corral as a model meets it: the tools that it is given, and what it is told of programs."""
+"""Tools and prompts for models."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ Execute: TypeAlias = Callable[..., Awaitable[ExecutionResult]]
 """`Corral.execute`."""
 OnEvent: TypeAlias = Callable[[Event], object]
 Answer: TypeAlias = Callable[[Any, ExecutionContext, OnEvent | None], Awaitable[ExecutionResult]]
-"""From validated arguments to what came of them."""
+"""Function from validated arguments to a result."""
 Discovery: TypeAlias = Callable[[ExecutionContext], Mapping[str, Tool]]
-"""`tools.search` and `tools.describe` by name, over the tools that a caller sees."""
+"""Function from a caller to its `tools.search` and `tools.describe`, by name."""
 
 _NAMES: Mapping[Language, str] = {"typescript": "TypeScript", "python": "Python"}
 _ENVIRONMENTS: Mapping[Language, str] = {"typescript": "process.env", "python": "os.environ"}
@@ -85,13 +85,13 @@ _DESCRIBE: JsonSchema = {
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class ModelTool:
-    """A tool of a model's own, which integrations give to it. It takes one JSON object, described by `input_schema`."""
+    """Tool for a model, which an integration passes to its framework. It takes one object, as in `input_schema`."""
 
     name: str
     description: str
     input_schema: JsonSchema
     language: Language
-    """Of the programs that it runs, or finds tools for."""
+    """Language of its programs."""
     answer: Answer = field(repr=False)
     read: Callable[[object], Any] = field(repr=False)
     """Validates arguments. Raises ToolError."""
@@ -106,7 +106,7 @@ class ModelTool:
         *,
         on_event: OnEvent | None = None,
     ) -> str:
-        """The text for the model, also where something is wrong with the arguments or the program.
+        """Returns the text for the model, also if the arguments or the program are wrong.
 
         Raises:
             As `run`.
@@ -120,12 +120,12 @@ class ModelTool:
         *,
         on_event: OnEvent | None = None,
     ) -> ExecutionResult:
-        """The result itself. Wrong arguments are a result with the status `rejected`; null is no argument.
+        """Runs the tool and returns the result; for wrong arguments its status is `rejected`. Nulls are ignored.
 
-        `on_event` hears of the program as it runs, as with `Corral.execute`.
+        `on_event` receives the program's events, as with `Corral.execute`.
 
         Raises:
-            StartFailed: the sandbox did not start. Why is in the log alone, as frameworks show models such errors.
+            StartFailed: the sandbox did not start. Only the log has the reason: frameworks show errors to models.
             ConfigError: the Corral is closed, or runs no programs in this language.
         """
         try:
@@ -140,28 +140,28 @@ class ModelTool:
 
 
 class ModelOptions(Audience, total=False):
-    """What may be said of the tools of a model. Their `context` is who the catalog is for, if none is given."""
+    """Options of `Corral.model_tools`. `context` is the caller of the catalog, if none is given."""
 
     name: str
-    """Of the tool that runs programs: `execute_code`, if it is not given."""
+    """Name of the tool that runs programs; by default `execute_code`."""
     label: str
-    """Ends the names of all of them, `execute_code_sales`, where a model has the tools of several Corrals."""
+    """Suffix of all names, as in `execute_code_sales`, for a model with several Corrals."""
     catalog: Catalog | None
-    """What declares the host's tools, instead of a new one."""
+    """Catalog of the tools, instead of a new one."""
     tools: ToolRegistry | None
-    """Those that programs call, where they are others than the Corral's."""
+    """Tools of the programs, instead of the Corral's."""
     search: bool
-    """Whether there are `search_tools` and `describe_tools` too: if the catalog does not declare every tool in full."""
+    """True adds `search_tools` and `describe_tools`; by default, unless the catalog declares all tools in full."""
     env: Mapping[str, str] | None
-    """What programs find in `process.env`, in Python in `os.environ`."""
+    """Environment of programs: `process.env`, in Python `os.environ`."""
     in_prompt: bool
-    """Whether the prompt is that of `system_prompt`, so that the description needs only one sentence."""
+    """True if the prompt is that of `system_prompt`, so that the description needs only one sentence."""
 
 
 def model_tools(
     execute: Execute, language: Language, catalog: Catalog, discovery: Discovery, options: ModelOptions
 ) -> tuple[ModelTool, ...]:
-    """The tool that runs programs; and, as `options` say, two to search with."""
+    """Makes the tool that runs programs; and, by `options`, two search tools."""
 
     async def run(input: dict[str, str], context: ExecutionContext, on_event: OnEvent | None) -> ExecutionResult:
         return await execute(
@@ -180,7 +180,7 @@ def model_tools(
 
 
 def _search_tools(discovery: Discovery, language: Language, end: str = "") -> tuple[ModelTool, ModelTool]:
-    """`tools.search` and `tools.describe` as tools of the model's own."""
+    """Wraps `tools.search` and `tools.describe` as tools for the model."""
 
     async def ask(which: str, input: object, context: ExecutionContext) -> Any:
         tool = discovery(context)[which]
@@ -207,8 +207,7 @@ def _search_tools(discovery: Discovery, language: Language, end: str = "") -> tu
 
 
 def system_prompt(base: str, language: Language, catalogs: Mapping[str, Catalog]) -> str:
-    """`base`, and all that a model is to be told of programs and tools: what there is for each tool that runs programs,
-    by its name."""
+    """Appends to `base` the rules for programs, and the catalog of each tool that runs programs, by its name."""
     rules = f"You call tools from programs in {_NAMES[language]}.\n\n{_RULES[language]}{_FAILURE}"
     shown = [
         f"Programs that `{name}` runs have these tools, and no others:\n{catalog.text.rstrip()}"
@@ -229,7 +228,7 @@ def _told_of_env(language: Language, env: Mapping[str, str] | None) -> str:
 
 def _model_tool(name: str, description: str, schema: JsonSchema, answer: Answer, language: Language) -> ModelTool:
     def called(input: object) -> None:
-        """Only what it takes is read of it."""
+        """Never called: only its signature is used."""
 
     tool = define_tool(name=name, input_schema=schema, execute=called)
 
@@ -253,7 +252,7 @@ def _model_tool(name: str, description: str, schema: JsonSchema, answer: Answer,
 
 
 def _without_nulls(arguments: object) -> object:
-    """Providers that have every argument written send null for those that a model leaves out."""
+    """Drops null arguments: some providers make a model write every argument, and send null for omitted ones."""
     if not isinstance(arguments, Mapping):
         return arguments
     given = cast("Mapping[object, object]", arguments)

@@ -1,5 +1,4 @@
-"""Providers and protocols by name: our own from a table, others from entry points, so that a package adds one without
-touching corral. Nothing is imported before it is asked for."""
+"""Plug-ins by name: Corral's own from a table, others from entry points of packages. Imported on first use."""
 
 from __future__ import annotations
 
@@ -25,21 +24,19 @@ _OWN: Mapping[str, Mapping[str, str]] = {
 
 
 def load_by_name(group: str, name: str, **options: Any) -> Any:
-    """Constructs what is called `name` in `group` ("corral.sandboxes", "corral.bridges", "corral.tokens").
+    """Constructs the plug-in `name` of `group` ("corral.sandboxes", "corral.bridges", "corral.tokens").
 
     Raises:
-        UnknownProvider: neither corral nor an installed package has that name.
-        MissingExtra: its optional dependency is not installed.
+        UnknownProvider: neither Corral nor an installed package defines the name.
+        MissingExtra: the plug-in's optional dependency is not installed.
     """
     own = _OWN[group]
     found = [EntryPoint(name, own[name], group)] if name in own else list(entry_points(group=group, name=name))
     if not found:
         known = sorted({*own, *entry_points(group=group).names})
-        raise UnknownProvider(
-            f"there is no {name!r} in {group}; {did_you_mean(name, known)}there are: {', '.join(known)}"
-        )
+        raise UnknownProvider(f"unknown name {name!r} in {group}; {did_you_mean(name, known)}known: {', '.join(known)}")
     try:
         return found[0].load()(**options)
     except ModuleNotFoundError as error:
-        remedy = f"pip install 'corral[{name}]'" if name in own else "install what its package asks for"
+        remedy = f"pip install 'corral[{name}]'" if name in own else "install the dependencies of its package"
         raise MissingExtra(f"{name!r} needs the module {error.name}: {remedy}") from error

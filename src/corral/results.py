@@ -1,4 +1,4 @@
-"""How executions end, and what is seen of them meanwhile."""
+"""Results and events of executions."""
 
 from __future__ import annotations
 
@@ -68,22 +68,22 @@ _REMEDIES = {
     ScopeDenied.code: "This caller may not use it, however it is called: do without it.",
     ApprovalDenied.code: "Do not call it again unless you are asked to.",
 }
-"""What a model can do about an error; only where there is one thing, and the message does not say it."""
+"""Advice to a model after an error, where the message has none."""
 _DEADLOCK_REMEDY = "Await only calls of tools, timers, and what the program itself brings about."
 _GUESSES_SHOWN = 5
 _CALLS_SHOWN = 20
-"""Of each kind, with their inputs; the others are counted."""
+"""Calls of each kind that are shown with their inputs; the others are counted."""
 _INPUT_CHARS = 120
 _LONGEST = 1_000_000
-"""Of the texts in them, before they are shortened."""
+"""Maximum text in an input, before it is shortened."""
 _CALLS_CHARS = 3_000
-"""Of each kind."""
+"""Characters for each kind."""
 _READ_BYTES = 1_000_000
-"""Of inputs that are kept encoded, all that are read for one text."""
+"""Encoded inputs that are decoded for one text."""
 
 
 class Unread(NamedTuple):
-    """A value that is kept encoded, because as objects it takes many times as much."""
+    """Value that is kept encoded: as objects it would take many times the memory."""
 
     read: Callable[[], object]
     size: int
@@ -91,7 +91,7 @@ class Unread(NamedTuple):
 
 
 class _Values:
-    """The attributes of a record that it keeps encoded: theirs is missing, and each look at one reads it anew."""
+    """Attributes that a record keeps encoded: the slot is empty, and each access decodes the value."""
 
     __slots__ = ("_unread",)
 
@@ -104,7 +104,7 @@ class _Values:
 
     @property
     def unread(self) -> Mapping[str, Unread]:
-        """By name, those that are kept so."""
+        """Encoded attributes, by name."""
         try:
             return object.__getattribute__(self, "_unread")
         except AttributeError:
@@ -119,21 +119,21 @@ class _Values:
 
 
 class _Data:
-    """Dataclasses that can be written down whole, and whose `repr` stays short."""
+    """Base of dataclasses with a JSON form and a short `repr`."""
 
     __slots__ = ()
 
     @property
     def computed(self) -> dict[str, object]:
-        """What is written beside the fields."""
+        """Computed members that are written besides the fields."""
         return {}
 
     def to_json(self, *, indent: int | None = None) -> str:
-        """All of it as JSON: bytes as base64, NaN and the infinities as strings."""
+        """Serialises all fields as JSON: bytes as base64, NaN and the infinities as strings."""
         return json_text(_members(self), indent=indent)
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain data: dicts, lists, texts, numbers, booleans and None."""
+        """Returns the same as plain data: dicts, lists, strings, numbers, booleans and None."""
         return from_json(self.to_json())
 
     def __repr__(self) -> str:
@@ -147,10 +147,10 @@ def _members(data: _Data) -> dict[str, object]:
 
 @dataclass(slots=True, kw_only=True, repr=False)
 class ToolCallRecord(_Values, _Data):
-    """One call of an execution. `error` is set if the program got one; `duration_ms` is None while it runs.
+    """One call of an execution. `error` is set if the call failed; `duration_ms` is None while it runs.
 
-    An `input` or an `output` that is large is kept as JSON, and read anew each time that it is asked for. Where there
-    is no room for one, a text says how large it was.
+    A large `input` or `output` is kept as JSON, and decoded at each access. Beyond the memory bound a string with its
+    size stands in its place.
     """
 
     name: str
@@ -162,21 +162,21 @@ class ToolCallRecord(_Values, _Data):
     error: CallError | None = None
     duration_ms: float | None = None
     progress: Progress = "pending"
-    """How far the tool got, whatever the program was told."""
+    """Progress of the tool, independent of the reply."""
     read_only: bool = False
-    """Whether the tool says that it changes nothing; filled in where the execution failed."""
+    """True if the tool is declared read-only; set only if the execution failed."""
     remark: str | None = None
-    """What is not as declared in the output, although it was delivered."""
+    """Mismatch between the output and its declaration."""
     masked: frozenset[str] = frozenset()
-    """Members of the input that the tool's schema describes as secrets; filled in likewise."""
+    """Secret members of the input, by the tool's schema; set only if the execution failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramCapabilities:
-    """What a program could do, as its source tells before it runs.
+    """Capabilities that a program can use, by its source.
 
-    `tools` are those that it names, `scopes` what they ask for. With `any_tool` it also picks tools by names that it
-    computes, or passes `tools` on: then it may call every other one too.
+    `tools`: the tools that it names. `scopes`: those that these tools require. `any_tool`: True if it computes names of
+    tools, or passes `tools` on, so that it may call any other tool too.
     """
 
     tools: tuple[str, ...] = ()
@@ -186,11 +186,11 @@ class ProgramCapabilities:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ExecutionResult(_Data):
-    """How an execution ended, whatever happened after the guest's first instruction.
+    """Result of an execution, successful or not.
 
-    `output` is the console as text, `logs` the same entry by entry. `tool_calls` lists every call that was made, on
-    failure too. `truncated` says in words what was left out for size. `checked` says whether the program was
-    type-checked before it ran, and `capabilities` which tools it refers to (None: it was not looked at).
+    `output` is the console as text, `logs` the same as entries. `tool_calls` lists every call, also after a failure.
+    `truncated` describes what was left out for size. `checked` is True if the program was type-checked before its first
+    call. `capabilities` has the tools that it refers to (None: not analysed).
     """
 
     execution_id: str
@@ -219,7 +219,7 @@ class ExecutionResult(_Data):
 
     @cached_property
     def pictures(self) -> tuple[Picture, ...]:
-        """The pictures in the value, anywhere in it, 20 at most. `model_text` has a few words in their place."""
+        """Pictures anywhere in the value, 20 at most. `model_text` has a few words in their place."""
         return pictures_in(self.value)[1]
 
     def raise_for_error(self) -> Self:
@@ -234,11 +234,10 @@ class ExecutionResult(_Data):
         raise kind(message)
 
     def model_text(self, max_chars: int = 50_000, *, transform: Callable[[Any], object] | None = None) -> str:
-        """What a model should read of it: value or error, calls made before an error, console, notes.
+        """Formats the result for a model: value or error, calls made before an error, console, notes.
 
-        Each is shortened to fit, and said so.
-
-        `transform` may change the value before it is shown. If it raises, the value itself is shown.
+        Each part is shortened to `max_chars`, with a remark. `transform` may change the value before it is shown. If it
+        raises, the value itself is shown.
         """
         return _model_text(self, max_chars, transform)
 
@@ -266,7 +265,7 @@ def _model_text(result: ExecutionResult, max_chars: int, transform: Callable[[An
 
 
 def _has_no_result(result: ExecutionResult) -> bool:
-    """Whether the program gives no value by the way it is written, rather than that this one is null."""
+    """True if the program is written without a result; False if its value is null."""
     return result.value is None and any(each.code == "no_result" for each in result.diagnostics)
 
 
@@ -281,7 +280,7 @@ def _transformed(value: Any, transform: Callable[[Any], object] | None) -> Any:
 
 
 def _value_text(value: Any, max_chars: int) -> str:
-    """JSON; but a text as it is if it has several lines, or is JSON itself."""
+    """Formats a value as JSON; a string with several lines, or of JSON, as it is."""
     if isinstance(value, str) and "\n" in value:
         whole, shown = value, f"\n{preview_text(value.rstrip(), max_chars)}"
     elif isinstance(value, str) and (held := _json_in(value)) is not None:
@@ -294,7 +293,7 @@ def _value_text(value: Any, max_chars: int) -> str:
 
 
 def _json_in(text: str) -> object:
-    """The object or array that a text spells, as `JSON.stringify` makes one; None: it is another text."""
+    """Parses a string that is a JSON object or array; None for other strings."""
     if text[:1] not in ("{", "[") or text[-1] not in ("}", "]"):
         return None
     try:
@@ -323,7 +322,7 @@ def _is_deadlock(error: ExecutionError) -> bool:
 
 
 def _call_lines(calls: Sequence[ToolCallRecord]) -> Iterator[str]:
-    """What a program that did not succeed had done, so that the next one does not do it again."""
+    """Lists the calls of a program that failed, so that the next program does not repeat them."""
     kinds: dict[str, list[ToolCallRecord]] = {
         "Calls that ran, and whose effects stand; do not repeat them": [],
         "Calls that only read": [],
@@ -351,7 +350,7 @@ def _call_lines(calls: Sequence[ToolCallRecord]) -> Iterator[str]:
 
 
 def _with_inputs(calls: Sequence[ToolCallRecord]) -> str:
-    """By tool, with the last inputs that it had, which are the likeliest to be repeated."""
+    """Lists calls by tool, with its last inputs: those are the likeliest to be repeated."""
     inputs: dict[str, list[str]] = {call.name: [] for call in calls}
     room = _READ_BYTES
     for call in calls[-_CALLS_SHOWN:]:
@@ -421,7 +420,7 @@ class ToolCallStarted(_Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ToolCallFinished(_Event):
-    """A call was answered; `type` is `error` if it failed."""
+    """A call has its reply; `type` is `error` if it failed."""
 
     call: ToolCallRecord
 
@@ -447,4 +446,4 @@ class ExecutionFinished(_Event):
 
 
 Event: TypeAlias = ExecutionStarted | ToolCallStarted | ToolCallFinished | ConsoleOutput | ExecutionFinished
-"""An event of an execution, from `Corral.start` or `on_event`; `type` is its kind."""
+"""Event of an execution, from `Corral.start` or `on_event`; `type` is its kind."""

@@ -1,4 +1,4 @@
-"""What a Corral's tools come from: opened side by side, and offered to its registry."""
+"""Tool sources of a Corral: opened concurrently, their tools kept in its registry."""
 
 from __future__ import annotations
 
@@ -12,54 +12,54 @@ from corral.errors import ConfigError
 from corral.tools import Tool, ToolRegistry, ToolSource
 from corral.tools.names import namespace_identifier
 
-__all__ = ["Connections", "Tools", "connections_of", "registry_of"]
+__all__ = ["ToolSources", "Tools", "registry_and_sources", "registry_of"]
 
 Tools: TypeAlias = ToolRegistry | Iterable[Tool | ToolSource | Callable[..., Any]]
-"""Tools: a registry, which stays live, or tools, functions, and what tools come from."""
+"""A registry, which stays live; or tools, functions and tool sources."""
 
 
-class Connections:
-    """The sources of one registry. What they offer stays registered, and is replaced by what they offer next.
+class ToolSources:
+    """Tool sources of one registry. Each offer of a source replaces its previous one.
 
     Raises:
-        ConfigError: two of them share a namespace.
-        ToolDefinitionError: their tools cannot be together.
+        ConfigError: two sources share a namespace.
+        ToolDefinitionError: names of tools clash.
     """
 
     def __init__(self, registry: ToolRegistry, sources: Iterable[ToolSource]) -> None:
         given = list(sources)
         names = [namespace_identifier(each.namespace) for each in given if each.namespace is not None]
         if doubled := sorted({name for name in names if names.count(name) > 1}):
-            raise ConfigError(f"two sources of tools share the namespace {doubled[0]!r}; give one of them another")
+            raise ConfigError(f"two tool sources share the namespace {doubled[0]!r}; give one of them another")
         self._registry = registry
         self._offers = [_Offers(registry, source) for source in given]
         self._held: list[Held] = []
 
     @property
     def missing(self) -> bool:
-        """Whether there are sources that are not open."""
+        """True if there are sources and they are not open."""
         return bool(self._offers) and not self._held
 
     @property
     def unknown(self) -> bool:
-        """Whether there are sources that are not open, and of whose tools nothing is known until they are."""
+        """True if a source is not open and its tools are unknown until it is."""
         return not self._held and any(not each.offered for each in self._offers)
 
-    def copy(self) -> Connections:
-        """The same sources, not open; what they have offered stays registered."""
-        copied = Connections(self._registry, ())
+    def copy(self) -> ToolSources:
+        """Returns the same sources, not open; their tools stay registered."""
+        copied = ToolSources(self._registry, ())
         copied._offers = self._offers
         return copied
 
     async def open(self) -> None:
-        """Opens all of them, or none.
+        """Opens all sources, or none.
 
         Raises:
-            ConfigError: they are open.
-            CorralError: that of the first that raises.
+            ConfigError: they are open already.
+            CorralError: the first error of a source.
         """
         if self._held:
-            raise ConfigError("what the tools of this Corral come from is open already")
+            raise ConfigError("the tool sources of this Corral are open already")
         held = [Held(each.source.open(each)) for each in self._offers]
         failures: list[Exception] = []
 
@@ -82,7 +82,7 @@ class Connections:
             raise
 
     async def aclose(self) -> None:
-        """Closes those that are open."""
+        """Closes the open sources."""
         held, self._held = self._held, []
         with anyio.CancelScope(shield=True):
             async with anyio.create_task_group() as tasks:
@@ -91,7 +91,7 @@ class Connections:
 
 
 class _Offers:
-    """What one source offers, in place of what it offered before; it is the source's `Offer`."""
+    """Registers the tools that one source offers, in place of its previous offer; this is the source's `Offer`."""
 
     def __init__(self, registry: ToolRegistry, source: ToolSource) -> None:
         self.source = source
@@ -108,27 +108,27 @@ class _Offers:
         self.offered = offered
 
 
-def connections_of(tools: Tools) -> tuple[ToolRegistry, Connections]:
-    """The registry of these tools, and the connections that they come with."""
+def registry_and_sources(tools: Tools) -> tuple[ToolRegistry, ToolSources]:
+    """Returns the registry of these tools, and their sources."""
     if isinstance(tools, ToolRegistry):
-        return tools, Connections(tools, ())
+        return tools, ToolSources(tools, ())
     own, sources = _apart(tools)
     registry = ToolRegistry(*own)
-    return registry, Connections(registry, sources)
+    return registry, ToolSources(registry, sources)
 
 
 def registry_of(tools: Tools) -> ToolRegistry:
-    """The registry of these tools, for one execution.
+    """Returns the registry of these tools, for one execution.
 
     Raises:
-        ConfigError: some of them come with a connection.
+        ConfigError: `tools` has a tool source.
     """
     if isinstance(tools, ToolRegistry):
         return tools
     own, sources = _apart(tools)
     if sources:
         name = type(sources[0]).__name__
-        raise ConfigError(f"{name} has to be open for long: pass it to Corral(tools=...), not to one execution")
+        raise ConfigError(f"{name} is a tool source, which an execution cannot open; pass it to Corral(tools=...)")
     return ToolRegistry(*own)
 
 

@@ -1,9 +1,6 @@
-"""The frozen values that travel between the stages of the pipeline.
+"""Values that travel between the stages of the pipeline, nearly all frozen.
 
 Those of the hot path are named tuples: a frozen dataclass takes three times as long to make.
-
-Nothing here does input or output, and nothing here imports another part of corral than the errors and the
-previews of values for a model's eyes.
 """
 
 from __future__ import annotations
@@ -58,19 +55,19 @@ __all__ = [
 logger = get_logger("corral")
 
 Language: TypeAlias = Literal["typescript", "python"]
-"""What a program is written in. JavaScript is TypeScript without types."""
+"""Language of a program. JavaScript is TypeScript without types."""
 
 Status: TypeAlias = Literal["succeeded", "failed", "timed_out", "cancelled", "rejected", "paused"]
 
 LogLevel: TypeAlias = Literal["debug", "log", "info", "warn", "error"]
 
 JsonSchema: TypeAlias = dict[str, Any]
-"""A JSON Schema 2020-12 object (older drafts' tuple and definition keywords are understood where tools are shown)."""
+"""JSON Schema 2020-12 object. Declarations also understand the tuple and definition keywords of older drafts."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class ToolName:
-    """Where a program finds a tool: `tools.<name>` or `tools.<namespace>.<name>`. Both parts are identifiers."""
+    """Path of a tool in a program: `tools.<name>` or `tools.<namespace>.<name>`. Both parts are identifiers."""
 
     namespace: str | None
     name: str
@@ -80,17 +77,17 @@ class ToolName:
 
     @classmethod
     def parse(cls, path: str) -> ToolName:
-        """The inverse of `str`: splits at the first dot."""
+        """Inverse of `str`: splits at the first dot."""
         namespace, dot, name = path.partition(".")
         return cls(namespace, name) if dot else cls(None, path)
 
 
 MAX_TOOL_PATH = 200
-"""Characters of a tool's name, with its namespace, as a program writes it."""
+"""Maximum characters of a tool's path."""
 
 
 class Frozen(BaseModel):
-    """Base of the values a caller constructs: frozen, and an unknown key is an error that lists the valid ones."""
+    """Base of values that callers construct: frozen; the error for an unknown key lists the valid ones."""
 
     model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
 
@@ -98,7 +95,7 @@ class Frozen(BaseModel):
         fields = type(self).model_fields
         if given:
             example = f"{type(self).__name__}({next(iter(fields))}=...)"
-            raise ConfigError(f"{type(self).__name__} takes all by name: {example}")
+            raise ConfigError(f"{type(self).__name__} takes keyword arguments only: {example}")
         for key in data:
             if key not in fields:
                 names = f"{did_you_mean(key, fields)}valid keys: {', '.join(fields)}"
@@ -117,7 +114,7 @@ PositiveSeconds: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class Limits(Frozen):
-    """What one execution may use. Every limit is positive and in force; there is no value that means "no limit".
+    """Limits of one execution. Every limit is positive and in force; there is no value for "no limit".
 
     Over `wall_seconds` or `cpu_seconds` the execution is `timed_out`; over `calls` a call throws
     `CallBudgetExceeded`; calls over `calls_in_flight` wait; console output over `log_bytes` is dropped and
@@ -125,13 +122,13 @@ class Limits(Frozen):
     """
 
     wall_seconds: PositiveSeconds = 60.0
-    """Wall clock from when the sandbox is ready to the last call's reply."""
+    """Wall clock from the sandbox being ready to the last call's reply."""
     cpu_seconds: PositiveSeconds = 30.0
     """Processor time of the guest only."""
     memory_mb: Positive = 64
-    """The guest's own memory, above what its engine needs to stand still."""
+    """The guest's own memory, above that of its idle engine."""
     calls: Positive = 256
-    """Tool calls in all."""
+    """Total tool calls."""
     calls_in_flight: Positive = 128
     """Tool calls running at the same time; further ones wait."""
     source_bytes: Positive = 256_000
@@ -157,14 +154,14 @@ def _new_session_id() -> str:
 
 
 class TrustDomain(NamedTuple):
-    """Those who may see what each other's programs left behind: one user of one organization."""
+    """Owner of reusable state, such as a sandbox: one user of one organization."""
 
     organization_id: str | None
     user_id: str
 
 
 class ExecutionContext(Frozen):
-    """For whom a program runs; tools receive it as they were called. `scopes` takes any iterable of strings."""
+    """Caller of a program; every tool call receives it. `scopes` takes any iterable of strings."""
 
     user_id: str = "anonymous"
     session_id: str = Field(default_factory=_new_session_id)
@@ -191,12 +188,12 @@ class ExecutionContext(Frozen):
 
 
 class Audience(TypedDict, total=False):
-    """Who is shown tools."""
+    """Caller to whom tools are shown."""
 
     context: ExecutionContext | None
-    """The caller. None: anybody, who has no scopes."""
+    """The caller. None: a caller without scopes."""
     hide_denied: bool | None
-    """Whether it is shown only the tools that it may call. None: as the Corral was told."""
+    """True: tools that the caller may not call are hidden. None: the Corral's setting."""
 
 
 class _Short:
@@ -209,15 +206,15 @@ class _Short:
 # --- a call over a bridge -------------------------------------------------------------------------------------
 
 Progress: TypeAlias = Literal["pending", "started", "raised", "returned"]
-"""How far a tool got with a call. `pending`: it was never called. `started`: nobody knows how that ended, so it may
-have taken effect. `raised`: it failed by itself. `returned`: it ran, also where its result was withheld."""
+"""Progress of a tool in a call. `pending`: not started. `started`: its end is unknown, so it may have taken effect.
+`raised`: it failed by itself. `returned`: it ran, even if its result was withheld."""
 
 
 @dataclass(slots=True)
 class Call:
-    """One tool call on its way through the guards. What a guest sent of it is hostile input.
+    """One tool call on its way through the guards. All that the guest sent is hostile input.
 
-    Not frozen: guards write down what they found, for those behind them and for the audit around them.
+    Not frozen: guards store their findings for the inner guards, and for the audit around them.
     """
 
     tool: str
@@ -228,31 +225,31 @@ class Call:
     size: int = 0
     """Bytes that the input took as it arrived."""
     protocol: str = "pipe"
-    """The name of the bridge protocol by which it came."""
+    """Name of the bridge protocol."""
     token: str | None = None
-    """What came with it to say whose it is, where the bridge does not know the grant itself."""
+    """Execution token that came with it, if the bridge does not know the grant."""
     grant: Any = None
-    """The `corral.bridges.Grant` it is made under; None until it is known."""
+    """The `corral.bridges.Grant` of the call; None until it is authenticated."""
     found: Any = None
-    """The `Tool` that it is for, found once, so that all guards judge the one that runs; None until it is known."""
+    """The `Tool` of the call, looked up once, so that all guards see the one that runs; None before that."""
     parsed: Any = None
-    """The tool's validated input; None until it is known."""
+    """The `ParsedInput`; None until it is validated."""
     progress: Progress = "pending"
     remark: str | None = None
-    """What is worth knowing of the result, although it was delivered."""
+    """Remark on a result that was delivered."""
     reread: Callable[[], object] | None = None
-    """Reads the input anew from what arrived, where that is kept."""
+    """Decodes the input again from its message, if that is kept."""
 
     def warn(self, remark: str) -> None:
-        """Leaves a remark on the result."""
+        """Sets the remark on the result."""
         self.remark = remark
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallError:
-    """Why a call failed, as the program sees it: an Error with this `name`, `message` and `code`.
+    """Error of a call as the program sees it: an Error with this `name`, `message` and `code`.
 
-    `retry_after_seconds` is that of a `RateLimited`, `correlation_id` leads to what the host's log has of a failure.
+    `retry_after_seconds` is that of a `RateLimited`; the host's log has the details of a `correlation_id`.
     """
 
     code: str
@@ -263,7 +260,7 @@ class CallError:
 
     @classmethod
     def of(cls, error: CorralError) -> CallError:
-        """The error of a call. Its message is well-formed text of 8,000 characters at most: it is meant to be read."""
+        """Makes the error of a call. Its message is well-formed Unicode of 8,000 characters at most."""
         try:
             message = str(error)
         except Exception:
@@ -279,16 +276,16 @@ class CallError:
 
 
 class EncodedValue(NamedTuple):
-    """A value as JSON text, and whether that holds tags of the value codec."""
+    """Value as JSON text; `tagged` is True if it has tags of the value codec."""
 
     text: bytes
     tagged: bool
 
 
 class Reply(NamedTuple):
-    """The answer to one call: a value, or an error if `error` is set.
+    """Reply to one call: a value, or an error if `error` is set.
 
-    `encoded` is the value as it will travel; `nothing` makes it `undefined` instead of null.
+    `encoded` is the encoded value; `nothing` makes it `undefined` instead of null.
     """
 
     value: object = None
@@ -298,26 +295,26 @@ class Reply(NamedTuple):
 
 
 Handler: TypeAlias = Callable[[Call], Awaitable[Reply]]
-"""What answers calls. Every guard takes a handler and returns a handler."""
+"""Function that answers calls. Every guard takes a handler and returns a handler."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipeEndpoint:
-    """A bridge in this process: calls arrive over the sandbox's own control channel."""
+    """Bridge in this process: calls arrive over the sandbox's own control channel."""
 
     handler: Handler
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpEndpoint:
-    """A bridge elsewhere: calls are sent to `url`, each with the execution's token."""
+    """Bridge over HTTP: the guest sends calls to `url`, each with the execution's token."""
 
     url: str
     token: str = field(repr=False)
 
 
 Endpoint: TypeAlias = PipeEndpoint | HttpEndpoint
-"""What a guest needs to reach the bridge. One member per way of reaching it."""
+"""Address of the bridge for a guest: one member for each kind of transport."""
 
 
 # --- a program and its run ------------------------------------------------------------------------------------
@@ -325,7 +322,7 @@ Endpoint: TypeAlias = PipeEndpoint | HttpEndpoint
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """A place in the source as the model wrote it. Lines and columns count from 1, columns in UTF-16 units."""
+    """Place in the source as the model wrote it. Lines and columns count from 1, columns in UTF-16 units."""
 
     line: int
     column: int
@@ -333,7 +330,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnostic:
-    """A remark on a program: from recovery, from a check, or from its run."""
+    """Remark on a program: from recovery, from a check, or from its run."""
 
     severity: Literal["error", "warning", "info"]
     message: str
@@ -341,53 +338,51 @@ class Diagnostic:
     line: int | None = None
     column: int | None = None
     show: Literal["always", "on_failure"] = "always"
-    """When `ExecutionResult.model_text` shows it: what the program should not learn only from a failure is shown
-    always, a guess at the cause of a failure only then."""
+    """When `ExecutionResult.model_text` shows it; a guess at the cause of a failure is shown `on_failure` only."""
 
 
 class Reference(NamedTuple):
-    """A tool that a program refers to, and where in the source as the model wrote it it first does so."""
+    """Tool that a program refers to, and the place of its first reference in the model's source."""
 
     path: str
-    """As the program has it: `name`, `namespace.name`, or a namespace of which any tool may be meant. A name behind a
-    tool's own, as of `tools.add.bind`, cannot be told from one in a namespace."""
+    """`name`, `namespace.name`, or a namespace that stands for all its tools. A member of a tool, as in
+    `tools.add.bind`, looks the same as a tool in a namespace."""
     line: int
     column: int
 
 
 class References(NamedTuple):
-    """The tools that a program refers to, as far as that can be read off its source."""
+    """Tools that a program refers to, as far as its source shows them."""
 
     named: tuple[Reference, ...] = ()
-    """The first reference to each path, in order of appearance."""
+    """First reference to each path, in order of appearance."""
     computed: bool = False
-    """Whether it may call other tools too, which only a run can tell."""
+    """True if it may also call tools by names that it computes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """A model's program, made runnable.
+    """A model's program, prepared to run.
 
-    `code` is what a sandbox evaluates: for TypeScript an expression that is an async function of
+    A sandbox evaluates `code`: for TypeScript an expression that is an async function of
     `(load, entry, decorate)`, for Python a module that leaves its value in the global `_corral_result`.
     """
 
     language: Language
     source: str
-    """What the model wrote, whole."""
+    """The model's whole answer."""
     code: str
-    """What runs. It stands line for line where the source stands, but for what is put around a Python program."""
+    """Code to evaluate. It keeps the lines of the source, apart from the frame around a Python program."""
     locate: Callable[[int, int], Position]
-    """Takes a line and a column of `code` back to the source as the model wrote it; nothing else says where it came
-    from."""
+    """Maps a line and a column of `code` to the model's source."""
     diagnostics: tuple[Diagnostic, ...] = ()
     imports: tuple[str, ...] = ()
-    """Module specifiers that the program imports, in order of appearance."""
+    """Imported module specifiers, in order of appearance."""
     references: References | None = None
-    """The tools that it refers to; None: not looked at."""
+    """Tools that it refers to; None: not analysed."""
     sequential_awaits: tuple[int, ...] = ()
-    """Of Python: where in `code`, in bytes of UTF-8, an `await` of a tool's call stands beside which nothing else runs
-    in an engine that does several things at once in `asyncio.gather` only."""
+    """Python only: offsets in `code`, in bytes of UTF-8, of each `await` of a tool call during which nothing else can
+    run in an engine whose only concurrency is `asyncio.gather`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -401,8 +396,8 @@ class LogEntry(_Short):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unawaited:
-    """A call that the program started and never awaited. It ran to its end; `error` is set if it failed. `sequence` is
-    0 where the program ended before the call was made."""
+    """Call that the program started and never awaited. It ran to its end; `error` is set if it failed. `sequence` is 0
+    if the program ended before the call was made."""
 
     tool: str
     sequence: int
@@ -413,10 +408,10 @@ class Unawaited:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionError:
-    """Why an execution did not succeed. `code` is that of a class in `corral.errors`.
+    """Error of an execution. `code` is that of a class in `corral.errors`.
 
-    `name` and `message` are those of the error the program threw, where it threw one; `line` and `column` are in
-    the source as the model wrote it; `stack` holds only the program's own frames.
+    `name` and `message` are those of the error that the program threw, if any. `line` and `column` are in the
+    model's source. `stack` has only the program's own frames.
     """
 
     code: str
@@ -430,7 +425,7 @@ class ExecutionError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exit:
-    """How a guest ended: what a sandbox returns. Never an exception for what a program did."""
+    """Outcome of a guest, which a sandbox returns: never an exception for what a program did."""
 
     value: object = None
     error: ExecutionError | None = None
@@ -442,30 +437,30 @@ class Exit:
 
 
 Tier: TypeAlias = Literal["none", "landlock", "namespaces"]
-"""What the operating system adds around a sandbox, from nothing to most; docs/security.md tells what each holds."""
+"""Isolation by the operating system, from none to most; docs/security.md describes each tier."""
 
 TIERS: tuple[Tier, ...] = ("none", "landlock", "namespaces")
 """In rising order."""
 
 Isolation: TypeAlias = Tier | Literal["interpreter"]
-"""What an execution was kept in by: a tier, or an interpreter without any access to the system."""
+"""Isolation of an execution: a tier, or an interpreter without any access to the system."""
 
 
 def reaches(isolation: Isolation, required: Tier) -> bool:
-    """Whether it is as good as the tier that is required; an interpreter is, up to `landlock`."""
+    """True if it is at least the required tier; an interpreter counts as `landlock`."""
     found: Tier = "landlock" if isolation == "interpreter" else isolation
     return TIERS.index(found) >= TIERS.index(required)
 
 
 class SandboxConfig(Frozen):
-    """What must be known before a sandbox starts; pre-warmed sandboxes are interchangeable when these are equal."""
+    """Settings of a sandbox before its start. Warm sandboxes with equal settings are interchangeable."""
 
     language: Language = "typescript"
     memory_mb: Positive = 64
     required_tier: Tier = "none"
     """A sandbox below this tier must not start."""
     trust_domain: TrustDomain | None = None
-    """For whom: sandboxes that outlive an execution never serve another one's. None shares with nobody."""
+    """Owner of a reusable sandbox: it only serves executions of the same trust domain. None disables reuse."""
 
 
 LimitName: TypeAlias = Literal[
@@ -484,8 +479,8 @@ LimitName: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What a sandbox provider can do. `enforces` names the limits that it holds by itself, `bridges` the protocols by
-    which its guests reach tools."""
+    """Capabilities of a sandbox provider. `enforces`: the limits that it enforces itself. `bridges`: the bridge
+    protocols of its guests."""
 
     languages: frozenset[Language]
     enforces: frozenset[LimitName]

@@ -150,7 +150,7 @@ async def test_after_a_question_without_an_answer_no_other_is_asked() -> None:
     corral = Corral([pay], approve=approve, approval_seconds=0.05, check=False)
     for _ in range(2):  # of each execution
         result = await corral.execute(f"const a = await (async () => {{ {CAUGHT} }})(); {CAUGHT}")
-        assert result.value[2] == "tools.pay needs an approval, and nobody answered an earlier question"
+        assert result.value[2] == "tools.pay needs an approval, and an earlier request was not answered in time"
     assert len(asked) == 2
 
 

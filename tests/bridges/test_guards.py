@@ -9,8 +9,7 @@ import pytest
 
 from corral import Corral, Event, ExecutionContext, Limits, Tool, ToolError, ToolRegistry, tool
 from corral.bridges import Grant
-from corral.bridges.budget import limited
-from corral.bridges.guards import authorized
+from corral.bridges.guards import authorize, limit_calls
 from corral.errors import ScopeDenied
 from corral.types import Call, Reply
 
@@ -36,7 +35,7 @@ async def test_calls_beyond_those_in_flight_wait_whoever_sends_them() -> None:
         running -= 1
         return Reply(value=1)
 
-    handler = limited(work)
+    handler = limit_calls(work)
     allowed = grant(limits=Limits(calls_in_flight=2, calls=1000))
 
     async def client() -> None:
@@ -81,7 +80,7 @@ async def test_a_guard_can_be_used_alone() -> None:
     async def answer(call: Call) -> Reply:
         return Reply(value="ran")
 
-    handler = authorized(answer)
+    handler = authorize(answer)
     assert (await handler(call(grant(t, scopes=["a"])))).value == "ran"
     with pytest.raises(ScopeDenied, match="needs the scope a"):
         await handler(call(grant(t)))

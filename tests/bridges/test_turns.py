@@ -10,7 +10,7 @@ import pytest
 
 from corral import Corral, ExecutionContext, Limits, Tool, ToolRegistry, define_tool, tool
 from corral.bridges import Grant
-from corral.bridges.guards import sequenced
+from corral.bridges.guards import sequence_calls
 from corral.types import Call, Reply
 
 pytestmark = pytest.mark.anyio
@@ -32,7 +32,7 @@ class Desk:
         self.grant = Grant(context=ExecutionContext(), limits=Limits(), tools=tools)
         self.log: list[str] = []
         self.events: dict[str, anyio.Event] = {}
-        self.handler = sequenced(self.work)
+        self.handler = sequence_calls(self.work)
 
     async def work(self, call: Call) -> Reply:
         key = str(call.input)

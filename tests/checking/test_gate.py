@@ -428,7 +428,7 @@ async def test_a_run_that_is_cancelled_while_it_is_checked_leaves_the_server_as_
     monkeypatch.setattr(checkers, "_FIRST_CHECK_SECONDS", 20.0)  # on a busy machine
     async with Corral(ALL, limits=LIMITS, check=True) as corral:
         assert (await corral.check("tools")).checked
-        server = corral._checker.server("typescript")  # pyright: ignore[reportPrivateUsage]
+        server = corral._runtime.checker.server("typescript")  # pyright: ignore[reportPrivateUsage]
         assert server is not None
         pid = server.pid
         for program in (HEAVY, "return await tools.record({ n: 'two' })"):

@@ -274,7 +274,7 @@ async def corral(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Corral]:
 
 
 def server_for(corral: Corral, language: Language) -> LanguageServer:
-    return server_of(corral._checker, language)  # pyright: ignore[reportPrivateUsage]
+    return server_of(corral._runtime.checker, language)  # pyright: ignore[reportPrivateUsage]
 
 
 def right(language: Language) -> str:
@@ -300,7 +300,7 @@ async def assert_replaced(corral: Corral, language: Language, pid: int) -> None:
 @BOTH
 async def test_a_server_that_is_killed_is_replaced(corral: Corral, language: Language) -> None:
     assert (await corral.check(WRONG[language], language)).checked
-    pid = pid_of(corral._checker, language)  # pyright: ignore[reportPrivateUsage]
+    pid = pid_of(corral._runtime.checker, language)  # pyright: ignore[reportPrivateUsage]
     os.kill(pid, signal.SIGKILL)
     assert_ending([pid])
     await assert_checked_by_the_next(corral, language)
@@ -311,7 +311,7 @@ async def test_a_server_that_is_killed_is_replaced(corral: Corral, language: Lan
 @BOTH
 async def test_a_server_that_hangs_is_replaced(corral: Corral, language: Language) -> None:
     assert (await corral.check(WRONG[language], language)).checked
-    pid = pid_of(corral._checker, language)  # pyright: ignore[reportPrivateUsage]
+    pid = pid_of(corral._runtime.checker, language)  # pyright: ignore[reportPrivateUsage]
     os.kill(pid, signal.SIGSTOP)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(checkers, "_CHECK_SECONDS", 0.5)
@@ -325,7 +325,7 @@ async def test_a_program_that_must_be_checked_makes_no_call_if_its_server_hangs(
     corral: Corral, language: Language
 ) -> None:
     assert (await corral.check(WRONG[language], language)).checked
-    pid = pid_of(corral._checker, language)  # pyright: ignore[reportPrivateUsage]
+    pid = pid_of(corral._runtime.checker, language)  # pyright: ignore[reportPrivateUsage]
     os.kill(pid, signal.SIGSTOP)
     events: list[Event] = []
     with pytest.MonkeyPatch.context() as patch:

@@ -67,7 +67,7 @@ async def test_after_a_slow_program_those_of_its_tenant_are_in_nobodys_way(
 ) -> None:
     await corral.execute(RIGHT["typescript"], context=BOB)
     await corral.execute(new(ENDLESS["typescript"], "typescript"), context=EVE)
-    first = server_of(corral._checker, "typescript")  # pyright: ignore[reportPrivateUsage]
+    first = server_of(corral._runtime.checker, "typescript")  # pyright: ignore[reportPrivateUsage]
     assert await anyio.to_thread.run_sync(first.wait, 20)
     pid = first.pid
     await corral.execute(new(ENDLESS["typescript"], "typescript"), context=EVE)

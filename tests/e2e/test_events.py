@@ -123,6 +123,6 @@ async def test_a_host_is_warned_once_of_tools_that_say_too_little(caplog: pytest
     corral = Corral([login, first, second], check=False)
     corral.declarations()
     corral.declarations()
-    assert caplog.text.count("do not say what they return") == 1
+    assert caplog.text.count("do not declare a return type") == 1
     assert "first, second" in caplog.text
     assert "login(api_key)" in caplog.text

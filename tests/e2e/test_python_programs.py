@@ -110,7 +110,7 @@ def test_a_tool_that_does_not_say_what_it_returns_is_declared_as_any(caplog: pyt
     for _ in range(2):
         assert "async def one(" in corral.declarations("python")
     assert "Any" in corral.declarations("python")
-    assert len([record for record in caplog.records if "do not say what they return" in record.message]) == 1
+    assert len([record for record in caplog.records if "do not declare a return type" in record.message]) == 1
     assert "one, two" in caplog.text
 
 

@@ -167,7 +167,7 @@ async def test_opening_that_is_cancelled_closes_what_is_open() -> None:
 
 async def test_without_being_open_nothing_runs() -> None:
     corral = Corral([Numbers()], check=False)
-    with pytest.raises(ConfigError, match="open it, with `async with` or `with`"):
+    with pytest.raises(ConfigError, match=r"tool sources, which are not open; open it with `async with corral`"):
         await corral.execute("return 1")
     assert "early" in corral.declarations()
     async with corral.connected():
@@ -181,7 +181,7 @@ async def test_tools_of_which_nothing_is_known_are_not_declared() -> None:
             return []
 
     corral = Corral([Unknown(), numbered("own", 7)], check=False)
-    with pytest.raises(ConfigError, match="what tools come from is not open"):
+    with pytest.raises(ConfigError, match="tool sources are not open"):
         corral.system_prompt()
     async with corral.connected():
         assert "three" in corral.system_prompt()
@@ -189,7 +189,7 @@ async def test_tools_of_which_nothing_is_known_are_not_declared() -> None:
 
 async def test_one_execution_cannot_bring_its_own() -> None:
     async with Corral(check=False) as corral:
-        with pytest.raises(ConfigError, match=r"Numbers has to be open for long"):
+        with pytest.raises(ConfigError, match=r"Numbers is a tool source"):
             await corral.execute("return 1", tools=[Numbers()])
 
 

@@ -157,7 +157,7 @@ def untyped(value: object) -> Any:
         (lambda: Corral(tools=untyped(add)), "not a function; did you mean [add]?"),
         (lambda: Corral(*untyped([add, add])), "there are 2; did you mean one list, tools=[...]?"),
         (lambda: Corral([add, untyped(3)]), "tools[1] takes Tool, ToolSource or a function, not 3; corral.tools_from(...)"),
-        (lambda: Corral(sandbox="dneo"), "no 'dneo' in corral.sandboxes; did you mean 'deno'?"),
+        (lambda: Corral(sandbox="dneo"), "unknown name 'dneo' in corral.sandboxes; did you mean 'deno'?"),
         (lambda: Corral(sandbox={untyped("javascript"): "deno"}), "a key of sandbox takes 'typescript' or 'python', not 'javascript'; did you mean 'typescript'?"),
         (lambda: Corral(audit="x.json"), "give a path that ends in .jsonl or .sqlite"),
         (lambda: Corral(implied_scopes={"admin": "read"}), "implied_scopes['admin'] takes a list of str, not a str; did you mean [...]?"),
@@ -169,8 +169,8 @@ def untyped(value: object) -> Any:
         (lambda: corral().execute("1", untyped("python")), "Corral.execute() takes source by position, and others by name; there are 2"),  # pyright: ignore[reportCallIssue]
         (lambda: corral().execute("1", env={"A": untyped(1)}), "env['A'] takes str, not 1"),
         (lambda: Limits(call=3), "Limits has no 'call'; did you mean 'calls'? valid keys: wall_seconds"),  # pyright: ignore[reportCallIssue]
-        (lambda: Limits(untyped(3)), "Limits takes all by name: Limits(wall_seconds=...)"),  # pyright: ignore[reportCallIssue]
-        (lambda: ExecutionContext(untyped("u")), "takes all by name: ExecutionContext(user_id=...)"),  # pyright: ignore[reportCallIssue]
+        (lambda: Limits(untyped(3)), "Limits takes keyword arguments only: Limits(wall_seconds=...)"),  # pyright: ignore[reportCallIssue]
+        (lambda: ExecutionContext(untyped("u")), "takes keyword arguments only: ExecutionContext(user_id=...)"),  # pyright: ignore[reportCallIssue]
         (lambda: EgressPolicy(host=["x"]), "EgressPolicy has no 'host'; did you mean 'hosts'?"),  # pyright: ignore[reportCallIssue]
         (lambda: tool(nmespace="x")(add), "tool() has no parameter 'nmespace'; did you mean namespace=...?"),  # pyright: ignore[reportCallIssue]
         (lambda: tool(untyped("add")), "a tool is made of a function; did you mean tool(name='add')?"),

@@ -65,7 +65,7 @@ async def test_what_an_async_function_raises_is_logged_and_it_hears_the_next_eve
 async def test_one_that_never_returns_is_cancelled_when_the_execution_has_ended(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("corral.observers._FINISH_SECONDS", 0.01)
+    monkeypatch.setattr("corral.event_listener._FINISH_SECONDS", 0.01)
     ended: list[str] = []
 
     async def hear(event: Event) -> None:
@@ -77,7 +77,7 @@ async def test_one_that_never_returns_is_cancelled_when_the_execution_has_ended(
     with caplog.at_level(logging.WARNING, "corral"):
         result = await Corral([double], check=False).execute(PROGRAM, on_event=hear)
     assert (result.value, ended) == (42, ["started"])
-    assert f"on_event of {result.execution_id} did not end in time; 5 events went unheard" in caplog.text
+    assert f"on_event of {result.execution_id} did not end in time; 5 events were dropped" in caplog.text
 
 
 async def test_it_holds_up_no_call_of_the_program() -> None:

@@ -144,31 +144,31 @@ def of(guard: str) -> Callable[[Check], Check]:
 # --- authenticate
 
 
-@of("authenticated")
+@of("authenticate")
 async def a_call_without_a_token() -> str | None:
     return refused(await World().call_with(None), "invalid_token", "plain")
 
 
-@of("authenticated")
+@of("authenticate")
 async def a_call_with_garbage_for_a_token() -> str | None:
     return refused(await World().call_with("garbage"), "invalid_token", "plain")
 
 
-@of("authenticated")
+@of("authenticate")
 async def a_token_signed_with_another_key() -> str | None:
     world = World()
     forged = ExecutionTokens(KeyRing(Key("k1", SECRET.upper()))).issue(world.grant.execution_id, world.context)
     return refused(await world.call_with(forged), "invalid_token", "plain")
 
 
-@of("authenticated")
+@of("authenticate")
 async def a_token_for_another_audience() -> str | None:
     world = World()
     other = ExecutionTokens(world.keys, audience="elsewhere").issue(world.grant.execution_id, world.context)
     return refused(await world.call_with(other), "invalid_token", "plain")
 
 
-@of("authenticated")
+@of("authenticate")
 async def a_token_whose_execution_has_ended() -> str | None:
     world = World()
     token = world.grants.issue(world.grant)
@@ -176,7 +176,7 @@ async def a_token_whose_execution_has_ended() -> str | None:
     return refused(await world.call_with(token), "invalid_token", "plain")
 
 
-@of("authenticated")
+@of("authenticate")
 async def a_token_of_another_organization_for_this_execution() -> str | None:
     world = World()
     theirs = ExecutionContext(user_id="u", organization_id="theirs", session_id="s")
@@ -185,14 +185,14 @@ async def a_token_of_another_organization_for_this_execution() -> str | None:
     )
 
 
-@of("authenticated")
+@of("authenticate")
 async def a_token_with_more_scopes_than_its_execution() -> str | None:
     world = World()
     more = world.context.model_copy(update={"scopes": frozenset({"a", "b"})})
     return refused(await world.call_with(world.tokens.issue(world.grant.execution_id, more)), "invalid_token", "plain")
 
 
-@of("authenticated")
+@of("authenticate")
 async def a_call_over_the_pipe_of_an_execution_that_has_ended() -> str | None:
     world = World()
     world.grants.close(world.grant)
@@ -203,13 +203,13 @@ async def a_call_over_the_pipe_of_an_execution_that_has_ended() -> str | None:
 # --- authorize
 
 
-@of("authorized")
+@of("authorize")
 async def one_of_two_scopes_that_are_both_needed() -> str | None:
     world = World(context=ExecutionContext(scopes={"a"}))
     return refused(await world.call("all_of"), "scope_denied", "all_of")
 
 
-@of("authorized")
+@of("authorize")
 async def none_of_two_scopes_of_which_one_is_needed() -> str | None:
     return refused(await World(context=ExecutionContext(scopes={"c"})).call("any_of"), "scope_denied", "any_of")
 
@@ -217,7 +217,7 @@ async def none_of_two_scopes_of_which_one_is_needed() -> str | None:
 # --- limit
 
 
-@of("limited")
+@of("limit_calls")
 async def a_call_over_the_budget() -> str | None:
     world = World(limits=Limits(calls=1))
     await world.call("plain")
@@ -225,7 +225,7 @@ async def a_call_over_the_budget() -> str | None:
     return refused(await world.call("plain"), "call_budget_exceeded", "plain")
 
 
-@of("rated")
+@of("limit_rates")
 async def a_call_over_the_rate_of_its_tool() -> str | None:
     world = World()
     await world.call("rare")
@@ -240,19 +240,19 @@ async def _second(rates: RateLimits, again: ExecutionContext) -> str | None:
     return refused(await world.call("plain", grant=world.granted(again)), "rate_limited", "plain")
 
 
-@of("rated")
+@of("limit_rates")
 async def a_call_over_the_rate_of_its_user() -> str | None:
     same = ExecutionContext(user_id="u", organization_id="o")
     return await _second(RateLimits(user="1/day"), same)
 
 
-@of("rated")
+@of("limit_rates")
 async def a_call_over_the_rate_of_its_organization() -> str | None:
     colleague = ExecutionContext(user_id="colleague", organization_id="o")
     return await _second(RateLimits(organization="1/day"), colleague)
 
 
-@of("rated")
+@of("limit_rates")
 async def a_call_over_the_rate_of_everyone() -> str | None:
     stranger = ExecutionContext(user_id="stranger", organization_id="theirs")
     return await _second(RateLimits(everyone="1/day"), stranger)
@@ -261,7 +261,7 @@ async def a_call_over_the_rate_of_everyone() -> str | None:
 # --- validate
 
 
-@of("validated")
+@of("validate_input")
 async def an_input_that_does_not_fit_the_schema() -> str | None:
     return refused(await World().call("plain", {"number": "many"}), "invalid_arguments", "plain")
 
@@ -269,12 +269,12 @@ async def an_input_that_does_not_fit_the_schema() -> str | None:
 # --- approve
 
 
-@of("approved")
+@of("require_approval")
 async def a_call_that_nobody_can_be_asked_about() -> str | None:
     return refused(await World().call("gated"), "approval_denied", "gated")
 
 
-@of("approved")
+@of("require_approval")
 async def a_call_that_was_not_approved() -> str | None:
     def approve(_: object) -> bool:
         return False
@@ -282,7 +282,7 @@ async def a_call_that_was_not_approved() -> str | None:
     return refused(await World(approve=approve).call("gated"), "approval_denied", "gated")
 
 
-@of("approved")
+@of("require_approval")
 async def a_call_for_which_no_answer_came_in_time() -> str | None:
     async def approve(_: object) -> bool:
         await anyio.sleep_forever()
@@ -291,7 +291,7 @@ async def a_call_for_which_no_answer_came_in_time() -> str | None:
     return refused(await World(approve=approve).call("gated"), "approval_denied", "gated")
 
 
-@of("approved")
+@of("require_approval")
 async def a_call_whose_input_makes_it_need_an_approval() -> str | None:
     return refused(await World().call("pay", {"euros": 10}), "approval_denied", "pay")
 
@@ -299,12 +299,12 @@ async def a_call_whose_input_makes_it_need_an_approval() -> str | None:
 # --- what comes back, and what is on record
 
 
-@of("encoded")
+@of("encode_output")
 async def an_output_over_its_bound() -> str | None:
     return refused(await World(limits=Limits(tool_output_bytes=1000)).call("large"), "message_too_large")
 
 
-@of("audited")
+@of("audit_calls")
 async def a_denial_is_on_record_when_the_reply_is_there() -> str | None:
     sink = Sink()
     log = AuditLog(sink)
@@ -314,7 +314,7 @@ async def a_denial_is_on_record_when_the_reply_is_there() -> str | None:
     return None if found == [("denied", "scope_denied", "u", "o", "all_of")] else f"on record: {found}"
 
 
-@of("audited")
+@of("audit_calls")
 async def a_call_while_nothing_can_be_put_on_record() -> str | None:
     log = AuditLog(Sink(fails=True))
     world = World(audit=log)

@@ -1,4 +1,4 @@
-"""How calls get from a guest to the tools: `Call -> Reply`, through guards that `guards.pipeline` puts in order."""
+"""Bridges carry calls from a guest to the tools: `Call -> Reply`, through guards that `guards.pipeline` orders."""
 
 from corral.bridges.approvals import ApprovalRequest, Approve
 from corral.bridges.auditing import outcome_of, record_denial

@@ -1,4 +1,4 @@
-"""Approvals while the program waits: some calls go on only after the host was asked, and said yes."""
+"""Approvals: the program waits until the host has allowed a call."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from corral.rendering.full_text import shown
 from corral.tools import Tool
 from corral.types import Call, ExecutionContext, Handler, Reply
 
-__all__ = ["ApprovalRequest", "Approve", "approved"]
+__all__ = ["ApprovalRequest", "Approve", "require_approval"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalRequest:
-    """A call that waits for an approval. `input` is what the tool will get: validated, and not copied."""
+    """Call that waits for an approval. `input` is what the tool will receive: validated, not copied."""
 
     tool: str
     """As the program wrote it: `name` or `namespace.name`."""
     input: Any
-    """For a function a dict from parameter to value, else what its input schema makes of it."""
+    """For a function, a dict from parameter to value; else the parsed input document."""
     arguments: Any
-    """What the program wrote: plain data, without defaults. The tool may make something else of it."""
+    """Input as the program wrote it: plain data, without defaults."""
     description: str
     read_only: bool
     context: ExecutionContext
@@ -37,38 +37,40 @@ class ApprovalRequest:
     sequence: int
 
     def shown(self, max_chars: int = 10_000) -> str:
-        """The input for a person's eyes: JSON of all that the tool will get, one member a line if it is not short.
+        """Formats the whole input for a person: JSON, one member a line if it is not short.
 
-        Characters that hide, move or imitate others are escapes, such as control characters and directions.
+        Characters that hide, move or imitate others, such as control characters and directions, are escaped.
 
         Raises:
-            ApprovalDenied: it takes more than `max_chars`, or holds what cannot be shown. Within `approve`, this denies
-                the call with the reason.
+            ApprovalDenied: the text is longer than `max_chars`, or a value cannot be shown. Raised within `approve`, it
+                denies the call with this reason.
         """
         return shown(self.input, max_chars)
 
 
 Approve: TypeAlias = Callable[[ApprovalRequest], bool | Awaitable[bool]]
-"""Asked before a call that needs an approval. True lets it run; raising `ApprovalDenied` denies it with a reason that
-the program sees. Calls that run at the same time are asked about at the same time."""
+"""Function that decides on a call that needs an approval. True allows it. `ApprovalDenied` denies it with a reason that
+the program sees. Concurrent calls are asked about concurrently."""
 
 
-def approved(handler: Handler, approve: Approve | None, within_seconds: float) -> Handler:
-    """Asks `approve` about calls of tools with `needs_approval`. Only a clear yes, in time, lets one through.
+def require_approval(handler: Handler, approve: Approve | None, within_seconds: float) -> Handler:
+    """Asks `approve` about calls of tools with `needs_approval`. Only True, in time, lets a call through.
 
-    The clock of the program stands meanwhile. Where one question was not answered in time, no other is asked for that
-    execution: else a program could stop its clock for ever.
+    The program's clock is paused meanwhile. After one request timed out, no other is made for that execution: else a
+    program could keep its clock paused for ever.
     """
 
-    async def ask(call: Call) -> Reply:
+    async def guarded(call: Call) -> Reply:
         tool, parsed = called(call), parsed_of(call)
         if tool.needs_approval is False or not await _needed(tool, parsed.value, call):
             return await handler(call)
         if approve is None:
             raise ApprovalDenied(f"tools.{call.tool} needs an approval, and nobody can be asked for it here")
         grant = granted(call)
-        if grant.nobody_answers:
-            raise ApprovalDenied(f"tools.{call.tool} needs an approval, and nobody answered an earlier question")
+        if grant.approval_timed_out:
+            raise ApprovalDenied(
+                f"tools.{call.tool} needs an approval, and an earlier request was not answered in time"
+            )
         request = ApprovalRequest(
             tool=call.tool,
             input=parsed.value if tool.resolve is None else await tool.resolve(parsed.value, grant.context),
@@ -84,13 +86,13 @@ def approved(handler: Handler, approve: Approve | None, within_seconds: float) -
             with anyio.move_on_after(within_seconds) as deadline:
                 answer = await _answer(approve, request, call)
         if deadline.cancelled_caught:
-            grant.nobody_answers = True
+            grant.approval_timed_out = True
             raise ApprovalDenied(f"tools.{call.tool} needs an approval, and none came within {within_seconds:g} s")
         if answer is not True:
             raise ApprovalDenied(f"tools.{call.tool} was not approved")
         return await handler(call)
 
-    return ask
+    return guarded
 
 
 async def _needed(tool: Tool, value: Any, call: Call) -> bool:

@@ -1,4 +1,4 @@
-"""The outermost guard: an event for every call, whatever becomes of it."""
+"""Outermost guard: writes an audit event for every call, whatever its outcome."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from corral.errors import AccessDenied, CallBudgetExceeded, Cancelled, ScopeDeni
 from corral.logs import get_logger
 from corral.types import Call, CallError, ExecutionError, Handler, JsonSchema, Progress, Reply
 
-__all__ = ["audited", "outcome_of", "record_denial"]
+__all__ = ["audit_calls", "outcome_of", "record_denial"]
 
 logger = get_logger("corral.audit")
 
 _FAILED_AFTER: Mapping[Progress, Outcome] = {"started": "unknown", "returned": "withheld"}
-"""The outcome of a call that failed for the program, though the tool itself did not say so."""
+"""Audit outcome of a failed call whose tool did not itself raise."""
 
 
-def audited(handler: Handler, log: AuditLog | None) -> Handler:
-    """Writes an event for every call. A denial is on record before the guest hears of it.
+def audit_calls(handler: Handler, log: AuditLog | None) -> Handler:
+    """Writes an audit event for every call. A denial is written before its reply leaves.
 
-    While events cannot be written, no call is let in, unless the log was made to go on regardless.
+    While events cannot be written, calls are refused, unless the log allows them (`AuditLog.check`).
     """
     if log is None:
         return handler
 
-    async def audit(call: Call) -> Reply:
+    async def guarded(call: Call) -> Reply:
         began, started = time.time(), time.perf_counter()
         arguments = log.shown(call.input, _input_schema(call) if log.copies_arguments else None)
         try:
@@ -52,11 +52,11 @@ def audited(handler: Handler, log: AuditLog | None) -> Handler:
             await log.record(event)
         return reply
 
-    return audit
+    return guarded
 
 
 async def record_denial(log: AuditLog, event: AuditEvent) -> None:
-    """Returns when the event is on record; if that cannot be, the denial stands and the host's log says so."""
+    """Returns once the event is written. If that fails, the denial still holds and the host's log has the event."""
     try:
         await log.record_durably(event)
     except AccessDenied:
@@ -64,7 +64,7 @@ async def record_denial(log: AuditLog, event: AuditEvent) -> None:
 
 
 def outcome_of(error: CallError | ExecutionError | None) -> Outcome:
-    """What the audit calls the end of a call or an execution."""
+    """Returns the audit outcome of a call or an execution."""
     if error is None:
         return "succeeded"
     kind = error_class(error.code)
@@ -82,7 +82,7 @@ def _input_schema(call: Call) -> JsonSchema | None:
 
 
 def _unseen(call: Call) -> ScopeDenied | None:
-    """The denial that a call of no tool is, if there is one that is hidden from its caller."""
+    """Denial of a call whose tool is hidden from its caller; None for a tool that does not exist."""
     return None if call.grant is None else denied_unseen(call.tool, granted(call).tools, granted(call).scopes)
 
 

@@ -24,22 +24,22 @@ ASGIApp: TypeAlias = Callable[
 
 
 class BridgeProtocol(ABC):
-    """How calls travel. One object may serve many executions, at the same time.
+    """Transport of calls. One object may serve many executions at the same time.
 
-    `handler` is the whole pipeline of guards. A protocol makes a `Call` of what arrives, with the `grant` if the way it
-    came says whose it is, else with its `token`, and sends the `Reply` back.
+    `handler` is the whole pipeline of guards. A protocol turns each message into a `Call` and sends the `Reply` back.
+    The call carries the `grant` if the channel belongs to one execution, else the `token` of the message.
     """
 
     name: ClassVar[str]
 
     @abstractmethod
     def serve(self, handler: Handler, grant: Grant, grants: Grants) -> AbstractAsyncContextManager[Endpoint]:
-        """Makes `handler` reachable for one execution; what a guest needs to reach it is the endpoint."""
+        """Makes `handler` reachable for one execution; yields the endpoint that the guest needs."""
 
     def asgi_app(self, handler: Handler, grants: Grants) -> ASGIApp:  # noqa: ARG002
-        """The app that a web server mounts, for protocols that have one.
+        """Returns the app that a web server mounts.
 
         Raises:
-            ConfigError: this protocol has none.
+            ConfigError: this protocol is not mounted in a web server.
         """
-        raise ConfigError(f"bridge {self.name!r} is not mounted in a web server; 'http' is")
+        raise ConfigError(f"bridge {self.name!r} has no ASGI app; use `asgi_app(HttpBridge())`")

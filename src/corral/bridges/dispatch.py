@@ -1,4 +1,4 @@
-"""The end of the pipeline: the tool runs, and its output is made ready for the way back."""
+"""End of the pipeline: runs the tool and encodes its output."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from corral.tools import ParsedInput, Tool
 from corral.tools.streams import TooMuch
 from corral.types import Call, Handler, Reply
 
-__all__ = ["being_cancelled", "dispatch", "encoded", "parsed_of", "unexpected"]
+__all__ = ["being_cancelled", "dispatch", "encode_output", "parsed_of", "unexpected"]
 
 logger = get_logger("corral.tools")
 
 
 def dispatch() -> Handler:
-    """Runs the tool on validated input. Its `ToolError`s reach the program; all else that it raises only the log."""
+    """Runs the tool on validated input. Its `ToolError`s reach the program; its other errors reach only the log."""
 
     async def run(call: Call) -> Reply:
         tool, parsed = called(call), parsed_of(call)
         grant = granted(call)
-        if not grant.live:  # it has waited for its turn, or for an approval
+        if not grant.live:  # it may have ended while the call waited for its turn or an approval
             raise ExecutionEnded("the execution of this call has ended")
         most_bytes = grant.limits.tool_output_bytes
         call.progress = "started"
@@ -51,7 +51,7 @@ def dispatch() -> Handler:
             if being_cancelled():
                 raise
             call.progress = "raised"
-            raise unexpected(call) from error  # something inside the tool was, and the program must hear of it
+            raise unexpected(call) from error  # something inside the tool was cancelled: an error for the program
         except BaseException as error:  # SystemExit too: tools wrap command lines, and must not end the host
             call.progress = "raised"
             raise unexpected(call) from error
@@ -68,10 +68,10 @@ def dispatch() -> Handler:
     return run
 
 
-def encoded(handler: Handler) -> Handler:
-    """Encodes the output for its way back, within its bound."""
+def encode_output(handler: Handler) -> Handler:
+    """Encodes the output and enforces `tool_output_bytes`."""
 
-    async def encode(call: Call) -> Reply:
+    async def guarded(call: Call) -> Reply:
         reply = await handler(call)
         if reply.error is not None or reply.nothing:
             return reply
@@ -89,17 +89,17 @@ def encoded(handler: Handler) -> Handler:
             )
         return Reply(value=reply.value, encoded=value)
 
-    return encode
+    return guarded
 
 
 def parsed_of(call: Call) -> ParsedInput:
-    """The input of a call that was validated."""
+    """Returns the parsed input of a validated call."""
     assert isinstance(call.parsed, ParsedInput)
     return call.parsed
 
 
 def unexpected(call: Call, failed: str | None = None) -> ToolFailed:
-    """Logs the exception being handled, and makes the error that a program may see of it; `failed` says what did."""
+    """Logs the current exception with a correlation id; returns the error for the program, which names `failed`."""
     failed = failed or f"tools.{call.tool}"
     correlation = secrets.token_hex(6)
     execution = call.grant and granted(call).execution_id
@@ -117,7 +117,7 @@ async def _within(seconds: float, tool: Tool, parsed: ParsedInput, call: Call) -
 
 
 def being_cancelled() -> bool:
-    """Whether it is this call that is cancelled, rather than something inside the tool."""
+    """True if this call is cancelled; False for a cancellation inside the tool."""
     if anyio.current_effective_deadline() == -math.inf:
         return True
     try:

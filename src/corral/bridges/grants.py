@@ -1,4 +1,4 @@
-"""Grants: under which an execution makes its calls, and by which token one that runs elsewhere is known."""
+"""Grants: what an execution may do, and the tokens that identify executions elsewhere."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from corral.tools import Tool, ToolRegistry
 from corral.types import Call, ExecutionContext, Limits
 
 __all__ = [
-    "Claims",
     "Grant",
     "Grants",
     "OutsideExecution",
+    "TokenClaims",
     "Tokens",
     "called",
     "current_grant",
@@ -34,9 +34,9 @@ __all__ = [
 ]
 
 _MOST_HELPED = 20
-"""Calls of unknown tools that an execution gets near names for."""
+"""Unknown tool names per execution for which suggestions are computed."""
 _MOST_LIVE = 100_000
-"""Executions that may be live at once."""
+"""Maximum number of live executions."""
 _SWEEP_AT = 1_000
 _ENDING_SECONDS = 5.0
 _LOOK_SECONDS = 0.01
@@ -47,21 +47,21 @@ def new_execution_id() -> str:
 
 
 class Grant:
-    """What one execution may do, and what of it is under way. Nothing is let in under it once it has ended."""
+    """Permissions and state of one execution. Calls are refused once it has ended."""
 
     __slots__ = (
         "__weakref__",
         "_ends_at",
+        "approval_timed_out",
         "buckets",
         "calls",
         "clock",
         "context",
-        "cutting",
         "discovery",
         "ended",
         "execution_id",
         "limits",
-        "nobody_answers",
+        "on_end",
         "recorder",
         "running",
         "scopes",
@@ -87,65 +87,65 @@ class Grant:
         self.execution_id = execution_id or new_execution_id()
         self.context = context
         self.scopes = context.scopes if scopes is None else scopes
-        """The caller's, and what they imply."""
+        """The caller's scopes and those that they imply."""
         self.limits = limits
         self.tools = tools
         self.discovery = discovery or {}
-        """By name, those by which a program looks through its tools; they are not among these."""
+        """`tools.search` and `tools.describe`, by name; they are not in `tools`."""
         self.clock = clock
-        """That of its program, if it runs under ours."""
+        """Deadline of its program; None for a program that runs elsewhere."""
         self.recorder = recorder
         self.buckets: dict[Tool, Sequence[Bucket]] = {}
-        """Where calls of a tool count, of those tools that were called."""
+        """Rate buckets of each tool that was called."""
         self.calls = 0
-        """Calls that were made."""
+        """Number of calls made."""
         self.unknown = 0
-        """Calls of tools that there are not."""
+        """Number of calls of unknown tools."""
         self.running = 0
-        """Calls that take up one of the places in flight."""
+        """Number of calls in flight."""
         self.waiting: deque[anyio.Event] = deque()
-        """Calls that wait for such a place."""
+        """Calls that wait until fewer are in flight."""
         self.turns = Turns()
-        """Whose turn it is to run, of calls that have passed all other guards."""
-        self.nobody_answers = False
-        """Whether somebody was asked for an approval, and did not answer in time."""
+        """Order of calls that have passed all other guards."""
+        self.approval_timed_out = False
+        """True once an approval request was not answered in time."""
         self.ended = False
-        self.cutting: set[Callable[[], object]] = set()
-        """What ends calls that no task of the execution waits for; done when the grant ends."""
+        self.on_end: set[Callable[[], object]] = set()
+        """Callbacks that cancel calls of a program that runs elsewhere; called when the grant ends."""
         self._ends_at = None if lives_seconds is None else time.monotonic() + lives_seconds
 
     @property
     def live(self) -> bool:
-        """Whether calls are let in under it."""
+        """True while calls are allowed."""
         return not self.ended and (self._ends_at is None or time.monotonic() < self._ends_at)
 
     @property
     def renewable(self) -> bool:
-        """Whether it lives until it is ended, whatever its tokens' time."""
+        """True if it has no lifetime of its own, so that tokens can be renewed until it is ended."""
         return self._ends_at is None
 
     def end(self) -> None:
-        """Lets no more calls in, and cuts short those of programs that run elsewhere. Idempotent."""
+        """Refuses further calls, and cancels those of a program that runs elsewhere. Idempotent."""
         self.ended = True
-        for cut in tuple(self.cutting):
+        for cut in tuple(self.on_end):
             cut()
 
 
 current_grant: ContextVar[Grant | None] = ContextVar("current_grant", default=None)
-"""Under which the current task makes a call."""
+"""Grant of the call that the current task serves."""
 
 
 def granted(call: Call) -> Grant:
-    """The grant of a call that was authenticated."""
+    """Returns the grant of an authenticated call."""
     assert isinstance(call.grant, Grant)
     return call.grant
 
 
 def called(call: Call) -> Tool:
-    """The tool that a call is for.
+    """Finds the tool of a call, once.
 
     Raises:
-        ToolNotFound: with near names, the first few times in an execution.
+        ToolNotFound: no such tool; with suggestions, the first few times in an execution.
     """
     found: Tool | None = call.found
     if found is None:
@@ -161,8 +161,8 @@ def called(call: Call) -> Tool:
     return found
 
 
-class Claims(Protocol):
-    """What a verified token says."""
+class TokenClaims(Protocol):
+    """Claims of a verified token."""
 
     @property
     def execution_id(self) -> str: ...
@@ -179,27 +179,27 @@ class Claims(Protocol):
 
 
 class Tokens(Protocol):
-    """Makes and verifies execution tokens: `corral.bridges.tokens.ExecutionTokens`."""
+    """Issues and verifies execution tokens: `corral.bridges.tokens.ExecutionTokens`."""
 
     def issue(self, execution_id: str, context: ExecutionContext, *, ttl_seconds: float | None = None) -> str: ...
-    def verify(self, token: str) -> Claims: ...
+    def verify(self, token: str) -> TokenClaims: ...
 
 
 class Grants:
-    """The live executions of one Corral, and their tokens. A token is worth nothing once its execution has ended.
+    """Live executions of one Corral, and their tokens. A token is invalid once its execution has ended.
 
-    `tokens` is asked for when the first token is needed.
+    `tokens` is called when the first token is needed.
     """
 
     def __init__(self, tokens: Callable[[], Tokens]) -> None:
         self._tokens = tokens
         self._live: dict[str, Grant] = {}
         self._sweep_at = _SWEEP_AT
-        """How many are open before those are looked for whose time is over."""
+        """Number of open grants that triggers the removal of expired ones."""
 
     @contextmanager
     def live(self, grant: Grant) -> Generator[None]:
-        """A block within which the grant is open."""
+        """Opens the grant for the duration of the block."""
         self.open(grant)
         try:
             yield
@@ -207,51 +207,53 @@ class Grants:
             self.close(grant)
 
     def open(self, grant: Grant) -> None:
-        """Lets calls in under the grant until `close`.
+        """Allows calls under the grant until `close`.
 
         Raises:
-            ConfigError: too many are open.
+            ConfigError: too many grants are open.
         """
         if len(self._live) >= self._sweep_at:
             for gone in [each for each in self._live.values() if not each.live]:
                 self.close(gone)
             self._sweep_at = max(_SWEEP_AT, 2 * len(self._live))
         if len(self._live) >= _MOST_LIVE:
-            raise ConfigError(f"{_MOST_LIVE} executions are open; end those that are over")
+            raise ConfigError(
+                f"too many executions are open: {_MOST_LIVE}; end those that are over (`OutsideExecution.end`)"
+            )
         self._live[grant.execution_id] = grant
 
     def close(self, grant: Grant) -> None:
-        """Ends the grant and, with it, every token that was issued for it. Idempotent."""
+        """Ends the grant and invalidates its tokens. Idempotent."""
         grant.end()
         self._live.pop(grant.execution_id, None)
 
     async def close_all(self) -> None:
-        """Closes every grant, and waits some seconds for the calls that this cuts short to have ended."""
+        """Closes every grant, and waits a few seconds until the cancelled calls have ended."""
         closed = list(self._live.values())
         for grant in closed:
             self.close(grant)
         with anyio.move_on_after(_ENDING_SECONDS):
-            while any(grant.cutting for grant in closed):  # in whatever loops and threads they run
+            while any(grant.on_end for grant in closed):  # in whatever loops and threads they run
                 await anyio.sleep(_LOOK_SECONDS)
 
     def is_calling(self) -> bool:
-        """Whether this runs in a call that one of the open grants let in."""
+        """True within a call under one of the open grants."""
         grant = current_grant.get()
         return grant is not None and self._live.get(grant.execution_id) is grant
 
     def issue(self, grant: Grant, ttl_seconds: float | None = None) -> str:
-        """A token for an open grant.
+        """Issues a token for an open grant.
 
         Raises:
-            ConfigError: it cannot be issued as asked.
+            ConfigError: the lifetime or the context does not fit a token.
         """
         return self._tokens().issue(grant.execution_id, grant.context, ttl_seconds=ttl_seconds)
 
     def renew(self, grant: Grant) -> tuple[str, float]:
-        """A fresh token for a live grant, and when it expires, in seconds since the Unix epoch.
+        """Issues a fresh token for a live grant; returns it and its expiry, in seconds since the Unix epoch.
 
         Raises:
-            AccessDenied: its first token was to be the only one.
+            AccessDenied: the grant has a fixed lifetime.
         """
         if not grant.renewable:
             raise AccessDenied("the token of this execution is not renewed")
@@ -259,10 +261,10 @@ class Grants:
         return token, self._tokens().verify(token).expires_at
 
     def find(self, token: str | None) -> Grant:
-        """The live grant that a token is for.
+        """Finds the live grant of a token.
 
         Raises:
-            InvalidToken: it is none of ours, not valid now, or not what its execution was given.
+            InvalidToken: the token is foreign or expired, or does not match its execution.
         """
         if token is None:
             raise InvalidToken("a call needs the token of its execution")
@@ -282,7 +284,7 @@ class Grants:
 
 
 class OutsideExecution:
-    """An execution whose program runs elsewhere. Used as `with`, it ends with the block."""
+    """Execution whose program runs elsewhere. As a context manager it ends with the block."""
 
     def __init__(self, grant: Grant, grants: Grants) -> None:
         self._grant = grant
@@ -293,16 +295,16 @@ class OutsideExecution:
         return self._grant.execution_id
 
     def token(self, ttl_seconds: float | None = None) -> str:
-        """A token for it, which its holder can renew as long as the execution lives.
+        """Issues a token. Its holder can renew it while the execution lives.
 
         Raises:
-            ConfigError: it cannot be issued as asked.
+            ConfigError: the lifetime or the context does not fit a token.
             MissingExtra: the extra `http` is not installed.
         """
         return self._grants.issue(self._grant, ttl_seconds)
 
     def end(self) -> None:
-        """Makes its tokens worthless, and cancels the calls that still run. Idempotent."""
+        """Invalidates its tokens, and cancels the calls that still run. Idempotent."""
         self._grants.close(self._grant)
 
     def __enter__(self) -> Self:

@@ -1,6 +1,6 @@
-"""The guards between a guest's call and the tool. Each takes a handler and returns a handler; `pipeline` orders them.
+"""Guards between a guest's call and the tool. Each takes a handler and returns a handler; `pipeline` orders them.
 
-A guard refuses by raising an error of `corral.errors`, which `answered` turns into a reply. So a handler made by
+A guard refuses by raising an error of `corral.errors`, which `convert_errors` turns into a reply. So a handler made by
 `pipeline` never raises for anything that a guest or a tool does.
 """
 
@@ -15,29 +15,28 @@ from typing import TypeAlias
 import anyio
 
 from corral.audit import AuditLog
-from corral.bridges.approvals import Approve, approved
-from corral.bridges.auditing import audited
-from corral.bridges.budget import limited
-from corral.bridges.dispatch import being_cancelled, dispatch, encoded, unexpected
-from corral.bridges.grants import Grants, called, current_grant, granted
+from corral.bridges.approvals import Approve, require_approval
+from corral.bridges.auditing import audit_calls
+from corral.bridges.dispatch import being_cancelled, dispatch, encode_output, unexpected
+from corral.bridges.grants import Grant, Grants, called, current_grant, granted
 from corral.bridges.rates import RateLimits
 from corral.bridges.scopes import require_scopes
-from corral.errors import CorralError, ExecutionEnded, MessageTooLarge
+from corral.errors import CallBudgetExceeded, CorralError, ExecutionEnded, MessageTooLarge
 from corral.logs import get_logger
 from corral.types import Call, CallError, Handler, Reply
 
 __all__ = [
     "Pipeline",
     "Policy",
-    "answered",
-    "audited",
-    "authenticated",
-    "authorized",
+    "authenticate",
+    "authorize",
+    "convert_errors",
+    "limit_calls",
+    "limit_rates",
     "pipeline",
-    "rated",
-    "recorded",
-    "sequenced",
-    "validated",
+    "record_calls",
+    "sequence_calls",
+    "validate_input",
 ]
 
 logger = get_logger("corral.tools")
@@ -45,7 +44,7 @@ logger = get_logger("corral.tools")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """What one Corral's guards hold calls to, besides what tools and executions ask for themselves."""
+    """Settings of one Corral's guards. Tools and executions add their own."""
 
     grants: Grants
     rates: RateLimits
@@ -55,30 +54,30 @@ class Policy:
 
 
 Pipeline: TypeAlias = Callable[[Policy], Handler]
-"""Puts guards in order; `Corral(pipeline=...)` takes another one than `pipeline`."""
+"""Function that orders guards; `Corral(pipeline=...)` replaces `pipeline`."""
 
 
 def pipeline(policy: Policy) -> Handler:
     """audit ▸ authenticate ▸ authorize ▸ limit ▸ validate ▸ approve ▸ dispatch; read from the last line up."""
     handler = dispatch()
-    handler = sequenced(handler)
-    handler = encoded(handler)
-    handler = approved(handler, policy.approve, policy.approval_seconds)
-    handler = validated(handler)
-    handler = rated(handler, policy.rates)
-    handler = limited(handler)
-    handler = authorized(handler)
-    handler = answered(handler)
-    handler = recorded(handler)
-    handler = authenticated(handler, policy.grants)
-    handler = answered(handler)
-    return audited(handler, policy.audit)
+    handler = sequence_calls(handler)
+    handler = encode_output(handler)
+    handler = require_approval(handler, policy.approve, policy.approval_seconds)
+    handler = validate_input(handler)
+    handler = limit_rates(handler, policy.rates)
+    handler = limit_calls(handler)
+    handler = authorize(handler)
+    handler = convert_errors(handler)
+    handler = record_calls(handler)
+    handler = authenticate(handler, policy.grants)
+    handler = convert_errors(handler)
+    return audit_calls(handler, policy.audit)
 
 
-def answered(handler: Handler) -> Handler:
-    """Turns errors into replies: ours with their text, anything else as a failure whose details go to the log only."""
+def convert_errors(handler: Handler) -> Handler:
+    """Turns errors into replies: Corral's with their message, others as a failure whose details only the log has."""
 
-    async def answer(call: Call) -> Reply:
+    async def guarded(call: Call) -> Reply:
         try:
             return await handler(call)
         except CorralError as error:
@@ -86,17 +85,19 @@ def answered(handler: Handler) -> Handler:
         except anyio.get_cancelled_exc_class():
             if being_cancelled():
                 raise
-            return Reply(error=CallError.of(unexpected(call)))  # something was that a guard of the host's waited for
+            return Reply(
+                error=CallError.of(unexpected(call))
+            )  # a cancellation inside a guard of the host, not of this call
         except Exception:
             return Reply(error=CallError.of(unexpected(call)))
 
-    return answer
+    return guarded
 
 
-def authenticated(handler: Handler, grants: Grants) -> Handler:
-    """Finds the live grant that a call is made under: by its token, unless the bridge knows whose it is."""
+def authenticate(handler: Handler, grants: Grants) -> Handler:
+    """Finds the live grant of a call: by its token, unless the bridge has set the grant."""
 
-    async def authenticate(call: Call) -> Reply:
+    async def guarded(call: Call) -> Reply:
         if call.grant is None:
             call.grant = grants.find(call.token)
         elif not granted(call).live:
@@ -107,13 +108,13 @@ def authenticated(handler: Handler, grants: Grants) -> Handler:
         finally:
             current_grant.reset(before)
 
-    return authenticate
+    return guarded
 
 
-def recorded(handler: Handler) -> Handler:
+def record_calls(handler: Handler) -> Handler:
     """Records the call and its outcome for the result; at level DEBUG also in the log, without its values."""
 
-    async def record(call: Call) -> Reply:
+    async def guarded(call: Call) -> Reply:
         recorder = granted(call).recorder
         if recorder is None:
             return await handler(call)
@@ -132,24 +133,63 @@ def recorded(handler: Handler) -> Handler:
             logger.debug("tools.%s %s in %.1f ms in execution %s", call.tool, outcome, duration_ms, execution_id)
         return reply
 
-    return record
+    return guarded
 
 
-def authorized(handler: Handler) -> Handler:
-    """Compares the scopes that a tool asks for with those that the caller holds."""
+def authorize(handler: Handler) -> Handler:
+    """Compares the scopes that a tool requires with those of the caller."""
 
-    async def authorize(call: Call) -> Reply:
+    async def guarded(call: Call) -> Reply:
         grant = granted(call)
         require_scopes(called(call), call.tool, grant.scopes)
         return await handler(call)
 
-    return authorize
+    return guarded
 
 
-def rated(handler: Handler, rates: RateLimits) -> Handler:
-    """Holds the rates of the tool, the user, the organization and everyone."""
+def limit_calls(handler: Handler) -> Handler:
+    """Enforces the call budget, and queues calls while `calls_in_flight` of their execution are running."""
 
-    async def rate(call: Call) -> Reply:
+    async def guarded(call: Call) -> Reply:
+        grant = granted(call)
+        grant.calls += 1
+        if grant.calls > (calls := grant.limits.calls):
+            raise CallBudgetExceeded(f"the budget of {calls} tool call{'' if calls == 1 else 's'} is used up")
+        if grant.running < grant.limits.calls_in_flight:
+            grant.running += 1
+        else:
+            await _wait_for_place(grant)
+        try:
+            return await handler(call)
+        finally:
+            _leave_place(grant)
+
+    return guarded
+
+
+async def _wait_for_place(grant: Grant) -> None:
+    grant.waiting.append(turn := anyio.Event())
+    try:
+        await turn.wait()
+    except BaseException:
+        if turn.is_set():
+            _leave_place(grant)
+        else:
+            grant.waiting.remove(turn)
+        raise
+
+
+def _leave_place(grant: Grant) -> None:
+    if grant.waiting:
+        grant.waiting.popleft().set()  # handed over directly, so that no newer call overtakes the waiting one
+    else:
+        grant.running -= 1
+
+
+def limit_rates(handler: Handler, rates: RateLimits) -> Handler:
+    """Enforces the rates of the tool, the user, the organization and everyone."""
+
+    async def guarded(call: Call) -> Reply:
         grant, tool = granted(call), called(call)
         buckets = grant.buckets.get(tool)
         if buckets is None:
@@ -158,27 +198,26 @@ def rated(handler: Handler, rates: RateLimits) -> Handler:
             await rates.take(buckets, call.tool)
         return await handler(call)
 
-    return rate
+    return guarded
 
 
-def validated(handler: Handler) -> Handler:
-    """Validates the input by the tool's schema, if it is not too large."""
+def validate_input(handler: Handler) -> Handler:
+    """Bounds the size of the input and validates it against the tool's schema."""
 
-    async def validate(call: Call) -> Reply:
+    async def guarded(call: Call) -> Reply:
         allowed = granted(call).limits.tool_input_bytes
         if call.size > allowed:
             raise MessageTooLarge(f"tools.{call.tool}: the input has {call.size} bytes; {allowed} are allowed")
         call.parsed = await called(call).parse_input(call.input, granted(call).context)
         return await handler(call)
 
-    return validate
+    return guarded
 
 
-def sequenced(handler: Handler) -> Handler:
-    """Starts calls in the order in which they come: one of a sequential tool when all before it have ended, and those
-    after it when it has."""
+def sequence_calls(handler: Handler) -> Handler:
+    """Starts calls in order of arrival. A sequential tool waits for all earlier calls, and later calls wait for it."""
 
-    async def sequence(call: Call) -> Reply:
+    async def guarded(call: Call) -> Reply:
         turns = granted(call).turns
         alone = called(call).sequential
         if alone or turns.contended:
@@ -192,4 +231,4 @@ def sequenced(handler: Handler) -> Handler:
             if turns.contended:
                 turns.pass_on()
 
-    return sequence
+    return guarded

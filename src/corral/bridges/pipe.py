@@ -1,4 +1,4 @@
-"""The bridge on one machine: calls travel over the sandbox's own control channel, so there is nothing to serve."""
+"""Bridge on one machine: calls travel over the sandbox's own control channel, so there is nothing to serve."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["PipeBridge"]
 
 
 class PipeBridge(BridgeProtocol):
-    """Whatever comes through an execution's own pipe is that execution's, so no token is needed."""
+    """Calls from an execution's own pipe belong to that execution, so they need no token."""
 
     name: ClassVar[str] = "pipe"
 

@@ -1,8 +1,8 @@
-"""Rates: how often tools may be called, by whom, and where that is counted.
+"""Rate limits of tools, users and organizations, and the store that counts calls.
 
-Counted by GCRA, the generic cell rate algorithm: of each bucket only the time is kept until which it is paid for. A
-call pays for one interval, `seconds / count`; a bucket is full when it is paid for `count` intervals from now. So in
-any time T at most `count + T * count / seconds` calls are let through.
+The algorithm is GCRA, the generic cell rate algorithm. A bucket stores one time: until when it is paid for. A call pays
+for one interval, `seconds / count`. A bucket is full when it is paid for `count` intervals from now. So in any time T
+at most `count + T * count / seconds` calls are allowed.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from corral.types import ExecutionContext
 __all__ = ["Bucket", "MemoryRates", "RateLimits", "RateStore", "Refusal"]
 
 _LONGEST_ID = 120
-"""Characters of a user with its organization that stand in a key as they are."""
+"""Longer ids are hashed before they go into a key. In characters, with the organization."""
 
 
 class Bucket(NamedTuple):
-    """What is counted together: a key of ASCII, bounded in length as the tool's name is, and its rate."""
+    """Calls that are counted together: an ASCII key of bounded length, and its rate."""
 
     key: str
     rate: Rate
 
 
 class Refusal(NamedTuple):
-    """Why nothing was taken: the bucket that is full for longest, and for how long.
+    """Refusal of a call: the bucket that stays full longest, and for how many seconds.
 
-    Without a bucket the store could not tell, and `seconds` is when to ask again.
+    No bucket: the store is out of reach, and `seconds` is the time until the next attempt.
     """
 
     seconds: float
@@ -47,14 +47,14 @@ class Refusal(NamedTuple):
 
 
 class RateStore(ABC):
-    """Where calls are counted."""
+    """Store that counts calls. Subclass it to share limits between hosts."""
 
     @abstractmethod
     async def take(self, buckets: Sequence[Bucket]) -> Refusal | None:
         """Counts one call in every bucket if all allow it, else in none. No two buckets have the same key.
 
-        After `Refusal.seconds` all of them allow one, if nobody else has taken it by then. Does not raise for a store
-        that is out of reach.
+        After `Refusal.seconds` all of them allow a call, unless another caller took it. A store that is out of reach
+        must not raise.
         """
 
     async def aclose(self) -> None:
@@ -64,9 +64,9 @@ class RateStore(ABC):
 class MemoryRates(RateStore):
     """Counts in this process, for any number of event loops and threads.
 
-    At most `most_keys` buckets are kept. When there are more, those that are empty again are dropped, which loses
-    nothing. If nearly all are in use, those whose last call is longest ago start again: refusing would let one who
-    comes under ever new names lock out everybody else, and has no use against one who has ever new names.
+    At most `most_keys` buckets are kept. Above that, empty buckets are dropped, which loses nothing. If nearly all are
+    in use, the least recently used ones are reset: refusing instead would let a caller with ever new names lock out
+    all others, and would not stop that caller.
 
     Raises:
         ConfigError: `most_keys` is not positive.
@@ -118,7 +118,7 @@ class MemoryRates(RateStore):
 @checked
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateLimits:
-    """How often calls may be made, all tools together, and where that is counted. A tool's own rates hold besides.
+    """Rate limits over all tools together, and their store. A tool's own rates apply as well.
 
     Raises:
         ConfigError: a rate is wrong.
@@ -146,11 +146,11 @@ class RateLimits:
         object.__setattr__(self, "_rates", rates)
 
     def buckets(self, tool: Tool, name: str, context: ExecutionContext) -> tuple[Bucket, ...]:
-        """Where a call of `tool` counts, which programs call by `name`; nowhere if nothing has a rate."""
+        """Returns the buckets of a call of `tool`, which programs call by `name`; none if no rate applies."""
         if not (tool.rates or self._rates):
             return ()
         whose = _identities(context)
-        # guest names have no colon, so that a key says where its parts end
+        # tool names have no colon, so that keys are unambiguous
         common = [Bucket(f"{scope}::{whose[scope]}", rate) for scope, rate in self._rates.items()]
         return (*common, *(Bucket(f"{scope}:{name}:{whose[scope]}", rate) for scope, rate in tool.rates.items()))
 
@@ -158,7 +158,7 @@ class RateLimits:
         """Counts one call of the tool that programs call by `name`.
 
         Raises:
-            RateLimited: a bucket is full; the call counts nowhere.
+            RateLimited: a bucket is full; the call is counted in none.
         """
         refusal = await self.store.take(buckets)
         if refusal is not None:
@@ -166,7 +166,7 @@ class RateLimits:
 
 
 def _identities(context: ExecutionContext) -> dict[RateScope, str]:
-    """Who calls, for each scope: distinct and short whatever is in an id."""
+    """Returns the caller's key for each scope: distinct, and short whatever the ids are."""
     tenant = context.organization_id
     organization = "-" if tenant is None else f"{len(tenant)}:{tenant}"
     return {"user": _key(f"{organization}:{context.user_id}"), "organization": _key(organization), "everyone": ""}

@@ -1,4 +1,4 @@
-"""Rates of several hosts, counted in one Redis or Valkey. Needs the extra `redis`, and asyncio, as redis-py does."""
+"""Rate limits of several hosts, counted in one Redis or Valkey. Needs the extra `redis`, and asyncio."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["RedisRates", "WhenAway"]
 logger = get_logger("corral.rates")
 
 WhenAway: TypeAlias = Literal["deny", "allow", "local"]
-"""What becomes of calls while Redis does not answer; "local" counts them in this process."""
+"""Policy while Redis does not answer; "local" counts calls in this process."""
 
 _CONSEQUENCES = {
     "deny": "calls with a rate limit are denied",
@@ -34,7 +34,7 @@ _CONSEQUENCES = {
 _CONNECTIONS = 16
 """Of each event loop; further calls wait for one, within the timeout."""
 _RETRY_SECONDS = 1.0
-"""What programs are told to wait for while calls are denied."""
+"""Retry delay that programs are given while calls are denied."""
 
 # As MemoryRates.take; ARGV has for each key the interval and how far a full bucket is paid for, in microseconds. The
 # numbers stay below 2^53. EVAL, not EVALSHA: so nothing has to be loaded again after a restart or a failover.
@@ -62,12 +62,12 @@ class RedisRates(RateStore):
     """Counts in Redis 6 or later, or Valkey, by that server's clock, so that all hosts share their limits.
 
     Give it a URL, or a client of `redis.asyncio`, which you close yourself. Keys begin with `{prefix}` in braces, so
-    that a cluster keeps all of them on one node. It serves one event loop at a time: from a URL it connects anew in
-    another one; a client stays with its own. `aclose` belongs into the loop that was used.
+    that a cluster keeps all of them on one node. It serves one event loop at a time: with a URL it reconnects in
+    another loop; a client stays with its own. Call `aclose` in the loop that was used.
 
     A call waits for `timeout_seconds` at most; on Python 3.11 with a client of yours, for its `socket_timeout` if that
-    is longer. `when_away` says what happens when the time is over, or Redis answers with an error; the log says it
-    once, and again when Redis is back.
+    is longer. `when_away` applies when the time is over, or Redis answers with an error; the log has one warning
+    then, and another one when Redis is back.
 
     Raises:
         ConfigError: an option is wrong.

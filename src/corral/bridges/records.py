@@ -1,4 +1,4 @@
-"""The record of an execution's calls."""
+"""Records of an execution's calls, within a memory bound."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ __all__ = ["CallRecorder", "ValueRoom", "remarks_on"]
 _MOST_REMARKS = 10
 _LONGEST_READ = 100_000
 _TRIPPED_OVER_TEXT = frozenset({"TypeError", "AttributeError"})
-"""What is thrown where a text is taken for an object or a list."""
+"""Errors that a program gets when it treats a text as an object or a list."""
 
 _EXECUTION_BYTES = 64_000_000
 _CORRAL_BYTES = 512_000_000
-"""What the records of one execution keep of inputs and outputs, and those of all that run in one Corral."""
+"""Bytes of inputs and outputs that records keep: of one execution, and of all that run in one Corral."""
 _SHARE_BYTES = 1_000_000
-"""What an execution takes of the room of all at a time."""
+"""Bytes that an execution reserves at a time."""
 _SMALL_BYTES = 1_000
 _AS_OBJECTS = 32
-"""Of a value that is kept as it is: how many times its JSON it takes at most. `{"":0}` in a list takes 30 times."""
+"""Assumed ratio of a value's size in memory to its JSON. `{"":0}` in a list takes 30 times."""
 
 
 class ValueRoom:
-    """Room for what is kept of the calls of all executions that run in one Corral. Any thread may use it."""
+    """Memory budget for the records of all running executions of one Corral. Thread-safe."""
 
     def __init__(self, size: int = _CORRAL_BYTES) -> None:
         self._left = size
         self._lock = threading.Lock()
 
     def take(self, size: int) -> bool:
-        """Takes some of it, if there is so much."""
+        """Reserves `size` bytes; False if fewer are left."""
         with self._lock:
             if size > self._left:
                 return False
@@ -56,9 +56,9 @@ class ValueRoom:
 
 
 class CallRecorder:
-    """Keeps a record of every call of one execution, also of those that were refused or cut short.
+    """Records every call of one execution, including refused and cancelled calls.
 
-    Small values are kept as they are, others encoded, as far as there is room in `rooms`.
+    Small values are kept as objects, others encoded, as long as `rooms` has memory.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class CallRecorder:
             record.output = kept
 
     def _kept(self, value: object, size: int, read: Callable[[], object] | None) -> object:
-        """What is kept of a value whose JSON has `size` bytes, and that `read` reads anew."""
+        """Returns what a record keeps of a value. Its JSON has `size` bytes; `read` decodes it again."""
         if type(value) is str:
             kept, cost = value, sys.getsizeof(value)
         elif size <= _SMALL_BYTES:
@@ -124,7 +124,7 @@ class CallRecorder:
         return kept
 
     def _take(self, size: int) -> bool:
-        """Takes some of the room of all, if it is there and not more than one execution may have."""
+        """Reserves memory, within the bounds of the execution and of the Corral."""
         if self._taken + size > _EXECUTION_BYTES or not self._rooms.take(size):
             return False
         self._taken += size
@@ -136,12 +136,12 @@ class CallRecorder:
         self.finish(record, call, Reply(error=error), duration_ms)
 
     def close(self) -> None:
-        """Leaves its room to others: from now on the records are of who has the result."""
+        """Releases the reserved memory: from now on the caller who holds the result owns the records."""
         self._rooms.give_back(self._taken)
         self._room, self._taken = 0, _EXECUTION_BYTES
 
     def look_up(self, tools: ToolRegistry) -> None:
-        """Writes down what a text about the calls of a program that failed has to know of their tools."""
+        """Adds the facts about tools that the model text of a failed program needs."""
         found = {name: tools.get(name) for name in {record.name for record in self.records}}
         for record in self.records:
             if (tool := found[record.name]) is not None:
@@ -152,8 +152,8 @@ class CallRecorder:
 def remarks_on(
     records: Sequence[ToolCallRecord], error: ExecutionError | None, language: Language
 ) -> Iterator[Diagnostic]:
-    """What is worth knowing of the results of calls, once for each tool: what is not as declared; and, of a program
-    that failed, which results it may have taken for something else than text."""
+    """Yields remarks on the results of calls, one for each tool: outputs that do not match their declaration; and, if
+    the program failed, JSON texts that it may have mistaken for objects."""
     told = Counter(record.name for record in records if record.remark is not None)
     first = {record.name: record.remark for record in reversed(records) if record.remark is not None}
     for name in islice(told, _MOST_REMARKS):
@@ -181,12 +181,12 @@ def _begun(call: Call, kept: object, started: float) -> ToolCallRecord:
 
 
 def _is_json(text: str) -> bool:
-    """Whether an object or a list is written there."""
+    """True if the text is a JSON object or array."""
     return len(text) <= _LONGEST_READ and isinstance(json_value(text), dict | list)
 
 
 def _decoded(encoded: EncodedValue) -> object:
-    """As it was encoded for the way to the guest, where all that JSON cannot hold is a tag."""
+    """Decodes a value that was encoded for the guest (tags stand for what JSON lacks)."""
     return decode_value(encoded.text, tagged=encoded.tagged)
 
 

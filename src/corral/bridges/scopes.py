@@ -1,6 +1,6 @@
-"""Scopes: which ones a tool asks for, and whether a caller has them.
+"""Scopes: compares those that a tool requires with those of the caller.
 
-Nothing is implied that the host did not say: `admin` does not give `admin:read`.
+Only the host defines what a scope implies: `admin` does not imply `admin:read` by itself.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from corral.types import ExecutionError, Reference, References, ToolName
 __all__ = ["ImpliedScopes", "capabilities_of", "denied_unseen", "early_denial", "hidden_denial", "require_scopes"]
 
 _MOST_NAMED = 10
-"""Tools that an early denial explains."""
+"""Maximum number of tools that an early denial names."""
 
 
 class ImpliedScopes:
-    """Which scopes a scope gives besides itself, and those what they give in turn.
+    """Scopes that a scope implies, transitively.
 
     Raises:
         ConfigError: a value is one string instead of a collection.
@@ -29,7 +29,7 @@ class ImpliedScopes:
         self._implied = {scope: frozenset(given) for scope, given in implied.items()}
 
     def held_with(self, scopes: frozenset[str]) -> frozenset[str]:
-        """All that a caller with these scopes holds."""
+        """Returns these scopes and all that they imply."""
         held: set[str] = set()
         coming = set(scopes)
         while coming:
@@ -39,13 +39,13 @@ class ImpliedScopes:
 
 
 def require_scopes(tool: Tool, name: str, held: frozenset[str]) -> None:
-    """Raises ScopeDenied, naming what is missing, unless `held` is enough."""
+    """Raises ScopeDenied, which names the missing scopes, unless `held` has all that the tool requires."""
     if missing := _missing(tool, held):
         raise ScopeDenied(f"tools.{name} needs {missing}")
 
 
 def _missing(tool: Tool, held: frozenset[str]) -> str | None:
-    """What of a tool's scopes is missing, in words; None if nothing is."""
+    """Describes the missing scopes of a tool; None if none is missing."""
     if missing := tool.scopes - held:
         return f"the scope{'s' if len(missing) > 1 else ''} {', '.join(sorted(missing))}"
     if tool.any_scope and not tool.any_scope & held:
@@ -54,7 +54,7 @@ def _missing(tool: Tool, held: frozenset[str]) -> str | None:
 
 
 def capabilities_of(references: References, tools: ToolRegistry) -> ProgramCapabilities:
-    """What a program with these references could do with these tools. Names of no tool are left out."""
+    """Returns the tools and scopes that a program with these references may use. Unknown names are left out."""
     known = tools.snapshot()
     used: dict[str, Tool] = {}
     for reference in references.named:
@@ -68,20 +68,20 @@ def capabilities_of(references: References, tools: ToolRegistry) -> ProgramCapab
 
 
 def early_denial(references: References, tools: ToolRegistry, held: frozenset[str]) -> ExecutionError | None:
-    """Why a program must not start: it names tools whose scopes the caller lacks. None if it does not.
+    """Returns the denial of a program that names tools whose scopes the caller lacks; None if it names none.
 
-    What it picks by computed names is denied when it is called.
+    Tools with computed names are denied when they are called.
     """
     return _denial(references, tools.snapshot().get, held)
 
 
 def hidden_denial(references: References, tools: ToolRegistry, held: frozenset[str]) -> ExecutionError | None:
-    """The denial of a program that names tools which are hidden from its caller, for the host's records alone."""
+    """Returns the denial of a program that names hidden tools. For the audit log only: the caller must not see it."""
     return _denial(references, lambda name: tools.hidden(str(name)), held) if tools.hides() else None
 
 
 def denied_unseen(name: str, tools: ToolRegistry, held: frozenset[str]) -> ScopeDenied | None:
-    """The denial of a call of a tool that is hidden from its caller, for the host's records alone."""
+    """Returns the denial of a call of a hidden tool. For the audit log only: the caller must not see it."""
     tool = tools.hidden(name)
     missing = None if tool is None else _missing(tool, held)
     return None if missing is None else ScopeDenied(f"tools.{name} needs {missing}")
@@ -115,6 +115,6 @@ def _denial(
 
 
 def _paths(reference: Reference) -> Iterable[ToolName]:
-    """The tools that a path may lead to, or through, as `add.bind` does through `add`."""
+    """Yields the tools that a path may name: `a.b` is tool `b` in namespace `a`, or a member of tool `a`."""
     name = ToolName.parse(reference.path)
     return (name,) if name.namespace is None else (name, ToolName(None, name.namespace))

@@ -109,5 +109,5 @@ async def test_without_a_url_there_is_nowhere_to_send_calls_to(tmp_path: Path) -
 
 
 async def test_a_sandbox_that_reaches_no_http_is_refused() -> None:
-    with pytest.raises(ConfigError, match="cannot reach tools by bridge 'http'"):
+    with pytest.raises(ConfigError, match="does not support the bridge 'http'"):
         await Corral(tools(), bridge="http", check=False).execute("return 1")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from corral import ExecutionContext, OutsideExecution
-from corral.bridges.http import request_watch as attendance
+from corral.bridges.http import request_watch as watch
 from corral.bridges.tokens import ExecutionTokens
 from tests.bridges.http.serving import Connection, Served, call, request
 
@@ -228,9 +228,9 @@ def test_more_than_was_announced_is_not_a_part_of_the_body(connection: Connectio
 def test_a_body_that_comes_drop_by_drop_is_given_up(
     connection: Connection, execution: OutsideExecution, monkeypatch: pytest.MonkeyPatch, head: str, drop: bytes
 ) -> None:
-    monkeypatch.setattr(attendance, "BODY_SECONDS", 0.05)
+    monkeypatch.setattr(watch, "BODY_SECONDS", 0.05)
     connection.send(request("/calls", None, head, token=execution.token()) + drop)
-    assert "did not come within" in connection.answer().json["error"]["message"]
+    assert "did not arrive within" in connection.answer().json["error"]["message"]
 
 
 @pytest.mark.parametrize("length", ["-1", "1e3", "0x10", "x", "9" * 40])

@@ -10,7 +10,7 @@ import pytest
 
 from corral import Corral, ExecutionContext, Limits, OutsideExecution, tool
 from corral.bridges.http import request_load as traffic
-from corral.bridges.http import request_watch as attendance
+from corral.bridges.http import request_watch as watch
 from corral.errors import ConfigError
 from tests.bridges.http.serving import Connection, Served, Server, request
 
@@ -63,7 +63,7 @@ def test_calls_far_over_the_budget_are_refused_as_whole_requests(served: Served)
 def test_a_body_that_never_begins_is_given_up(
     served: Served, execution: OutsideExecution, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attendance, "BODY_SECONDS", 0.05)
+    monkeypatch.setattr(watch, "BODY_SECONDS", 0.05)
     with Connection(served.server.port) as connection:
         connection.send(request("/calls", None, "content-length: 9", token=execution.token()))
         assert connection.answer().status == 400

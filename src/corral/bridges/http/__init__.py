@@ -1,4 +1,4 @@
-"""The bridge over HTTP: for programs that run elsewhere. docs/http.md is the protocol.
+"""Bridge over HTTP, for programs that run elsewhere. docs/http.md specifies the protocol.
 
 Needs the extra `http`.
 """
@@ -19,7 +19,7 @@ from corral.types import Endpoint, Handler, HttpEndpoint
 try:
     from corral.bridges.http.app import bridge_app
     from corral.bridges.http.calls import CallsEndpoint
-    from corral.bridges.http.request_filter import Entrance
+    from corral.bridges.http.request_filter import RequestFilter
 except ModuleNotFoundError as error:
     raise MissingExtra(f"HttpBridge needs the module {error.name}: pip install 'corral[http]'") from error
 
@@ -32,9 +32,9 @@ _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 class HttpBridge(BridgeProtocol):
     """Calls as JSON over HTTP, to an app that is mounted in a web server.
 
-    `url` is where programs reach it; only an execution whose sandbox runs elsewhere needs it. Requests are taken that
-    name its host, one of `allowed_hosts`, or this machine; `"*"` takes any. Those that a web page sends, which carry an
-    Origin, are taken from `allowed_origins` only.
+    `url` is the address that programs use; only executions whose sandbox runs elsewhere need it. The Host of a request
+    must be that of `url`, one of `allowed_hosts`, or a loopback name; `"*"` allows any. A request with an Origin comes
+    from a web page, and is accepted from `allowed_origins` only.
 
     Raises:
         ConfigError: `url` is not an http or https URL.
@@ -62,10 +62,12 @@ class HttpBridge(BridgeProtocol):
     @asynccontextmanager
     async def serve(self, handler: Handler, grant: Grant, grants: Grants) -> AsyncGenerator[Endpoint]:  # noqa: ARG002
         if self.url is None:
-            raise ConfigError("where is the bridge? HttpBridge(url=...) tells programs that run elsewhere")
+            raise ConfigError(
+                "the HTTP bridge has no URL, so programs elsewhere cannot reach it; set HttpBridge(url=...)"
+            )
         yield HttpEndpoint(url=self.url, token=grants.issue(grant))
 
     def asgi_app(self, handler: Handler, grants: Grants) -> ASGIApp:
-        """The app, to mount in a Starlette or FastAPI app, or to serve as it is."""
+        """Returns the app, to mount in a Starlette or FastAPI app, or to serve as it is."""
         app = bridge_app(handler, grants)
-        return Entrance(app, CallsEndpoint(handler, grants), hosts=self._hosts, origins=self._origins)
+        return RequestFilter(app, CallsEndpoint(handler, grants), hosts=self._hosts, origins=self._origins)

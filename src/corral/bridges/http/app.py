@@ -1,4 +1,4 @@
-"""The app around `/calls`: `/tools/{tool}` for any HTTP client, and what belongs to them."""
+"""Routes beside `/calls`: `/tools/{tool}` for any HTTP client, tokens, documents and runtimes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from starlette.routing import Route
 from corral.bridges.grants import Grant, Grants
 from corral.bridges.http.calls import ended, late, refused_token
 from corral.bridges.http.messages import failed, read_json
-from corral.bridges.http.openapi_cache import Documents
-from corral.bridges.http.request_filter import Head, not_json, refusal
-from corral.bridges.http.request_load import Body, traffic_of
-from corral.bridges.http.request_watch import attended
+from corral.bridges.http.openapi_cache import OpenApiCache
+from corral.bridges.http.request_filter import RequestHead, not_json, refusal
+from corral.bridges.http.request_load import Body, load_of
+from corral.bridges.http.request_watch import watch_request
 from corral.errors import AccessDenied, BridgeError, CallBudgetExceeded, InvalidToken
 from corral.guest import http_runtime, plain_json
 from corral.types import MAX_TOOL_PATH, Call, Handler
@@ -25,17 +25,17 @@ __all__ = ["bridge_app"]
 
 _NO_STORE = {"cache-control": "no-store"}
 
-Serve = Callable[[Request, Head, Grant], Awaitable[Response]]
+Serve = Callable[[Request, RequestHead, Grant], Awaitable[Response]]
 
 
 def bridge_app(handler: Handler, grants: Grants) -> Starlette:
-    """The app over a pipeline. Every route but `/health` and the runtimes asks for a token."""
+    """Builds the app over a pipeline. All routes except `/health` and the runtimes require a token."""
 
-    documents = Documents()
+    documents = OpenApiCache()
 
     def authenticated(serve: Serve) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
-            head = Head(request.scope)
+            head = RequestHead(request.scope)
             try:
                 return await serve(request, head, grants.find(head.token))
             except InvalidToken:
@@ -45,35 +45,35 @@ def bridge_app(handler: Handler, grants: Grants) -> Starlette:
 
         return endpoint
 
-    async def tool(request: Request, head: Head, grant: Grant) -> Response:
+    async def tool(request: Request, head: RequestHead, grant: Grant) -> Response:
         if not head.is_json:
             return not_json()
         name: str = request.path_params["tool"][:MAX_TOOL_PATH]
         body_came = False
         async with (
-            attended(grant, request.receive, _no_heartbeat) as attendance,
+            watch_request(grant, request.receive, _no_heartbeat) as watch,
             Body(head, request.receive, grant.limits.tool_input_bytes, grant) as (body, size),
         ):
-            sequence = traffic_of(grant).count(1)
+            sequence = load_of(grant).count(1)
             body_came = True
-            attendance.body_is_there()
+            watch.body_received()
             reply = await handler(Call(name, body, sequence, size, protocol="http", grant=grant))
             if reply.error is not None:
                 return failed(reply.error)
             return Response(plain_json(reply.value), headers=_NO_STORE, media_type="application/json")
         return failed(ended() if body_came or grant.ended else late())
 
-    async def token(request: Request, head: Head, grant: Grant) -> Response:
-        async with attended(grant, request.receive, _no_heartbeat):
+    async def token(request: Request, head: RequestHead, grant: Grant) -> Response:
+        async with watch_request(grant, request.receive, _no_heartbeat):
             await read_json(head, request.receive, 1_000)
             renewed, expires = grants.renew(grant)
             return JSONResponse({"token": renewed, "expires": expires}, headers=_NO_STORE)
         return failed(ended() if grant.ended else late())
 
-    async def document(request: Request, head: Head, grant: Grant) -> Response:  # noqa: ARG001
-        traffic_of(grant).count(1)
-        async with attended(grant, request.receive, _no_heartbeat) as attendance:
-            attendance.body_is_there()  # nobody reads one
+    async def document(request: Request, head: RequestHead, grant: Grant) -> Response:  # noqa: ARG001
+        load_of(grant).count(1)
+        async with watch_request(grant, request.receive, _no_heartbeat) as watch:
+            watch.body_received()  # a GET has no body
             return Response(await documents.of(grant), headers=_NO_STORE, media_type="application/json")
         return failed(ended())
 
@@ -103,12 +103,12 @@ def bridge_app(handler: Handler, grants: Grants) -> Starlette:
 
 
 async def _only_post(request: Request) -> Response:  # noqa: ARG001
-    """Never asked: the entrance takes what is posted there. It makes the router answer other methods."""
+    """Never called: `RequestFilter` handles POST /calls. The route makes the router answer other methods with 405."""
     return Response(status_code=500)
 
 
 async def _no_heartbeat() -> None:
-    """Nothing can be sent before it is known with which status the response begins."""
+    """Sends nothing: the response cannot begin before its status is known."""
 
 
 async def _not_served(_request: Request, error: Exception) -> Response:

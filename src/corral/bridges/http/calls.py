@@ -1,4 +1,4 @@
-"""`POST /calls`: what programs call tools by. No framework is in its way, because it is the hot path."""
+"""`POST /calls`: the route by which programs call tools. It bypasses the framework, because it is the hot path."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from starlette.types import Receive, Send
 
 from corral.bridges.grants import Grant, Grants
 from corral.bridges.http.messages import calls_of, failed, line
-from corral.bridges.http.request_filter import Head, not_json
-from corral.bridges.http.request_load import Body, traffic_of
-from corral.bridges.http.request_watch import BODY_SECONDS, attended
+from corral.bridges.http.request_filter import RequestHead, not_json
+from corral.bridges.http.request_load import Body, load_of
+from corral.bridges.http.request_watch import BODY_SECONDS, watch_request
 from corral.errors import BridgeError, CallBudgetExceeded, InvalidToken, MalformedMessage
 from corral.types import Call, CallError, Handler, Reply
 
@@ -20,18 +20,18 @@ __all__ = ["CallsEndpoint", "ended", "late", "refused_token"]
 
 _BESIDE_INPUT_BYTES = 100_000
 _LEAST_BODY_BYTES = 1_000_000
-"""What a batch of the runtime has as input at most, unless one call has more."""
+"""Maximum input of a batch of the runtime, unless one call has more."""
 _HEADERS = [(b"content-type", b"application/x-ndjson")]
 
 
 class CallsEndpoint:
-    """Answers each call by a line, as soon as it is answered. If the client goes away, its calls are cancelled."""
+    """Writes one line for each call as soon as it has a reply. If the client disconnects, its calls are cancelled."""
 
     def __init__(self, handler: Handler, grants: Grants) -> None:
         self._handler = handler
         self._grants = grants
 
-    async def __call__(self, head: Head, receive: Receive, send: Send) -> None:
+    async def __call__(self, head: RequestHead, receive: Receive, send: Send) -> None:
         try:
             grant = self._grants.find(head.token)
         except InvalidToken:
@@ -41,8 +41,8 @@ class CallsEndpoint:
         if response is not None:
             await response({"type": "http"}, receive, send)
 
-    async def _respond(self, head: Head, grant: Grant, lines: _Lines, receive: Receive) -> Response | None:
-        """Writes the lines of the reply, or says what to respond instead."""
+    async def _respond(self, head: RequestHead, grant: Grant, lines: _Lines, receive: Receive) -> Response | None:
+        """Writes the lines of the reply; or returns another response, for a request that failed as a whole."""
         if not head.is_json:
             return not_json()
         calls: list[Call] = []
@@ -57,16 +57,16 @@ class CallsEndpoint:
         most = max(_LEAST_BODY_BYTES, grant.limits.tool_input_bytes) + _BESIDE_INPUT_BYTES
         try:
             async with (
-                attended(grant, receive, partial(lines.write, b"\n")) as attendance,
+                watch_request(grant, receive, partial(lines.write, b"\n")) as watch,
                 Body(head, receive, most, grant) as (body, size),
             ):
                 found = calls_of(body, size, grant)
-                first = traffic_of(grant).count(len(found))
-                numbers = [call.sequence for call in found]  # the client's, by which it knows the lines
+                first = load_of(grant).count(len(found))
+                numbers = [call.sequence for call in found]  # the client's numbers, which identify the lines
                 for index, call in enumerate(found):
                     call.sequence = first + index
                 calls = found
-                attendance.body_is_there()
+                watch.body_received()
                 unanswered.update(range(len(calls)))
                 if len(calls) == 1:
                     await answer(0)
@@ -85,23 +85,23 @@ class CallsEndpoint:
 
 
 def ended() -> CallError:
-    """What a call gets whose execution ended while it ran."""
+    """Returns the error of a call whose execution ended while it ran."""
     return CallError.of(InvalidToken("the execution of this token has ended"))
 
 
 def late() -> MalformedMessage:
-    """What a request gets whose body did not come."""
-    return MalformedMessage(f"the request's body did not come within {BODY_SECONDS:g} s")
+    """Returns the error of a request whose body did not arrive in time."""
+    return MalformedMessage(f"the request's body did not arrive within {BODY_SECONDS:g} s")
 
 
 async def refused_token(handler: Handler, token: str | None) -> Response:
-    """The response to a request whose token is none. The pipeline refuses it, so that it is audited as any call."""
+    """Responds to a request with an invalid token. The pipeline refuses it, so that it is audited like any call."""
     reply = await handler(Call("", None, 0, protocol="http", token=token))
     return failed(reply.error or ended())
 
 
 class _Lines:
-    """The body of one response."""
+    """Streamed body of one response."""
 
     def __init__(self, send: Send) -> None:
         self._send = send

@@ -12,7 +12,7 @@ from starlette.types import Receive
 from typing_extensions import TypedDict
 
 from corral.bridges.grants import Grant
-from corral.bridges.http.request_filter import Head
+from corral.bridges.http.request_filter import RequestHead
 from corral.errors import AccessDenied, CorralError, MalformedMessage, MessageTooLarge, error_class
 from corral.guest import encode_value, revive_value
 from corral.types import MAX_TOOL_PATH, Call, CallError, JsonSchema, Reply
@@ -51,11 +51,11 @@ class Calls(TypedDict):
 
 _calls = TypeAdapter(Calls)
 CALLS_SCHEMA: JsonSchema = _calls.json_schema(ref_template="#/components/schemas/{model}")
-"""Of the body of `POST /calls`. What it refers to is in its `$defs`."""
+"""Schema of the body of `POST /calls`, with its own `$defs`."""
 
 
-async def read_json(head: Head, receive: Receive, most_bytes: int) -> tuple[Any, int]:
-    """The body, parsed, and its size in bytes.
+async def read_json(head: RequestHead, receive: Receive, most_bytes: int) -> tuple[Any, int]:
+    """Reads and parses the body; returns it and its size in bytes.
 
     Raises:
         MessageTooLarge: it has more than `most_bytes`; no more is read.
@@ -68,7 +68,7 @@ async def read_json(head: Head, receive: Receive, most_bytes: int) -> tuple[Any,
     while more:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise MalformedMessage("the request ended before its body was there")
+            raise MalformedMessage("the request ended before its body was complete")
         chunk: bytes = message.get("body", b"")
         body = body + chunk if body else chunk
         if len(body) > most_bytes:
@@ -81,10 +81,10 @@ async def read_json(head: Head, receive: Receive, most_bytes: int) -> tuple[Any,
 
 
 def calls_of(body: object, size: int, grant: Grant) -> list[Call]:
-    """The calls of a parsed body of that size.
+    """Returns the calls of a parsed body of `size` bytes.
 
     Raises:
-        MalformedMessage: its shape is another one, two calls have one sequence number, or a tag is wrong.
+        MalformedMessage: the shape is wrong, two calls have the same sequence number, or a tag is wrong.
     """
     try:
         calls = _calls.validate_python(body)["calls"]
@@ -106,7 +106,7 @@ def calls_of(body: object, size: int, grant: Grant) -> list[Call]:
 
 
 def line(number: int, reply: Reply) -> bytes:
-    """The reply to the call that its client gave this number, as a line."""
+    """Encodes a reply as a line; `number` is the client's number of the call."""
     if reply.error is not None:
         return b'{"sequence":%d,"error":%b}\n' % (number, to_json(_error(reply.error)))
     if reply.nothing:
@@ -117,7 +117,7 @@ def line(number: int, reply: Reply) -> bytes:
 
 
 def failed(error: CallError | CorralError) -> Response:
-    """The response to a request that failed as a whole: `{"error": {...}}` with a status of HTTP."""
+    """Makes the response to a request that failed as a whole: `{"error": {...}}` with a status of HTTP."""
     if not isinstance(error, CallError):
         error = CallError.of(error)
     status = _STATUS.get(error.code, 403 if issubclass(error_class(error.code), AccessDenied) else 502)

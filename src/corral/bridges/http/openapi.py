@@ -1,4 +1,4 @@
-"""The OpenAPI document of a bridge: how some tools are called through it."""
+"""OpenAPI document of a bridge and its tools."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _REFUSALS = {
     "413": "The request is too large.",
     "414": "The request's address is too long.",
     "415": "The request is not JSON.",
-    "421": "The request names another host.",
+    "421": "The request's Host is not allowed.",
     "431": "The request has too many headers.",
 }
 _TOOL_REFUSALS = {
@@ -42,7 +42,7 @@ _TOOL_REFUSALS = {
 
 
 def openapi(tools: Mapping[ToolName, Tool]) -> dict[str, Any]:
-    """The document, OpenAPI 3.1. Addresses are relative to its own."""
+    """Makes the document, OpenAPI 3.1. Its paths are relative to its own address."""
     body = dict(CALLS_SCHEMA)
     schemas: dict[str, Any] = {"Error": _ERROR, **body.pop("$defs"), "Calls": body}
     paths: dict[str, Any] = {
@@ -85,7 +85,7 @@ def _operation(name: str, summary: str, more: Mapping[str, Any]) -> dict[str, An
 
 
 def _tool(name: str, tool: Tool, schemas: dict[str, Any]) -> dict[str, Any]:
-    """The operation of one tool; its schemas go into `schemas`."""
+    """Makes the operation of one tool; its schemas go into `schemas`."""
     number = len(schemas)
 
     def referred(schema: JsonSchema | None, role: str) -> JsonSchema:
@@ -109,7 +109,7 @@ def _refused(reasons: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _rebased(schema: Any, base: str) -> Any:
-    """A schema as a part of the document: what it refers to in itself is now below `base`."""
+    """Moves a schema into the document: its internal references now begin with `base`."""
     match schema:
         case dict():
             keywords = cast("dict[str, Any]", schema)

@@ -1,4 +1,4 @@
-"""The texts of OpenAPI documents, made once for all who may call the same tools."""
+"""Cache of OpenAPI documents: one text for all callers with the same tools."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from corral.concurrency.threads import apart
 from corral.tools import Tool
 from corral.types import ToolName
 
-__all__ = ["Documents"]
+__all__ = ["OpenApiCache"]
 
 _MOST_BYTES = 64_000_000
-"""Of all documents that are kept; the last one is, whatever its size."""
+"""Bytes of all cached documents; the newest is kept whatever its size."""
 
 
-class Documents:
-    """The documents of one app. They are made one after the other, in a thread that is none of those of tools."""
+class OpenApiCache:
+    """Documents of one app. They are made one at a time, in a thread outside the pool of tools."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[int, tuple[Mapping[ToolName, Tool], bytes]] = OrderedDict()
-        """By the identity of the tools that they show."""
+        """Keyed by the identity of the tools."""
         self._bytes = 0
         self._making: RunVar[anyio.Lock] = RunVar("making")
 
     async def of(self, grant: Grant) -> bytes:
-        """The document for the holder of a grant, as JSON."""
+        """Returns the document for the holder of a grant, as JSON."""
         tools = grant.tools.visible_to(grant.scopes).snapshot()
         found = self._known(tools)
         if found is not None:

@@ -1,4 +1,4 @@
-"""What every request has to pass before its body is read: bounds on its head, and checks of Host and Origin."""
+"""Checks of every request before its body is read: bounds on its headers, and Host and Origin."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TypeAlias
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-__all__ = ["Entrance", "Head", "not_json", "refusal"]
+__all__ = ["RequestFilter", "RequestHead", "not_json", "refusal"]
 
 _HEADERS = 100
 _HEADER_BYTES = 32_768
@@ -22,8 +22,8 @@ _COUNTING = {
 }
 
 
-class Head:
-    """The headers that count, each as it came; None where there is none."""
+class RequestHead:
+    """Headers that the bridge uses, unparsed; None for a missing header."""
 
     __slots__ = ("authorization", "content_length", "content_type", "host", "origin", "size", "twice")
 
@@ -35,7 +35,7 @@ class Head:
         self.content_length: bytes | None = None
         self.size = 0
         self.twice = False
-        """Whether one of them came twice, so that others might read the request differently."""
+        """True if one of them came twice, so that a proxy might read the request differently."""
         for name, value in scope["headers"]:
             self.size += len(name) + len(value)
             if (attribute := _COUNTING.get(name)) is not None:
@@ -44,13 +44,13 @@ class Head:
 
     @property
     def token(self) -> str | None:
-        """That of a Bearer authorization."""
+        """Token of a Bearer authorization."""
         scheme, _, token = (self.authorization or b"").partition(b" ")
         return token.strip().decode("latin-1") or None if scheme.lower() == b"bearer" else None
 
     @property
     def length(self) -> int | None:
-        """Bytes of the body, if it says so; what cannot be read as a length counts as too many."""
+        """Announced bytes of the body, if any; an unreadable length counts as too large."""
         announced = self.content_length
         if announced is None:
             return None
@@ -62,15 +62,14 @@ class Head:
         return kind == b"application/json" or kind.partition(b";")[0].strip().lower() == b"application/json"
 
 
-FastPath: TypeAlias = Callable[[Head, Receive, Send], Awaitable[None]]
+FastPath: TypeAlias = Callable[[RequestHead, Receive, Send], Awaitable[None]]
 
 
-class Entrance:
-    """Refuses requests that are too large, or that a web page could have been made to send; routes the others.
+class RequestFilter:
+    """Refuses requests that are too large, or that a web page of another site may have sent; routes the others.
 
-    A page of another site can send requests to a bridge on this machine; it names itself in Origin. One whose name was
-    made to point here (DNS rebinding) names its own name in Host. `calls` gets what is posted to `/calls` without a
-    detour.
+    A page of another site can send requests to a bridge on this machine; its Origin gives it away. With DNS rebinding,
+    its Host does. `POST /calls` goes straight to `calls`, past the router.
     """
 
     def __init__(self, app: ASGIApp, calls: FastPath, *, hosts: frozenset[str], origins: frozenset[str]) -> None:
@@ -85,7 +84,7 @@ class Entrance:
         elif scope["type"] != "http":
             await self._app(scope, receive, send)
         else:
-            head = Head(scope)
+            head = RequestHead(scope)
             refused = self._refused(scope, head)
             if refused is not None:
                 await refused(scope, receive, send)
@@ -94,7 +93,7 @@ class Entrance:
             else:
                 await self._app(scope, receive, send)
 
-    def _refused(self, scope: Scope, head: Head) -> JSONResponse | None:
+    def _refused(self, scope: Scope, head: RequestHead) -> JSONResponse | None:
         if head.size > _HEADER_BYTES or len(scope["headers"]) > _HEADERS:
             return refusal(431, "message_too_large", "the request has too many headers, or too long ones")
         if len(scope["path"]) + len(scope["query_string"]) > _PATH_BYTES:
@@ -102,9 +101,11 @@ class Entrance:
         if head.twice:
             return refusal(400, "malformed_message", "a header came twice")
         if not self._knows((head.host or b"").decode("latin-1")):
-            return refusal(421, "access_denied", "the request names another host; HttpBridge(allowed_hosts=[...])")
+            return refusal(
+                421, "access_denied", "the request's Host is not allowed; add it to HttpBridge(allowed_hosts=[...])"
+            )
         if head.origin is not None and head.origin.decode("latin-1") not in self._origins:
-            message = "requests of this web page are not taken; HttpBridge(allowed_origins=[...])"
+            message = "the request's Origin is not allowed; add it to HttpBridge(allowed_origins=[...])"
             return refusal(403, "access_denied", message)
         return None
 
@@ -117,11 +118,11 @@ class Entrance:
 
 
 def not_json() -> JSONResponse:
-    """What a request gets whose body does not say that it is JSON: a form of a web page can say three other things."""
+    """Refuses a body that is not declared as JSON: the form of a web page cannot declare JSON."""
     return refusal(415, "bridge_error", "the request's content-type must be application/json")
 
 
 def refusal(status: int, code: str, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
-    """What a request gets that was not a call: `{"error": {code, name, message}}`."""
+    """Makes the response to a refused request: `{"error": {code, name, message}}`."""
     name = "".join(part.capitalize() for part in code.split("_"))
     return JSONResponse({"error": {"code": code, "name": name, "message": message}}, status, headers)

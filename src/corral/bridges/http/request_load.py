@@ -1,4 +1,4 @@
-"""How much of one execution arrives over HTTP, and how much of it is in memory at the same time."""
+"""Bounds on the calls and the bytes in memory that one execution sends over HTTP."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from starlette.types import Receive
 
 from corral.bridges.grants import Grant
 from corral.bridges.http.messages import MAX_CALLS, read_json
-from corral.bridges.http.request_filter import Head
+from corral.bridges.http.request_filter import RequestHead
 from corral.errors import CallBudgetExceeded
 
-__all__ = ["Body", "traffic_of"]
+__all__ = ["Body", "load_of"]
 
 _BODY_BYTES = 8_000_000
-"""Bodies that are answered at the same time, as they arrive; in Python they can take 25 times as much."""
+"""Bytes of concurrent bodies, as they arrive; as Python objects they can take 25 times as much."""
 
 
-class Traffic:
-    """What requests of one execution take. A sandbox on a pipe is held to the same by its session."""
+class RequestLoad:
+    """Calls and bytes of the requests of one execution. For a pipe, `GuestSession` has the same bounds."""
 
     def __init__(self, grant: Grant) -> None:
         self._most_calls = grant.limits.calls + MAX_CALLS
@@ -31,10 +31,10 @@ class Traffic:
         self._waiting: deque[tuple[int, anyio.Event]] = deque()
 
     def count(self, calls: int) -> int:
-        """Counts calls as they arrive, whatever becomes of them; gives the number of the first of them.
+        """Counts calls on arrival; returns the number of the first.
 
         Raises:
-            CallBudgetExceeded: there are so many more than allowed that nobody needs to be told of each.
+            CallBudgetExceeded: so many calls are over the budget that they are refused without a record.
         """
         self._calls += calls
         if self._calls > self._most_calls:
@@ -42,14 +42,14 @@ class Traffic:
         return self._calls - calls + 1
 
     def fits(self, size: int) -> bool:
-        """Takes room for a body of that many bytes, if there is room now."""
+        """Reserves memory for a body of `size` bytes; False if there is too little now."""
         if self._waiting or (self._bytes and self._bytes + size > _BODY_BYTES):
             return False
         self._bytes += size
         return True
 
     async def wait(self, size: int) -> None:
-        """Takes room for a body, when there is some."""
+        """Waits for memory for a body, and reserves it."""
         self._waiting.append((size, turn := anyio.Event()))
         try:
             await turn.wait()
@@ -61,7 +61,7 @@ class Traffic:
             raise
 
     def leave(self, size: int) -> None:
-        """Gives back the room of a body."""
+        """Releases the memory of a body."""
         self._bytes -= size
         while self._waiting and (not self._bytes or self._bytes + self._waiting[0][0] <= _BODY_BYTES):
             waiting, turn = self._waiting.popleft()
@@ -70,36 +70,36 @@ class Traffic:
 
 
 class Body:
-    """A block with a parsed body and its size in bytes, and room for it. Entering it raises as `read_json`."""
+    """Context of a parsed body and its size in bytes, with reserved memory. Entering it raises as `read_json`."""
 
-    def __init__(self, head: Head, receive: Receive, most_bytes: int, grant: Grant) -> None:
+    def __init__(self, head: RequestHead, receive: Receive, most_bytes: int, grant: Grant) -> None:
         self._head = head
         self._receive = receive
         self._most_bytes = most_bytes
         self._room = most_bytes if head.length is None else min(most_bytes, head.length)
-        self._traffic = traffic_of(grant)
+        self._load = load_of(grant)
 
     async def __aenter__(self) -> tuple[Any, int]:
-        if not self._traffic.fits(self._room):
-            await self._traffic.wait(self._room)
+        if not self._load.fits(self._room):
+            await self._load.wait(self._room)
         try:
             return await read_json(self._head, self._receive, self._most_bytes)
         except BaseException:
-            self._traffic.leave(self._room)
+            self._load.leave(self._room)
             raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._traffic.leave(self._room)
+        self._load.leave(self._room)
 
 
-_traffic: WeakKeyDictionary[Grant, Traffic] = WeakKeyDictionary()
+_load: WeakKeyDictionary[Grant, RequestLoad] = WeakKeyDictionary()
 
 
-def traffic_of(grant: Grant) -> Traffic:
-    """That of an execution, from its first request to its end."""
-    found = _traffic.get(grant)
+def load_of(grant: Grant) -> RequestLoad:
+    """Returns the load of an execution, from its first request to its end."""
+    found = _load.get(grant)
     if found is None:
-        found = _traffic[grant] = Traffic(grant)
+        found = _load[grant] = RequestLoad(grant)
     return found

@@ -1,7 +1,7 @@
-"""What watches over one request: it ends with its execution, when its body does not come, and when its client has gone.
+"""Ends a request with its execution, when its body is late, and when its client disconnects.
 
-A server gives each request a task of its own, in which anyio's first task group costs more than all guards together. So
-on asyncio this cancels the task itself, and begins to watch the client only if the calls take their time.
+A server gives each request its own task, in which anyio's first task group costs more than all guards together. So on
+asyncio this cancels the task itself, and watches the client only if the calls take more than a moment.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from starlette.types import Message, Receive
 
 from corral.bridges.grants import Grant
 
-__all__ = ["BODY_SECONDS", "Attendance", "attended"]
+__all__ = ["BODY_SECONDS", "RequestWatch", "watch_request"]
 
 BODY_SECONDS = 30.0
-_UNATTENDED_SECONDS = 0.05
-"""Most calls are answered before anybody has to look whether the client is still there."""
+_UNWATCHED_SECONDS = 0.05
+"""Most calls have a reply before this, and need no watch of their client."""
 _HEARTBEAT_SECONDS = 15.0
-"""After so long without a word, `heartbeat` is due: nobody in between is to take the connection for dead."""
+"""Silence after which `heartbeat` is called, so that no proxy takes the connection for dead."""
 
 
-def attended(grant: Grant, receive: Receive, heartbeat: Callable[[], Any]) -> Attendance:
-    """A block that ends early, without an exception, if the grant ends, the body is late or the client goes."""
+def watch_request(grant: Grant, receive: Receive, heartbeat: Callable[[], Any]) -> RequestWatch:
+    """Context that ends early, without an exception, if the grant ends, the body is late or the client disconnects."""
     try:
         return _OnAsyncio(asyncio.get_running_loop(), grant, receive, heartbeat)
     except RuntimeError:
         return _OnAnyLoop(grant, receive, heartbeat)
 
 
-class Attendance:
-    """See `attended`. Until `body_is_there` nobody but the block itself may call `receive`."""
+class RequestWatch:
+    """See `watch_request`. Before `body_received` only the block itself may call `receive`."""
 
     def __init__(self, grant: Grant, receive: Receive, heartbeat: Callable[[], Any]) -> None:
         self._grant = grant
@@ -50,15 +50,15 @@ class Attendance:
     ) -> bool:
         raise NotImplementedError
 
-    def body_is_there(self) -> None:
-        """From now on the client is watched, instead of the time."""
+    def body_received(self) -> None:
+        """Ends the time limit of the body, and starts to watch the client."""
         raise NotImplementedError
 
     def _cut(self) -> None:
         """Ends the block; called in its event loop."""
         raise NotImplementedError
 
-    async def _attend(self) -> None:
+    async def _watch(self) -> None:
         while True:
             message: Message | None = None
             with anyio.move_on_after(_HEARTBEAT_SECONDS):
@@ -70,7 +70,7 @@ class Attendance:
                 return
 
 
-class _OnAsyncio(Attendance):
+class _OnAsyncio(RequestWatch):
     def __init__(
         self, loop: asyncio.AbstractEventLoop, grant: Grant, receive: Receive, heartbeat: Callable[[], Any]
     ) -> None:
@@ -81,21 +81,21 @@ class _OnAsyncio(Attendance):
 
     async def __aenter__(self) -> Self:
         self._stop: Callable[[], object] = self._loop.call_later(BODY_SECONDS, self._cut).cancel
-        self._grant.cutting.add(self._cut_from_anywhere)
+        self._grant.on_end.add(self._cut_from_anywhere)
         return self
 
-    def body_is_there(self) -> None:
+    def body_received(self) -> None:
         self._stop()
-        self._stop = self._loop.call_later(_UNATTENDED_SECONDS, self._begin).cancel
+        self._stop = self._loop.call_later(_UNWATCHED_SECONDS, self._begin).cancel
 
     def _begin(self) -> None:
-        self._stop = self._loop.create_task(self._attend()).cancel
+        self._stop = self._loop.create_task(self._watch()).cancel
 
     def _cut_from_anywhere(self) -> None:
         self._loop.call_soon_threadsafe(self._cut)
 
     def _cut(self) -> None:
-        if self._cut_from_anywhere in self._grant.cutting and not self._cut_short and self._task is not None:
+        if self._cut_from_anywhere in self._grant.on_end and not self._cut_short and self._task is not None:
             self._cut_short = True
             self._task.cancel()
 
@@ -103,23 +103,23 @@ class _OnAsyncio(Attendance):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
         self._stop()
-        self._grant.cutting.discard(self._cut_from_anywhere)
+        self._grant.on_end.discard(self._cut_from_anywhere)
         if not self._cut_short or self._task is None:
             return False
         others = self._task.uncancel()
         return kind is asyncio.CancelledError and others == 0
 
 
-class _OnAnyLoop(Attendance):
+class _OnAnyLoop(RequestWatch):
     async def __aenter__(self) -> Self:
         self._tasks = await anyio.create_task_group().__aenter__()
         self._tasks.cancel_scope.deadline = anyio.current_time() + BODY_SECONDS
-        self._grant.cutting.add(self._cut)
+        self._grant.on_end.add(self._cut)
         return self
 
-    def body_is_there(self) -> None:
+    def body_received(self) -> None:
         self._tasks.cancel_scope.deadline = math.inf
-        self._tasks.start_soon(self._attend)
+        self._tasks.start_soon(self._watch)
 
     def _cut(self) -> None:
         self._tasks.cancel_scope.cancel()
@@ -128,5 +128,5 @@ class _OnAnyLoop(Attendance):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
         self._cut()
-        self._grant.cutting.discard(self._cut)
+        self._grant.on_end.discard(self._cut)
         return bool(await self._tasks.__aexit__(kind, error, traceback))

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from tree_sitter import Node
 
+from corral.errors import CALL_ERRORS
 from corral.programs.edits import Edits
 from corral.programs.python.functions import TOOLS
 from corral.programs.python.names import Name, Names, TooMuch
@@ -19,12 +20,8 @@ __all__ = ["ERRORS", "STAR", "Imports", "ToolImport", "replace_line", "rewrite_i
 STAR = rb"\bfrom[ \t]+(?!(?:tools|codemode)\b)[\w.]+[ \t]+import[ \t]*\(?[ \t]*\*"
 """An import of all names of a module that is not the tools."""
 _STARS = "A second `import *` of tools at {place}: import them by name, or write `await tools.namespace.name(...)`."
-ERRORS = frozenset(
-    """CorralError ToolError ToolNotFound InvalidArguments ToolFailed InvalidToolOutput AccessDenied InvalidToken
-    ExecutionEnded ScopeDenied RateLimited ApprovalDenied EgressBlocked CallBudgetExceeded BridgeError MessageTooLarge
-    MalformedMessage Cancelled""".split()
-)
-"""Error classes of calls, which are globals of every program."""
+ERRORS = frozenset(error.__name__ for error in CALL_ERRORS)
+"""Names of the errors of calls: globals of every program."""
 _ERROR_HOMES = frozenset({*TOOLS, "corral", "corral.errors", "tools.errors", "__main__"})
 """Modules from which a program may mean to import what it catches, which are globals."""
 _IDENTIFIERS = finder("(identifier) @name")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import builtins
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from pydantic_monty import Frame, MontyRuntimeError, MontySyntaxError
 
-from corral.errors import MemoryExceeded, ProgramFailed, ProgramRejected
+from corral.errors import CALL_ERRORS, AccessDenied, MemoryExceeded, ProgramFailed, ProgramRejected
 from corral.guest.python.hints import MAX_SEGMENT, hint
 from corral.types import CallError, ExecutionError, Exit, Position, Program
 
@@ -17,17 +17,10 @@ __all__ = ["EXCEPTIONS", "SCRIPT", "exception_for", "failure", "locate"]
 
 SCRIPT = "<python-input-0>"
 """What Monty calls the first text that a session is given."""
-EXCEPTIONS = {
+EXCEPTIONS: Mapping[str, type[Exception]] = {
     "ToolNotFound": AttributeError,
     "InvalidArguments": ValueError,
-    "AccessDenied": PermissionError,
-    "InvalidToken": PermissionError,
-    "ExecutionEnded": PermissionError,
-    "ScopeDenied": PermissionError,
-    "RateLimited": PermissionError,
-    "ApprovalDenied": PermissionError,
-    "EgressBlocked": PermissionError,
-}
+} | {error.__name__: PermissionError for error in CALL_ERRORS if issubclass(error, AccessDenied)}
 """What a failed call raises; all others, RuntimeError. Monty knows no exception classes but Python's own."""
 _MAX_TEXT = 8000
 _MAX_FRAMES = 20

@@ -1,33 +1,32 @@
-"""Tells a host's function of events: at once; and where it is asynchronous, one after another, in a task of its own."""
+"""Delivers events to a host's function: at once; an async function is awaited event by event, in its own task."""
 
 from __future__ import annotations
 
 import inspect
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import cast
+from typing import TypeVar, cast
 
 import anyio
 
 from corral.logs import get_logger
 from corral.results import Event
 
-__all__ = ["Listener", "OnEvent"]
+__all__ = ["EventListener", "OnEvent"]
 
 logger = get_logger("corral")
 
 OnEvent = Callable[[Event], object]
-"""A function, also an async one, that is told of events in their order. What it raises is logged."""
+"""Function, sync or async, that receives events in order. Its exceptions are logged."""
+
+T = TypeVar("T")
 
 _FINISH_SECONDS = 5.0
-"""For what is left to hear when the execution has ended; then it is cancelled."""
+"""Time for the remaining events once the execution has ended; then delivery is cancelled."""
 
 
-class Listener:
-    """Calls a function with every event. What waits is bounded by the limits of the execution that the events are of.
-
-    `listen` runs in a task beside the execution; `finish` waits for it.
-    """
+class EventListener:
+    """Calls a function with every event. The limits of the execution bound how many events wait."""
 
     def __init__(self, function: OnEvent, execution_id: str) -> None:
         self._function = function
@@ -35,7 +34,7 @@ class Listener:
         self._waiting: deque[tuple[str, Awaitable[object]]] = deque()
         self._more = anyio.Event()
         self._over = False
-        self._heard = anyio.Event()
+        self._delivered = anyio.Event()
         self._scope = anyio.CancelScope(shield=True)
 
     def __call__(self, event: Event) -> None:
@@ -44,8 +43,23 @@ class Listener:
             self._waiting.append((event.type, cast("Awaitable[object]", answer)))
             self._more.set()
 
-    async def listen(self) -> None:
-        """Awaits what the function gave, in order, until all is over."""
+    async def during(self, function: Callable[[], Awaitable[T]]) -> T:
+        """Awaits `function` and delivers its events meanwhile."""
+        results: list[T] = []
+        failure: BaseException | None = None
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._listen)
+            try:
+                results.append(await function())
+            except BaseException as error:  # raised below: a task group would wrap it
+                failure = error
+            await self._finish()
+        if failure is not None:
+            raise failure
+        return results[0]
+
+    async def _listen(self) -> None:
+        """Awaits the function's results in order, until `_finish`."""
         with self._scope:
             while not self._over or self._waiting:
                 while self._waiting:
@@ -54,17 +68,17 @@ class Listener:
                     await self._more.wait()
                     self._more = anyio.Event()
         self._drop()
-        self._heard.set()
+        self._delivered.set()
 
-    async def finish(self) -> None:
-        """Returns when all was heard, or after a few seconds."""
+    async def _finish(self) -> None:
+        """Returns when all events are delivered, or after a few seconds."""
         self._over = True
         self._more.set()
         with anyio.move_on_after(_FINISH_SECONDS, shield=True):
-            await self._heard.wait()
+            await self._delivered.wait()
             return
         left = len(self._waiting)
-        logger.warning("on_event of %s did not end in time; %d events went unheard", self._execution_id, left)
+        logger.warning("on_event of %s did not end in time; %d events were dropped", self._execution_id, left)
         self._scope.cancel()
 
     async def _await_next(self) -> None:

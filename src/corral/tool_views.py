@@ -1,4 +1,4 @@
-"""The tools of one Corral as callers and models see them: which ones, and in what form."""
+"""Views of a Corral's tools: the tools that a caller sees, as registry, catalog or search tools."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from corral.tool_sources import Tools, registry_of
 from corral.tools import Tool, ToolRegistry
 from corral.types import ExecutionContext, Language, ToolName
 
-__all__ = ["Presentation"]
+__all__ = ["ToolViews"]
 
 logger = get_logger("corral")
 
@@ -23,12 +23,12 @@ V = TypeVar("V")
 _LISTED = 20
 """Names in one warning."""
 _MOST_KEPT = 64
-"""Catalogs that are kept, and pairs of `tools.search` and `tools.describe`."""
+"""Maximum number of cached catalogs, and of cached pairs of `tools.search` and `tools.describe`."""
 _ANYBODY = ExecutionContext()
 
 
-class Presentation:
-    """Makes what is shown of a registry, and keeps it for callers who may call the same tools."""
+class ToolViews:
+    """Makes views of a registry, and caches them for callers with the same tools."""
 
     def __init__(self, tools: ToolRegistry, implied: ImpliedScopes, *, hide_denied: bool) -> None:
         self._tools = tools
@@ -37,7 +37,7 @@ class Presentation:
         self._discoveries: OrderedDict[tuple[ToolRegistry, Language], Mapping[str, Tool]] = OrderedDict()
         self._catalogs: OrderedDict[tuple[object, ...], tuple[Mapping[ToolName, Tool], Catalog]] = OrderedDict()
         self._shown: Mapping[ToolName, Tool] = {}
-        """All tools, when the catalogs were made that are kept."""
+        """Snapshot of all tools for which the cached catalogs were made."""
         self._warned = False
 
     def registry(
@@ -46,10 +46,10 @@ class Presentation:
         context: ExecutionContext | None = None,
         hide_denied: bool | None = None,
     ) -> ToolRegistry:
-        """These tools, or the Corral's: only those that the caller may call, if others are hidden.
+        """Returns `tools`, or the Corral's; only those that the caller may call, if denied tools are hidden.
 
         Raises:
-            ConfigError: some of the tools come with a connection.
+            ConfigError: `tools` has a tool source.
         """
         registry = self._tools if tools is None else registry_of(tools)
         if self._hides(hide_denied):
@@ -57,7 +57,7 @@ class Presentation:
         return registry
 
     def discovery(self, registry: ToolRegistry, language: Language, *, keep: bool = True) -> Mapping[str, Tool]:
-        """`tools.search` and `tools.describe` by name, with what they remember if they were kept."""
+        """Returns `tools.search` and `tools.describe` by name; cached ones keep their index."""
         key = registry, language
         found = self._discoveries.get(key)
         if found is None:
@@ -77,7 +77,7 @@ class Presentation:
         context: ExecutionContext | None = None,
         hide_denied: bool | None = None,
     ) -> Catalog:
-        """A new catalog of these tools, or the Corral's. The text for tools that were shown before is taken from there.
+        """Returns a catalog of `tools`, or of the Corral's. Its text is cached for the same tools and options.
 
         Raises:
             ConfigError: the budget is too small.
@@ -85,7 +85,7 @@ class Presentation:
         registry = self.registry(tools, context, hide_denied)
         complete = context is not None or not self._hides(hide_denied)
         snapshot, every = registry.snapshot(), self._tools.snapshot()
-        if every is not self._shown:  # what is kept is of the past
+        if every is not self._shown:  # the tools have changed
             self._catalogs.clear()
             self._shown = every
         key = id(snapshot), language, budget_tokens, id(count_tokens), tuple(first), complete
@@ -102,13 +102,13 @@ class Presentation:
         return self._hide_denied if hide_denied is None else hide_denied
 
     def warn_once(self) -> None:
-        """Tells the host, in one warning of each kind, what of its tools will make models guess or see secrets."""
+        """Warns the host once of tools without a return type, and of parameters that look like secrets."""
         if self._warned:
             return
         self._warned = True
         if untyped := self._tools.untyped():
             logger.warning(
-                "%s not say what they return, so models have to guess: %s",
+                "%s not declare a return type, so models have to guess: %s",
                 "1 tool does" if len(untyped) == 1 else f"{len(untyped)} tools do",
                 _first(map(str, untyped)),
             )
