@@ -30,8 +30,8 @@ from corral.bridges import (
     pipeline,
 )
 from corral.checking import Case, Checker, CheckResult
-from corral.concurrency.event_loop import in_thread
-from corral.concurrency.lifecycle import Life
+from corral.concurrency.lifecycle import Lifecycle
+from corral.concurrency.threads import run_shielded_in_thread
 from corral.declarations import Catalog, declare_python, declare_typescript
 from corral.errors import ConfigError, LimitNotEnforceable, ProgramRejected
 from corral.execution import Execution, Run, prepare
@@ -70,7 +70,7 @@ class RunOptions(TypedDict, total=False):
 
 
 @checked
-class Corral(Life):
+class Corral(Lifecycle):
     """Runs models' programs against tools, each in a sandbox of its own.
 
     Constructing one and asking for declarations does no input or output. Executions may overlap freely; `aclose`, which
@@ -410,8 +410,8 @@ class Corral(Life):
 
         In a fork of the process that opened it, it leaves alone what is that process's.
         """
-        if self._is_forked():
-            self._begin_anew()
+        if not self._owner.is_current:
+            self._reset_in_fork()
             return
         self._expect_no_closing()
         if self._grants.is_calling():
@@ -426,7 +426,7 @@ class Corral(Life):
             for execution in live:
                 await execution.ended.wait()
             await self._connections.aclose()
-            await in_thread(self._checker.close)
+            await run_shielded_in_thread(self._checker.close)
             for provider in self._providers.made:
                 await provider.aclose()  # a provider that others use too keeps their sandboxes
             await self._rates.store.aclose()
@@ -451,7 +451,7 @@ class Corral(Life):
     @override
     async def _get_ready(self) -> None:
         """Opens what tools come from, gets sandboxes ready; refuses where the required isolation is not to be had."""
-        self._begin_anew()
+        self._reset_in_fork()
         if self._open:
             raise ConfigError("this Corral is open already")
         self._warm.clear()
@@ -469,7 +469,7 @@ class Corral(Life):
             self._open, self._closed = False, was_closed
             with anyio.CancelScope(shield=True):
                 await self._connections.aclose()
-                await in_thread(self._checker.close)
+                await run_shielded_in_thread(self._checker.close)
             self._checker = Checker()
             raise
 

@@ -26,7 +26,7 @@ from corral.bridges import (
     remarks_on,
 )
 from corral.checking import Case, Checker, Gate
-from corral.concurrency.deadline import Clock
+from corral.concurrency.deadline import PausableDeadline
 from corral.errors import (
     Cancelled,
     CorralError,
@@ -277,7 +277,7 @@ class Execution:
             on_log=self._log,
             on_outcome=self._hold,
         )
-        clock = Clock(self._limits.wall_seconds)
+        clock = PausableDeadline(self._limits.wall_seconds)
         grant = Grant(
             execution_id=self.execution_id,
             context=self._context,

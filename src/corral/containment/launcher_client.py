@@ -14,6 +14,7 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from corral.concurrency.forks import ProcessOwner
 from corral.errors import StartFailed
 
 __all__ = ["Child", "Plan", "Spawner", "ends"]
@@ -101,7 +102,7 @@ class Spawner:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._owner = 0
+        self._owner = ProcessOwner()
         self._control: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._plans: dict[Plan, int] = {}
@@ -144,7 +145,7 @@ class Spawner:
         socket.send_fds(control, [json.dumps(message).encode()], descriptors, socket.MSG_NOSIGNAL)
 
     def _running(self) -> socket.socket:
-        if self._control is not None and self._owner == os.getpid():
+        if self._control is not None and self._owner.is_current:
             return self._control
         self._plans.clear()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -164,7 +165,7 @@ class Spawner:
             raise StartFailed(f"cannot start {sys.executable}, which starts sandboxes: {error}") from error
         finally:
             theirs.close()
-        self._owner = os.getpid()
+        self._owner.take_over()
         self._control = ours
         return ours
 
@@ -180,11 +181,11 @@ class Spawner:
         control, process = self._control, self._process
         self._control = self._process = None
         if control is not None:
-            if self._owner == os.getpid():
+            if self._owner.is_current:
                 with contextlib.suppress(OSError):
                     self._tell(control, {"end": True}, [])
             control.close()
-        if process is None or self._owner != os.getpid():
+        if process is None or not self._owner.is_current:
             return
         try:
             process.wait(_END_SECONDS)

@@ -23,7 +23,7 @@ from typing import Any, Self
 
 import anyio
 
-from corral.concurrency.event_loop import readable
+from corral.concurrency.event_loop import watch_readable
 from corral.containment import Child, Plan, Spawner
 from corral.containment.launcher import receive
 from corral.errors import StartFailed
@@ -124,7 +124,7 @@ class ContainedProcess:
                 receive(data)
             return data != b""
 
-        return readable(self.output, notify)
+        return watch_readable(self.output, notify)
 
     def read_now(self) -> bytes | None:
         """What there is of its output, `b""` at its end, None if there is nothing yet."""

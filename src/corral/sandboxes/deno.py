@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 import deno
 
 from corral.arguments import checked
-from corral.concurrency.event_loop import in_thread
+from corral.concurrency.threads import run_shielded_in_thread
 from corral.containment import Engine
 from corral.errors import StartFailed
 from corral.guest import RuntimeDirectory
@@ -105,7 +105,7 @@ class DenoSandbox(JailedProvider[Share]):
 
     async def settled(self) -> None:
         """Waits until as many sandboxes are ready as the pool holds."""
-        await in_thread(partial(self._pool.full, _SETTLE_SECONDS))
+        await run_shielded_in_thread(partial(self._pool.full, _SETTLE_SECONDS))
 
     def order(self, config: SandboxConfig) -> Order:
         shared = self.isolation == "context"

@@ -13,6 +13,7 @@ import anyio
 import anyio.to_thread
 from anyio.lowlevel import RunVar
 
+from corral.concurrency.forks import ProcessOwner
 from corral.errors import StartFailed
 from corral.logs import get_logger
 
@@ -59,7 +60,7 @@ class Pool(Generic[K, T]):
         self._hopeless: set[K] = set()
         self._open = False
         self._thread: threading.Thread | None = None
-        self._owner = os.getpid()
+        self._owner = ProcessOwner()
         self._last_taken = 0.0
 
     async def take(self, key: K) -> T:
@@ -118,7 +119,7 @@ class Pool(Generic[K, T]):
             self._ready.clear()
             thread, self._thread = self._thread, None
             self._changed.notify_all()
-        if thread is not None and thread is not threading.current_thread() and self._owner == os.getpid():
+        if thread is not None and thread is not threading.current_thread() and self._owner.is_current:
             thread.join()
         for made in ready:
             made.close()
@@ -127,10 +128,9 @@ class Pool(Generic[K, T]):
         dead: list[T] = []
         found: T | None = None
         with self._changed:
-            if self._owner != os.getpid():  # forked: what is ready belongs to the parent
+            if self._owner.take_over():
                 self._ready.clear()
                 self._thread = None
-                self._owner = os.getpid()
             if not self._open:
                 return None
             ready = self._ready.setdefault(key, deque())

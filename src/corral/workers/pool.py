@@ -11,14 +11,16 @@ import select
 import sys
 import threading
 import time
-from collections import Counter, OrderedDict, deque
+from collections import Counter
 from collections.abc import Callable, Generator, Hashable
 from pathlib import Path
 from typing import Any, TypeVar, TypeVarTuple, Unpack
 
 import anyio
 
-from corral.concurrency.threads import apart
+from corral.concurrency.fair_queue import FairQueue
+from corral.concurrency.forks import after_fork
+from corral.concurrency.threads import run_in_own_thread
 from corral.containment import Plan, Spawner
 from corral.containment.process import ContainedProcess, can_limit
 from corral.errors import CorralError, StartFailed
@@ -122,7 +124,7 @@ class Workers:
     def __init__(self, size: int | None = None) -> None:
         self.size = size or min(4, max(2, os.cpu_count() or 1))
         self._changed = threading.Condition()
-        self._waiting: OrderedDict[Hashable, deque[_Job]] = OrderedDict()
+        self._waiting: FairQueue[_Job] = FairQueue()
         self._running: Counter[Hashable] = Counter()
         self._threads = 0
         self._idle = 0
@@ -171,26 +173,21 @@ class Workers:
         module = function.__module__
         request = framed(Request(module, function.__qualname__, args))
         with self._changed:
-            queue = self._waiting.setdefault(tenant, deque())
-            if len(queue) >= _MOST_WAITING:
+            if self._waiting.count(tenant) >= _MOST_WAITING:
                 raise WorkerError(f"{_MOST_WAITING} pieces of work of the same user wait already; try again later")
             job = _Job(request, module, seconds, tenant)
-            queue.append(job)
+            self._waiting.add(tenant, job)
             self._modules.add(module)
             self._closing = False
             self._changed.notify()
-            if sum(map(len, self._waiting.values())) > self._idle and self._threads < self.size:
+            if len(self._waiting) > self._idle and self._threads < self.size:
                 self._threads += 1
                 threading.Thread(target=self._serve, name="corral-worker", daemon=True).start()
         return job
 
     def _drop(self, job: _Job) -> None:
         with self._changed:
-            queue = self._waiting.get(job.tenant)
-            if queue is not None and job in queue:
-                queue.remove(job)
-                if not queue:
-                    del self._waiting[job.tenant]
+            self._waiting.discard(job.tenant, job)
         job.abandon()
 
     def close(self) -> None:
@@ -241,14 +238,10 @@ class Workers:
         deadline = time.monotonic() + _IDLE_SECONDS
         with self._changed:
             while True:
-                for tenant, queue in self._waiting.items():
-                    if self._running[tenant] < max(1, self.size - 1):
-                        job = queue.popleft()
-                        self._running[tenant] += 1
-                        del self._waiting[tenant]
-                        if queue:
-                            self._waiting[tenant] = queue  # behind the others
-                        return job
+                with contextlib.suppress(LookupError):
+                    job = self._waiting.take(lambda tenant: self._running[tenant] < max(1, self.size - 1))
+                    self._running[job.tenant] += 1
+                    return job
                 self._idle += 1
                 self._changed.wait(deadline - time.monotonic())
                 self._idle -= 1
@@ -280,8 +273,7 @@ def _end() -> None:
     _shared.close()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+after_fork(_forget)
 atexit.register(_end)
 
 
@@ -290,7 +282,7 @@ async def run_in_worker(
 ) -> T:
     """`Workers.run` in the workers of this process. Off Linux there are none, and a thread does it, without a bound."""
     if not can_limit:
-        return await apart(function, *args)
+        return await run_in_own_thread(function, *args)
     return await _shared.run(function, *args, seconds=seconds, tenant=tenant)
 
 

@@ -6,7 +6,7 @@ import os
 import signal
 from dataclasses import replace
 
-from corral.concurrency.event_loop import checking
+from corral.concurrency.event_loop import periodic
 from corral.containment.process import ContainedProcess
 from corral.errors import BridgeError, MalformedMessage, MemoryExceeded, ProgramTimeout, SandboxLost
 from corral.logs import get_logger
@@ -63,7 +63,7 @@ class GuestRun:
         }
         try:
             self._cpu_until = self._process.cpu_time() + job.limits.cpu_seconds
-            async with checking(self._watch_cpu):
+            async with periodic(self._watch_cpu):
                 try:
                     self.content = await self._session.run(start)
                 except BridgeError as violation:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import weakref
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import ClassVar, Generic, Literal, TypeVar
 
-from corral.concurrency.event_loop import in_thread
+from corral.concurrency.forks import finalize_in_owner
+from corral.concurrency.threads import run_shielded_in_thread
 from corral.containment.process import can_limit
 from corral.errors import ConfigError
 from corral.sandboxes.base import SandboxProvider
@@ -49,7 +48,7 @@ class JailedProvider(SandboxProvider, Generic[S]):
         self._starter = starter
         self._pool = Pool(self._starter.start, pool_size)
         self._domains = Domains(self._pool, serve)
-        weakref.finalize(self, _end, os.getpid(), self._domains, self._pool, self._starter)
+        finalize_in_owner(self, _end, self._domains, self._pool, self._starter)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -65,22 +64,20 @@ class JailedProvider(SandboxProvider, Generic[S]):
 
     async def aclose(self) -> None:
         self._domains.close()
-        await in_thread(self._pool.close)
-        await in_thread(self._starter.close)
+        await run_shielded_in_thread(self._pool.close)
+        await run_shielded_in_thread(self._starter.close)
 
     async def released(self) -> None:
         """One sandbox fewer is in use."""
         if self._starter.release():
-            await in_thread(self._starter.close)
+            await run_shielded_in_thread(self._starter.close)
 
     @abstractmethod
     def order(self, config: SandboxConfig) -> Order:
         """What to start for it."""
 
 
-def _end(owner: int, domains: Domains[S], pool: Pool[Order, Guest], starter: GuestStarter) -> None:
-    if os.getpid() != owner:
-        return  # a process that was forked off ends; what there is belongs to its parent
+def _end(domains: Domains[S], pool: Pool[Order, Guest], starter: GuestStarter) -> None:
     domains.close()
     pool.close()
     starter.end()

@@ -14,7 +14,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 import anyio
 from anyio.lowlevel import current_token
 
-from corral.concurrency.event_loop import SharedReading
+from corral.concurrency.event_loop import SharedReadableWatch
 from corral.guest import FrameKind, encode_frame
 from corral.guest.frames import HEADER_BYTES, NONCE_BYTES, run_address
 from corral.sandboxes.jailed.guest_starter import Guest
@@ -58,7 +58,7 @@ class SharedGuest:
         self._executions = 0
         self._retired = False
         self._token: object = None
-        self._reading: SharedReading | None = None
+        self._reading: SharedReadableWatch | None = None
         self._header: bytes = b""
         self._left = 0
         self._current: Share | None = None
@@ -83,7 +83,7 @@ class SharedGuest:
             return None
         if not self.shares:
             self._token = token
-            self._reading = SharedReading(self.process.output, self._readable)
+            self._reading = SharedReadableWatch(self.process.output, self._readable)
         self._executions += 1
         share = Share(self, self._executions)
         self.shares[share.nonce] = share

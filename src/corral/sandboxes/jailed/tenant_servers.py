@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections import OrderedDict
@@ -13,6 +12,7 @@ from typing import Generic, Protocol, TypeVar
 import anyio
 from anyio.lowlevel import current_token
 
+from corral.concurrency.forks import ProcessOwner
 from corral.errors import StartFailed
 from corral.sandboxes.jailed.guest_starter import Guest, Order
 from corral.sandboxes.pool import Pool
@@ -54,7 +54,7 @@ class Domains(Generic[S]):
     def __init__(self, pool: Pool[Order, Guest], serve: Callable[[Guest], Server[S]]) -> None:
         self._pool = pool
         self._serve = serve
-        self._owner = os.getpid()
+        self._owner = ProcessOwner()
         self._lock = threading.Lock()
         self._guests: OrderedDict[_Key, list[Server[S]]] = OrderedDict()
         self._turns: dict[tuple[_Key, object], anyio.Lock] = {}
@@ -87,9 +87,8 @@ class Domains(Generic[S]):
 
     def _find(self, key: _Key) -> S | None:
         with self._lock:
-            if self._owner != os.getpid():  # forked: the guests belong to the parent
+            if self._owner.take_over():
                 self._guests.clear()
-                self._owner = os.getpid()
             self._drop_idle()
             guests = self._guests.get(key)  # never any for a domain of None
             if guests is None:

@@ -6,12 +6,11 @@ time from outside. It starts in milliseconds and runs a part of Python; docs/des
 
 from __future__ import annotations
 
-import os
-import weakref
 from typing import ClassVar
 
 from corral.arguments import checked
-from corral.concurrency.event_loop import in_thread
+from corral.concurrency.forks import finalize_in_owner
+from corral.concurrency.threads import run_shielded_in_thread
 from corral.errors import ConfigError, StartFailed
 from corral.sandboxes.base import Job, Sandbox, SandboxProvider
 from corral.sandboxes.monty.run import MontyRun
@@ -47,7 +46,7 @@ class MontySandbox(SandboxProvider):
         self._pool = Pool(_make, default_size() if pool_size is None else pool_size)
         self._idle = Idle()
         self._open = False
-        weakref.finalize(self, _end, os.getpid(), self._pool, self._idle)
+        finalize_in_owner(self, _close, self._pool, self._idle)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -71,7 +70,7 @@ class MontySandbox(SandboxProvider):
 
     async def aclose(self) -> None:
         self._open = False
-        await in_thread(lambda: _close(self._pool, self._idle))
+        await run_shielded_in_thread(lambda: _close(self._pool, self._idle))
 
     def keeps(self, config: SandboxConfig) -> bool:
         """Whether a worker may serve another execution of the same user."""
@@ -83,7 +82,7 @@ class MontySandbox(SandboxProvider):
         if renewed and config.trust_domain is not None and self.keeps(config):
             dropped = self._idle.put(config.trust_domain, worker)
         for each in dropped:
-            await in_thread(each.close)
+            await run_shielded_in_thread(each.close)
 
 
 class _InMonty(Sandbox):
@@ -118,8 +117,3 @@ def _close(pool: Pool[int, Worker], idle: Idle) -> None:
     pool.close()
     for worker in idle.clear():
         worker.close()
-
-
-def _end(owner: int, pool: Pool[int, Worker], idle: Idle) -> None:
-    if os.getpid() == owner:  # else it was forked off, and what there is belongs to its parent
-        _close(pool, idle)

@@ -11,8 +11,8 @@ import anyio
 from anyio.abc import TaskGroup
 from pydantic_monty import MontyCrashedError
 
-from corral.concurrency.event_loop import Hand, checking, hand_maker
-from corral.concurrency.threads import scheduler
+from corral.concurrency.event_loop import OneShot, one_shot_factory, periodic
+from corral.concurrency.threads import thread_safe_scheduler
 from corral.errors import ProgramTimeout, SandboxLost
 from corral.guest import decode_value
 from corral.logs import get_logger
@@ -43,8 +43,8 @@ class MontyRun:
         self._program = MontyProgram(worker, job, self)
         self._in_flight = anyio.Semaphore(job.limits.calls_in_flight, fast_acquire=True)
         self._unanswered: deque[Asked] = deque()
-        self._make_hand: Callable[[], Hand[None]] = hand_maker()
-        self._hand: Hand[None] | None = None
+        self._make_one_shot: Callable[[], OneShot[None]] = one_shot_factory()
+        self._waker: OneShot[None] | None = None
         self._logs: deque[LogEntry] = deque()
         self._serving: dict[int, Call] = {}
         """The calls that are being answered, by Monty's numbers."""
@@ -56,7 +56,7 @@ class MontyRun:
         self._out_of_cpu = False
         self._scope = anyio.CancelScope()
         self._exit: Exit | None = None
-        self._soon = scheduler()
+        self._soon = thread_safe_scheduler()
         self._renew = renew
         self.renewed = False
         """Whether the worker is ready for another program."""
@@ -74,7 +74,7 @@ class MontyRun:
     async def _run(self) -> None:
         async with anyio.create_task_group() as tasks:
             try:
-                async with checking(self._watch):
+                async with periodic(self._watch):
                     self._worker.submit(self._drive)
                     await self._attend(tasks)
                 await self._finish_calls()
@@ -146,8 +146,8 @@ class MontyRun:
                 else:
                     tasks.start_soon(self._answer, asked)
             if self._exit is None:
-                self._hand = self._make_hand()
-                await self._hand.take()
+                self._waker = self._make_one_shot()
+                await self._waker.wait()
 
     async def _finish_calls(self) -> None:
         """Once the program has ended, waits for the calls that must be finished."""
@@ -161,9 +161,9 @@ class MontyRun:
             await self._answered.wait()
 
     def _wake(self) -> None:
-        if self._hand is not None:
-            hand, self._hand = self._hand, None
-            hand.give(None)
+        if self._waker is not None:
+            waker, self._waker = self._waker, None
+            waker.set(None)
 
     async def _answer(self, asked: Asked) -> None:
         if asked.input is None:

@@ -14,6 +14,7 @@ from queue import SimpleQueue
 
 from pydantic_monty import ExternalModule, Monty, MontyError, MontySession
 
+from corral.concurrency.forks import ProcessOwner
 from corral.containment.process import can_limit
 from corral.errors import StartFailed
 from corral.types import TrustDomain
@@ -131,14 +132,13 @@ class Idle:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._owner = os.getpid()
+        self._owner = ProcessOwner()
         self._workers: list[tuple[tuple[TrustDomain, int], float, Worker]] = []  # the longest idle first
 
     def take(self, domain: TrustDomain | None, memory_mb: int) -> Worker | None:
         with self._lock:
-            if self._owner != os.getpid():  # forked: the processes belong to the parent
+            if self._owner.take_over():
                 self._workers.clear()
-                self._owner = os.getpid()
             for place in reversed(range(len(self._workers))):
                 if self._workers[place][0] == (domain, memory_mb):
                     return self._workers.pop(place)[2]
@@ -160,4 +160,4 @@ class Idle:
         with self._lock:
             workers = [worker for _, _, worker in self._workers]
             self._workers.clear()
-            return workers if self._owner == os.getpid() else []
+            return workers if self._owner.is_current else []
