@@ -111,7 +111,7 @@ class Lifecycle(ABC):
         """
         if self._open and not self._owner.is_current:
             raise ConfigError(
-                f"{self!r} was opened before this process was forked; open it after the fork, by "
+                f"{self!r} was opened by the process that this one is a fork of; open it here, after the fork, by "
                 "`with corral:` or `async with corral:`"
             )
         self._reset_in_fork()
@@ -193,6 +193,6 @@ def _refuse_running_loop() -> None:
     else:
         return
     raise ConfigError(
-        "execute_sync, check_sync and `with` do not work in a thread that runs an event loop, as notebooks do; "
+        "execute_sync, check_sync and `with` do not work in a thread that runs an event loop, as notebooks do: "
         "`await corral.execute(...)`, and open the Corral by `async with Corral(...)`"
     )

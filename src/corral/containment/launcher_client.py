@@ -17,11 +17,11 @@ from pathlib import Path
 from corral.concurrency.forks import ProcessOwner
 from corral.errors import StartFailed
 
-__all__ = ["Child", "Plan", "Spawner", "ends"]
+__all__ = ["Child", "LauncherClient", "Plan", "child_pipes"]
 
 _LAUNCHER = Path(__file__).with_name("launcher.py")
 _END_SECONDS = 10
-"""For the launcher to kill and reap everything; it takes a few milliseconds."""
+"""Time for the launcher to kill and reap everything; it takes a few milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -45,7 +45,7 @@ class Plan:
     scratch: Path | None = None
     """A directory of files that is removed if the host ends without having done so."""
     directory: Path | None = None
-    """Where it starts; by default in the root."""
+    """Working directory; by default the root."""
 
     @property
     def wraps(self) -> bool:
@@ -65,7 +65,7 @@ class Child:
 
 
 @contextlib.contextmanager
-def ends(*, sockets: bool = False, report: bool = False) -> Generator[tuple[Child, list[int]]]:
+def child_pipes(*, sockets: bool = False, report: bool = False) -> Generator[tuple[Child, list[int]]]:
     """Both ends of what connects a new child: the host's, and those to send; the latter are closed after the block.
 
     With `sockets` its standard input is a socket; with `report` it has one more pipe. If the block raises, all are.
@@ -94,7 +94,7 @@ def ends(*, sockets: bool = False, report: bool = False) -> Generator[tuple[Chil
         ours.pop_all()
 
 
-class Spawner:
+class LauncherClient:
     """Starts children in the launcher's process, which ends with this object and with the process that made it.
 
     Any thread may use it. After `fork`, a child process that uses it gets a launcher of its own.
@@ -114,7 +114,7 @@ class Spawner:
             StartFailed: there is no launcher and none could be started.
             OSError: no descriptors are left.
         """
-        with ends(sockets=plan.serves, report=plan.wraps) as (child, theirs):
+        with child_pipes(sockets=plan.serves, report=plan.wraps) as (child, theirs):
             self._send(plan, theirs)
         return child
 

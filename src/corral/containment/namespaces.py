@@ -13,17 +13,17 @@ from typing import NamedTuple
 
 from corral.containment.launcher import FILTER_FD, INFO_FD
 
-__all__ = ["GUEST", "Place", "bubblewrap", "wrapped"]
+__all__ = ["GUEST", "Mount", "bubblewrap", "bwrap_command"]
 
 GUEST = "/guest"
-"""Where the directory with the guest's code is seen."""
+"""Path of the directory with the guest's code."""
 
 _LIBRARIES = "/libraries"
-"""Where shared libraries are seen that the system does not have in one of its usual places: those may name a user."""
+"""Folder for shared libraries from outside the system's usual folders, whose paths may name a user."""
 _USUAL = ("/lib", "/usr/")
 
 
-class Place(NamedTuple):
+class Mount(NamedTuple):
     """A directory that an engine reads, where it sees it (in namespaces), and names in it that stay hidden."""
 
     path: Path
@@ -31,7 +31,7 @@ class Place(NamedTuple):
     hidden: tuple[str, ...] = ()
 
     def shown(self) -> list[Path]:
-        """What of it is to be seen."""
+        """The parts of it that the guest sees."""
         if not self.hidden:
             return [self.path]
         return [part for part in sorted(self.path.iterdir()) if part.name not in self.hidden]
@@ -52,13 +52,13 @@ def bubblewrap() -> Path | None:
     return None if found is None else Path(found)
 
 
-def wrapped(
+def bwrap_command(
     bwrap: Path,
     *,
     engine: Path,
     inside: str,
     libraries: Collection[Path],
-    places: Iterable[Place],
+    places: Iterable[Mount],
     directory: Path,
     arguments: Iterable[str],
     environment: Mapping[str, str],

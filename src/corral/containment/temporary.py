@@ -42,7 +42,7 @@ class TemporaryFolder:
 
     @property
     def home(self) -> Path | None:
-        """What to remove if this process ends without having done so. None in one that was forked off its maker."""
+        """Folder to remove if this process is killed; None in a fork of the process that made it."""
         return self._home.path if self._home.owner.is_current else None
 
     def close(self) -> None:

@@ -102,7 +102,7 @@ class Pool(Generic[K, T]):
         made.close()
 
     def count(self) -> int:
-        """How many are ready."""
+        """Number of sandboxes that are ready."""
         with self._changed:
             return sum(map(len, self._ready.values()))
 
@@ -160,7 +160,7 @@ class Pool(Generic[K, T]):
         return None
 
     def _await_need(self, me: threading.Thread) -> K | None:
-        """What to start next, once nothing was taken for a while; None when the pool is closed."""
+        """The next kind to start, once nothing was taken for a while; None when the pool is closed."""
         while self._thread is me:
             key = self._lacking()
             wait = None if key is None else self._last_taken + _QUIET_SECONDS - time.monotonic()

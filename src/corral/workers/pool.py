@@ -21,7 +21,7 @@ import anyio
 from corral.concurrency.fair_queue import FairQueue
 from corral.concurrency.forks import after_fork
 from corral.concurrency.threads import run_in_own_thread
-from corral.containment import Plan, Spawner
+from corral.containment import LauncherClient, Plan
 from corral.containment.process import ContainedProcess, can_limit
 from corral.errors import CorralError, StartFailed
 from corral.logs import get_logger
@@ -42,7 +42,7 @@ _KEPT_BYTES = 300 << 20
 _IDLE_SECONDS = 30.0
 _START_SECONDS = 30.0
 _WALL_FACTOR = 10
-"""How much longer than its processor time work may take, on a busy machine."""
+"""Wall-clock limit as a multiple of the processor time limit, for a busy machine."""
 _MOST_WAITING = 256
 """Of one tenant."""
 _LEAST_WAIT_SECONDS = 0.01
@@ -130,7 +130,7 @@ class Workers:
         self._idle = 0
         self._closing = False
         self._modules: set[str] = set()
-        self._spawner = Spawner()
+        self._launcher = LauncherClient()
 
     async def run(
         self,
@@ -195,7 +195,7 @@ class Workers:
         with self._changed:
             self._closing = True
             self._changed.notify_all()
-        self._spawner.close()
+        self._launcher.close()
 
     def _serve(self) -> None:
         """Does what is to be done until there has been nothing for a while."""
@@ -217,7 +217,7 @@ class Workers:
             worker = None
         try:
             if worker is None:
-                worker = _Worker(self._spawner, sorted(self._modules))
+                worker = _Worker(self._launcher, sorted(self._modules))
             answer = worker.answer(job)
         except (StartFailed, WorkerError) as error:
             answer = Failed(error, str(error))
@@ -248,7 +248,7 @@ class Workers:
                 if not self._waiting and (self._closing or time.monotonic() >= deadline):
                     self._threads -= 1
                     if self._threads == 0:
-                        self._spawner.close()
+                        self._launcher.close()
                     return None
 
     def _done(self, job: _Job) -> None:
@@ -302,7 +302,7 @@ class _Worker:
         StartFailed: it does not start.
     """
 
-    def __init__(self, spawner: Spawner, modules: list[str]) -> None:
+    def __init__(self, launcher: LauncherClient, modules: list[str]) -> None:
         self._modules = frozenset(modules)
         paths = json.dumps([path for path in sys.path if path])
         plan = Plan(
@@ -311,7 +311,7 @@ class _Worker:
             environment={"LC_CTYPE": "C.UTF-8"},
             limits=_LIMITS,
         )
-        self._process = ContainedProcess.spawn(spawner, plan)
+        self._process = ContainedProcess.spawn(launcher, plan)
         self._buffer = bytearray()
         self._is_full = False
         try:
@@ -325,11 +325,11 @@ class _Worker:
             raise
 
     def fits(self, module: str) -> bool:
-        """Whether it can do a job now."""
+        """True if it can do a job of this module now."""
         return module in self._modules and not self._is_full and self._process.alive
 
     def answer(self, job: _Job) -> object:
-        """What the function returns.
+        """The function's result.
 
         Raises:
             WorkerError: it took too long, or the process ended; it cannot be used further.

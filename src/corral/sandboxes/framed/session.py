@@ -50,7 +50,7 @@ GuestExit = list[Any]
 
 
 class Seen:
-    """What the host has seen of a run itself, to which a guest's word is held."""
+    """The host's own observations of a run, against which the guest's claims are checked."""
 
     __slots__ = ("called", "failures", "printed")
 
@@ -76,7 +76,7 @@ class Channel(Protocol):
 
     @property
     def nonce(self) -> bytes:
-        """What the guest's frames of this execution carry."""
+        """Nonce in the guest's frames of this execution."""
         ...
 
     def reading(self, receive: Callable[[bytes], None]) -> AbstractAsyncContextManager[None]: ...
@@ -329,7 +329,7 @@ class GuestSession:
             await wake.wait()
 
     def _has_room(self, frame: Frame) -> bool:
-        """Whether a call can be answered beside those that are being answered, and their replies."""
+        """True if a call fits beside those that are being answered, and their replies."""
         if len(self._replies) > _REPLY_BYTES:
             return False  # `_flush` will look again
         return self._input_bytes == 0 or self._input_bytes + len(frame.payload) <= _INPUT_BYTES
@@ -401,7 +401,7 @@ class GuestSession:
 
 
 def must_finish(call: Call) -> bool:
-    """Whether a call is waited for although its program has ended."""
+    """True if the call is awaited although its program has ended."""
     return call.found is not None and call.found.must_finish
 
 

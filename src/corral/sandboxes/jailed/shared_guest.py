@@ -17,7 +17,7 @@ from anyio.lowlevel import current_token
 from corral.concurrency.event_loop import SharedReadableWatch
 from corral.guest import FrameKind, encode_frame
 from corral.guest.frames import HEADER_BYTES, NONCE_BYTES, run_address
-from corral.sandboxes.jailed.guest_starter import Guest
+from corral.sandboxes.jailed.guest_starter import StartedGuest
 from corral.types import Tier
 
 __all__ = ["Share", "SharedGuest"]
@@ -45,7 +45,7 @@ class SharedGuest:
     at a time.
     """
 
-    def __init__(self, guest: Guest) -> None:
+    def __init__(self, guest: StartedGuest) -> None:
         self.process = guest.process
         self.tier: Tier = guest.tier
         self._idle_since = time.monotonic()
@@ -72,7 +72,7 @@ class SharedGuest:
     def idle_since(self) -> float | None:
         return None if self.shares else self._idle_since
 
-    def share(self) -> Share | None:
+    def reserve(self) -> Share | None:
         """A place in it for one execution of the running event loop, if there is one."""
         token = current_token()
         if self._retired or len(self.shares) >= _AT_ONCE or (self.shares and self._token != token):

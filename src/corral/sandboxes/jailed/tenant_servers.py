@@ -1,4 +1,4 @@
-"""Which guest serves whom: one for each trust domain, kept for its next executions, never for another's."""
+"""Guests that serve many executions, each of one trust domain only."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from anyio.lowlevel import current_token
 
 from corral.concurrency.forks import ProcessOwner
 from corral.errors import StartFailed
-from corral.sandboxes.jailed.guest_starter import Guest, Order
+from corral.sandboxes.jailed.guest_starter import GuestSpec, StartedGuest
 from corral.sandboxes.pool import Pool
 from corral.types import TrustDomain
 
-__all__ = ["Domains"]
+__all__ = ["TenantServers"]
 
 _IDLE_GUESTS = 8
 """Guests that are kept although nothing runs in them, over all domains."""
 _IDLE_SECONDS = 120.0
 
-_Key = tuple[Order, TrustDomain | None]
+_Key = tuple[GuestSpec, TrustDomain | None]
 S = TypeVar("S")
 S_co = TypeVar("S_co", covariant=True)
 
 
-class Server(Protocol[S_co]):
+class GuestServer(Protocol[S_co]):
     """A guest that serves many executions. Its methods are called from one thread at a time."""
 
     @property
@@ -43,36 +43,36 @@ class Server(Protocol[S_co]):
         """Nothing new starts in it, and it ends with what still runs."""
         ...
 
-    def share(self) -> S_co | None:
+    def reserve(self) -> S_co | None:
         """A place in it for one execution of the running event loop, if there is one."""
         ...
 
 
-class Domains(Generic[S]):
+class TenantServers(Generic[S]):
     """The guests that are shared, each as the server that `serve` makes of it. Any thread and event loop may use it."""
 
-    def __init__(self, pool: Pool[Order, Guest], serve: Callable[[Guest], Server[S]]) -> None:
+    def __init__(self, pool: Pool[GuestSpec, StartedGuest], serve: Callable[[StartedGuest], GuestServer[S]]) -> None:
         self._pool = pool
         self._serve = serve
         self._owner = ProcessOwner()
         self._lock = threading.Lock()
-        self._guests: OrderedDict[_Key, list[Server[S]]] = OrderedDict()
+        self._guests: OrderedDict[_Key, list[GuestServer[S]]] = OrderedDict()
         self._turns: dict[tuple[_Key, object], anyio.Lock] = {}
 
-    async def share(self, order: Order, domain: TrustDomain | None) -> S:
+    async def reserve(self, spec: GuestSpec, domain: TrustDomain | None) -> S:
         """A place in a guest of this domain; in a new one, if there is none that takes it.
 
         Raises:
             StartFailed: as a sandbox's start.
         """
-        key = (order, domain)
+        key = (spec, domain)
         share = self._find(key)
         if share is not None:
             return share
         turn = self._turns.setdefault((key, current_token()), anyio.Lock())
         try:
             async with turn:  # those that come at once share one that is new
-                return self._find(key) or self._add(key, await self._pool.take(order))
+                return self._find(key) or self._add(key, await self._pool.take(spec))
         finally:
             if not turn.statistics().tasks_waiting and not turn.locked():
                 self._turns.pop((key, current_token()), None)
@@ -95,15 +95,15 @@ class Domains(Generic[S]):
                 return None
             self._guests.move_to_end(key)
             for guest in guests:
-                share = guest.share()
+                share = guest.reserve()
                 if share is not None:
                     return share
             return None
 
-    def _add(self, key: _Key, made: Guest) -> S:
+    def _add(self, key: _Key, made: StartedGuest) -> S:
         guest = self._serve(made)
         with self._lock:
-            share = guest.share()
+            share = guest.reserve()
             if share is None:
                 raise StartFailed("the engine ended as soon as it had started")
             if key[1] is None:
@@ -115,7 +115,7 @@ class Domains(Generic[S]):
     def _drop_idle(self) -> None:
         """Retires guests that nobody has used for long, and the longest idle of too many."""
         now = time.monotonic()
-        idle: list[tuple[float, Server[S]]] = []
+        idle: list[tuple[float, GuestServer[S]]] = []
         for key, guests in list(self._guests.items()):
             guests[:] = [guest for guest in guests if not guest.retired]
             if not guests:

@@ -16,7 +16,7 @@ from corral.types import CallError, ExecutionError, Exit, Position, Program
 __all__ = ["EXCEPTIONS", "SCRIPT", "exception_for", "failure", "locate"]
 
 SCRIPT = "<python-input-0>"
-"""What Monty calls the first text that a session is given."""
+"""Name that Monty gives to the first text of a session."""
 EXCEPTIONS = {
     "ToolNotFound": AttributeError,
     "InvalidArguments": ValueError,
@@ -27,7 +27,7 @@ EXCEPTIONS = {
     "ApprovalDenied": PermissionError,
     "EgressBlocked": PermissionError,
 }
-"""What a failed call raises; all others, RuntimeError. Monty knows no exception classes but Python's own."""
+"""Exceptions of failed calls; all others raise RuntimeError. Monty has no exception classes but Python's own."""
 _MAX_TEXT = 8000
 _MAX_FRAMES = 20
 _WRAPPER = "_corral_program"
@@ -44,7 +44,7 @@ _NAME = re.compile(r"name '(\w{1,100})' is not defined")
 
 
 def exception_for(error: CallError) -> Exception:
-    """What a call raises in the program: the error's name stands in its text."""
+    """The exception that a failed call raises in the program. Its text begins with the error's name."""
     return EXCEPTIONS.get(error.name, RuntimeError)(f"{error.name}: {error.message}")
 
 
@@ -179,12 +179,12 @@ def _explained(name: str, message: str) -> str:
 
 
 def _may_have(module: str, member: str) -> bool:
-    """Whether Python's own module has it, or is not loaded here, so that nobody knows."""
+    """True if Python's own module has the name, or is not loaded here, so that it cannot be known."""
     return module not in sys.modules or hasattr(sys.modules[module], member)
 
 
 def _known(path: str) -> object:
-    """What Python itself has under this name, of what is loaded here."""
+    """Python's own object of this name, if its module is loaded here."""
     module, _, name = path.rpartition(".")
     return getattr(sys.modules.get(module or "builtins"), name, None)
 

@@ -14,7 +14,7 @@ from corral.concurrency.threads import run_shielded_in_thread
 from corral.errors import ConfigError, StartFailed
 from corral.sandboxes.base import Job, Sandbox, SandboxProvider
 from corral.sandboxes.monty.run import MontyRun
-from corral.sandboxes.monty.worker import Idle, Worker, can_limit
+from corral.sandboxes.monty.worker import IdleWorkers, Worker, can_limit
 from corral.sandboxes.pool import Pool, default_size
 from corral.types import Capabilities, Endpoint, Exit, LimitName, PipeEndpoint, SandboxConfig, reaches
 
@@ -44,7 +44,7 @@ class MontySandbox(SandboxProvider):
             raise ConfigError(f"pool_size={pool_size} is negative; 0 keeps none ready")
         self.reuse = reuse
         self._pool = Pool(_make, default_size() if pool_size is None else pool_size)
-        self._idle = Idle()
+        self._idle = IdleWorkers()
         self._open = False
         finalize_in_owner(self, _close, self._pool, self._idle)
 
@@ -73,7 +73,7 @@ class MontySandbox(SandboxProvider):
         await run_shielded_in_thread(lambda: _close(self._pool, self._idle))
 
     def keeps(self, config: SandboxConfig) -> bool:
-        """Whether a worker may serve another execution of the same user."""
+        """True if a worker may serve another execution of the same user."""
         return self.reuse and self._open and config.trust_domain is not None
 
     async def returned(self, worker: Worker, config: SandboxConfig, *, renewed: bool) -> None:
@@ -113,7 +113,7 @@ def _make(memory_mb: int, _in_advance: bool) -> Worker:
     return Worker(memory_mb)
 
 
-def _close(pool: Pool[int, Worker], idle: Idle) -> None:
+def _close(pool: Pool[int, Worker], idle: IdleWorkers) -> None:
     pool.close()
     for worker in idle.clear():
         worker.close()

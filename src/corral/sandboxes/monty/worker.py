@@ -19,7 +19,7 @@ from corral.containment.process import can_limit
 from corral.errors import StartFailed
 from corral.types import TrustDomain
 
-__all__ = ["Idle", "Worker", "can_limit"]
+__all__ = ["IdleWorkers", "Worker", "can_limit"]
 
 _SUSPENSIONS = 10**9
 """Monty wants a bound; ours are those on calls and on processor time."""
@@ -61,7 +61,7 @@ class Worker:
 
     def _enter(self) -> None:
         self.modules: dict[str, ExternalModule] = {}
-        """What the program can import beside Monty's own modules; filled when the program is known."""
+        """Modules beside Monty's own that the program can import; filled when the program is known."""
         self.session: MontySession = self._pool.checkout(
             limits={"max_memory": self.memory_mb << 20, "max_suspensions": _SUSPENSIONS},
             assert_message_annotations=False,
@@ -127,7 +127,7 @@ class Worker:
             self._process = -1
 
 
-class Idle:
+class IdleWorkers:
     """Workers that wait for the next execution of the same user, with the same memory. Any thread may use it."""
 
     def __init__(self) -> None:
