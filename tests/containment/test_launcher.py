@@ -207,7 +207,7 @@ def test_a_forked_host_gets_a_launcher_of_its_own() -> None:
         "if os.fork() == 0:\n"
         "    mine = ContainedProcess.spawn(launcher, plan(LOOP))\n    mine.await_output(10)\n    mine.close()\n"
         "    launcher.close()\n    print('done', flush=True)\n    os._exit(0)\n"
-        "os.wait()\nprint(process.alive, flush=True)\nprocess.close()\nspawner.close()\n",
+        "os.wait()\nprint(process.alive, flush=True)\nprocess.close()\nlauncher.close()\n",
         2,
     )
     assert lines == ["done", "True"]

@@ -1,4 +1,4 @@
-"""The host's side: a few workers for the whole process, shared out between tenants."""
+"""Host side: a few workers for the whole process, shared fairly between tenants."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ logger = get_logger("corral.workers")
 _MEMORY_BYTES = 1 << 30
 """RLIMIT_DATA of a worker. With the grammars and pydantic imported it has some 60 MB."""
 _KEPT_BYTES = 300 << 20
-"""A worker that holds more after its work is not used again."""
+"""Memory of a worker after a job, above which it is not used again."""
 _IDLE_SECONDS = 30.0
 _START_SECONDS = 30.0
 _WALL_FACTOR = 10
@@ -83,7 +83,7 @@ class _Job:
         """
         with self._lock:
             if self._abandoned:
-                raise WorkerError("it is not needed any more")
+                raise WorkerError("the work was cancelled")
             self._process = process
         try:
             yield
@@ -318,7 +318,7 @@ class _Worker:
             while len(self._buffer) < len(READY):
                 self._buffer += self._process.await_output(_START_SECONDS)
             if bytes(self._buffer) != READY:
-                raise StartFailed("a worker says what it should not")
+                raise StartFailed("the worker wrote something else than READY")
             self._buffer.clear()
         except BaseException:
             self._process.close()
@@ -341,7 +341,7 @@ class _Worker:
             self._write(job.request, deadline)
             (length,) = HEADER.unpack(self._read(HEADER.size, until, deadline))
             if length > MAX_REPLY_BYTES:
-                raise WorkerError("the answer is too large")
+                raise WorkerError("the worker's reply is too large")
             data = self._read(length, until, deadline)
             self._is_full = process.data_bytes() > _KEPT_BYTES
         try:

@@ -1,7 +1,7 @@
 """A worker's own side. Requests come on standard input, replies leave on standard output.
 
 It says READY when it has imported the modules that its arguments name, and those that their `WORKER_IMPORTS` name, and
-is shut in: from then on it can open no file, start nothing and reach no network, as far as the kernel knows how to.
+is locked down: from then on it can open no file, start nothing and reach no network, as far as the kernel knows how to.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable
 from operator import itemgetter
@@ -15,14 +14,10 @@ from anyio.lowlevel import current_token
 from corral.concurrency.forks import ProcessOwner
 from corral.errors import StartFailed
 from corral.sandboxes.jailed.guest_starter import GuestSpec, StartedGuest
-from corral.sandboxes.pool import Pool
+from corral.sandboxes.pool import Pool, idle_surplus
 from corral.types import TrustDomain
 
-__all__ = ["TenantServers"]
-
-_IDLE_GUESTS = 8
-"""Guests that are kept although nothing runs in them, over all domains."""
-_IDLE_SECONDS = 120.0
+__all__ = ["GuestServer", "TenantServers"]
 
 _Key = tuple[GuestSpec, TrustDomain | None]
 S = TypeVar("S")
@@ -34,22 +29,22 @@ class GuestServer(Protocol[S_co]):
 
     @property
     def idle_since(self) -> float | None:
-        """By the monotonic clock; None while something runs in it."""
+        """Monotonic time of the end of its last execution; None while one runs."""
         ...
 
     @property
     def retired(self) -> bool: ...
     def retire(self) -> None:
-        """Nothing new starts in it, and it ends with what still runs."""
+        """Ends it with its last execution; no other starts in it."""
         ...
 
     def reserve(self) -> S_co | None:
-        """A place in it for one execution of the running event loop, if there is one."""
+        """A place for one execution of the running event loop; None if it is full or has ended."""
         ...
 
 
 class TenantServers(Generic[S]):
-    """The guests that are shared, each as the server that `serve` makes of it. Any thread and event loop may use it."""
+    """Guest servers by trust domain, each made by `serve`. Any thread and event loop may use it."""
 
     def __init__(self, pool: Pool[GuestSpec, StartedGuest], serve: Callable[[StartedGuest], GuestServer[S]]) -> None:
         self._pool = pool
@@ -60,7 +55,7 @@ class TenantServers(Generic[S]):
         self._turns: dict[tuple[_Key, object], anyio.Lock] = {}
 
     async def reserve(self, spec: GuestSpec, domain: TrustDomain | None) -> S:
-        """A place in a guest of this domain; in a new one, if there is none that takes it.
+        """A place in a server of this domain, or in a new one.
 
         Raises:
             StartFailed: as a sandbox's start.
@@ -78,7 +73,7 @@ class TenantServers(Generic[S]):
                 self._turns.pop((key, current_token()), None)
 
     def close(self) -> None:
-        """Ends all guests in which nothing runs, and the others with the last execution in them."""
+        """Ends idle guests, and each other one with its last execution."""
         with self._lock:
             guests = [guest for each in self._guests.values() for guest in each]
             self._guests.clear()
@@ -113,8 +108,7 @@ class TenantServers(Generic[S]):
             return share
 
     def _drop_idle(self) -> None:
-        """Retires guests that nobody has used for long, and the longest idle of too many."""
-        now = time.monotonic()
+        """Retires guests that are idle for too long, and the longest idle of too many."""
         idle: list[tuple[float, GuestServer[S]]] = []
         for key, guests in list(self._guests.items()):
             guests[:] = [guest for guest in guests if not guest.retired]
@@ -122,6 +116,5 @@ class TenantServers(Generic[S]):
                 del self._guests[key]
             idle += [(guest.idle_since, guest) for guest in guests if guest.idle_since is not None]
         idle.sort(key=itemgetter(0))
-        for place, (since, guest) in enumerate(idle):
-            if now - since > _IDLE_SECONDS or place < len(idle) - _IDLE_GUESTS:
-                guest.retire()
+        for guest in idle_surplus(idle):
+            guest.retire()

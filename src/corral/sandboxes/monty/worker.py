@@ -1,4 +1,4 @@
-"""Processes of Monty: one for each execution at a time, and what is kept of them between executions."""
+"""Processes of Monty: one for each execution at a time, and idle ones that wait for their tenant's next."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ from pydantic_monty import ExternalModule, Monty, MontyError, MontySession
 from corral.concurrency.forks import ProcessOwner
 from corral.containment.process import can_limit
 from corral.errors import StartFailed
+from corral.sandboxes.pool import idle_surplus
 from corral.types import TrustDomain
 
 __all__ = ["IdleWorkers", "Worker", "can_limit"]
 
 _SUSPENSIONS = 10**9
-"""Monty wants a bound; ours are those on calls and on processor time."""
-_IDLE_WORKERS = 8
-_IDLE_SECONDS = 120.0
+"""Monty requires a bound; the real ones are those on calls and on processor time."""
 
 
 class Worker:
@@ -128,7 +127,7 @@ class Worker:
 
 
 class IdleWorkers:
-    """Workers that wait for the next execution of the same user, with the same memory. Any thread may use it."""
+    """Workers that wait for the next execution of the same trust domain and memory limit. Any thread may use it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -145,16 +144,12 @@ class IdleWorkers:
         return None
 
     def put(self, domain: TrustDomain, worker: Worker) -> list[Worker]:
-        """Keeps one that has been renewed; gives back those that are kept no longer, to be closed."""
-        now = time.monotonic()
+        """Keeps a renewed worker. Returns those that are no longer kept, for the caller to close."""
         with self._lock:
-            self._workers.append(((domain, worker.memory_mb), now, worker))
-            dropped = [
-                place
-                for place, (_, since, _) in enumerate(self._workers)
-                if now - since > _IDLE_SECONDS or place < len(self._workers) - _IDLE_WORKERS
-            ]
-            return [self._workers.pop(place)[2] for place in reversed(dropped)]
+            self._workers.append(((domain, worker.memory_mb), time.monotonic(), worker))
+            dropped = idle_surplus([(since, worker) for _, since, worker in self._workers])
+            self._workers = [entry for entry in self._workers if entry[2] not in dropped]
+            return dropped
 
     def clear(self) -> list[Worker]:
         with self._lock:
