@@ -108,7 +108,7 @@ class Jail:
                 engine=self.engine.executable,
                 inside=self.engine.inside or f"/{self.engine.executable.name}",
                 libraries=self._libraries,
-                places=self.engine.mounts,
+                mounts=self.engine.mounts,
                 directory=self.directory,
                 arguments=arguments,
                 environment=environment,

@@ -58,12 +58,12 @@ def bwrap_command(
     engine: Path,
     inside: str,
     libraries: Collection[Path],
-    places: Iterable[Mount],
+    mounts: Iterable[Mount],
     directory: Path,
     arguments: Iterable[str],
     environment: Mapping[str, str],
 ) -> list[str]:
-    """The command that runs `engine` in namespaces of its own; `directory` and `places` are all else that it can read.
+    """The command that runs `engine` in namespaces of its own; `directory` and `mounts` are all else that it can read.
 
     The guest is process 1, so that nothing of its own stands between it and its end. There is no /proc (through
     /proc/1/environ it would show bubblewrap's own environment) and no /dev. `/proc/self/exe` is a link: without it Deno
@@ -78,11 +78,11 @@ def bwrap_command(
     for library in libraries:
         where = f"{_LIBRARIES}/{library.name}" if library in moved else str(library)
         command += ["--ro-bind", os.path.realpath(library), where]
-    for place in places:
-        command += ["--ro-bind", os.path.realpath(place.path), place.inside]
-        for name in place.hidden:
-            if (place.path / name).is_dir():
-                command += ["--tmpfs", f"{place.inside}/{name}", "--remount-ro", f"{place.inside}/{name}"]
+    for mount in mounts:
+        command += ["--ro-bind", os.path.realpath(mount.path), mount.inside]
+        for name in mount.hidden:
+            if (mount.path / name).is_dir():
+                command += ["--tmpfs", f"{mount.inside}/{name}", "--remount-ro", f"{mount.inside}/{name}"]
     command += ["--ro-bind", str(engine), inside, "--ro-bind", str(directory), GUEST]
     command += ["--symlink", inside, "/proc/self/exe"]
     command += ["--remount-ro", "/", "--chdir", "/"]  # the root is a writable tmpfs until then

@@ -115,10 +115,10 @@ def installation(names: tuple[str, ...]) -> Installation:
     base = {"base": sys.base_prefix, "platbase": sys.base_exec_prefix}
     inside = f"{_HOME}/{sys.platlibdir}/python{sysconfig.get_python_version()}"
     library = Path(sysconfig.get_path("stdlib", vars=base | {"installed_base": sys.base_prefix}))
-    places = [Mount(library, inside, _HIDDEN)]
-    places += [Mount(path, f"{PACKAGES}/{name}") for name, path in packages.entries]
-    places += [Mount(_ZONES, str(_ZONES))] if _ZONES.is_dir() else []
-    places += [Mount(path, str(path)) for path in _zones()]
+    mounts = [Mount(library, inside, _HIDDEN)]
+    mounts += [Mount(path, f"{PACKAGES}/{name}") for name, path in packages.entries]
+    mounts += [Mount(_ZONES, str(_ZONES))] if _ZONES.is_dir() else []
+    mounts += [Mount(path, str(path)) for path in _zones()]
     folders = sorted({str(path.parent) for _, path in packages.entries})
     try:
         done = subprocess.run(
@@ -134,11 +134,11 @@ def installation(names: tuple[str, ...]) -> Installation:
         raise StartFailed(f"{executable} cannot load what programs may import: {reason[0]}") from error
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         raise StartFailed(f"{executable} does not run by itself: {error}") from error
-    shown = [place.path.resolve() for place in places]
+    shown = [mount.path.resolve() for mount in mounts]
     libraries = tuple(
         path for path in loaded if path.is_file() and not any(path.resolve().is_relative_to(each) for each in shown)
     )
-    engine = Engine(executable, f"{_HOME}/bin/{executable.name}", libraries, tuple(places), syscall_profile="server")
+    engine = Engine(executable, f"{_HOME}/bin/{executable.name}", libraries, tuple(mounts), syscall_profile="server")
     return Installation(engine, packages)
 
 
