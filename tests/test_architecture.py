@@ -28,7 +28,7 @@ ALLOWED: dict[str, set[str]] = {
     "types": {"arguments", "errors", "rendering"},
     "audit": {"arguments", "concurrency", "errors", "rendering", "types"},
     "containment": {"concurrency", "errors", "types"},
-    "egress": {"arguments", "errors", "types"},
+    "egress": {"arguments", "concurrency", "errors", "types"},
     "programs": {"concurrency", "errors", "types"},
     "results": {"concurrency", "errors", "rendering", "types"},
     "guest": {"concurrency", "containment", "errors", "programs", "types"},

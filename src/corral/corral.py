@@ -29,8 +29,8 @@ from corral.bridges import (
     pipeline,
 )
 from corral.checking import Case, Checker, CheckResult
-from corral.concurrency.event_loop import in_thread
-from corral.concurrency.lifecycle import Life
+from corral.concurrency.lifecycle import Lifecycle
+from corral.concurrency.threads import run_shielded_in_thread
 from corral.declarations import Catalog, declare_python, declare_typescript
 from corral.errors import ConfigError, ProgramRejected
 from corral.event_listener import OnEvent
@@ -63,7 +63,7 @@ class RunOptions(TypedDict, total=False):
 
 
 @checked
-class Corral(Life):
+class Corral(Lifecycle):
     """Runs models' programs against tools, each in its own sandbox.
 
     The constructor and `declarations` do no input or output. Executions may overlap. `aclose`, from any task of the
@@ -402,8 +402,8 @@ class Corral(Life):
 
         In a fork of the process that opened it, it leaves that process's resources alone.
         """
-        if self._is_forked():
-            self._begin_anew()
+        if not self._owner.is_current:
+            self._reset_in_fork()
             return
         self._expect_no_closing()
         if self._runtime.grants.is_calling():
@@ -418,7 +418,7 @@ class Corral(Life):
             for execution in live:
                 await execution.ended.wait()
             await self._sources.aclose()
-            await in_thread(self._runtime.checker.close)
+            await run_shielded_in_thread(self._runtime.checker.close)
             for provider in self._runtime.providers.made:
                 await provider.aclose()  # a provider shared with other Corrals keeps their sandboxes
             await self._rates.store.aclose()
@@ -443,7 +443,7 @@ class Corral(Life):
     @override
     async def _get_ready(self) -> None:
         """Opens tool sources and warms sandboxes; raises if the required isolation is not available."""
-        self._begin_anew()
+        self._reset_in_fork()
         if self._open:
             raise ConfigError("this Corral is open already")
         self._warm.clear()
@@ -461,7 +461,7 @@ class Corral(Life):
             self._open, self._closed = False, was_closed
             with anyio.CancelScope(shield=True):
                 await self._sources.aclose()
-                await in_thread(self._runtime.checker.close)
+                await run_shielded_in_thread(self._runtime.checker.close)
             self._runtime.checker = Checker()
             raise
 

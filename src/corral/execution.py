@@ -28,7 +28,6 @@ from corral.bridges import (
     remarks_on,
 )
 from corral.checking import Case, Checker, Gate
-from corral.concurrency.deadline import Clock
 from corral.errors import (
     Cancelled,
     ConfigError,
@@ -159,7 +158,7 @@ class Execution:
         self._listener = None if request.on_event is None else EventListener(request.on_event, self.execution_id)
         self._observers: list[Callable[[Event], object]] = [] if self._listener is None else [self._listener]
         self._recorder = CallRecorder(self._emit, rooms=runtime.values, observed=lambda: bool(self._observers))
-        self._clock = Clock(request.limits.wall_seconds)
+        self._clock = PausableDeadline(request.limits.wall_seconds)
         self._grant = Grant(
             execution_id=self.execution_id,
             context=request.context,

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import anyio
 
-from corral.concurrency.task_owned import Held
+from corral.concurrency.task_owned import TaskOwnedContext
 from corral.errors import ConfigError
 from corral.tools import Tool, ToolRegistry, ToolSource
 from corral.tools.names import namespace_identifier
@@ -33,7 +33,7 @@ class ToolSources:
             raise ConfigError(f"two tool sources share the namespace {doubled[0]!r}; give one of them another")
         self._registry = registry
         self._offers = [_Offers(registry, source) for source in given]
-        self._held: list[Held] = []
+        self._held: list[TaskOwnedContext] = []
 
     @property
     def missing(self) -> bool:
@@ -60,10 +60,10 @@ class ToolSources:
         """
         if self._held:
             raise ConfigError("the tool sources of this Corral are open already")
-        held = [Held(each.source.open(each)) for each in self._offers]
+        held = [TaskOwnedContext(each.source.open(each)) for each in self._offers]
         failures: list[Exception] = []
 
-        async def open_one(one: Held) -> None:
+        async def open_one(one: TaskOwnedContext) -> None:
             try:
                 await one.open()
             except Exception as error:

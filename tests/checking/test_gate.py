@@ -20,7 +20,7 @@ from corral.checking.servers import language_server as servers
 from corral.checking.servers.lsp import LspClient
 from corral.checking.servers.specs import SERVERS
 from corral.checking.servers.workspace import Document
-from corral.concurrency.deadline import Clock
+from corral.concurrency.deadline import PausableDeadline
 from corral.containment import Engine
 from corral.errors import ConfigError, StartFailed
 from corral.execution import Execution
@@ -272,13 +272,13 @@ async def test_a_call_waits_for_a_server_that_starts_while_the_clock_stands(
     kind, start_it = slow_to_start(tmp_path)
     monkeypatch.setattr(Checker.__init__, "__defaults__", ([kind],))
     recorded.clear()
-    stands, standing = anyio.Event(), Clock.standing
+    stands, paused = anyio.Event(), PausableDeadline.paused
 
-    def spy(self: Clock) -> AbstractContextManager[None]:
+    def spy(self: PausableDeadline) -> AbstractContextManager[None]:
         stands.set()
-        return standing(self)
+        return paused(self)
 
-    monkeypatch.setattr(Clock, "standing", spy)
+    monkeypatch.setattr(PausableDeadline, "paused", spy)
     async with Corral(ALL, limits=Limits(wall_seconds=0.5), check=True) as corral:
         async with corral.start("return await tools.record({ n: 9 })") as run:
             with anyio.fail_after(20):

@@ -25,7 +25,7 @@ from corral.checking.servers import workspace as workspaces
 from corral.checking.servers.language_server import LanguageServer
 from corral.checking.servers.specs import SERVERS, ServerKind
 from corral.checking.servers.workspace import Remark, Workspace
-from corral.containment import Engine, missing
+from corral.containment import Engine, unavailable_reason
 from corral.errors import StartFailed
 from tests.checking.test_valid_run_python import programs as valid_python_programs
 from tests.checking.tools import TOOLS
@@ -90,7 +90,7 @@ def test_a_server_lives_in_the_best_jail_there_is(checker: Checker, language: La
     assert (status["Seccomp"], status["NoNewPrivs"]) == ("2", "1")
     assert (int(status["CapEff"], 16), int(status["CapPrm"], 16)) == (0, 0)
     assert os.geteuid() != 0 or set(status["Uid"].split()) == {NOBODY}
-    assert missing("namespaces") is not None or len(status["NSpid"].split()) > 1
+    assert unavailable_reason("namespaces") is not None or len(status["NSpid"].split()) > 1
 
 
 @BOTH

@@ -16,7 +16,7 @@ from corral import Corral, ExecutionContext, Language, ToolRegistry, define_tool
 from corral.checking import Case, Checker
 from corral.checking import checker as checkers
 from corral.checking.servers.language_server import LanguageServer
-from corral.concurrency.fair_queue import Turns
+from corral.concurrency.fair_queue import FairQueue
 from tests.checking.test_servers import ENDLESS, REGISTRY, RIGHT, server_of
 from tests.checking.tools import TOOLS
 
@@ -75,7 +75,7 @@ async def test_after_a_slow_program_those_of_its_tenant_are_in_nobodys_way(
 
 
 def test_tenants_take_turns() -> None:
-    turns: Turns[str] = Turns()
+    turns: FairQueue[str] = FairQueue()
     for name in ("eve 1", "eve 2", "eve 3", "bob 1", "ann 1", "bob 2"):
         turns.add(name[:3], name)
     taken = [turns.take() for _ in range(6)]

@@ -94,5 +94,5 @@ def test_the_sync_api_inside_a_loop_is_a_clear_error(opening: str, start: str) -
     )
     command = [sys.executable, "-c", f"{script}{start}"]
     shown = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert "ConfigError: this thread runs an event loop" in shown.stderr
+    assert "ConfigError: execute_sync, check_sync and `with` do not work in a thread that runs" in shown.stderr
     assert "await" in shown.stderr

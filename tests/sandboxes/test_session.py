@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from corral import Limits, LogEntry
-from corral.containment import Plan, Spawner
+from corral.containment import LauncherClient, Plan
 from corral.errors import BridgeError
 from corral.programs import prepare_typescript
 from corral.sandboxes import Job
@@ -77,14 +77,14 @@ async def host() -> Host:
 async def run(host: Host, script: str) -> list[Any] | None:
     python = Path(sys.executable)
     arguments = (str(python), "-I", "-S", "-c", HOSTILE + script)
-    spawner = Spawner()
-    process = GuestProcess.spawn(spawner, Plan(executable=python, arguments=arguments, environment={}))
+    launcher = LauncherClient()
+    process = GuestProcess.spawn(launcher, Plan(executable=python, arguments=arguments, environment={}))
     try:
         with anyio.fail_after(10):
             return await GuestSession(process, host.job(), host.handle).run({})
     finally:
         process.close()
-        spawner.close()
+        launcher.close()
 
 
 @pytest.mark.parametrize(

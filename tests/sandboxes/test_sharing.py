@@ -13,11 +13,11 @@ import anyio
 import pytest
 
 from corral import Corral, ExecutionResult, Limits, ToolCallStarted, tool
-from corral.containment import Plan, Spawner
+from corral.containment import LauncherClient, Plan
 from corral.guest import FrameKind, encode_frame
 from corral.sandboxes import DenoSandbox
 from corral.sandboxes.jailed.guest_process import GuestProcess
-from corral.sandboxes.jailed.guest_starter import Guest
+from corral.sandboxes.jailed.guest_starter import StartedGuest
 from corral.sandboxes.jailed.shared_guest import Share, SharedGuest
 from tests.processes import guests
 
@@ -40,12 +40,12 @@ def in_contexts() -> Corral:
 
 async def test_frames_reach_whose_they_are_however_they_are_cut() -> None:
     python = Path(sys.executable)
-    spawner = Spawner()
+    launcher = LauncherClient()
     loop = Plan(executable=python, arguments=("p", "-c", "print(1, flush=True); input()"), environment={})
-    process = GuestProcess.spawn(spawner, loop)
+    process = GuestProcess.spawn(launcher, loop)
     process.await_output(10)
-    shared = SharedGuest(Guest(process, "none"))
-    shares = [shared.share() for _ in range(2)]
+    shared = SharedGuest(StartedGuest(process, "none"))
+    shares = [shared.reserve() for _ in range(2)]
     got: dict[bytes, bytes] = {}
 
     def receiver(share: Share) -> None:
@@ -75,7 +75,7 @@ async def test_frames_reach_whose_they_are_however_they_are_cut() -> None:
     shared._pass_on(encode_frame(FrameKind.LOG, b"", bytes(16)))  # pyright: ignore[reportPrivateUsage]
     assert shared.retired, "nobody's frame"
     process.close()
-    spawner.close()
+    launcher.close()
 
 
 async def test_values_and_inputs_of_a_megabyte_pass_beside_others() -> None:

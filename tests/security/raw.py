@@ -17,7 +17,7 @@ import anyio
 import anyio.to_thread
 import deno
 
-from corral.containment import Engine, Plan, Spawner, candidates
+from corral.containment import Engine, LauncherClient, Plan, jails_to_try
 from corral.errors import StartFailed
 from tests.security.attacks import Attack
 from tests.security.canaries import LEAKED
@@ -83,22 +83,22 @@ def raw_starter(tier: Tier) -> Generator[RawStarter]:
         return
     with tempfile.TemporaryDirectory(prefix="corral-") as directory:
         Path(directory).chmod(0o755)
-        spawner = Spawner()
+        launcher = LauncherClient()
         try:
             said = ""
-            for jail in candidates(tier, Engine(engine), Path(directory)):
-                start = partial(_jailed, spawner, jail.plan(_ARGUMENTS, _ENVIRONMENT, data_bytes=_DATA_BYTES))
+            for jail in jails_to_try(tier, Engine(engine), Path(directory)):
+                start = partial(_jailed, launcher, jail.plan(_ARGUMENTS, _ENVIRONMENT, data_bytes=_DATA_BYTES))
                 said = _run(start, f"console.log('{BEGAN}')", _PROBE_SECONDS)
                 if BEGAN in said:
                     yield start
                     return
             raise StartFailed(f"no jail of tier {tier} works here: {said}")
         finally:
-            spawner.close()
+            launcher.close()
 
 
-def _jailed(spawner: Spawner, plan: Plan) -> RawGuest:
-    child = spawner.spawn(plan)
+def _jailed(launcher: LauncherClient, plan: Plan) -> RawGuest:
+    child = launcher.spawn(plan)
 
     def end() -> None:
         child.lifeline.close()

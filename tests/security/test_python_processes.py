@@ -92,7 +92,7 @@ class Bench:
 
     def servers(self, context: ExecutionContext = ANN) -> list[int]:
         domain = TrustDomain(context.organization_id, context.user_id)
-        found = [each for (_, key), each in self.sandbox._domains._guests.items() if key == domain]
+        found = [each for (_, key), each in self.sandbox._tenant_servers._guests.items() if key == domain]
         return [guest._server.pid for guests in found for guest in guests]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
 
 
@@ -259,7 +259,7 @@ async def test_a_killed_launcher_takes_all_with_it_and_the_next_execution_has_an
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(one)
                 await guests.meeting.everybody.wait()
-                launcher = guests.sandbox._starter._spawner._process
+                launcher = guests.sandbox._starter._launcher._process
                 assert launcher is not None
                 lost = descendants(launcher.pid)
                 os.kill(launcher.pid, signal.SIGKILL)

@@ -9,6 +9,9 @@ from pathlib import Path
 from corral.errors import ProgramRejected
 from corral.types import Program
 
+WORKER_IMPORTS = ("corral.programs",)
+"""Of which programs have parts; a worker imports nothing later."""
+
 
 class Stranger:
     """Is no data class of corral's."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
-import os
 import secrets
 from collections.abc import Mapping, Sequence, Set
 from functools import cache
@@ -14,6 +13,7 @@ from typing import Any, Literal, NamedTuple, Self, TypeAlias, cast
 from pydantic import TypeAdapter
 from pydantic_core import from_json, to_json
 
+from corral.concurrency.forks import after_fork
 from corral.rendering.preview import preview_text
 
 __all__ = ["AuditEvent", "Outcome", "cleaned", "json_of", "new_event_id", "short_text"]
@@ -49,8 +49,7 @@ def _become_another_process() -> None:
     _process = secrets.randbits(32)
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_become_another_process)
+after_fork(_become_another_process)
 
 
 class AuditEvent(NamedTuple):

@@ -14,7 +14,7 @@ from corral.audit.digests import digest_of
 from corral.audit.events import AuditEvent
 from corral.audit.sinks.factory import AuditSource, as_sink
 from corral.audit.writer import Receipt, Writer
-from corral.concurrency.threads import apart, soon
+from corral.concurrency.threads import run_in_own_thread, thread_safe_callback
 from corral.errors import AccessDenied, ConfigError
 from corral.logs import get_logger
 from corral.rendering.redaction import redacted
@@ -128,14 +128,14 @@ class AuditLog:
                     tasks.start_soon(self._close, writer, seconds)
 
     async def _close(self, writer: Writer, within_seconds: float) -> None:
-        await apart(writer.close, within_seconds, abandon_on_cancel=True)
+        await run_in_own_thread(writer.close, within_seconds, abandon_on_cancel=True)
         if unwritten := writer.unwritten:
             logger.error("the audit log is closed; %r has not taken %d events", writer.sink, unwritten)
 
     async def _written(self, event: AuditEvent | None, writers: Sequence[Writer]) -> bool:
         """True if all sinks wrote it in time. An event does not wait for a sink that is known to fail."""
         done = anyio.Event()
-        receipt = Receipt(writers, soon(done.set))
+        receipt = Receipt(writers, thread_safe_callback(done.set))
         for writer in writers:
             if not writer.put_with_receipt(event, receipt):
                 logger.error("%r has no room for the audit event %s", writer.sink, event and event.to_json())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import os
 import random
 import threading
 import time
@@ -17,6 +16,7 @@ from typing import TypeAlias
 
 from corral.audit.events import AuditEvent, cleaned
 from corral.audit.sinks.base import AuditSink
+from corral.concurrency.forks import after_fork
 from corral.logs import get_logger
 
 __all__ = ["Receipt", "Writer"]
@@ -317,5 +317,4 @@ def _after_fork() -> None:
         writer.after_fork()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+after_fork(_after_fork)

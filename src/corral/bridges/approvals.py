@@ -82,7 +82,7 @@ def require_approval(handler: Handler, approve: Approve | None, within_seconds: 
             sequence=call.sequence,
         )
         answer: object = None
-        with grant.clock.standing() if grant.clock is not None else nullcontext():
+        with grant.clock.paused() if grant.clock is not None else nullcontext():
             with anyio.move_on_after(within_seconds) as deadline:
                 answer = await _answer(approve, request, call)
         if deadline.cancelled_caught:

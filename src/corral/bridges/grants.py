@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -15,8 +14,9 @@ import anyio
 
 from corral.bridges.rates import Bucket
 from corral.bridges.records import CallRecorder
-from corral.concurrency.deadline import Clock
-from corral.concurrency.shared_lock import Turns
+from corral.concurrency.capacity import Capacity
+from corral.concurrency.deadline import PausableDeadline
+from corral.concurrency.shared_lock import SharedLock
 from corral.errors import AccessDenied, ConfigError, InvalidToken, ToolNotFound
 from corral.tools import Tool, ToolRegistry
 from corral.types import Call, ExecutionContext, Limits
@@ -68,7 +68,6 @@ class Grant:
         "tools",
         "turns",
         "unknown",
-        "waiting",
     )
 
     def __init__(
@@ -78,7 +77,7 @@ class Grant:
         limits: Limits,
         tools: ToolRegistry,
         execution_id: str | None = None,
-        clock: Clock | None = None,
+        clock: PausableDeadline | None = None,
         recorder: CallRecorder | None = None,
         scopes: frozenset[str] | None = None,
         lives_seconds: float | None = None,
@@ -101,11 +100,9 @@ class Grant:
         """Number of calls made."""
         self.unknown = 0
         """Number of calls of unknown tools."""
-        self.running = 0
-        """Number of calls in flight."""
-        self.waiting: deque[anyio.Event] = deque()
-        """Calls that wait until fewer are in flight."""
-        self.turns = Turns()
+        self.running = Capacity(limits.calls_in_flight)
+        """Calls in flight."""
+        self.turns = SharedLock()
         """Order of calls that have passed all other guards."""
         self.approval_timed_out = False
         """True once an approval request was not answered in time."""

@@ -18,7 +18,7 @@ from corral.audit import AuditLog
 from corral.bridges.approvals import Approve, require_approval
 from corral.bridges.auditing import audit_calls
 from corral.bridges.dispatch import being_cancelled, dispatch, encode_output, unexpected
-from corral.bridges.grants import Grant, Grants, called, current_grant, granted
+from corral.bridges.grants import Grants, called, current_grant, granted
 from corral.bridges.rates import RateLimits
 from corral.bridges.scopes import require_scopes
 from corral.errors import CallBudgetExceeded, CorralError, ExecutionEnded, MessageTooLarge
@@ -155,35 +155,15 @@ def limit_calls(handler: Handler) -> Handler:
         grant.calls += 1
         if grant.calls > (calls := grant.limits.calls):
             raise CallBudgetExceeded(f"the budget of {calls} tool call{'' if calls == 1 else 's'} is used up")
-        if grant.running < grant.limits.calls_in_flight:
-            grant.running += 1
-        else:
-            await _wait_for_place(grant)
+        running = grant.running
+        if not running.try_acquire():
+            await running.acquire()
         try:
             return await handler(call)
         finally:
-            _leave_place(grant)
+            running.release()
 
     return guarded
-
-
-async def _wait_for_place(grant: Grant) -> None:
-    grant.waiting.append(turn := anyio.Event())
-    try:
-        await turn.wait()
-    except BaseException:
-        if turn.is_set():
-            _leave_place(grant)
-        else:
-            grant.waiting.remove(turn)
-        raise
-
-
-def _leave_place(grant: Grant) -> None:
-    if grant.waiting:
-        grant.waiting.popleft().set()  # handed over directly, so that no newer call overtakes the waiting one
-    else:
-        grant.running -= 1
 
 
 def limit_rates(handler: Handler, rates: RateLimits) -> Handler:

@@ -22,8 +22,8 @@ from corral.checking.servers.specs import SERVERS, ServerKind
 from corral.checking.servers.workspace import Workspace
 from corral.checking.typescript.check import TypeScriptCheck
 from corral.checking.verdict import Verdict, verdict_on
-from corral.concurrency.fair_queue import outcome
-from corral.concurrency.threads import apart
+from corral.concurrency.fair_queue import wait_for_job
+from corral.concurrency.threads import run_in_own_thread
 from corral.errors import ProgramRejected
 from corral.logs import get_logger
 from corral.programs import TypedPython
@@ -175,7 +175,7 @@ class Checker:
         if known is not None:
             return known
         declare = partial(self._sets.declared, case.tools, case.language, case.references, must=case.must)
-        return await apart(declare, abandon_on_cancel=True)
+        return await run_in_own_thread(declare, abandon_on_cancel=True)
 
     async def _checked(self, case: Case, declared: ToolSet, servers: _Servers, until: float) -> Verdict:
         """The verdict of the first server, or of the second, if the first was lost over the program, or may be."""
@@ -272,7 +272,7 @@ class Begun:
 
 
 async def _outcome(server: LanguageServer, case: Case, job: Callable[[Workspace | None], T], until: float) -> T:
-    return await outcome(server.submit(case.tenant, job), max(0.0, until - time.monotonic()))
+    return await wait_for_job(server.submit(case.tenant, job), max(0.0, until - time.monotonic()))
 
 
 def _judge(case: Case, declared: ToolSet, seconds: float, workspace: Workspace | None) -> Verdict:

@@ -7,7 +7,7 @@ import anyio
 from corral.checking.case import Case
 from corral.checking.checker import Begun, Checker
 from corral.checking.verdict import Verdict
-from corral.concurrency.deadline import Clock
+from corral.concurrency.deadline import PausableDeadline
 from corral.errors import ProgramRejected
 from corral.types import Call, Handler, Reply
 
@@ -71,12 +71,12 @@ class Gate:
         """Until it is decided."""
         await self._decided.wait()
 
-    def guard(self, handler: Handler, clock: Clock) -> Handler:
+    def guard(self, handler: Handler, clock: PausableDeadline) -> Handler:
         """Lets calls through once it is open; if it stays shut, none. The clock stands while they wait."""
 
         async def gated(call: Call) -> Reply:
             if not self.is_open:
-                with clock.standing():
+                with clock.paused():
                     await self._decided.wait()
                 if not self.is_open:
                     await anyio.sleep_forever()  # until the program is ended

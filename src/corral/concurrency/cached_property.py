@@ -1,4 +1,4 @@
-"""Attributes that are computed when they are first asked for."""
+"""Attributes computed at their first use."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ if TYPE_CHECKING or sys.version_info >= (3, 12):
 else:
 
     class cached_property:  # noqa: N801
-        """That of functools without its lock, which in Python 3.11 all instances share: an event loop that asks for the
-        tree of a small program would wait for the thread that parses a large one."""
+        """`functools.cached_property` without its lock, which all instances share in Python 3.11.
+
+        With the lock, an event loop that needs the tree of a small program waits for a thread that parses a large one.
+        """
 
         def __init__(self, function: Callable[[Any], Any]) -> None:
             self._function = function

@@ -1,4 +1,4 @@
-"""The wall clock of one execution, which stands while a human is asked."""
+"""Wall-clock deadline of one execution, paused while a human is asked for approval."""
 
 from __future__ import annotations
 
@@ -7,49 +7,49 @@ from contextlib import contextmanager
 
 import anyio
 
-__all__ = ["MOST_STANDING_SECONDS", "Clock"]
+__all__ = ["MAX_PAUSED_SECONDS", "PausableDeadline"]
 
 
-MOST_STANDING_SECONDS = 3600.0
-"""For how long a clock stands in all. A program that has itself asked about again and again must end, too."""
+MAX_PAUSED_SECONDS = 3600.0
+"""Maximum of all pauses together: a program that asks for approval again and again must end, too."""
 
 
-class Clock:
-    """Cancels what runs within `running` when its time is over. Within `standing`, which may overlap, it stands."""
+class PausableDeadline:
+    """Cancels the `running` block when its time is used up. Time stops within `paused` blocks, which may overlap."""
 
-    def __init__(self, seconds: float, *, most_standing_seconds: float = MOST_STANDING_SECONDS) -> None:
+    def __init__(self, seconds: float, *, max_paused_seconds: float = MAX_PAUSED_SECONDS) -> None:
         self._left = seconds
-        self._standing_left = most_standing_seconds
-        self._stood_at = 0.0
+        self._pause_left = max_paused_seconds
+        self._paused_at = 0.0
         self._scope = anyio.CancelScope()
-        self._stands = 0
+        self._pauses = 0
 
     @property
-    def ran_out(self) -> bool:
-        """Whether the time was over before what ran had ended."""
+    def expired(self) -> bool:
+        """True once the `running` block was cancelled."""
         return self._scope.cancelled_caught
 
     @contextmanager
     def running(self) -> Generator[None]:
-        """The block that has to end in time; entered once."""
+        """Block that has to end in time. It can be entered once."""
         self._scope.deadline = anyio.current_time() + self._left
         with self._scope:
             yield
 
     @contextmanager
-    def standing(self) -> Generator[None]:
-        """A block during which no time passes. It may be entered in other tasks than `running`."""
-        if self._stands == 0:
-            self._stood_at = anyio.current_time()
-            self._left = self._scope.deadline - self._stood_at
-            self._scope.deadline = self._stood_at + self._standing_left + self._left
-        self._stands += 1
+    def paused(self) -> Generator[None]:
+        """Block during which no time passes. Any task may enter it."""
+        if self._pauses == 0:
+            self._paused_at = anyio.current_time()
+            self._left = self._scope.deadline - self._paused_at
+            self._scope.deadline = self._paused_at + self._pause_left + self._left
+        self._pauses += 1
         try:
             yield
         finally:
-            self._stands -= 1
-            if self._stands == 0:
+            self._pauses -= 1
+            if self._pauses == 0:
                 now = anyio.current_time()
-                over = max(0.0, now - self._stood_at - self._standing_left)
-                self._standing_left = max(0.0, self._standing_left - (now - self._stood_at))
+                over = max(0.0, now - self._paused_at - self._pause_left)
+                self._pause_left = max(0.0, self._pause_left - (now - self._paused_at))
                 self._scope.deadline = now + self._left - over

@@ -1,7 +1,7 @@
-"""What a hot path needs of an event loop: hearing of output without a task, and handing work to a task that waits.
+"""Event loop primitives for hot paths: watching a descriptor without a task, and waking one waiting task.
 
-anyio's own primitives cost several microseconds each, most of a call's. On asyncio, the loop's are used directly; any
-other loop gets anyio's.
+anyio's own primitives cost several microseconds each, which is most of a call's cost. On asyncio these use the loop
+directly; on any other loop they use anyio.
 """
 
 from __future__ import annotations
@@ -13,66 +13,65 @@ from typing import Generic, Protocol, TypeVar
 
 import anyio
 
-from corral.concurrency.threads import apart
-
-__all__ = ["Hand", "SharedReading", "checking", "hand_maker", "in_thread", "readable"]
+__all__ = ["OneShot", "SharedReadableWatch", "asyncio_loop", "one_shot_factory", "periodic", "watch_readable"]
 
 T = TypeVar("T")
 
 
-class Hand(Protocol[T]):
+class OneShot(Protocol[T]):
     """Passes one value to one waiting task."""
 
-    def give(self, value: T) -> None: ...
-    async def take(self) -> T: ...
+    def set(self, value: T) -> None: ...
+    async def wait(self) -> T: ...
 
 
-class _FutureHand(Generic[T]):
+class _FutureOneShot(Generic[T]):
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._future: asyncio.Future[T] = loop.create_future()
 
-    def give(self, value: T) -> None:
+    def set(self, value: T) -> None:
         if not self._future.done():  # its task may have been cancelled
             self._future.set_result(value)
 
-    async def take(self) -> T:
+    async def wait(self) -> T:
         return await self._future
 
 
-class _EventHand(Generic[T]):
+class _EventOneShot(Generic[T]):
     def __init__(self) -> None:
-        self._given = anyio.Event()
+        self._is_set = anyio.Event()
         self._values: list[T] = []
 
-    def give(self, value: T) -> None:
+    def set(self, value: T) -> None:
         self._values.append(value)
-        self._given.set()
+        self._is_set.set()
 
-    async def take(self) -> T:
-        await self._given.wait()
+    async def wait(self) -> T:
+        await self._is_set.wait()
         return self._values[0]
 
 
-def _asyncio_loop() -> asyncio.AbstractEventLoop | None:
+def asyncio_loop() -> asyncio.AbstractEventLoop | None:
+    """The running event loop if it is asyncio's; None on any other, such as trio's."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
         return None
 
 
-def hand_maker() -> Callable[[], Hand[T]]:
-    """What makes hands for the event loop that runs this."""
-    loop = _asyncio_loop()
-    return _EventHand if loop is None else lambda: _FutureHand(loop)
+def one_shot_factory() -> Callable[[], OneShot[T]]:
+    """The constructor of one-shots for the running event loop."""
+    loop = asyncio_loop()
+    return _EventOneShot if loop is None else lambda: _FutureOneShot(loop)
 
 
 @asynccontextmanager
-async def readable(descriptor: int, notify: Callable[[], bool]) -> AsyncGenerator[None]:
-    """Within the block, `notify` is called whenever the descriptor can be read, until it returns False.
+async def watch_readable(descriptor: int, notify: Callable[[], bool]) -> AsyncGenerator[None]:
+    """Calls `notify` within the block whenever the descriptor is readable, until it returns False.
 
-    It must not raise.
+    `notify` must not raise.
     """
-    loop = _asyncio_loop()
+    loop = asyncio_loop()
     if loop is None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_wait_and_notify, descriptor, notify)
@@ -99,9 +98,9 @@ async def _wait_and_notify(descriptor: int, notify: Callable[[], bool]) -> None:
 
 
 @asynccontextmanager
-async def checking(check: Callable[[], float | None]) -> AsyncGenerator[None]:
-    """Within the block, `check` is called now, and again after as many seconds as it says, until it says None."""
-    loop = _asyncio_loop()
+async def periodic(check: Callable[[], float | None]) -> AsyncGenerator[None]:
+    """Calls `check` now and, within the block, again after the seconds that it returns, until it returns None."""
+    loop = asyncio_loop()
     if loop is None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_check, check)
@@ -128,22 +127,22 @@ async def _check(check: Callable[[], float | None]) -> None:
         await anyio.sleep(delay)
 
 
-class SharedReading:
-    """`readable` for a descriptor that several tasks of one event loop need read: as long as any of them is within."""
+class SharedReadableWatch:
+    """`watch_readable` for several tasks of one event loop: the descriptor is watched while any of them is within."""
 
     def __init__(self, descriptor: int, notify: Callable[[], bool]) -> None:
         self._descriptor = descriptor
         self._notify = notify
         self._within = 0
         self._ended = False
-        self._turn = anyio.Lock()
+        self._lock = anyio.Lock()
 
     @asynccontextmanager
     async def __call__(self) -> AsyncGenerator[None]:
-        loop = _asyncio_loop()
+        loop = asyncio_loop()
         if loop is None:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._read_in_turn)
+                tasks.start_soon(self._watch_exclusively)
                 yield
                 tasks.cancel_scope.cancel()
             return
@@ -162,17 +161,6 @@ class SharedReading:
             self._ended = True
             loop.remove_reader(self._descriptor)
 
-    async def _read_in_turn(self) -> None:
-        async with self._turn:
+    async def _watch_exclusively(self) -> None:
+        async with self._lock:
             await _wait_and_notify(self._descriptor, self._notify)
-
-
-async def in_thread(function: Callable[[], T]) -> T:
-    """Runs `function` in a thread, not given up when the task is cancelled.
-
-    The thread is not one of those that sync tools share, or those could keep a guest from starting or ending.
-    """
-    results: list[T] = []
-    with anyio.CancelScope(shield=True):
-        results.append(await apart(function))
-    return results[0]

@@ -1,7 +1,7 @@
-"""The collector of cyclic garbage, kept from looking at large values again and again while they are made.
+"""Cyclic garbage collection, switched off while large values are made.
 
-It runs with every few hundred containers that are new, and now and then over all that there are: of half a million
-lists, reading the JSON takes 30 ms and the collector 200.
+The collector runs after every few hundred new containers and sometimes visits all of them: of half a million lists,
+reading the JSON takes 30 ms and the collector 200.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 import gc
 from types import TracebackType
 
-__all__ = ["uncollected"]
+__all__ = ["gc_disabled"]
 
 
-class uncollected:  # noqa: N801  # a block, as `contextlib.suppress` is one
-    """A block without it, for work that makes a value and ends soon."""
+class gc_disabled:  # noqa: N801  # a block, as `contextlib.suppress` is one
+    """Disables the collector within the block, for work that makes one value and ends soon."""
 
     __slots__ = ("_was_enabled",)
 

@@ -1,9 +1,8 @@
-"""The life of what is opened and closed, by `async with` or by `with`, in one process: a fork has no part in it."""
+"""Lifecycle of objects that `async with` or `with` opens and closes, in one process and not in its forks."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 import warnings
 import weakref
 from abc import ABC, abstractmethod
@@ -17,43 +16,44 @@ from typing import NoReturn, Self, TypeVar
 import anyio
 from anyio.from_thread import BlockingPortal
 
+from corral.concurrency.forks import ProcessOwner, finalize_in_owner
 from corral.errors import ConfigError
 
-__all__ = ["Life"]
+__all__ = ["Lifecycle"]
 
 T = TypeVar("T")
 
 _left_behind: list[object] = []
-"""What a fork has of the process that was forked: to let go of it would end what is still used there."""
+"""Objects that a fork inherited: to drop them would run finalizers of resources that the parent still uses."""
 
 
-class Life(ABC):
-    """What is opened and closed, by `async with` or by `with`, and knows whose process it is in."""
+class Lifecycle(ABC):
+    """Base of objects that are opened and closed, by `async with` or by `with`, in the process that owns them."""
 
     def __init__(self) -> None:
         self._open = False
         self._closed = False
         self._loop: _LoopThread | None = None
-        """That of `with`."""
-        self._process = os.getpid()
+        """Event loop of a `with` block."""
+        self._owner = ProcessOwner()
         self._unclosed: weakref.finalize[..., Self] | None = None
 
     @property
     def is_open(self) -> bool:
-        """Whether it was opened and is not closed; programs run without that too, only later."""
+        """True between opening and closing. Programs also run outside of that, with a slower start."""
         return self._open
 
     @abstractmethod
     async def aclose(self) -> None:
-        """Closes it. Idempotent."""
+        """Closes the object. Idempotent."""
 
     @abstractmethod
     async def _get_ready(self) -> None:
-        """Opens it."""
+        """Opens the object."""
 
     @abstractmethod
     def _renew(self) -> object:
-        """Makes anew what a fork has none of: processes, threads and connections. Gives what was in their place."""
+        """Replaces what a fork does not inherit: processes, threads and connections. Returns what was replaced."""
 
     async def __aenter__(self) -> Self:
         await self._get_ready()
@@ -66,8 +66,8 @@ class Life(ABC):
 
     def __enter__(self) -> Self:
         _refuse_running_loop()
-        if self._loop is not None and not self._is_forked():
-            raise ConfigError("this Corral is open already")
+        if self._loop is not None and self._owner.is_current:
+            raise ConfigError("this Corral is already open; leave its `with` block before opening it again")
         loop = _LoopThread()
         try:
             loop.call(self._get_ready)
@@ -80,7 +80,7 @@ class Life(ABC):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._begin_anew()
+        self._reset_in_fork()
         loop, self._loop = self._loop, None
         if loop is not None:
             try:
@@ -89,10 +89,10 @@ class Life(ABC):
                 loop.close()
 
     def __reduce__(self) -> NoReturn:
-        raise ConfigError(f"{self!r} cannot be copied, or sent to another process: make one there, of the same tools")
+        raise ConfigError(f"{self!r} cannot be copied or sent to another process; make one there, of the same tools")
 
     def _in_a_loop(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Calls it in the event loop that is kept, or in one of its own."""
+        """Calls the function in the event loop of the `with` block, or else in a new one."""
         _refuse_running_loop()
         self._require_own()
         if self._loop is not None:
@@ -103,50 +103,40 @@ class Life(ABC):
         finally:
             loop.close()
 
-    def _is_forked(self) -> bool:
-        return self._process != os.getpid()
-
     def _require_own(self) -> None:
-        """Has a fork begin anew.
+        """Resets the object if this process is a fork of its owner.
 
         Raises:
-            ConfigError: it is open, in the process that was forked.
+            ConfigError: the owner has opened it.
         """
-        if self._open and self._is_forked():
+        if self._open and not self._owner.is_current:
             raise ConfigError(
-                f"{self!r} was opened by the process that this one is a fork of: open it here, after the fork, by "
+                f"{self!r} was opened by the process that this one is a fork of; open it here, after the fork, by "
                 "`with corral:` or `async with corral:`"
             )
-        self._begin_anew()
+        self._reset_in_fork()
 
-    def _begin_anew(self) -> None:
-        """In a fork, has it be as if it had not been opened yet."""
-        if self._is_forked():
+    def _reset_in_fork(self) -> None:
+        """In a fork, returns the object to its state before opening."""
+        if self._owner.take_over():
             _left_behind.append((self._renew(), self._loop, self._unclosed))
-            self._process = os.getpid()
             self._open, self._loop, self._unclosed = False, None, None
 
     def _expect_closing(self) -> None:
-        """From now on there is a ResourceWarning if nobody closes it."""
-        self._unclosed = weakref.finalize(self, _warn_unclosed, os.getpid(), repr(self))
+        """Has a ResourceWarning given if the object is dropped without being closed."""
+        self._unclosed = finalize_in_owner(self, _warn_unclosed, repr(self))
 
     def _expect_no_closing(self) -> None:
         if self._unclosed is not None:
             self._unclosed.detach()
 
 
-def _warn_unclosed(owner: int, name: str) -> None:
-    if os.getpid() == owner:
-        warnings.warn(
-            f"unclosed {name}: leave `with` or `async with`, or await aclose()", ResourceWarning, stacklevel=2
-        )
+def _warn_unclosed(name: str) -> None:
+    warnings.warn(f"unclosed {name}: leave `with` or `async with`, or await aclose()", ResourceWarning, stacklevel=2)
 
 
 class _LoopThread:
-    """Runs functions on an event loop of its own, until it is closed.
-
-    The thread does not keep a process from ending.
-    """
+    """Event loop in a daemon thread, until it is closed."""
 
     def __init__(self) -> None:
         portal: Future[BlockingPortal] = Future()
@@ -155,7 +145,7 @@ class _LoopThread:
         self._portal = portal.result()
 
     def call(self, function: Callable[[], Awaitable[T]]) -> T:
-        """Runs it to its end. If the caller is interrupted, as by Ctrl-C, it is cancelled and has ended."""
+        """Runs the function to its end. If the caller is interrupted, as by Ctrl-C, it is cancelled and awaited."""
         go: Future[None] = Future()
         running: Future[T] | None = None
 
@@ -174,7 +164,7 @@ class _LoopThread:
             raise
 
     def close(self) -> None:
-        """Ends the loop, with all that runs on it."""
+        """Cancels all that runs on the loop, and ends it."""
         self._portal.call(self._portal.stop, True)
         self._thread.join()
 
@@ -203,6 +193,6 @@ def _refuse_running_loop() -> None:
     else:
         return
     raise ConfigError(
-        "this thread runs an event loop, as notebooks do: `await corral.execute(...)`, and open it by "
-        "`async with Corral(...)`; execute_sync, check_sync and `with` are for programs without a loop"
+        "execute_sync, check_sync and `with` do not work in a thread that runs an event loop, as notebooks do: "
+        "`await corral.execute(...)`, and open the Corral by `async with Corral(...)`"
     )

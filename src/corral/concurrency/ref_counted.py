@@ -1,4 +1,4 @@
-"""What several users need open: the first of them opens it, and it is closed after the last."""
+"""Reference counting for things that several users need open: the first user opens, the last one closes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 import anyio
 
-__all__ = ["Shared"]
+__all__ = ["RefCounted"]
 
 T = TypeVar("T")
 
@@ -21,27 +21,27 @@ class _Use:
         self.opened = AsyncExitStack()
 
 
-class Shared(Generic[T]):
-    """Things of one kind. One that was open before its first user came stays open.
+class RefCounted(Generic[T]):
+    """Counts the users of each thing. One that was open before its first user stays open after the last.
 
-    `hold` gives what opens and closes one, where different tasks may do that.
+    `open_` makes the context manager that opens and closes a thing; different tasks may enter and exit it.
     """
 
-    def __init__(self, hold: Callable[[T], AbstractAsyncContextManager[object]], is_open: Callable[[T], bool]) -> None:
-        self._hold = hold
+    def __init__(self, open_: Callable[[T], AbstractAsyncContextManager[object]], is_open: Callable[[T], bool]) -> None:
+        self._open = open_
         self._is_open = is_open
         self._uses = WeakKeyDictionary[T, _Use]()
 
     async def enter(self, thing: T) -> None:
-        """Raises what opening it raises."""
+        """Adds a user. Raises what opening the thing raises."""
         use = self._uses.setdefault(thing, _Use())
         async with use.lock:
             if use.users == 0 and not self._is_open(thing):
-                await use.opened.enter_async_context(self._hold(thing))
+                await use.opened.enter_async_context(self._open(thing))
             use.users += 1
 
     async def leave(self, thing: T) -> None:
-        """For each time that it was entered, once."""
+        """Removes a user: once for each `enter`."""
         use = self._uses[thing]
         with anyio.CancelScope(shield=True):
             async with use.lock:

@@ -1,4 +1,4 @@
-"""Turns of the calls of one execution: a tool that is `sequential` runs alone."""
+"""Lock that tasks take together, or one takes alone, as a tool call that is `sequential` does."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from collections import deque
 
 import anyio
 
-__all__ = ["Turns"]
+__all__ = ["SharedLock"]
 
 
-class Turns:
-    """Who runs, of the calls of one execution: any number together, or one alone; and who waits, first come first."""
+class SharedLock:
+    """Readers-writer lock, first come first served. Its fast path, while it is not contended, is the caller's."""
 
     __slots__ = ("_alone", "_waiting", "contended", "running")
 
     def __init__(self) -> None:
         self.running = 0
-        """Calls that run now. Who enters while nothing is contended counts itself."""
+        """Number of holders. A caller that enters while the lock is not contended adds and subtracts itself."""
         self.contended = False
-        """Whether one runs alone, or some wait: then turns are given by `wait` and `pass_on`."""
+        """True while one holds it alone or some wait: then callers use `wait` and `pass_on`."""
         self._alone = False
         self._waiting: deque[tuple[anyio.Event, bool]] = deque()
 
     async def wait(self, *, alone: bool) -> None:
-        """Waits for a turn, and takes it."""
+        """Waits for the lock, and takes it."""
         place = anyio.Event(), alone
         self._waiting.append(place)
         self._admit()
@@ -41,13 +41,13 @@ class Turns:
             raise
 
     def pass_on(self) -> None:
-        """Gives the turn of a call that has ended, and no longer counts, to those that wait."""
+        """Admits waiting tasks after a holder has left and is no longer counted."""
         self._alone = False
         self._admit()
 
     def _admit(self) -> None:
         while self._waiting and not self._alone and not (self._waiting[0][1] and self.running):
-            turn, self._alone = self._waiting.popleft()
+            admitted, self._alone = self._waiting.popleft()
             self.running += 1
-            turn.set()
+            admitted.set()
         self.contended = self._alone or bool(self._waiting)

@@ -1,4 +1,7 @@
-"""Keeping an asynchronous context manager open in a task of its own, so that any task may have it left."""
+"""Runs an async context manager in its own task so that any task can close it.
+
+anyio requires task groups, and all that is made of them, to be exited by the task that entered them.
+"""
 
 from __future__ import annotations
 
@@ -10,23 +13,21 @@ from typing import cast
 
 import anyio
 
+from corral.concurrency.event_loop import asyncio_loop
 from corral.logs import get_logger
 
-__all__ = ["Held"]
+__all__ = ["TaskOwnedContext"]
 
 logger = get_logger("corral")
 
 _CLOSE_SECONDS = 5.0
-"""How long leaving may take before it is cancelled."""
+"""Time that the exit has before it is cancelled."""
 _tasks: set[asyncio.Task[None]] = set()
 """asyncio itself keeps only weak references to tasks."""
 
 
-class Held:
-    """One that is entered by `open` and left by `aclose`, both in the same task, whoever calls them.
-
-    anyio's task groups, and all that is made of them, have to be left by the task that entered them.
-    """
+class TaskOwnedContext:
+    """Enters a context manager on `open` and exits it on `aclose`, both in one task of its own."""
 
     def __init__(self, manager: AbstractAsyncContextManager[object]) -> None:
         self._manager = manager
@@ -38,9 +39,9 @@ class Held:
         self._begun = False
 
     async def open(self) -> None:
-        """Raises what entering it raised; if this is cancelled, so is entering it."""
+        """Enters the manager. Raises what that raises; cancelling this cancels it."""
         self._begun = True
-        _spawn(self._hold)
+        _spawn(self._run)
         try:
             await self._entered.wait()
         except BaseException:
@@ -52,7 +53,7 @@ class Held:
             raise self._failure
 
     async def aclose(self) -> None:
-        """Has it left, and waits until it is. Idempotent."""
+        """Exits the manager and waits for its end. Idempotent."""
         if not self._begun:
             return
         self._leave.set()
@@ -62,7 +63,7 @@ class Held:
             self._scope.cancel()
             await self._left.wait()
 
-    async def _hold(self) -> None:
+    async def _run(self) -> None:
         try:
             with self._scope:
                 async with self._manager:
@@ -70,26 +71,25 @@ class Held:
                     await self._leave.wait()
         except Exception as error:
             if self._entered.is_set():
-                logger.warning("what tools come from ended with an error", exc_info=True)
-            self._failure = _bare(error)
+                logger.warning("a tool source ended with an error", exc_info=True)
+            self._failure = _unwrapped(error)
         finally:
             self._entered.set()
             self._left.set()
 
 
-def _bare(error: Exception) -> Exception:
-    """An error without the groups that task groups have put around it alone."""
+def _unwrapped(error: Exception) -> Exception:
+    """The error without exception groups of one member, which task groups put around it."""
     if not isinstance(error, ExceptionGroup):
         return error
     inner = cast("ExceptionGroup[Exception]", error).exceptions
-    return _bare(inner[0]) if len(inner) == 1 else cast("Exception", error)
+    return _unwrapped(inner[0]) if len(inner) == 1 else cast("Exception", error)
 
 
 def _spawn(function: Callable[[], Awaitable[None]]) -> None:
-    """Runs it as a task that belongs to no other."""
-    try:
-        loop = asyncio.get_running_loop()
-    except RuntimeError:
+    """Runs the function as a task without a parent."""
+    loop = asyncio_loop()
+    if loop is None:
         import_module("trio").lowlevel.spawn_system_task(function)
         return
 

@@ -1,4 +1,4 @@
-"""Work in a thread of its own, and calls from threads into an event loop."""
+"""Threads outside anyio's shared pool, and calls from any thread into an event loop."""
 
 from __future__ import annotations
 
@@ -12,32 +12,40 @@ import anyio.to_thread
 from anyio.lowlevel import current_token
 from typing_extensions import TypeVarTuple, Unpack
 
-__all__ = ["apart", "scheduler", "soon"]
+__all__ = ["run_in_own_thread", "run_shielded_in_thread", "thread_safe_callback", "thread_safe_scheduler"]
 
 T = TypeVar("T")
 Arguments = TypeVarTuple("Arguments")
 
 
-async def apart(
+async def run_in_own_thread(
     function: Callable[[Unpack[Arguments]], T], *arguments: *Arguments, abandon_on_cancel: bool = False
 ) -> T:
-    """The function's result, from a thread that is none of those that tools share and may all be keeping busy.
+    """Runs the function in a thread outside the shared pool, which sync tools may keep fully busy.
 
-    With `abandon_on_cancel` nobody waits for its end when this is cancelled.
+    With `abandon_on_cancel`, a cancelled caller does not wait for the thread.
     """
     limiter = anyio.CapacityLimiter(1)
     return await anyio.to_thread.run_sync(function, *arguments, abandon_on_cancel=abandon_on_cancel, limiter=limiter)
 
 
-def scheduler() -> Callable[[Callable[[], object]], object]:
-    """The running event loop's own function that takes calls from any thread."""
+async def run_shielded_in_thread(function: Callable[[], T]) -> T:
+    """`run_in_own_thread` for work that must end: cancellation does not interrupt it."""
+    results: list[T] = []
+    with anyio.CancelScope(shield=True):
+        results.append(await run_in_own_thread(function))
+    return results[0]
+
+
+def thread_safe_scheduler() -> Callable[[Callable[[], object]], object]:
+    """The running event loop's function that schedules calls from any thread."""
     loop: Any = current_token().native_token
     return loop.call_soon_threadsafe if isinstance(loop, asyncio.AbstractEventLoop) else loop.run_sync_soon
 
 
-def soon(function: Callable[[], object]) -> Callable[[], None]:
-    """A callback for any thread: has `function` called in the loop that runs now, unless that loop is over by then."""
-    schedule = scheduler()
+def thread_safe_callback(function: Callable[[], object]) -> Callable[[], None]:
+    """A callback for any thread that calls `function` in the event loop that runs now; nothing once that has ended."""
+    schedule = thread_safe_scheduler()
 
     def call() -> None:
         with suppress(RuntimeError):  # trio's RunFinishedError is one

@@ -1,23 +1,23 @@
-"""The jail: what stands between a guest and the system when everything inside the engine has failed.
+"""Containment of processes by the kernel, the last protection when everything inside an engine has failed.
 
-Each layer has its module: `namespaces`, `landlock`, `seccomp`; `launcher` applies them in a process of its own, which
-`spawner` is the host's side of. `jail` puts the layers of a tier together.
+Each layer has its module: `namespaces`, `landlock`, `seccomp`; `launcher` is a process that applies them, and
+`launcher_client` the host's side of it. `jail` combines the layers of a tier.
 """
 
-from corral.containment.jail import Engine, Jail, address_space_mb, candidates, missing, told
-from corral.containment.launcher_client import Child, Plan, Spawner, ends
-from corral.containment.namespaces import Place
+from corral.containment.jail import Engine, Jail, address_space_mb, jails_to_try, reasons_by_tier, unavailable_reason
+from corral.containment.launcher_client import Child, LauncherClient, Plan, child_pipes
+from corral.containment.namespaces import Mount
 
 __all__ = [
     "Child",
     "Engine",
     "Jail",
-    "Place",
+    "LauncherClient",
+    "Mount",
     "Plan",
-    "Spawner",
     "address_space_mb",
-    "candidates",
-    "ends",
-    "missing",
-    "told",
+    "child_pipes",
+    "jails_to_try",
+    "reasons_by_tier",
+    "unavailable_reason",
 ]

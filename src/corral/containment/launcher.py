@@ -51,9 +51,9 @@ __all__ = [
 ]
 
 FILTER_FD = 10
-"""Where a child that filters system calls itself (bubblewrap) finds the filter."""
+"""Descriptor from which bubblewrap, which applies the filter itself, reads it."""
 INFO_FD = 11
-"""Where bubblewrap writes which process is the guest; the host reads it."""
+"""Descriptor to which bubblewrap writes the guest's process number; the host reads it."""
 _MESSAGE_BYTES = 1 << 17
 _MAX_DESCRIPTORS = 8
 

@@ -14,13 +14,14 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from corral.concurrency.forks import ProcessOwner
 from corral.errors import StartFailed
 
-__all__ = ["Child", "Plan", "Spawner", "ends"]
+__all__ = ["Child", "LauncherClient", "Plan", "child_pipes"]
 
 _LAUNCHER = Path(__file__).with_name("launcher.py")
 _END_SECONDS = 10
-"""For the launcher to kill and reap everything; it takes a few milliseconds."""
+"""Time for the launcher to kill and reap everything; it takes a few milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -44,7 +45,7 @@ class Plan:
     scratch: Path | None = None
     """A directory of files that is removed if the host ends without having done so."""
     directory: Path | None = None
-    """Where it starts; by default in the root."""
+    """Working directory; by default the root."""
 
     @property
     def wraps(self) -> bool:
@@ -64,7 +65,7 @@ class Child:
 
 
 @contextlib.contextmanager
-def ends(*, sockets: bool = False, report: bool = False) -> Generator[tuple[Child, list[int]]]:
+def child_pipes(*, sockets: bool = False, report: bool = False) -> Generator[tuple[Child, list[int]]]:
     """Both ends of what connects a new child: the host's, and those to send; the latter are closed after the block.
 
     With `sockets` its standard input is a socket; with `report` it has one more pipe. If the block raises, all are.
@@ -93,7 +94,7 @@ def ends(*, sockets: bool = False, report: bool = False) -> Generator[tuple[Chil
         ours.pop_all()
 
 
-class Spawner:
+class LauncherClient:
     """Starts children in the launcher's process, which ends with this object and with the process that made it.
 
     Any thread may use it. After `fork`, a child process that uses it gets a launcher of its own.
@@ -101,7 +102,7 @@ class Spawner:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._owner = 0
+        self._owner = ProcessOwner()
         self._control: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._plans: dict[Plan, int] = {}
@@ -113,7 +114,7 @@ class Spawner:
             StartFailed: there is no launcher and none could be started.
             OSError: no descriptors are left.
         """
-        with ends(sockets=plan.serves, report=plan.wraps) as (child, theirs):
+        with child_pipes(sockets=plan.serves, report=plan.wraps) as (child, theirs):
             self._send(plan, theirs)
         return child
 
@@ -144,7 +145,7 @@ class Spawner:
         socket.send_fds(control, [json.dumps(message).encode()], descriptors, socket.MSG_NOSIGNAL)
 
     def _running(self) -> socket.socket:
-        if self._control is not None and self._owner == os.getpid():
+        if self._control is not None and self._owner.is_current:
             return self._control
         self._plans.clear()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -164,7 +165,7 @@ class Spawner:
             raise StartFailed(f"cannot start {sys.executable}, which starts sandboxes: {error}") from error
         finally:
             theirs.close()
-        self._owner = os.getpid()
+        self._owner.take_over()
         self._control = ours
         return ours
 
@@ -180,11 +181,11 @@ class Spawner:
         control, process = self._control, self._process
         self._control = self._process = None
         if control is not None:
-            if self._owner == os.getpid():
+            if self._owner.is_current:
                 with contextlib.suppress(OSError):
                     self._tell(control, {"end": True}, [])
             control.close()
-        if process is None or self._owner != os.getpid():
+        if process is None or not self._owner.is_current:
             return
         try:
             process.wait(_END_SECONDS)

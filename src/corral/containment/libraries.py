@@ -1,4 +1,4 @@
-"""Which shared libraries an executable loads: all that a jail has to leave readable besides the executable itself."""
+"""Shared libraries of an executable, which a jail has to leave readable besides the executable itself."""
 
 from __future__ import annotations
 

@@ -13,17 +13,17 @@ from typing import NamedTuple
 
 from corral.containment.launcher import FILTER_FD, INFO_FD
 
-__all__ = ["GUEST", "Place", "bubblewrap", "wrapped"]
+__all__ = ["GUEST", "Mount", "bubblewrap", "bwrap_command"]
 
 GUEST = "/guest"
-"""Where the directory with the guest's code is seen."""
+"""Path of the directory with the guest's code."""
 
 _LIBRARIES = "/libraries"
-"""Where shared libraries are seen that the system does not have in one of its usual places: those may name a user."""
+"""Folder for shared libraries from outside the system's usual folders, whose paths may name a user."""
 _USUAL = ("/lib", "/usr/")
 
 
-class Place(NamedTuple):
+class Mount(NamedTuple):
     """A directory that an engine reads, where it sees it (in namespaces), and names in it that stay hidden."""
 
     path: Path
@@ -31,7 +31,7 @@ class Place(NamedTuple):
     hidden: tuple[str, ...] = ()
 
     def shown(self) -> list[Path]:
-        """What of it is to be seen."""
+        """The parts of it that the guest sees."""
         if not self.hidden:
             return [self.path]
         return [part for part in sorted(self.path.iterdir()) if part.name not in self.hidden]
@@ -52,18 +52,18 @@ def bubblewrap() -> Path | None:
     return None if found is None else Path(found)
 
 
-def wrapped(
+def bwrap_command(
     bwrap: Path,
     *,
     engine: Path,
     inside: str,
     libraries: Collection[Path],
-    places: Iterable[Place],
+    mounts: Iterable[Mount],
     directory: Path,
     arguments: Iterable[str],
     environment: Mapping[str, str],
 ) -> list[str]:
-    """The command that runs `engine` in namespaces of its own; `directory` and `places` are all else that it can read.
+    """The command that runs `engine` in namespaces of its own; `directory` and `mounts` are all else that it can read.
 
     The guest is process 1, so that nothing of its own stands between it and its end. There is no /proc (through
     /proc/1/environ it would show bubblewrap's own environment) and no /dev. `/proc/self/exe` is a link: without it Deno
@@ -78,11 +78,11 @@ def wrapped(
     for library in libraries:
         where = f"{_LIBRARIES}/{library.name}" if library in moved else str(library)
         command += ["--ro-bind", os.path.realpath(library), where]
-    for place in places:
-        command += ["--ro-bind", os.path.realpath(place.path), place.inside]
-        for name in place.hidden:
-            if (place.path / name).is_dir():
-                command += ["--tmpfs", f"{place.inside}/{name}", "--remount-ro", f"{place.inside}/{name}"]
+    for mount in mounts:
+        command += ["--ro-bind", os.path.realpath(mount.path), mount.inside]
+        for name in mount.hidden:
+            if (mount.path / name).is_dir():
+                command += ["--tmpfs", f"{mount.inside}/{name}", "--remount-ro", f"{mount.inside}/{name}"]
     command += ["--ro-bind", str(engine), inside, "--ro-bind", str(directory), GUEST]
     command += ["--symlink", inside, "/proc/self/exe"]
     command += ["--remount-ro", "/", "--chdir", "/"]  # the root is a writable tmpfs until then

@@ -23,15 +23,15 @@ from typing import Any, Self
 
 import anyio
 
-from corral.concurrency.event_loop import readable
-from corral.containment import Child, Plan, Spawner
+from corral.concurrency.event_loop import watch_readable
+from corral.containment import Child, LauncherClient, Plan
 from corral.containment.launcher import receive
 from corral.errors import StartFailed
 
 __all__ = ["ContainedProcess", "can_limit"]
 
 can_limit = sys.platform == "linux"
-"""Whether this system can bound a process's memory and read its processor clock."""
+"""True if this system can bound a process's memory and read its processor clock."""
 
 _PIPE_BYTES = 1 << 20
 """Linux lets an unprivileged process have pipes of one mebibyte (/proc/sys/fs/pipe-max-size)."""
@@ -75,14 +75,14 @@ class ContainedProcess:
                 fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
     @classmethod
-    def spawn(cls, spawner: Spawner, plan: Plan) -> Self:
+    def spawn(cls, launcher: LauncherClient, plan: Plan) -> Self:
         """Has it started by the launcher.
 
         Raises:
             StartFailed: there is no launcher, or no descriptor left.
         """
         try:
-            return cls(spawner.spawn(plan))
+            return cls(launcher.spawn(plan))
         except OSError as error:
             raise StartFailed(f"cannot start a sandbox: {error.strerror or error}") from error
 
@@ -124,10 +124,10 @@ class ContainedProcess:
                 receive(data)
             return data != b""
 
-        return readable(self.output, notify)
+        return watch_readable(self.output, notify)
 
     def read_now(self) -> bytes | None:
-        """What there is of its output, `b""` at its end, None if there is nothing yet."""
+        """Output that has arrived; `b""` at its end, None if there is nothing yet."""
         try:
             return os.read(self.output, _READ_BYTES)
         except BlockingIOError:
@@ -189,7 +189,7 @@ class ContainedProcess:
             return 0.0
 
     def threads(self) -> int:
-        """How many it has, 0 once it is gone: the twentieth field of /proc/PID/stat (proc_pid_stat(5))."""
+        """Number of threads, 0 once it is gone: the twentieth field of /proc/PID/stat (proc_pid_stat(5))."""
         try:
             return int(Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[17])
         except (OSError, IndexError):
@@ -210,7 +210,7 @@ class ContainedProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether it has not ended yet."""
+        """False once the process has exited, or before its start is confirmed."""
         descriptor = self._process if self._guest is None else self._guest
         if self._closed or descriptor is None:
             return False
@@ -220,7 +220,7 @@ class ContainedProcess:
 
     @property
     def ended(self) -> bool:
-        """Whether it has ended, or was not even born; one of which nothing is known yet has not."""
+        """True once the process has exited or failed to start; False while the start is pending."""
         self._hear()
         return self._closed or self._status is not None or self._failure is not None
 

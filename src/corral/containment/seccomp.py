@@ -21,9 +21,9 @@ import struct
 from collections.abc import Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
-__all__ = ["ALLOWED", "Role", "filter_program", "supported"]
+__all__ = ["ALLOWED", "SyscallProfile", "filter_program", "supported"]
 
-Role: TypeAlias = Literal["engine", "server", "program", "checker"]
+SyscallProfile: TypeAlias = Literal["engine", "server", "program", "checker"]
 """An engine runs programs itself. A server only forks: for each program a process, which puts itself under the filter
 of a program, who may do what an engine may, but start nothing. A checker reads programs and runs none."""
 
@@ -177,11 +177,11 @@ _ALLOW, _ERRNO, _KILL = 0x7FFF_0000, 0x0005_0000, 0x8000_0000
 
 
 def supported(machine: str | None = None) -> bool:
-    """Whether there is a filter for `machine`, by default this one."""
+    """True if there is a filter for `machine`, by default this one."""
     return (machine or platform.machine()) in _MACHINES
 
 
-def filter_program(machine: str | None = None, role: Role = "engine") -> bytes:
+def filter_program(machine: str | None = None, profile: SyscallProfile = "engine") -> bytes:
     """The filter for `machine` as platform.machine() names it: an array of struct sock_filter, 8 bytes each.
 
     Raises:
@@ -193,7 +193,7 @@ def filter_program(machine: str | None = None, role: Role = "engine") -> bytes:
     column, audit = _MACHINES[machine]
     program = [_instruction(_LOAD, _ARCHITECTURE), *_unless(_IF_EQUAL, audit, _KILL), _instruction(_LOAD, _NUMBER)]
     program += _if(_IF_AT_LEAST, _X32, [_instruction(_RETURN, _KILL)])
-    calls, checks = _of(role)
+    calls, checks = _calls_of(profile)
     for name, numbers in calls.items():
         if (number := numbers[column]) is not None:
             body = [instruction for check in checks.get(name, ()) for instruction in _checked(check)]
@@ -202,8 +202,10 @@ def filter_program(machine: str | None = None, role: Role = "engine") -> bytes:
     return b"".join([*program, _instruction(_RETURN, _ERRNO | errno.EPERM)])
 
 
-def _of(role: Role) -> tuple[Mapping[str, tuple[int | None, int | None]], Mapping[str, tuple[_Check, ...]]]:
-    match role:
+def _calls_of(
+    profile: SyscallProfile,
+) -> tuple[Mapping[str, tuple[int | None, int | None]], Mapping[str, tuple[_Check, ...]]]:
+    match profile:
         case "engine":
             return _CALLS, _CHECKS
         case "server":

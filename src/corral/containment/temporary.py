@@ -17,6 +17,8 @@ import threading
 import weakref
 from pathlib import Path
 
+from corral.concurrency.forks import ProcessOwner, after_fork
+
 __all__ = ["TemporaryFolder"]
 
 _PREFIX = "corral-"
@@ -40,8 +42,8 @@ class TemporaryFolder:
 
     @property
     def home(self) -> Path | None:
-        """What to remove if this process ends without having done so. None in one that was forked off its maker."""
-        return self._home.path if self._home.owner == os.getpid() else None
+        """Folder to remove if this process is killed; None in a fork of the process that made it."""
+        return self._home.path if self._home.owner.is_current else None
 
     def close(self) -> None:
         """Removes it with all that is in it. Idempotent; in a process that was forked off its maker it does nothing."""
@@ -52,7 +54,7 @@ class _Home:
     """The folder that holds those of one process in one place."""
 
     def __init__(self, place: str) -> None:
-        self.owner = os.getpid()
+        self.owner = ProcessOwner()
         self.folders = 0
         self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=place))
         self._numbers = itertools.count()
@@ -99,7 +101,7 @@ _process = _Process()
 def _remove_all() -> None:
     with _lock:
         for home in _homes.values():
-            if home.owner == os.getpid():
+            if home.owner.is_current:
                 home.end()
         _homes.clear()
 
@@ -127,7 +129,7 @@ def _make_folder() -> tuple[_Home, Path]:
 
 
 def _remove(home: _Home, folder: Path) -> None:
-    if home.owner != os.getpid():
+    if not home.owner.is_current:
         return
     shutil.rmtree(folder, ignore_errors=True)
     with _lock:
@@ -169,11 +171,11 @@ def _clear_home(path: str) -> None:
         Path(path).rmdir()
 
 
-def _begin_anew() -> None:
+def _reset_in_fork() -> None:
     """In a process that was forked off: the homes are its parent's."""
     global _lock
     _lock = threading.RLock()  # another thread of the parent may have had it
     _homes.clear()
 
 
-os.register_at_fork(after_in_child=_begin_anew)
+after_fork(_reset_in_fork)

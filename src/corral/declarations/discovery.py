@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, cast
 
 from corral.concurrency.cached_property import cached_property
-from corral.concurrency.threads import apart
+from corral.concurrency.threads import run_in_own_thread
 from corral.declarations.printing.printers import comment_lines
 from corral.declarations.shapes.descriptions import summary
 from corral.declarations.text_cache import Texts, in_turn
@@ -172,7 +172,7 @@ class _Discovery:
         begin = int(offset)  # 5.0 is an integer too
         search = partial(self._tools.search, query, namespace=namespace, limit=int(limit), offset=begin)
         async with in_turn(context):
-            tools, total = await apart(search, abandon_on_cancel=True)
+            tools, total = await run_in_own_thread(search, abandon_on_cancel=True)
         end = min(begin + len(tools), total)
         found: dict[str, object] = {
             "items": [

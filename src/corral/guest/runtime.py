@@ -47,18 +47,18 @@ _PROCESS = (
     "run",
     "engine",
     "frames",
-    "rehearsal",
+    "warm_up",
     "main",
 )
 """What a process with one execution is started with: main.ts, after all that it needs. As one file, because the engine
 takes 4 ms longer for ten."""
 _CONTEXTS = ("contexts", "engine", "harden", "frames", *_REALM, *_PLATFORM)
 _HTTP = ("values", "tools", "http")
-"""What a program imports that runs elsewhere: http.ts, after all that it needs."""
+"""Parts of the module that a program elsewhere imports: http.ts, after all that it needs."""
 _PYTHON = ("values", "frames", "calls", "console", "hints", "errors", "loop", "program")
-"""What a guest for Python is made of, each after those that it needs."""
+"""Parts of the Python guest, each after those that it needs."""
 _PYTHON_HTTP = ("values", "calls", "http")
-"""What a program in Python imports that runs elsewhere, the same way."""
+"""Parts of the Python module that a program elsewhere imports, likewise."""
 _MODULES = tuple(dict.fromkeys((*_PROCESS, *_CONTEXTS)))
 _IMPORT = re.compile(r"^import \{([^}]*)\} from \"\./(\w+)\.ts\";", re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:const|function|class) (?:\{([^}]*)\}|(\w+)))", re.MULTILINE)
@@ -107,7 +107,7 @@ class RuntimeDirectory:
 
     @property
     def home(self) -> Path | None:
-        """What to remove if this process ends without having done so; None if another's code is used."""
+        """Folder to remove if this process is killed; None if it uses another one's code."""
         return None if self._folder is None else self._folder.home
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ from typing import Any, cast
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
-from corral.concurrency.garbage import uncollected
+from corral.concurrency.garbage import gc_disabled
 from corral.errors import MalformedMessage
 from corral.guest.python.values import (
     MAX_DEPTH,
@@ -42,7 +42,7 @@ def encode_value(value: object, root: str = "output") -> EncodedValue:
     if type(value) is int and -SAFE_INTEGER <= value <= SAFE_INTEGER:
         return EncodedValue(b"%d" % value, tagged=False)
     encoder = _HostEncoder(root)
-    with uncollected():
+    with gc_disabled():
         plain = encoder.plain(value, 0)
         try:
             return EncodedValue(to_json(plain, inf_nan_mode="constants"), encoder.tagged)
@@ -64,7 +64,7 @@ def decode_value(payload: bytes, *, tagged: bool) -> Any:
     Raises:
         MalformedMessage: it is not JSON, not UTF-8, nested too deeply, or a tag is not well formed.
     """
-    with uncollected() if len(payload) > _LONG_BYTES else nullcontext():
+    with gc_disabled() if len(payload) > _LONG_BYTES else nullcontext():
         try:
             value: Any = from_json(payload)
         except ValueError as error:

@@ -15,7 +15,7 @@ from typing import Any, cast
 from pydantic import TypeAdapter
 from pydantic_core import from_json, to_jsonable_python
 
-from corral.concurrency.garbage import uncollected
+from corral.concurrency.garbage import gc_disabled
 from corral.json_schema.problems import Problem, SchemaMismatch
 
 __all__ = ["json_value", "listed", "plain", "plain_container", "written"]
@@ -28,7 +28,7 @@ _dump = TypeAdapter[object](Any).serializer.to_python
 
 def plain(value: object) -> object:
     """Models and dataclasses become dicts, iterators lists. Raises SchemaMismatch for what is not data."""
-    with uncollected():
+    with gc_disabled():
         return listed(_dump(value, by_alias=True, fallback=plain_container))
 
 

@@ -8,7 +8,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import CoreSchema, SchemaValidator
 
 from corral.concurrency.cached_property import cached_property
-from corral.concurrency.garbage import uncollected
+from corral.concurrency.garbage import gc_disabled
 from corral.json_schema.problems import ABSENT, UNEXPECTED, Path, Problem, SchemaMismatch, child, cut, either, is_large
 
 __all__ = ["TypeValidator"]
@@ -30,7 +30,7 @@ class TypeValidator:
 
     def __call__(self, value: object, *, by_alias: bool | None = None, by_name: bool | None = None) -> Any:
         if is_large(value):
-            with uncollected():
+            with gc_disabled():
                 return self._validated(self._fail_fast, value, by_alias, by_name, most=_MAX_READ)
         return self._validated(self._adapter.validator, value, by_alias, by_name, most=None)
 

@@ -24,7 +24,7 @@ __all__ = ["GRACE_SECONDS", "Job", "Sandbox", "SandboxProvider"]
 
 
 GRACE_SECONDS = 0.25
-"""How long calls go on that run when their program has ended, unless their tool must finish."""
+"""Grace for calls that still run when their program has ended, unless their tool must finish."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,14 +46,14 @@ class Job:
 
 
 class SandboxProvider(ABC):
-    """How to get sandboxes. One object may start many, at the same time."""
+    """Starts sandboxes. One provider may start many at the same time."""
 
     name: ClassVar[str]
 
     @property
     @abstractmethod
     def capabilities(self) -> Capabilities:
-        """What its sandboxes can do, and the limits they hold by themselves on this machine."""
+        """Languages, isolation and the limits that its sandboxes enforce on this machine."""
 
     @abstractmethod
     async def start(self, config: SandboxConfig) -> Sandbox:
@@ -82,7 +82,7 @@ class Sandbox(ABC):
     """
 
     isolation: Isolation
-    """What this box is really kept in by, as results report it."""
+    """Isolation that is really in force, as results report it."""
 
     @abstractmethod
     async def execute(self, job: Job, bridge: Endpoint) -> Exit:

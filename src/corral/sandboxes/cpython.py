@@ -16,7 +16,7 @@ from corral.guest import RuntimeDirectory, python_file, python_modules
 from corral.sandboxes.base import Job, Sandbox
 from corral.sandboxes.framed.run import GuestRun
 from corral.sandboxes.jailed.fork_server import Fork, ForkServer
-from corral.sandboxes.jailed.guest_starter import GUEST_FILE, GuestStarter, Order
+from corral.sandboxes.jailed.guest_starter import GUEST_FILE, GuestSpec, GuestStarter
 from corral.sandboxes.jailed.provider import JailedProvider
 from corral.sandboxes.jailed.python_runtime import PACKAGES, find_packages, installation
 from corral.sandboxes.pool import default_size
@@ -73,15 +73,17 @@ class CPythonSandbox(JailedProvider[Fork]):
         )
 
     async def start(self, config: SandboxConfig) -> Sandbox:
-        self._starter.hold()
+        self._starter.retain()
         try:
-            return _InFork(self, await self._domains.share(self.order(config), config.trust_domain), config)
+            return _InFork(
+                self, await self._tenant_servers.reserve(self.guest_spec(config), config.trust_domain), config
+            )
         except BaseException:
             await self.released()
             raise
 
-    def order(self, config: SandboxConfig) -> Order:
-        return Order(config.memory_mb, config.required_tier, self._arguments)
+    def guest_spec(self, config: SandboxConfig) -> GuestSpec:
+        return GuestSpec(config.memory_mb, config.required_tier, self._arguments)
 
 
 @cache

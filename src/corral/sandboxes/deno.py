@@ -13,13 +13,13 @@ from typing import ClassVar, Literal
 import deno
 
 from corral.arguments import checked
-from corral.concurrency.event_loop import in_thread
+from corral.concurrency.threads import run_shielded_in_thread
 from corral.containment import Engine
 from corral.errors import StartFailed
 from corral.guest import RuntimeDirectory
 from corral.sandboxes.base import Job, Sandbox
 from corral.sandboxes.framed.run import GuestRun
-from corral.sandboxes.jailed.guest_starter import GUEST_FILE, Guest, GuestStarter, Order
+from corral.sandboxes.jailed.guest_starter import GUEST_FILE, GuestSpec, GuestStarter, StartedGuest
 from corral.sandboxes.jailed.provider import JailedProvider
 from corral.sandboxes.jailed.shared_guest import Share, SharedGuest
 from corral.sandboxes.pool import default_size
@@ -39,13 +39,13 @@ _HEAP_RESERVE_MB = 32
 """What the guest runtime, the engine's own bookkeeping and arrays that are copied as they grow need of V8's heap, above
 the program's memory."""
 _SEMI_SPACE_MB = 32
-"""For young objects; V8 takes three such. Its own choice on a large machine, whose size it may not ask for."""
+"""Space for young objects, of which V8 has three. Its default depends on the machine, whose size it may not read."""
 _GARBAGE_MB = 56
 """Room for what an engine has dropped and not collected yet, and for a thread that was not there yet when it was
 measured (7 MB). With 64 MB of memory, 1.2 million small objects in an array that grows, 60 MB, sometimes fail with 40
 and never in six runs with 48 (V8 15)."""
 _CONTEXTS_MB = 32
-"""What the contexts of 64 executions take, 0.2 MB each, and those that have ended and are not collected yet."""
+"""Memory of the contexts of 64 executions, 0.2 MB each, and of those that are not collected yet."""
 
 
 @checked
@@ -82,32 +82,32 @@ class DenoSandbox(JailedProvider[Share]):
             pool_size=default_size() if pool_size is None else pool_size,
             starter=GuestStarter(
                 tier,
-                lambda: Engine(_engine(), within=True),
+                lambda: Engine(_engine(), relative_paths=True),
                 RuntimeDirectory(),
                 _ENVIRONMENT,
                 garbage_mb=_GARBAGE_MB,
-                rehearsal=("--rehearse",),
+                warm_up_arguments=("--warm-up",),
                 instead=_INSTEAD,
             ),
             serve=SharedGuest,
         )
 
     async def start(self, config: SandboxConfig) -> Sandbox:
-        self._starter.hold()
+        self._starter.retain()
         try:
             if self.isolation == "context":
-                share = await self._domains.share(self.order(config), config.trust_domain)
+                share = await self._tenant_servers.reserve(self.guest_spec(config), config.trust_domain)
                 return _InContext(self, share, config)
-            return _InProcess(self, await self._pool.take(self.order(config)), config)
+            return _InProcess(self, await self._pool.take(self.guest_spec(config)), config)
         except BaseException:
             await self.released()
             raise
 
     async def settled(self) -> None:
         """Waits until as many sandboxes are ready as the pool holds."""
-        await in_thread(partial(self._pool.full, _SETTLE_SECONDS))
+        await run_shielded_in_thread(partial(self._pool.full, _SETTLE_SECONDS))
 
-    def order(self, config: SandboxConfig) -> Order:
+    def guest_spec(self, config: SandboxConfig) -> GuestSpec:
         shared = self.isolation == "context"
         if shared:
             config = config.model_copy(update={"memory_mb": config.memory_mb + _CONTEXTS_MB})
@@ -115,7 +115,7 @@ class DenoSandbox(JailedProvider[Share]):
         main = "contexts.js" if shared else "main.js"
         arguments.append(f"{GUEST_FILE}{main}")
         arguments += ["--allow-eval"] * self.allow_eval + ["--allow-wasm"] * self.allow_wasm
-        return Order(config.memory_mb, config.required_tier, tuple(arguments))
+        return GuestSpec(config.memory_mb, config.required_tier, tuple(arguments))
 
     def _flags(self, config: SandboxConfig) -> list[str]:
         """Deno's own options."""
@@ -148,7 +148,7 @@ def _engine() -> Path:
 class _InProcess(Sandbox):
     """A process; executes one job and is then used up."""
 
-    def __init__(self, provider: DenoSandbox, guest: Guest, config: SandboxConfig) -> None:
+    def __init__(self, provider: DenoSandbox, guest: StartedGuest, config: SandboxConfig) -> None:
         self.isolation = guest.tier
         self._provider: DenoSandbox | None = provider
         self._process = guest.process

@@ -1,4 +1,4 @@
-"""Sandboxes that are started before anybody asks: each is used once, and replaced when the machine has time for it."""
+"""Pool of sandboxes that are started in advance. Each is used once, and replaced when the machine has time for it."""
 
 from __future__ import annotations
 
@@ -6,24 +6,27 @@ import os
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
 import anyio
 import anyio.to_thread
 from anyio.lowlevel import RunVar
 
+from corral.concurrency.forks import ProcessOwner
 from corral.errors import StartFailed
 from corral.logs import get_logger
 
-__all__ = ["Pool", "Pooled", "default_size"]
+__all__ = ["Pool", "Pooled", "default_size", "idle_surplus"]
 
 logger = get_logger("corral.sandboxes")
 
 _QUIET_SECONDS = 0.01
-"""A replacement is started when nothing was taken for so long: at once, it would compete with the program begun."""
+"""Delay of a replacement after the last sandbox was taken: at once, it would compete with the program just begun."""
 _KEYS = 4
-"""Kinds of sandboxes that are kept ready; the one that was not asked for the longest goes first."""
+"""Kinds of sandboxes that are kept ready; the least recently used goes first."""
+_MAX_IDLE = 8
+_MAX_IDLE_SECONDS = 120.0
 _limiter: RunVar[anyio.CapacityLimiter] = RunVar("corral.sandboxes.pool")
 
 
@@ -35,6 +38,7 @@ class Pooled(Protocol):
 
 K = TypeVar("K")
 T = TypeVar("T", bound=Pooled)
+E = TypeVar("E")
 
 
 def default_size() -> int:
@@ -42,13 +46,24 @@ def default_size() -> int:
     return min(4, os.cpu_count() or 1)
 
 
+def idle_surplus(idle: Sequence[tuple[float, E]]) -> list[E]:
+    """Processes to end, of those that wait for a tenant's next execution: idle for too long, or too many.
+
+    Each comes with the monotonic time since which it is idle, the longest idle first.
+    """
+    now = time.monotonic()
+    return [
+        each
+        for position, (since, each) in enumerate(idle)
+        if now - since > _MAX_IDLE_SECONDS or position < len(idle) - _MAX_IDLE
+    ]
+
+
 class Pool(Generic[K, T]):
-    """Keeps `size` ready of each of the last few kinds that were asked for.
+    """Keeps `size` sandboxes ready of each recently used kind, from `warm` until `close`.
 
-    `make` blocks, and is called in threads, with the kind and whether it makes one before it is needed.
-
-    It does so from `warm` until `close`, so that nothing is kept for somebody who will not say that it may go; before
-    and after, each is made when it is taken. Any thread and any event loop may take from it.
+    At other times each is made when it is taken, because nothing would end those that wait. Any thread and any event
+    loop may use it. `make` blocks, and is called in threads, with the kind and with True for one made in advance.
     """
 
     def __init__(self, make: Callable[[K, bool], T], size: int) -> None:
@@ -59,11 +74,11 @@ class Pool(Generic[K, T]):
         self._hopeless: set[K] = set()
         self._open = False
         self._thread: threading.Thread | None = None
-        self._owner = os.getpid()
+        self._owner = ProcessOwner()
         self._last_taken = 0.0
 
     async def take(self, key: K) -> T:
-        """A ready one, or else a new one. It is the caller's: to be used once, and closed.
+        """A ready one, or else a new one, which the caller uses once and closes.
 
         Raises:
             Whatever `make` does.
@@ -91,7 +106,7 @@ class Pool(Generic[K, T]):
             self.put(key, await self.take(key))
 
     def put(self, key: K, made: T) -> None:
-        """Takes one that nobody has used."""
+        """Adds an unused one."""
         with self._changed:
             ready = self._ready.get(key)
             if ready is not None and len(ready) < self.size:
@@ -101,12 +116,12 @@ class Pool(Generic[K, T]):
         made.close()
 
     def count(self) -> int:
-        """How many are ready."""
+        """Number of sandboxes that are ready."""
         with self._changed:
             return sum(map(len, self._ready.values()))
 
     def full(self, timeout_seconds: float) -> bool:
-        """Waits until as many are ready as there should be."""
+        """Waits until all are ready. False if that took longer."""
         with self._changed:
             return self._changed.wait_for(lambda: self._lacking() is None, timeout_seconds)
 
@@ -118,7 +133,7 @@ class Pool(Generic[K, T]):
             self._ready.clear()
             thread, self._thread = self._thread, None
             self._changed.notify_all()
-        if thread is not None and thread is not threading.current_thread() and self._owner == os.getpid():
+        if thread is not None and thread is not threading.current_thread() and self._owner.is_current:
             thread.join()
         for made in ready:
             made.close()
@@ -127,10 +142,9 @@ class Pool(Generic[K, T]):
         dead: list[T] = []
         found: T | None = None
         with self._changed:
-            if self._owner != os.getpid():  # forked: what is ready belongs to the parent
+            if self._owner.take_over():
                 self._ready.clear()
                 self._thread = None
-                self._owner = os.getpid()
             if not self._open:
                 return None
             ready = self._ready.setdefault(key, deque())
@@ -160,7 +174,7 @@ class Pool(Generic[K, T]):
         return None
 
     def _await_need(self, me: threading.Thread) -> K | None:
-        """What to start next, once nothing was taken for a while; None when the pool is closed."""
+        """The next kind to start, once nothing was taken for a while; None when the pool is closed."""
         while self._thread is me:
             key = self._lacking()
             wait = None if key is None else self._last_taken + _QUIET_SECONDS - time.monotonic()
@@ -191,10 +205,10 @@ class Pool(Generic[K, T]):
 
 
 class _Birth(Generic[K, T]):
-    """Makes one in a thread. If whoever waits for it goes away, it goes to the pool, however late it comes.
+    """Makes one in a thread. If its caller is cancelled, it goes to the pool when it is made.
 
-    anyio's shield does not hold off asyncio's own cancellation (`asyncio.timeout`, `Task.cancel`), so a process that
-    nobody knows of would be left behind.
+    anyio's shield does not hold off asyncio's own cancellation (`asyncio.timeout`, `Task.cancel`), so an unknown
+    process would be left behind.
     """
 
     def __init__(self, pool: Pool[K, T], key: K) -> None:

@@ -1,4 +1,4 @@
-"""Which sandbox runs the programs of which language."""
+"""Selection of the sandbox for each language."""
 
 from __future__ import annotations
 

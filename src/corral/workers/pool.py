@@ -1,4 +1,4 @@
-"""The host's side: a few workers for the whole process, shared out between tenants."""
+"""Host side: a few workers for the whole process, shared fairly between tenants."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ import select
 import sys
 import threading
 import time
-from collections import Counter, OrderedDict, deque
+from collections import Counter
 from collections.abc import Callable, Generator, Hashable
 from pathlib import Path
 from typing import Any, TypeVar, TypeVarTuple, Unpack
 
 import anyio
 
-from corral.concurrency.threads import apart
-from corral.containment import Plan, Spawner
+from corral.concurrency.fair_queue import FairQueue
+from corral.concurrency.forks import after_fork
+from corral.concurrency.threads import run_in_own_thread
+from corral.containment import LauncherClient, Plan
 from corral.containment.process import ContainedProcess, can_limit
 from corral.errors import CorralError, StartFailed
 from corral.logs import get_logger
@@ -36,11 +38,11 @@ logger = get_logger("corral.workers")
 _MEMORY_BYTES = 1 << 30
 """RLIMIT_DATA of a worker. With the grammars and pydantic imported it has some 60 MB."""
 _KEPT_BYTES = 300 << 20
-"""A worker that holds more after its work is not used again."""
+"""Memory of a worker after a job, above which it is not used again."""
 _IDLE_SECONDS = 30.0
 _START_SECONDS = 30.0
 _WALL_FACTOR = 10
-"""How much longer than its processor time work may take, on a busy machine."""
+"""Wall-clock limit as a multiple of the processor time limit, for a busy machine."""
 _MOST_WAITING = 256
 """Of one tenant."""
 _LEAST_WAIT_SECONDS = 0.01
@@ -81,7 +83,7 @@ class _Job:
         """
         with self._lock:
             if self._abandoned:
-                raise WorkerError("it is not needed any more")
+                raise WorkerError("the work was cancelled")
             self._process = process
         try:
             yield
@@ -122,13 +124,13 @@ class Workers:
     def __init__(self, size: int | None = None) -> None:
         self.size = size or min(4, max(2, os.cpu_count() or 1))
         self._changed = threading.Condition()
-        self._waiting: OrderedDict[Hashable, deque[_Job]] = OrderedDict()
+        self._waiting: FairQueue[_Job] = FairQueue()
         self._running: Counter[Hashable] = Counter()
         self._threads = 0
         self._idle = 0
         self._closing = False
         self._modules: set[str] = set()
-        self._spawner = Spawner()
+        self._launcher = LauncherClient()
 
     async def run(
         self,
@@ -171,26 +173,21 @@ class Workers:
         module = function.__module__
         request = framed(Request(module, function.__qualname__, args))
         with self._changed:
-            queue = self._waiting.setdefault(tenant, deque())
-            if len(queue) >= _MOST_WAITING:
+            if self._waiting.count(tenant) >= _MOST_WAITING:
                 raise WorkerError(f"{_MOST_WAITING} pieces of work of the same user wait already; try again later")
             job = _Job(request, module, seconds, tenant)
-            queue.append(job)
+            self._waiting.add(tenant, job)
             self._modules.add(module)
             self._closing = False
             self._changed.notify()
-            if sum(map(len, self._waiting.values())) > self._idle and self._threads < self.size:
+            if len(self._waiting) > self._idle and self._threads < self.size:
                 self._threads += 1
                 threading.Thread(target=self._serve, name="corral-worker", daemon=True).start()
         return job
 
     def _drop(self, job: _Job) -> None:
         with self._changed:
-            queue = self._waiting.get(job.tenant)
-            if queue is not None and job in queue:
-                queue.remove(job)
-                if not queue:
-                    del self._waiting[job.tenant]
+            self._waiting.discard(job.tenant, job)
         job.abandon()
 
     def close(self) -> None:
@@ -198,7 +195,7 @@ class Workers:
         with self._changed:
             self._closing = True
             self._changed.notify_all()
-        self._spawner.close()
+        self._launcher.close()
 
     def _serve(self) -> None:
         """Does what is to be done until there has been nothing for a while."""
@@ -220,7 +217,7 @@ class Workers:
             worker = None
         try:
             if worker is None:
-                worker = _Worker(self._spawner, sorted(self._modules))
+                worker = _Worker(self._launcher, sorted(self._modules))
             answer = worker.answer(job)
         except (StartFailed, WorkerError) as error:
             answer = Failed(error, str(error))
@@ -241,21 +238,17 @@ class Workers:
         deadline = time.monotonic() + _IDLE_SECONDS
         with self._changed:
             while True:
-                for tenant, queue in self._waiting.items():
-                    if self._running[tenant] < max(1, self.size - 1):
-                        job = queue.popleft()
-                        self._running[tenant] += 1
-                        del self._waiting[tenant]
-                        if queue:
-                            self._waiting[tenant] = queue  # behind the others
-                        return job
+                with contextlib.suppress(LookupError):
+                    job = self._waiting.take(lambda tenant: self._running[tenant] < max(1, self.size - 1))
+                    self._running[job.tenant] += 1
+                    return job
                 self._idle += 1
                 self._changed.wait(deadline - time.monotonic())
                 self._idle -= 1
                 if not self._waiting and (self._closing or time.monotonic() >= deadline):
                     self._threads -= 1
                     if self._threads == 0:
-                        self._spawner.close()
+                        self._launcher.close()
                     return None
 
     def _done(self, job: _Job) -> None:
@@ -280,8 +273,7 @@ def _end() -> None:
     _shared.close()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+after_fork(_forget)
 atexit.register(_end)
 
 
@@ -290,7 +282,7 @@ async def run_in_worker(
 ) -> T:
     """`Workers.run` in the workers of this process. Off Linux there are none, and a thread does it, without a bound."""
     if not can_limit:
-        return await apart(function, *args)
+        return await run_in_own_thread(function, *args)
     return await _shared.run(function, *args, seconds=seconds, tenant=tenant)
 
 
@@ -310,7 +302,7 @@ class _Worker:
         StartFailed: it does not start.
     """
 
-    def __init__(self, spawner: Spawner, modules: list[str]) -> None:
+    def __init__(self, launcher: LauncherClient, modules: list[str]) -> None:
         self._modules = frozenset(modules)
         paths = json.dumps([path for path in sys.path if path])
         plan = Plan(
@@ -319,25 +311,25 @@ class _Worker:
             environment={"LC_CTYPE": "C.UTF-8"},
             limits=_LIMITS,
         )
-        self._process = ContainedProcess.spawn(spawner, plan)
+        self._process = ContainedProcess.spawn(launcher, plan)
         self._buffer = bytearray()
         self._is_full = False
         try:
             while len(self._buffer) < len(READY):
                 self._buffer += self._process.await_output(_START_SECONDS)
             if bytes(self._buffer) != READY:
-                raise StartFailed("a worker says what it should not")
+                raise StartFailed("the worker wrote something else than READY")
             self._buffer.clear()
         except BaseException:
             self._process.close()
             raise
 
     def fits(self, module: str) -> bool:
-        """Whether it can do a job now."""
+        """True if it can do a job of this module now."""
         return module in self._modules and not self._is_full and self._process.alive
 
     def answer(self, job: _Job) -> object:
-        """What the function returns.
+        """The function's result.
 
         Raises:
             WorkerError: it took too long, or the process ended; it cannot be used further.
@@ -349,7 +341,7 @@ class _Worker:
             self._write(job.request, deadline)
             (length,) = HEADER.unpack(self._read(HEADER.size, until, deadline))
             if length > MAX_REPLY_BYTES:
-                raise WorkerError("the answer is too large")
+                raise WorkerError("the worker's reply is too large")
             data = self._read(length, until, deadline)
             self._is_full = process.data_bytes() > _KEPT_BYTES
         try:

@@ -74,5 +74,5 @@ class _Reader(pickle.Unpickler):
 
 
 def _is_plain(kind: type[object]) -> bool:
-    """Whether making one has no effect."""
+    """True if making an instance has no effect."""
     return dataclasses.is_dataclass(kind) or issubclass(kind, Exception | Enum) or hasattr(kind, "_fields")

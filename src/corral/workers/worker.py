@@ -1,7 +1,7 @@
 """A worker's own side. Requests come on standard input, replies leave on standard output.
 
 It says READY when it has imported the modules that its arguments name, and those that their `WORKER_IMPORTS` name, and
-is shut in: from then on it can open no file, start nothing and reach no network, as far as the kernel knows how to.
+is locked down: from then on it can open no file, start nothing and reach no network, as far as the kernel knows how to.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 from typing import BinaryIO
 
 from corral.errors import CorralError
-from corral.workers.shutting import shut_in
+from corral.workers.lockdown import lock_down
 from corral.workers.wire import HEADER, Failed, framed, read_request
 
 __all__ = ["BOOT", "READY", "serve"]
@@ -32,7 +32,7 @@ def serve() -> None:
     for name in (*_PRELOADED, *sys.argv[1:]):
         for other in getattr(importlib.import_module(name), "WORKER_IMPORTS", ()):
             importlib.import_module(other)
-    shut_in()
+    lock_down()
     _send(replies, READY)
     while header := requests.read(HEADER.size):
         module, name, arguments = read_request(requests.read(HEADER.unpack(header)[0]))

@@ -11,7 +11,7 @@ from pydantic_core import to_json
 
 from corral.bridges.grants import Grant
 from corral.bridges.http.openapi import openapi
-from corral.concurrency.threads import apart
+from corral.concurrency.threads import run_in_own_thread
 from corral.tools import Tool
 from corral.types import ToolName
 
@@ -49,7 +49,7 @@ class OpenApiCache:
         return text if shown is tools else None
 
     async def _made(self, tools: Mapping[ToolName, Tool]) -> bytes:
-        return await apart(_text, tools, abandon_on_cancel=True)
+        return await run_in_own_thread(_text, tools, abandon_on_cancel=True)
 
     def _keep(self, tools: Mapping[ToolName, Tool], text: bytes) -> bytes:
         _, before = self._kept.pop(id(tools), (None, b""))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 import weakref
@@ -13,7 +12,8 @@ from typing import Any, TypeAlias, TypeVar
 from corral.checking.servers.lsp import ServerLost
 from corral.checking.servers.specs import ServerKind
 from corral.checking.servers.workspace import Workspace
-from corral.concurrency.fair_queue import Turns
+from corral.concurrency.fair_queue import FairQueue
+from corral.concurrency.forks import ProcessOwner, finalize_in_owner
 from corral.containment import Engine
 from corral.errors import StartFailed
 from corral.logs import get_logger
@@ -51,7 +51,7 @@ class LanguageServer:
         self._engine = engine
         self._declare: Callable[[], str] = str
         self._state = threading.Lock()
-        self._jobs: Turns[tuple[Future[Any], _Job[Any]]] = Turns()
+        self._jobs: FairQueue[tuple[Future[Any], _Job[Any]]] = FairQueue()
         self._busy = False
         """Whether somebody has the server for himself: the thread, or an event loop."""
         self._idle = threading.Event()
@@ -60,7 +60,7 @@ class LanguageServer:
         self._opening: Workspace | None = None
         """The last one that was started."""
         self._finalizer: weakref.finalize[..., LanguageServer] | None = None
-        self._owner = os.getpid()
+        self._owner = ProcessOwner()
         self._checks = 0
         self._failures = 0
         self._starts_at = 0.0
@@ -71,7 +71,7 @@ class LanguageServer:
     @property
     def ready(self) -> bool:
         """Whether it would answer now."""
-        return self._workspace is not None and self._owner == os.getpid()
+        return self._workspace is not None and self._owner.is_current
 
     @property
     def pid(self) -> int | None:
@@ -98,8 +98,8 @@ class LanguageServer:
         """Has a job done when it is the tenant's turn. If it raises ServerLost, the next one has another server."""
         future: Future[T] = Future()
         with self._state:
-            if self._owner != os.getpid():  # forked: the server belongs to the parent
-                self._owner, self._workspace, self._jobs, self._busy = os.getpid(), None, Turns(), False
+            if self._owner.take_over():
+                self._workspace, self._jobs, self._busy = None, FairQueue(), False
             self._jobs.add(tenant, (future, job))
             if self._busy:
                 return future
@@ -146,8 +146,8 @@ class LanguageServer:
     def close(self) -> None:
         """Ends it for good, and waits for what is under way. Idempotent."""
         self._closing.set()
-        if self._owner != os.getpid():
-            return  # it belongs to the process that this one was forked from
+        if not self._owner.is_current:
+            return
         for each in (self._opening, self._workspace):
             if each is not None:
                 each.kill()  # a check that waits for an answer ends now
@@ -224,7 +224,7 @@ class LanguageServer:
         workspace = self._opening = Workspace(self.kind)
         if self._finalizer is not None:
             self._finalizer.detach()
-        self._finalizer = weakref.finalize(self, _end, os.getpid(), workspace, self._closing)
+        self._finalizer = finalize_in_owner(self, _end, workspace, self._closing)
         try:
             if self._closing.is_set():
                 raise StartFailed("it is not needed any more")
@@ -248,8 +248,7 @@ def _nothing(_: Workspace | None) -> None:
     """A job for which the server has only to be there."""
 
 
-def _end(owner: int, workspace: Workspace, closing: threading.Event) -> None:
-    if os.getpid() == owner:
-        closing.set()
-        workspace.kill()
-        workspace.close()
+def _end(workspace: Workspace, closing: threading.Event) -> None:
+    closing.set()
+    workspace.kill()
+    workspace.close()

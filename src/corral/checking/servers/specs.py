@@ -14,7 +14,7 @@ from typing import Any
 
 import deno
 
-from corral.containment import Engine, Place
+from corral.containment import Engine, Mount
 from corral.types import Language
 
 __all__ = ["GLOBALS", "SERVERS", "ServerKind"]
@@ -78,8 +78,8 @@ def _tsgo() -> Engine | None:
             and os.access(executable, os.X_OK)
             and (executable.parent / "lib.esnext.d.ts").is_file()
         ):
-            place = Place(executable.parent, "/tsgo")
-            return Engine(executable, inside=f"/tsgo/{executable.name}", places=(place,), role="checker")
+            place = Mount(executable.parent, "/tsgo")
+            return Engine(executable, inside=f"/tsgo/{executable.name}", mounts=(place,), syscall_profile="checker")
     return None
 
 
@@ -101,7 +101,7 @@ def _native(found: Path) -> Iterator[Path]:
 
 def _deno() -> Engine | None:
     try:
-        return Engine(Path(deno.find_deno_bin()), places=(Place(_MAPS, "/proc/self/maps"),))
+        return Engine(Path(deno.find_deno_bin()), mounts=(Mount(_MAPS, "/proc/self/maps"),))
     except FileNotFoundError:
         return None
 

@@ -16,7 +16,7 @@ import anyio
 
 from corral.checking.servers.lsp import PENDING, LspClient, ServerLost
 from corral.checking.servers.specs import ServerKind
-from corral.containment import Engine, Jail, Spawner, candidates, told
+from corral.containment import Engine, Jail, LauncherClient, jails_to_try, reasons_by_tier
 from corral.containment.process import ContainedProcess
 from corral.containment.temporary import TemporaryFolder
 from corral.errors import StartFailed
@@ -75,7 +75,7 @@ class Workspace:
         self._versions = itertools.count(1)
         self._written: set[str] = set()
         self._resources = contextlib.ExitStack()
-        self._spawner = Spawner()
+        self._launcher = LauncherClient()
         self._process: ContainedProcess | None = None
         self._killed = False
 
@@ -91,7 +91,7 @@ class Workspace:
             _fill(self._folder.path, self.kind)
         except OSError as error:
             raise StartFailed(f"cannot write its files to a temporary directory: {error}") from error
-        self._resources.callback(self._spawner.close)
+        self._resources.callback(self._launcher.close)
         self._client, self._root = self._begin(engine)
 
     @property
@@ -158,7 +158,7 @@ class Workspace:
         reasons: list[tuple[str, str]] = []
         for tier in reversed(TIERS):
             try:
-                jails = candidates(tier, engine, self._folder.path)
+                jails = jails_to_try(tier, engine, self._folder.path)
             except StartFailed as error:
                 reasons.append((tier, str(error)))
                 continue
@@ -169,12 +169,12 @@ class Workspace:
                     return self._initialized(jail)
                 except (StartFailed, ServerLost) as error:
                     reasons.append((tier, str(error)))
-        raise StartFailed(told(reasons))
+        raise StartFailed(reasons_by_tier(reasons))
 
     def _initialized(self, jail: Jail) -> tuple[LspClient, str]:
         kind, deadline = self.kind, time.monotonic() + _START_SECONDS
         plan = jail.plan(kind.arguments, kind.environment, data_bytes=kind.data_bytes)
-        process = self._process = ContainedProcess.spawn(self._spawner, replace(plan, scratch=self._folder.home))
+        process = self._process = ContainedProcess.spawn(self._launcher, replace(plan, scratch=self._folder.home))
         try:
             client = LspClient(process, kind.settings)
             root = Path(jail.path("")).as_uri()

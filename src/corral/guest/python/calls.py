@@ -34,7 +34,7 @@ _MAX_SHOWN = 50
 
 
 class CallLimits(NamedTuple):
-    """What all calls of a program may use. `plain`: inputs are written as JSON without extensions."""
+    """Limits of all calls of a program together. `plain`: inputs are written as JSON without extensions."""
 
     calls: float
     in_flight: float
@@ -43,7 +43,7 @@ class CallLimits(NamedTuple):
 
 
 class Site(NamedTuple):
-    """Where in the program a call was made: code and the offset of its instruction in it."""
+    """Place of a call in the program: code, and the offset of its instruction."""
 
     code: CodeType
     instruction: int
@@ -111,7 +111,7 @@ _ALSO: dict[str, tuple[type[Exception], ...]] = {
     "ToolNotFound": (AttributeError,),
     "InvalidArguments": (ValueError, TypeError),
 }
-"""What a program that knows Python would catch for the same mistake."""
+"""Python's usual exception for the same mistake."""
 _classes: dict[str, type[CorralError]] = {
     each.__name__: each for each in (CorralError, ToolError, AccessDenied, BridgeError)
 }
@@ -384,7 +384,7 @@ def _tool(calls: Caller, path: str) -> Callable[..., ToolCall]:
 
 
 def _site() -> Site:
-    """Where in the program this was called; else, as in a callback, where it was called at all."""
+    """Place in the program of the current call; of any caller in a callback."""
     frame = called = sys._getframe(3)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     if frame.f_code is _Unknown.__call__.__code__ and frame.f_back is not None:
         frame = frame.f_back

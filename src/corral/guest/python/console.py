@@ -20,7 +20,7 @@ __all__ = ["Console", "Stream", "print_at_once", "print_unraised"]
 _MOST_PARTS = 500
 """Parts of lines that are sent as they are written. From then on parts are put together."""
 _PART_SECONDS = 0.02
-"""How long, at most, while the program goes on to write."""
+"""Maximum delay of a line while the program goes on writing."""
 _print = print
 
 

@@ -27,7 +27,7 @@ _CLIENTS = frozenset(
 )
 
 packages: list[str] = []
-"""What programs may import besides the standard library."""
+"""Modules beside the standard library that programs may import."""
 
 Parts = tuple[str, str, str, str, str | None]
 """Code, name, message, stack and cause."""
@@ -88,7 +88,7 @@ def warning_text(
 
 
 def place_of(site: Site) -> str:
-    """Where a call was made, as a stack of one frame."""
+    """The place of a call, as a stack of one frame."""
     if site.code.co_filename != PROGRAM:
         return ""
     frame = _frame(site.code, site.instruction, site.code.co_firstlineno)
@@ -117,7 +117,7 @@ def _message(error: BaseException) -> str:
 
 
 def _advice(error: BaseException) -> str:
-    """What to do instead of what a program may not do: reach files, processes, the network, or a terminal."""
+    """Advice for programs that try to reach files, processes, the network, or a terminal."""
     if type(error) is EOFError and error.args == ("EOF when reading a line",):
         return ": programs have no terminal. Put the value into the program, or call a tool."
     if type(error).__name__ == "URLError" and type(error).__module__ == "urllib.error":

@@ -15,7 +15,7 @@ __all__ = ["HEADER", "HEADER_BYTES", "LEAST_LENGTH", "NONCE_BYTES", "NO_NONCE", 
 PROTOCOL = 1
 NONCE_BYTES = 16
 NO_NONCE = bytes(NONCE_BYTES)
-"""What READY carries: the guest has not been told its nonce yet."""
+"""Nonce of READY: the guest does not know its own yet."""
 HEADER = struct.Struct(f">IBB{NONCE_BYTES}s")
 HEADER_BYTES = HEADER.size
 LEAST_LENGTH = HEADER_BYTES - 4

@@ -25,7 +25,7 @@ _WRONG_INDEX = re.compile(r"(?:list|tuple|string|byte) ind(?:ex|ices) must be in
 
 
 def hint(name: str, message: str, segment: str, variables: Mapping[str, Any]) -> str:
-    """What to add to the message of an error of which `segment` is the expression that failed; empty if nothing."""
+    """Addition to the message of an error in the expression `segment`; empty if there is none."""
     if loop := _LOOP.match(segment.partition("\n")[0]):
         segment = loop[1]
     if len(segment) > MAX_SEGMENT:
@@ -71,7 +71,7 @@ def _addition(
 
 
 def _owner(node: ast.expr) -> ast.expr | None:
-    """What is asked for a member."""
+    """The member that was asked for."""
     match node:
         case ast.Subscript(owner) | ast.Attribute(owner) | ast.Call(ast.Attribute(owner)):
             return owner

@@ -22,7 +22,7 @@ _wait: Any = asyncio.wait
 
 
 class Source(Protocol):
-    """Where replies come from."""
+    """Source of replies."""
 
     descriptor: int
 
@@ -40,7 +40,7 @@ class Source(Protocol):
 
     @property
     def expects(self) -> bool:
-        """Whether there is a call without a reply."""
+        """True while a call has no reply."""
         ...
 
 

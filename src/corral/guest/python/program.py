@@ -24,7 +24,7 @@ from corral.guest.python.frames import HEADER, HEADER_BYTES, LEAST_LENGTH, NO_NO
 from corral.guest.python.loop import Deadlock, Finished, GuestLoop
 from corral.guest.python.values import Encoded, TooLarge, UnencodableValue, decode, encode
 
-__all__ = ["Pipes", "rehearse", "run_program"]
+__all__ = ["Pipes", "run_program", "warm_up"]
 
 _READ_BYTES = 1 << 16
 _MAX_UNAWAITED = 100
@@ -81,7 +81,7 @@ class Pipes:
                 return json.loads(payload)[0]
 
     def read_replies(self) -> list[tuple[int, bytes, bool]]:
-        """What one read brings, which may be no whole reply."""
+        """Data of one read, which may be part of a reply."""
         return [(kind, payload, tagged) for kind, payload, tagged, _ in self._read()]
 
     def append(self, kind: FrameKind, payload: bytes, *, tagged: bool = False) -> None:
@@ -208,7 +208,7 @@ class _Execution:
             return _error(error_parts(error))
 
     def _evaluate(self, loop: GuestLoop, code: CodeType) -> object:
-        """What the program ends with. Without an `await` of its own it runs outside of a loop, and may start one."""
+        """The program's result. Without an `await` of its own it runs outside of a loop, and may start one."""
         scope = self._scope()
         if code.co_flags & inspect.CO_COROUTINE:
             loop.run_until_complete(eval(code, scope))  # noqa: S307
@@ -308,7 +308,7 @@ class _Execution:
             self._remarks.append(text[:_MAX_REMARK])
 
     def _uncaught(self, _loop: object, context: Mapping[str, Any]) -> None:
-        """What asyncio would log: errors of tasks that nobody awaited."""
+        """Errors that asyncio would log: those of tasks that were not awaited."""
         error = context.get("exception")
         if error is not None:
             self._remark(f"a task failed and nothing awaited it: {described(error)}")
@@ -319,7 +319,7 @@ def run_program(pipes: Pipes) -> None:
     _Execution(pipes, pipes.read_start()).run()
 
 
-def rehearse() -> None:
+def warm_up() -> None:
     """Runs a program, so that all that one needs has been loaded, and is warm, before there is one."""
     replying, writing = os.pipe()
     reading, sending = os.pipe()

@@ -56,12 +56,12 @@ _INTEGER = re.compile(f"-?[0-9]{{1,{_MAX_DIGITS}}}")
 _NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _TAGS = frozenset({"$bytes", "$buffer", "$bigint", "$number", "$object"})
 _MISSING = frozenset({"NaTType", "NAType"})
-"""What pandas has in place of a value."""
+"""pandas' markers of missing values."""
 _SCIENCE = frozenset({"numpy", "pandas"})
 _FINE_TIME = re.compile(r"timedelta64\[|datetime64\[(ns|ps|fs|as)")
 """Types of numpy's that have no counterpart in Python; durations may be in months."""
 _NAMES = (datetime.date, datetime.time, datetime.timedelta, decimal.Decimal, uuid.UUID, PurePath)
-"""What may be a key although it is no text: it becomes the one that it is as a value."""
+"""Types of keys that are not text: each becomes the text of its value."""
 _TEXTS = frozenset({"fractions", "ipaddress", "zoneinfo"})
 """Modules whose objects have an obvious text."""
 _PROGRAM_MODULE = "__main__"
@@ -124,7 +124,7 @@ def decode(payload: bytes, *, tagged: bool) -> Any:
 
 
 def _is_flat(value: object) -> bool:
-    """Whether it is an object of a few plain members, as most inputs are: JSON writes those as they stand."""
+    """True for an object of a few plain members, as most inputs are: JSON takes those unchanged."""
     if type(value) is not dict:
         return False
     for name, member in cast("dict[Any, Any]", value).items():
@@ -189,7 +189,7 @@ class Encoder:
         self.tagged = False
         self._root = root
         self._room = max_bytes
-        """What iterators may still give: they need not come to an end."""
+        """Items that iterators may still give: they may be endless."""
         self._path: dict[int, str | int] = {}  # by depth
         self._parents: dict[int, int] = {}  # by depth: the identity of the container
 
@@ -297,7 +297,7 @@ class Encoder:
                 return self.rest(value, depth)
 
     def rest(self, value: Any, depth: int) -> Any:
-        """What only a program has: its errors and objects, and what it forgot to await, call or collect."""
+        """Converts what JSON has no form for: errors, objects, awaitables, functions and iterators."""
         kind = cast("type[Any]", type(value))
         if isinstance(value, BaseException):
             return self.mapping(value, _members_of_error(value), depth)
@@ -326,7 +326,7 @@ class Encoder:
         raise self.refused(f"a {kind.__name__} cannot leave the sandbox; return its contents", depth)
 
     def _collected(self, members: Iterator[Any], depth: int) -> list[Any]:
-        """What an iterator gives, until it is too large for the whole."""
+        """An iterator's items, until they exceed the limit of the whole."""
         self._descend(members, depth)
         result: list[Any] = []
         for member in members:
@@ -342,7 +342,7 @@ class Encoder:
         return {tag: content}
 
     def refused(self, reason: str, depth: int) -> UnencodableValue:
-        """What to raise for a value at this depth."""
+        """The error for a value at this depth."""
         path = self._root
         for level in range(min(depth, _SHOWN_STEPS)):
             step = self._path[level]
@@ -437,7 +437,7 @@ class Encoder:
 
 
 class PlainEncoder(Encoder):
-    """For parsers such as JavaScript's, which know neither NaN nor integers over 2^53."""
+    """Plain JSON for parsers such as JavaScript's, which know neither NaN nor integers over 2^53."""
 
     def integer(self, value: int, depth: int) -> Any:
         return value if -SAFE_INTEGER <= value <= SAFE_INTEGER else self.tag("$bigint", self.digits(value, depth))
@@ -504,10 +504,10 @@ def _in_order(members: Set[Any]) -> Iterable[Any]:
 
 
 def _is_science(value: object) -> bool:
-    """Whether numpy or pandas made the type."""
+    """True if numpy or pandas made the type."""
     return type(value).__module__.partition(".")[0] in _SCIENCE
 
 
 def _is_counted(index: Any) -> TypeGuard[Any]:
-    """Whether rows are merely counted from 0."""
+    """True if rows are merely counted from 0."""
     return type(index).__name__ == "RangeIndex" and index.start == 0 and index.step == 1

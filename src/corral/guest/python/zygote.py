@@ -28,7 +28,7 @@ from typing import Any, NoReturn
 from corral.containment.launcher import Children, hide, seal, tell, tie_to_parent
 from corral.guest.python.errors import packages
 from corral.guest.python.frames import NO_NONCE, PROTOCOL, FrameKind, encode_frame
-from corral.guest.python.program import Pipes, rehearse, run_program
+from corral.guest.python.program import Pipes, run_program, warm_up
 
 __all__ = ["serve"]
 
@@ -42,7 +42,7 @@ _PRELOADED = """
     fractions functools hashlib heapq html io itertools json linecache math operator pathlib pprint queue random re
     secrets statistics string textwrap threading time traceback types typing unicodedata urllib.parse uuid zoneinfo
 """.split()
-"""What programs import, so that it is there already."""
+"""Modules that programs often import, loaded before the fork."""
 
 
 class _Forks(Children):
@@ -112,7 +112,7 @@ def serve(arguments: list[str]) -> None:
         os.register_at_fork(after_in_child=sys.modules["numpy"].random.seed)  # `random` does so by itself
     assert random  # is imported before any fork
     sys.argv = ["program.py"]
-    rehearse()
+    warm_up()
     for place in (_READING, _WRITING):
         os.dup2(2, place)  # so that no descriptor of another use gets these numbers
     control = socket.socket(*_KIND, fileno=os.dup(0))

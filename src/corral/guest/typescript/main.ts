@@ -9,7 +9,7 @@ import { compile, evaluate, exit, nextTurn, now, readAsynchronously, readBlockin
 import { FrameReader, FrameWriter, NONCE_BYTES, PROTOCOL } from "./frames.ts";
 import { restrictGlobals } from "./globals.ts";
 import { Kind } from "./kinds.ts";
-import { rehearse } from "./rehearsal.ts";
+import { warmUp } from "./warm_up.ts";
 import { type Host, type Program, PROGRAM_NAME, Run, type Start } from "./run.ts";
 import { decodeValue } from "./values.ts";
 
@@ -135,9 +135,9 @@ class Execution {
 }
 
 let onAsynchronous = (): void => {};
-const rehearses = Deno.args.includes("--rehearse"); // for one that is started before it is needed
+const warmsUp = Deno.args.includes("--warm-up"); // for one that is started before it is needed
 restrictGlobals({ allowWasm: Deno.args.includes("--allow-wasm"), onAsynchronous: () => onAsynchronous() });
-if (rehearses) rehearse();
+if (warmsUp) warmUp();
 nextTurn(() => { // a turn of the event loop takes the engine 1 ms the first time
   writer.append(Kind.ready, false, `[${PROTOCOL}]`, nonce);
   flush();

@@ -30,7 +30,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from corral import Corral, ExecutionContext, ExecutionResult, Language, ModelTool, Tool
 from corral.arguments import checked
-from corral.concurrency.threads import apart
+from corral.concurrency.threads import run_in_own_thread
 from corral.errors import AccessDenied, Cancelled, CorralError, RateLimited, SandboxError
 from corral.integrations.kit import Context, context_for
 from corral.integrations.mcp.elicitation import ClientInTouch, asked_by, can_elicit
@@ -134,7 +134,7 @@ class _Served:
             snapshot = self._corral.tools_for(context).snapshot()
             found = self._made.get(id(snapshot))
             if found is None or found[0] is not snapshot:
-                made = await apart(self._make, context)
+                made = await run_in_own_thread(self._make, context)
                 found = self._made[id(snapshot)] = snapshot, made
                 while len(self._made) > _MOST_MADE:
                     self._made.popitem(last=False)

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from pydantic_core import to_json
 
 from corral import ExecutionContext
-from corral.concurrency.ref_counted import Shared
+from corral.concurrency.ref_counted import RefCounted
 from corral.errors import CorralError, InvalidArguments, MissingExtra, ToolDefinitionError, ToolError
 from corral.integrations.name_conflicts import offer_usable
 from corral.json_schema.problems import cut
@@ -186,7 +186,7 @@ def _held(server: MCPServer) -> MCPServerManager:
     return MCPServerManager([server], strict=True, connect_in_parallel=True, connect_timeout_seconds=_CONNECT_SECONDS)
 
 
-_servers = Shared[MCPServer](hold=_held, is_open=lambda server: getattr(server, "session", None) is not None)
+_servers = RefCounted[MCPServer](open_=_held, is_open=lambda server: getattr(server, "session", None) is not None)
 """Servers in use by Corrals, which may share one."""
 
 

@@ -28,7 +28,7 @@ from corral import (
     ToolCallStarted,
 )
 from corral.arguments import checked
-from corral.concurrency.ref_counted import Shared
+from corral.concurrency.ref_counted import RefCounted
 from corral.errors import ConfigError, MissingExtra, ToolError
 from corral.integrations.kit import (
     Context,
@@ -176,7 +176,7 @@ class CodeMode(AbstractCapability[Any]):
         return carrying(context, RUN_CONTEXT, run)
 
 
-_corrals = Shared[Corral](hold=lambda corral: corral, is_open=lambda corral: corral.is_open)
+_corrals = RefCounted[Corral](open_=lambda corral: corral, is_open=lambda corral: corral.is_open)
 """Toolsets in use by agents. Agents and their runs may share one."""
 
 

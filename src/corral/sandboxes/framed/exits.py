@@ -1,4 +1,4 @@
-"""What a guest's EXIT, or the lack of one, means. Everything in an EXIT is the guest's word: nothing is trusted."""
+"""Meaning of a guest's EXIT, or of its absence. Everything in an EXIT is the guest's claim: nothing is trusted."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def _syntax_error(name: str, message: str, stack: str, program: Program) -> Exec
 
 
 def _is_end(position: Position, source: str) -> bool:
-    """Whether nothing of a program is left at its place: what the engine names there is not the program's."""
+    """True if the frame is not the program's: the engine names a place of its own."""
     lines = _LINE_END.split(source.rstrip())
     here = lines[position.line - 1].encode("utf-16-le", "surrogatepass") if position.line <= len(lines) else b""
     return position.line >= len(lines) and 2 * (position.column - 1) >= len(here)

@@ -6,7 +6,7 @@ import os
 import signal
 from dataclasses import replace
 
-from corral.concurrency.event_loop import checking
+from corral.concurrency.event_loop import periodic
 from corral.containment.process import ContainedProcess
 from corral.errors import BridgeError, MalformedMessage, MemoryExceeded, ProgramTimeout, SandboxLost
 from corral.logs import get_logger
@@ -21,9 +21,9 @@ __all__ = ["GuestRun"]
 logger = get_logger("corral.sandboxes")
 
 _OUT_OF_MEMORY = ("out of memory", "Out of memory", "OOM", "memory allocation of")
-"""What V8, or the engine around it, writes to standard error before it gives up."""
+"""Texts that V8, or the engine around it, writes to standard error before it gives up."""
 _CRASHES = frozenset({signal.SIGABRT, signal.SIGSEGV, signal.SIGTRAP, signal.SIGILL, signal.SIGBUS})
-"""How V8 ends when memory runs out where nobody checks; it then writes nothing."""
+"""Signals by which V8 ends without a text when memory runs out."""
 _CORES = os.cpu_count() or 1
 _LEAST_WAIT_SECONDS = 0.005
 _MOST_WAIT_SECONDS = 0.25
@@ -31,7 +31,7 @@ _MAX_THREADS = 64
 """Deno has nine, and a program cannot make any. There is no other limit for them: RLIMIT_NPROC counts all processes of
 a user."""
 _GRACE_SECONDS = 0.2
-"""For a process whose pipe has closed to end by itself, so that its status says why."""
+"""Time for a process whose pipe has closed to exit by itself, so that its status gives the reason."""
 
 
 class GuestRun:
@@ -48,7 +48,7 @@ class GuestRun:
         self._run = channel.run
         self._session = GuestSession(channel, _with_positions(job), handler)
         self.content: GuestExit | BridgeError | None = None
-        """What ended it: EXIT as it came, a violation, or nothing, if the process did not live to say."""
+        """Why the session ended: EXIT as it came, a violation, or None if the process ended without an EXIT."""
 
     async def execute(self) -> Exit:
         job = self._job
@@ -63,7 +63,7 @@ class GuestRun:
         }
         try:
             self._cpu_until = self._process.cpu_time() + job.limits.cpu_seconds
-            async with checking(self._watch_cpu):
+            async with periodic(self._watch_cpu):
                 try:
                     self.content = await self._session.run(start)
                 except BridgeError as violation:
@@ -76,7 +76,7 @@ class GuestRun:
 
     @property
     def clean(self) -> bool:
-        """Whether the guest is as good for others as it was: it has said how the program ended, and has memory left."""
+        """True if the guest can serve further executions: it has sent its EXIT, and has memory left."""
         match self.content:
             case ["error", [MemoryExceeded.code, *_], *_]:
                 return False

@@ -13,7 +13,7 @@ import anyio.lowlevel
 from anyio.abc import TaskGroup
 from pydantic_core import to_json
 
-from corral.concurrency.event_loop import Hand, hand_maker
+from corral.concurrency.event_loop import OneShot, one_shot_factory
 from corral.errors import BridgeError, MalformedMessage
 from corral.guest import Frame, FrameKind, FrameReader, decode_value, encode_frame, encode_value
 from corral.guest.frames import run_address
@@ -50,7 +50,7 @@ GuestExit = list[Any]
 
 
 class Seen:
-    """What the host has seen of a run itself, to which a guest's word is held."""
+    """The host's own observations of a run, against which the guest's claims are checked."""
 
     __slots__ = ("called", "failures", "printed")
 
@@ -76,7 +76,7 @@ class Channel(Protocol):
 
     @property
     def nonce(self) -> bytes:
-        """What the guest's frames of this execution carry."""
+        """Nonce in the guest's frames of this execution."""
         ...
 
     def reading(self, receive: Callable[[bytes], None]) -> AbstractAsyncContextManager[None]: ...
@@ -115,12 +115,12 @@ class GuestSession:
         self._unsent = 0
         self._writing = False
         self._corked = False
-        self._make_hand: Callable[[], Hand[None]] = hand_maker()
+        self._make_one_shot: Callable[[], OneShot[None]] = one_shot_factory()
         self._unassigned: deque[Frame] = deque()
         self._unanswered = 0
         self._input_bytes = 0
         """Of calls that are being answered, as they arrived."""
-        self._idle: list[Hand[None]] = []
+        self._idle: list[OneShot[None]] = []
         self._summoned = 0
         """Workers that will look for a call."""
         self._busy = 0
@@ -133,7 +133,7 @@ class GuestSession:
         """The program has ended, and its calls have a grace."""
         self.cut_short: list[str] = []
         """The tools whose calls were cut short at the end of it."""
-        self._attention: Hand[None] | None = None
+        self._attention: OneShot[None] | None = None
         self._over = False
         self._outcome: GuestExit | BridgeError | None = None
         self.seen = Seen()
@@ -166,7 +166,7 @@ class GuestSession:
                     raise
             await self._finish_calls()
             while self._idle:
-                self._idle.pop().give(None)  # which then find that it is over
+                self._idle.pop().set(None)  # which then find that it is over
             if self._busy or self._summoned or self._writing or self._ending:
                 tasks.cancel_scope.cancel()
 
@@ -198,13 +198,13 @@ class GuestSession:
             self._violated(MalformedMessage("the sandbox sent a message that could not be handled"))
         if self._unassigned and self._idle and not self._corked:
             self._summoned += 1
-            self._idle.pop().give(None)  # the usual case: one call, and a worker that waits for it
+            self._idle.pop().set(None)  # the usual case: one call, and a worker that waits for it
         elif self._over or self._corked or self._unassigned or self._ending:
             self._wake()
 
     def _wake(self) -> None:
         if self._attention is not None:
-            self._attention.give(None)
+            self._attention.set(None)
             self._attention = None
 
     def _violated(self, violation: BridgeError) -> None:
@@ -235,8 +235,8 @@ class GuestSession:
                 self._corked = False
                 tasks.start_soon(self._flush)  # which may have to wait for a guest that does not read
             else:
-                self._attention = self._make_hand()
-                await self._attention.take()
+                self._attention = self._make_one_shot()
+                await self._attention.wait()
 
     async def _grant(self) -> None:
         """Gives the calls of a program that has ended a grace, then has the guest exit without the rest."""
@@ -277,7 +277,7 @@ class GuestSession:
         while self._summoned < wanted:
             self._summoned += 1
             if self._idle:
-                self._idle.pop().give(None)
+                self._idle.pop().set(None)
             else:
                 tasks.start_soon(self._work, tasks)
 
@@ -324,12 +324,12 @@ class GuestSession:
                     await self._flush()
                 del self._serving[scope]
             self._leave(scope)
-            hand = self._make_hand()
-            self._idle.append(hand)
-            await hand.take()
+            wake = self._make_one_shot()
+            self._idle.append(wake)
+            await wake.wait()
 
     def _has_room(self, frame: Frame) -> bool:
-        """Whether a call can be answered beside those that are being answered, and their replies."""
+        """True if a call fits beside those that are being answered, and their replies."""
         if len(self._replies) > _REPLY_BYTES:
             return False  # `_flush` will look again
         return self._input_bytes == 0 or self._input_bytes + len(frame.payload) <= _INPUT_BYTES
@@ -401,7 +401,7 @@ class GuestSession:
 
 
 def must_finish(call: Call) -> bool:
-    """Whether a call is waited for although its program has ended."""
+    """True if the call is awaited although its program has ended."""
     return call.found is not None and call.found.must_finish
 
 

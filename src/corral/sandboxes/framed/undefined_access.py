@@ -1,4 +1,4 @@
-"""Which expression was undefined or null: V8 names the member that was read, and the place, but not of what."""
+"""The expression that was undefined or null. V8 names only the member that was read, and the place."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def explained(message: str, source: str, position: Position | None) -> str:
 
 
 def _owner(before: str, after: str, verb: str, name: str) -> str | None:
-    """What the member was read of, or set."""
+    """The expression before the member that was read or set."""
     if verb == "set":
         if not after.startswith("="):
             return None
@@ -51,7 +51,7 @@ def _owner(before: str, after: str, verb: str, name: str) -> str | None:
 
 
 def _begin(text: str, *, one: bool = False) -> int | None:
-    """Where an expression of names, members, calls and brackets begins that ends the text; of `one`, its last part."""
+    """Start of the expression of names, members, calls and brackets that ends the text; of `one`, its last part."""
     at = len(text.rstrip())
     while at > 0:
         if text[at - 1] in _CLOSING:

@@ -9,11 +9,11 @@ import threading
 import time
 from base64 import b64encode
 
-from corral.containment import ends
+from corral.containment import child_pipes
 from corral.containment.seccomp import filter_program
 from corral.errors import StartFailed
 from corral.sandboxes.jailed.guest_process import GuestProcess
-from corral.sandboxes.jailed.guest_starter import Guest
+from corral.sandboxes.jailed.guest_starter import StartedGuest
 from corral.types import Tier
 
 __all__ = ["Fork", "ForkServer"]
@@ -30,7 +30,7 @@ class ForkServer:
     When one has ended, the next is forked ahead: a process takes longer to be born than a small program to run.
     """
 
-    def __init__(self, guest: Guest) -> None:
+    def __init__(self, guest: StartedGuest) -> None:
         self.tier: Tier = guest.tier
         self._server = guest.process
         self._live = 0
@@ -38,7 +38,7 @@ class ForkServer:
         self._spare: GuestProcess | None = None
         self._idle_since = time.monotonic()
         self._retired = False
-        program = None if guest.tier == "none" else b64encode(filter_program(role="program")).decode()
+        program = None if guest.tier == "none" else b64encode(filter_program(profile="program")).decode()
         self._message = json.dumps({"filter": program}).encode()
 
     @property
@@ -49,7 +49,7 @@ class ForkServer:
     def idle_since(self) -> float | None:
         return None if self._live else self._idle_since
 
-    def share(self) -> Fork | None:
+    def reserve(self) -> Fork | None:
         """A process of its own for one execution, which is born later; None if this server has all that it can."""
         if self._retired or not self._server.alive:
             self.retire()
@@ -96,7 +96,7 @@ class ForkServer:
             StartFailed: this process has no descriptors left.
         """
         try:
-            with ends() as (child, theirs):
+            with child_pipes() as (child, theirs):
                 self._server.ask(self._message, theirs)
                 return GuestProcess(child)
         except OSError as error:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from corral.containment import Engine, Jail, Plan, Spawner, address_space_mb, candidates, told
+from corral.containment import Engine, Jail, LauncherClient, Plan, address_space_mb, jails_to_try, reasons_by_tier
 from corral.errors import BridgeError, StartFailed
 from corral.guest import FrameKind, FrameReader, RuntimeDirectory, decode_value
 from corral.guest.frames import NO_NONCE, PROTOCOL
@@ -16,14 +16,14 @@ from corral.logs import get_logger
 from corral.sandboxes.jailed.guest_process import GuestProcess
 from corral.types import TIERS, Tier, reaches
 
-__all__ = ["GUEST_FILE", "Guest", "GuestStarter", "Order"]
+__all__ = ["GUEST_FILE", "GuestSpec", "GuestStarter", "StartedGuest"]
 
 logger = get_logger("corral.sandboxes")
 
 GUEST_FILE = "guest:"
 """Begins an argument that names a file of the guest's code, wherever the jail shows it."""
 _UNMEASURED_DATA_BYTES = 1 << 30
-"""For the first guest, which tells how much one takes to stand still: Deno 550 MB, 512 of them reserved for code."""
+"""Limit of the first guest, which measures an idle guest's memory: Deno takes 550 MB, 512 of them reserved for code."""
 _READY_BYTES = 100
 _READY_SECONDS = 30.0
 """A guest that is not ready by then never will be; on a loaded machine it takes tenths of a second."""
@@ -33,15 +33,15 @@ _measured: dict[tuple[Path, Engine, Tier, int | None, Path, tuple[str, ...]], in
 """Of guests that were started by this process: bytes, by jail, engine, place of the guest's code and arguments."""
 
 
-class Order(NamedTuple):
-    """What to start: equal orders give guests that may stand in for each other."""
+class GuestSpec(NamedTuple):
+    """Kind of guest. Guests of equal specs can replace each other."""
 
     memory_mb: int
     required_tier: Tier
     arguments: tuple[str, ...]
 
 
-class Guest(NamedTuple):
+class StartedGuest(NamedTuple):
     """A guest that is ready, and the tier it runs in."""
 
     process: GuestProcess
@@ -58,9 +58,10 @@ class Guest(NamedTuple):
 class GuestStarter:
     """Starts guests of one engine. Its methods block; any thread may call them.
 
-    `garbage_mb` is memory above what a program may use, for what it has dropped and the engine not collected yet;
-    `rehearsal` are arguments for a guest that is started before it is needed; `instead` says what to do where no guest
-    starts. The launcher, the jail and the guest's code on disk are made at the first need and live until `close`.
+    `garbage_mb` is memory above a program's limit, for garbage that the engine has not collected yet.
+    `warm_up_arguments` are added for a guest that is started in advance. `instead` is advice for an error message,
+    for systems on which no guest starts. The launcher, the jail and the guest's code on disk are made at the first
+    start and live until `close`.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class GuestStarter:
         environment: Mapping[str, str],
         *,
         garbage_mb: int,
-        rehearsal: Sequence[str] = (),
+        warm_up_arguments: Sequence[str] = (),
         instead: str | None = None,
     ) -> None:
         self._tier: Tier | Literal["auto"] = tier
@@ -79,17 +80,17 @@ class GuestStarter:
         self._runtime = runtime
         self._environment = environment
         self._garbage_mb = garbage_mb
-        self._rehearsal = rehearsal
+        self._warm_up_arguments = warm_up_arguments
         self._instead = instead
         self._lock = threading.RLock()
-        self._spawner = Spawner()
+        self._launcher = LauncherClient()
         self._jail: Jail | None = None
-        self._plans: dict[tuple[Order, bool], Plan] = {}
+        self._plans: dict[tuple[GuestSpec, bool], Plan] = {}
         self._count = threading.Lock()
         self._held = 0
         self._closing = False
 
-    def start(self, order: Order, in_advance: bool) -> Guest:
+    def start(self, spec: GuestSpec, in_advance: bool) -> StartedGuest:
         """Starts a guest and waits until it is ready; one that is started in advance takes more time to get ready.
 
         Raises:
@@ -99,23 +100,23 @@ class GuestStarter:
             directory = self._prepare()
             if self._jail is None or self._jail.directory != directory:
                 self._plans.clear()
-                self._jail = self._find_jail(order, directory)
+                self._jail = self._find_jail(spec, directory)
             jail = self._jail
-            self._check(jail.tier, order.required_tier)
-            plan = self._plans.get((order, in_advance))
+            self._check(jail.tier, spec.required_tier)
+            plan = self._plans.get((spec, in_advance))
             if plan is None:
-                data_bytes = self._measure(jail, order) + (order.memory_mb + self._garbage_mb) * (1 << 20)
-                plan = self._plan(jail, order, data_bytes, more=self._rehearsal if in_advance else ())
-                self._plans[order, in_advance] = plan
-        return Guest(self._start(plan), jail.tier)
+                data_bytes = self._measure(jail, spec) + (spec.memory_mb + self._garbage_mb) * (1 << 20)
+                plan = self._plan(jail, spec, data_bytes, more=self._warm_up_arguments if in_advance else ())
+                self._plans[spec, in_advance] = plan
+        return StartedGuest(self._start(plan), jail.tier)
 
-    def hold(self) -> None:
+    def retain(self) -> None:
         """Has `close` leave the launcher alone, and with it all guests, until `release`."""
         with self._count:
             self._held += 1
 
     def release(self) -> bool:
-        """Ends one `hold`. True if `close` came in between: then it is to be called again."""
+        """Ends one `retain`. True if `close` came in between: then it is to be called again."""
         with self._count:
             self._held -= 1
             return self._closing and self._held == 0
@@ -134,14 +135,14 @@ class GuestStarter:
                 self._closing = self._held > 0 and not held_too
                 if self._closing:
                     return
-            self._spawner.close()
+            self._launcher.close()
             self._runtime.close()
             self._jail = None
             self._plans.clear()
 
-    def _find_jail(self, order: Order, directory: Path) -> Jail:
+    def _find_jail(self, spec: GuestSpec, directory: Path) -> Jail:
         """Tries the tiers from the best down to the required one: the first in which a guest starts is taken."""
-        required = order.required_tier
+        required = spec.required_tier
         if self._tier == "auto":
             tiers: list[Tier] = [tier for tier in reversed(TIERS) if reaches(tier, required)]
         else:
@@ -153,19 +154,19 @@ class GuestStarter:
         reasons: list[tuple[str, str]] = []
         for tier in tiers:
             try:
-                jails = candidates(tier, engine, directory)
+                jails = jails_to_try(tier, engine, directory)
             except StartFailed as error:
                 reasons.append((tier, str(error)))
                 continue
             for jail in jails:
                 try:
-                    self._measure(jail, order)
+                    self._measure(jail, spec)
                 except StartFailed as error:
                     logger.info("%r does not work here: %s", jail, error)
                     reasons.append((tier, str(error)))
                 else:
                     return jail
-        said = _no_tier(required, told(reasons)), _address_space(), self._instead
+        said = _no_tier(required, reasons_by_tier(reasons)), _address_space(), self._instead
         raise StartFailed(". ".join(filter(None, said)))
 
     def _prepare(self) -> Path:
@@ -182,14 +183,14 @@ class GuestStarter:
                 f"use another `tier`, or accept it with Corral(required_tier={tier!r})"
             )
 
-    def _measure(self, jail: Jail, order: Order) -> int:
-        """How many bytes of memory a guest takes to stand still, told by one that is started for this only.
+    def _measure(self, jail: Jail, spec: GuestSpec) -> int:
+        """Memory of an idle guest in bytes, measured on one that is started only for this.
 
         The limit has to be known before a guest starts: a host that is root, but not over all, may not set it later.
         """
-        plan = self._plan(jail, order, _UNMEASURED_DATA_BYTES)
+        plan = self._plan(jail, spec, _UNMEASURED_DATA_BYTES)
         place = jail.directory.parents[1]  # where temporary files go
-        seen = (plan.executable, jail.engine, jail.tier, jail.user, place, order.arguments)
+        seen = (plan.executable, jail.engine, jail.tier, jail.user, place, spec.arguments)
         bytes_ = _measured.get(seen)
         if bytes_ is None:
             process = self._start(plan)
@@ -202,16 +203,16 @@ class GuestStarter:
                 process.close()
         return bytes_
 
-    def _plan(self, jail: Jail, order: Order, data_bytes: int, more: Sequence[str] = ()) -> Plan:
+    def _plan(self, jail: Jail, spec: GuestSpec, data_bytes: int, more: Sequence[str] = ()) -> Plan:
         arguments = [
             jail.path(argument.removeprefix(GUEST_FILE)) if argument.startswith(GUEST_FILE) else argument
-            for argument in (*order.arguments, *more)
+            for argument in (*spec.arguments, *more)
         ]
         plan = jail.plan(arguments, self._environment, data_bytes=data_bytes)
         return replace(plan, scratch=self._runtime.home)
 
     def _start(self, plan: Plan) -> GuestProcess:
-        process = GuestProcess.spawn(self._spawner, plan)
+        process = GuestProcess.spawn(self._launcher, plan)
         try:
             _await_ready(process)
         except BaseException:

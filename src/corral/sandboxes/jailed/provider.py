@@ -1,19 +1,18 @@
-"""What providers share whose guests run in a jail: a starter, a pool of what is ready, and servers of users."""
+"""Base of providers whose guests run in a jail: a starter, a pool, and servers by tenant."""
 
 from __future__ import annotations
 
-import os
-import weakref
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import ClassVar, Generic, Literal, TypeVar
 
-from corral.concurrency.event_loop import in_thread
+from corral.concurrency.forks import finalize_in_owner
+from corral.concurrency.threads import run_shielded_in_thread
 from corral.containment.process import can_limit
 from corral.errors import ConfigError
 from corral.sandboxes.base import SandboxProvider
-from corral.sandboxes.jailed.guest_starter import Guest, GuestStarter, Order
-from corral.sandboxes.jailed.tenant_servers import Domains, Server
+from corral.sandboxes.jailed.guest_starter import GuestSpec, GuestStarter, StartedGuest
+from corral.sandboxes.jailed.tenant_servers import GuestServer, TenantServers
 from corral.sandboxes.pool import Pool
 from corral.types import Capabilities, Language, LimitName, SandboxConfig, Tier
 
@@ -41,15 +40,15 @@ class JailedProvider(SandboxProvider, Generic[S]):
         tier: Tier | Literal["auto"],
         pool_size: int,
         starter: GuestStarter,
-        serve: Callable[[Guest], Server[S]],
+        serve: Callable[[StartedGuest], GuestServer[S]],
     ) -> None:
         if pool_size < 0:
             raise ConfigError(f"pool_size={pool_size} is negative; 0 keeps none ready")
         self.tier: Tier | Literal["auto"] = tier
         self._starter = starter
         self._pool = Pool(self._starter.start, pool_size)
-        self._domains = Domains(self._pool, serve)
-        weakref.finalize(self, _end, os.getpid(), self._domains, self._pool, self._starter)
+        self._tenant_servers = TenantServers(self._pool, serve)
+        finalize_in_owner(self, _end, self._tenant_servers, self._pool, self._starter)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -57,30 +56,28 @@ class JailedProvider(SandboxProvider, Generic[S]):
         return Capabilities(languages=frozenset({self.language}), enforces=enforced)
 
     async def warm(self, config: SandboxConfig) -> None:
-        self._starter.hold()
+        self._starter.retain()
         try:
-            await self._pool.warm(self.order(config))
+            await self._pool.warm(self.guest_spec(config))
         finally:
             await self.released()
 
     async def aclose(self) -> None:
-        self._domains.close()
-        await in_thread(self._pool.close)
-        await in_thread(self._starter.close)
+        self._tenant_servers.close()
+        await run_shielded_in_thread(self._pool.close)
+        await run_shielded_in_thread(self._starter.close)
 
     async def released(self) -> None:
         """One sandbox fewer is in use."""
         if self._starter.release():
-            await in_thread(self._starter.close)
+            await run_shielded_in_thread(self._starter.close)
 
     @abstractmethod
-    def order(self, config: SandboxConfig) -> Order:
-        """What to start for it."""
+    def guest_spec(self, config: SandboxConfig) -> GuestSpec:
+        """The kind of guest that this configuration needs."""
 
 
-def _end(owner: int, domains: Domains[S], pool: Pool[Order, Guest], starter: GuestStarter) -> None:
-    if os.getpid() != owner:
-        return  # a process that was forked off ends; what there is belongs to its parent
-    domains.close()
+def _end(tenant_servers: TenantServers[S], pool: Pool[GuestSpec, StartedGuest], starter: GuestStarter) -> None:
+    tenant_servers.close()
     pool.close()
     starter.end()

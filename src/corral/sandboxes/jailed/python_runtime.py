@@ -1,4 +1,4 @@
-"""What a Python interpreter needs of its host: the standard library, shared libraries, packages that are allowed."""
+"""Files of the host that a Python interpreter needs: standard library, shared libraries, allowed packages."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from importlib.metadata import Distribution, PackageNotFoundError, distribution,
 from pathlib import Path
 from typing import NamedTuple
 
-from corral.containment import Engine, Place
+from corral.containment import Engine, Mount
 from corral.errors import ConfigError, StartFailed
 
 __all__ = ["PACKAGES", "Installation", "find_packages", "installation"]
 
 PACKAGES = "/packages"
-"""Where packages are seen in namespaces."""
+"""Folder of packages in namespaces."""
 _HOME = "/python"
-"""Where the interpreter and its library are seen: it finds the one from the other."""
+"""Folder of the interpreter and its library, which it finds relative to itself."""
 _ZONES = Path("/usr/share/zoneinfo")
-"""Where `zoneinfo` finds time zones; else in the package `tzdata`, if the host has it."""
+"""Folder of time zones for `zoneinfo`, which else uses the package `tzdata`, if the host has it."""
 _SECONDS = 60
 _HIDDEN = ("site-packages", "dist-packages")
 """Of the standard library's directory: what the host has installed for itself."""
@@ -57,7 +57,7 @@ dl_iterate_phdr(3)."""
 
 
 class Packages(NamedTuple):
-    """What is shown of the host's packages."""
+    """The host's packages that a guest sees."""
 
     modules: tuple[str, ...]
     """To be imported in advance."""
@@ -115,10 +115,10 @@ def installation(names: tuple[str, ...]) -> Installation:
     base = {"base": sys.base_prefix, "platbase": sys.base_exec_prefix}
     inside = f"{_HOME}/{sys.platlibdir}/python{sysconfig.get_python_version()}"
     library = Path(sysconfig.get_path("stdlib", vars=base | {"installed_base": sys.base_prefix}))
-    places = [Place(library, inside, _HIDDEN)]
-    places += [Place(path, f"{PACKAGES}/{name}") for name, path in packages.entries]
-    places += [Place(_ZONES, str(_ZONES))] if _ZONES.is_dir() else []
-    places += [Place(path, str(path)) for path in _zones()]
+    mounts = [Mount(library, inside, _HIDDEN)]
+    mounts += [Mount(path, f"{PACKAGES}/{name}") for name, path in packages.entries]
+    mounts += [Mount(_ZONES, str(_ZONES))] if _ZONES.is_dir() else []
+    mounts += [Mount(path, str(path)) for path in _zones()]
     folders = sorted({str(path.parent) for _, path in packages.entries})
     try:
         done = subprocess.run(
@@ -134,11 +134,11 @@ def installation(names: tuple[str, ...]) -> Installation:
         raise StartFailed(f"{executable} cannot load what programs may import: {reason[0]}") from error
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         raise StartFailed(f"{executable} does not run by itself: {error}") from error
-    shown = [place.path.resolve() for place in places]
+    shown = [mount.path.resolve() for mount in mounts]
     libraries = tuple(
         path for path in loaded if path.is_file() and not any(path.resolve().is_relative_to(each) for each in shown)
     )
-    engine = Engine(executable, f"{_HOME}/bin/{executable.name}", libraries, tuple(places), role="server")
+    engine = Engine(executable, f"{_HOME}/bin/{executable.name}", libraries, tuple(mounts), syscall_profile="server")
     return Installation(engine, packages)
 
 

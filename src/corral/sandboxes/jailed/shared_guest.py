@@ -14,10 +14,10 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 import anyio
 from anyio.lowlevel import current_token
 
-from corral.concurrency.event_loop import SharedReading
+from corral.concurrency.event_loop import SharedReadableWatch
 from corral.guest import FrameKind, encode_frame
 from corral.guest.frames import HEADER_BYTES, NONCE_BYTES, run_address
-from corral.sandboxes.jailed.guest_starter import Guest
+from corral.sandboxes.jailed.guest_starter import StartedGuest
 from corral.types import Tier
 
 __all__ = ["Share", "SharedGuest"]
@@ -45,7 +45,7 @@ class SharedGuest:
     at a time.
     """
 
-    def __init__(self, guest: Guest) -> None:
+    def __init__(self, guest: StartedGuest) -> None:
         self.process = guest.process
         self.tier: Tier = guest.tier
         self._idle_since = time.monotonic()
@@ -58,7 +58,7 @@ class SharedGuest:
         self._executions = 0
         self._retired = False
         self._token: object = None
-        self._reading: SharedReading | None = None
+        self._reading: SharedReadableWatch | None = None
         self._header: bytes = b""
         self._left = 0
         self._current: Share | None = None
@@ -72,7 +72,7 @@ class SharedGuest:
     def idle_since(self) -> float | None:
         return None if self.shares else self._idle_since
 
-    def share(self) -> Share | None:
+    def reserve(self) -> Share | None:
         """A place in it for one execution of the running event loop, if there is one."""
         token = current_token()
         if self._retired or len(self.shares) >= _AT_ONCE or (self.shares and self._token != token):
@@ -83,7 +83,7 @@ class SharedGuest:
             return None
         if not self.shares:
             self._token = token
-            self._reading = SharedReading(self.process.output, self._readable)
+            self._reading = SharedReadableWatch(self.process.output, self._readable)
         self._executions += 1
         share = Share(self, self._executions)
         self.shares[share.nonce] = share

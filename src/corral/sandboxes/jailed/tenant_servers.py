@@ -1,10 +1,8 @@
-"""Which guest serves whom: one for each trust domain, kept for its next executions, never for another's."""
+"""Guests that serve many executions, each of one trust domain only."""
 
 from __future__ import annotations
 
-import os
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable
 from operator import itemgetter
@@ -13,72 +11,69 @@ from typing import Generic, Protocol, TypeVar
 import anyio
 from anyio.lowlevel import current_token
 
+from corral.concurrency.forks import ProcessOwner
 from corral.errors import StartFailed
-from corral.sandboxes.jailed.guest_starter import Guest, Order
-from corral.sandboxes.pool import Pool
+from corral.sandboxes.jailed.guest_starter import GuestSpec, StartedGuest
+from corral.sandboxes.pool import Pool, idle_surplus
 from corral.types import TrustDomain
 
-__all__ = ["Domains"]
+__all__ = ["GuestServer", "TenantServers"]
 
-_IDLE_GUESTS = 8
-"""Guests that are kept although nothing runs in them, over all domains."""
-_IDLE_SECONDS = 120.0
-
-_Key = tuple[Order, TrustDomain | None]
+_Key = tuple[GuestSpec, TrustDomain | None]
 S = TypeVar("S")
 S_co = TypeVar("S_co", covariant=True)
 
 
-class Server(Protocol[S_co]):
+class GuestServer(Protocol[S_co]):
     """A guest that serves many executions. Its methods are called from one thread at a time."""
 
     @property
     def idle_since(self) -> float | None:
-        """By the monotonic clock; None while something runs in it."""
+        """Monotonic time of the end of its last execution; None while one runs."""
         ...
 
     @property
     def retired(self) -> bool: ...
     def retire(self) -> None:
-        """Nothing new starts in it, and it ends with what still runs."""
+        """Ends it with its last execution; no other starts in it."""
         ...
 
-    def share(self) -> S_co | None:
-        """A place in it for one execution of the running event loop, if there is one."""
+    def reserve(self) -> S_co | None:
+        """A place for one execution of the running event loop; None if it is full or has ended."""
         ...
 
 
-class Domains(Generic[S]):
-    """The guests that are shared, each as the server that `serve` makes of it. Any thread and event loop may use it."""
+class TenantServers(Generic[S]):
+    """Guest servers by trust domain, each made by `serve`. Any thread and event loop may use it."""
 
-    def __init__(self, pool: Pool[Order, Guest], serve: Callable[[Guest], Server[S]]) -> None:
+    def __init__(self, pool: Pool[GuestSpec, StartedGuest], serve: Callable[[StartedGuest], GuestServer[S]]) -> None:
         self._pool = pool
         self._serve = serve
-        self._owner = os.getpid()
+        self._owner = ProcessOwner()
         self._lock = threading.Lock()
-        self._guests: OrderedDict[_Key, list[Server[S]]] = OrderedDict()
+        self._guests: OrderedDict[_Key, list[GuestServer[S]]] = OrderedDict()
         self._turns: dict[tuple[_Key, object], anyio.Lock] = {}
 
-    async def share(self, order: Order, domain: TrustDomain | None) -> S:
-        """A place in a guest of this domain; in a new one, if there is none that takes it.
+    async def reserve(self, spec: GuestSpec, domain: TrustDomain | None) -> S:
+        """A place in a server of this domain, or in a new one.
 
         Raises:
             StartFailed: as a sandbox's start.
         """
-        key = (order, domain)
+        key = (spec, domain)
         share = self._find(key)
         if share is not None:
             return share
         turn = self._turns.setdefault((key, current_token()), anyio.Lock())
         try:
             async with turn:  # those that come at once share one that is new
-                return self._find(key) or self._add(key, await self._pool.take(order))
+                return self._find(key) or self._add(key, await self._pool.take(spec))
         finally:
             if not turn.statistics().tasks_waiting and not turn.locked():
                 self._turns.pop((key, current_token()), None)
 
     def close(self) -> None:
-        """Ends all guests in which nothing runs, and the others with the last execution in them."""
+        """Ends idle guests, and each other one with its last execution."""
         with self._lock:
             guests = [guest for each in self._guests.values() for guest in each]
             self._guests.clear()
@@ -87,24 +82,23 @@ class Domains(Generic[S]):
 
     def _find(self, key: _Key) -> S | None:
         with self._lock:
-            if self._owner != os.getpid():  # forked: the guests belong to the parent
+            if self._owner.take_over():
                 self._guests.clear()
-                self._owner = os.getpid()
             self._drop_idle()
             guests = self._guests.get(key)  # never any for a domain of None
             if guests is None:
                 return None
             self._guests.move_to_end(key)
             for guest in guests:
-                share = guest.share()
+                share = guest.reserve()
                 if share is not None:
                     return share
             return None
 
-    def _add(self, key: _Key, made: Guest) -> S:
+    def _add(self, key: _Key, made: StartedGuest) -> S:
         guest = self._serve(made)
         with self._lock:
-            share = guest.share()
+            share = guest.reserve()
             if share is None:
                 raise StartFailed("the engine ended as soon as it had started")
             if key[1] is None:
@@ -114,15 +108,13 @@ class Domains(Generic[S]):
             return share
 
     def _drop_idle(self) -> None:
-        """Retires guests that nobody has used for long, and the longest idle of too many."""
-        now = time.monotonic()
-        idle: list[tuple[float, Server[S]]] = []
+        """Retires guests that are idle for too long, and the longest idle of too many."""
+        idle: list[tuple[float, GuestServer[S]]] = []
         for key, guests in list(self._guests.items()):
             guests[:] = [guest for guest in guests if not guest.retired]
             if not guests:
                 del self._guests[key]
             idle += [(guest.idle_since, guest) for guest in guests if guest.idle_since is not None]
         idle.sort(key=itemgetter(0))
-        for place, (since, guest) in enumerate(idle):
-            if now - since > _IDLE_SECONDS or place < len(idle) - _IDLE_GUESTS:
-                guest.retire()
+        for guest in idle_surplus(idle):
+            guest.retire()

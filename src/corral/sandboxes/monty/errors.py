@@ -38,7 +38,7 @@ _NAME = re.compile(r"name '(\w{1,100})' is not defined")
 
 
 def exception_for(error: CallError) -> Exception:
-    """What a call raises in the program: the error's name stands in its text."""
+    """The exception that a failed call raises in the program. Its text begins with the error's name."""
     return EXCEPTIONS.get(error.name, RuntimeError)(f"{error.name}: {error.message}")
 
 
@@ -173,12 +173,12 @@ def _explained(name: str, message: str) -> str:
 
 
 def _may_have(module: str, member: str) -> bool:
-    """Whether Python's own module has it, or is not loaded here, so that nobody knows."""
+    """True if Python's own module has the name, or is not loaded here, so that it cannot be known."""
     return module not in sys.modules or hasattr(sys.modules[module], member)
 
 
 def _known(path: str) -> object:
-    """What Python itself has under this name, of what is loaded here."""
+    """Python's own object of this name, if its module is loaded here."""
     module, _, name = path.rpartition(".")
     return getattr(sys.modules.get(module or "builtins"), name, None)
 

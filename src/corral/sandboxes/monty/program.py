@@ -61,7 +61,7 @@ from corral.types import (
     Unawaited,
 )
 
-__all__ = ["Asked", "Desk", "Ended", "MontyProgram"]
+__all__ = ["Ended", "MontyHost", "MontyProgram", "PendingRequest"]
 
 _END = "\n\n_corral_result\n"
 """Makes the value of the program that of the text. The empty line ends a line that goes on in a next one."""
@@ -79,8 +79,8 @@ class Ended(Exception):
     """Nobody waits for the program any longer."""
 
 
-class Asked(NamedTuple):
-    """What the program has asked for: a call, or, without an input, a sleep."""
+class PendingRequest(NamedTuple):
+    """Request of the program: a call, or, without an input, a sleep."""
 
     number: int
     """Monty's, by which it is settled."""
@@ -91,32 +91,32 @@ class Asked(NamedTuple):
     sequence: int = 0
     input: EncodedValue | None = None
     offset: int | None = None
-    """Where in the code it was made, in bytes; None: in a text that the program made."""
+    """Offset in the code, in bytes; None for a call from a text that the program made."""
 
 
-class Desk(Protocol):
-    """What a program's thread needs of the event loop."""
+class MontyHost(Protocol):
+    """The event loop's side, as the program's thread sees it."""
 
-    def ask(self, asked: Asked) -> None: ...
+    def submit(self, request: PendingRequest) -> None: ...
     def log(self, entry: LogEntry) -> None: ...
-    def hold(self, outcome: Exit) -> None: ...
+    def report_early_outcome(self, outcome: Exit) -> None: ...
 
 
 class MontyProgram:
     """Drives one program from its first instruction to its `Exit`."""
 
-    def __init__(self, worker: Worker, job: Job, desk: Desk) -> None:
+    def __init__(self, worker: Worker, job: Job, host: MontyHost) -> None:
         self._worker = worker
         self._job = job
-        self._desk = desk
+        self._host = host
         self._settled: SimpleQueue[tuple[int, Reply | None] | None] = SimpleQueue()
         self._ended = threading.Event()
         self._waits = False
         self._over = False
         self._made = 0
         self._sequence = 0
-        self._asked: dict[int, Asked] = {}
-        """What Monty has no answer to yet."""
+        self._pending: dict[int, PendingRequest] = {}
+        """Requests to which Monty has no answer yet."""
         self._ready: dict[int, Reply | None] = {}
         """Answers to it that have come."""
         self._tools: dict[int, str] = {}
@@ -130,7 +130,7 @@ class MontyProgram:
         self._lines = {"stdout": "", "stderr": ""}
 
     def settle(self, number: int, reply: Reply | None) -> None:
-        """What came of an `Asked`; of a sleep, nothing."""
+        """Takes the reply to a `PendingRequest`; None for a sleep."""
         self._settled.put((number, reply))
 
     def end(self) -> None:
@@ -140,12 +140,12 @@ class MontyProgram:
 
     @property
     def ended(self) -> bool:
-        """Whether nobody waits for it any longer."""
+        """True if the result is no longer needed."""
         return self._ended.is_set()
 
     @property
     def waits(self) -> bool:
-        """Whether it waits for an answer to give to Monty."""
+        """True while the program waits for an answer."""
         return self._waits and not self._over
 
     def run(self) -> Exit:
@@ -200,15 +200,15 @@ class MontyProgram:
         Of a program with a value, or an error, they have a grace; `MontyRun` ends the rest.
         """
         self._over = True
-        left = [asked for asked in self._asked.values() if asked.input is not None]
+        left = [request for request in self._pending.values() if request.input is not None]
         exit = replace(exit, dropped_log_bytes=self._console.dropped)
         if not left:
             return exit
-        if any(asked.number not in self._ready for asked in left):
-            self._desk.hold(exit)
+        if any(request.number not in self._ready for request in left):
+            self._host.report_early_outcome(exit)
         deadline = None if exit.value is None and exit.error is None else time.monotonic() + GRACE_SECONDS
         with contextlib.suppress(Empty):
-            while any(asked.number not in self._ready for asked in left):
+            while any(request.number not in self._ready for request in left):
                 self._wait(deadline)
         if self._raised and "gather" in self._job.program.code:
             return exit  # they may be those that a failed `gather` left behind, which Monty does not tell
@@ -251,7 +251,7 @@ class MontyProgram:
         return snapshot.resume(self._taken(snapshot.call_id))
 
     def _system(self, snapshot: FunctionSnapshot, name: str) -> SyncSnapshot:
-        """What else the program wants of the world outside: a module, a pause, its environment."""
+        """Answers other requests of the program: a module, a pause, its environment."""
         arguments = snapshot.args
         env = self._job.env
         match name:
@@ -264,9 +264,9 @@ class MontyProgram:
                     raise Ended
                 return snapshot.resume({"return_value": None})
             case "system.async_sleep":
-                asked = Asked(snapshot.call_id, snapshot.allow_eager_await, arguments[0])
-                self._asked[asked.number] = asked
-                self._desk.ask(asked)
+                request = PendingRequest(snapshot.call_id, snapshot.allow_eager_await, arguments[0])
+                self._pending[request.number] = request
+                self._host.submit(request)
                 return snapshot.resume({"future": ...})
             case "os.environ" if env is not None:
                 return snapshot.resume({"return_value": dict(env)})
@@ -282,7 +282,7 @@ class MontyProgram:
         return {number: self._taken(number) for number in found}
 
     def _taken(self, number: int) -> ExternalSettledResult:
-        return self._result(self._asked.pop(number), self._ready.pop(number))
+        return self._result(self._pending.pop(number), self._ready.pop(number))
 
     def _wait(self, deadline: float | None = None) -> None:
         """Takes all answers that have come; blocks until there is one.
@@ -300,7 +300,7 @@ class MontyProgram:
                 break
         self._waits = False
 
-    def _result(self, asked: Asked, reply: Reply | None) -> ExternalSettledResult:
+    def _result(self, request: PendingRequest, reply: Reply | None) -> ExternalSettledResult:
         if reply is None or reply.nothing:
             return {"return_value": None}
         error = reply.error
@@ -311,7 +311,7 @@ class MontyProgram:
                 return {"return_value": value_for_program(encoded)}
             size = len(encoded.text)
             error = CallError.of(
-                MessageTooLarge(f"tools.{asked.tool}: the output has {size} bytes; {limit} are allowed")
+                MessageTooLarge(f"tools.{request.tool}: the output has {size} bytes; {limit} are allowed")
             )
         exception = exception_for(error)
         self._raised[str(exception)] = error
@@ -328,13 +328,15 @@ class MontyProgram:
         try:
             encoded = self._input(snapshot, tool)
         except CorralError as error:
-            self._asked[number] = Asked(number, alone, tool=tool, input=EncodedValue(b"", tagged=False), offset=offset)
+            self._pending[number] = PendingRequest(
+                number, alone, tool=tool, input=EncodedValue(b"", tagged=False), offset=offset
+            )
             self._ready[number] = Reply(error=CallError.of(error))
             return
         self._sequence += 1
-        asked = Asked(number, alone, tool=tool, sequence=self._sequence, input=encoded, offset=offset)
-        self._asked[number] = asked
-        self._desk.ask(asked)
+        request = PendingRequest(number, alone, tool=tool, sequence=self._sequence, input=encoded, offset=offset)
+        self._pending[number] = request
+        self._host.submit(request)
 
     def _input(self, snapshot: FunctionSnapshot, tool: str) -> EncodedValue:
         limits = self._job.limits
@@ -357,20 +359,20 @@ class MontyProgram:
 
     def _forgotten(self) -> str | None:
         """The tool of the call that was most likely not awaited: the last that Monty has no answer to, or the last."""
-        waiting = [number for number in self._tools if number in self._asked]
+        waiting = [number for number in self._tools if number in self._pending]
         return self._tools[max(waiting or self._tools)] if self._tools else None
 
-    def _unawaited(self, asked: Asked) -> Unawaited:
-        reply = self._ready.get(asked.number)
+    def _unawaited(self, request: PendingRequest) -> Unawaited:
+        reply = self._ready.get(request.number)
         error = reply.error if reply is not None else None
         position = None
-        if asked.offset is not None:
-            before = self._job.program.code.encode()[: asked.offset].decode("utf-8", "ignore")
+        if request.offset is not None:
+            before = self._job.program.code.encode()[: request.offset].decode("utf-8", "ignore")
             line = before.rpartition("\n")[2]
             position = locate(self._job.program, before.count("\n") + 1, len(line) + 1)
         return Unawaited(
-            tool=asked.tool,
-            sequence=asked.sequence,
+            tool=request.tool,
+            sequence=request.sequence,
             error=f"{error.name}: {error.message}"[:_MAX_REMARK] if error is not None else None,
             line=position and position.line,
             column=position and position.column,
@@ -421,7 +423,7 @@ class MontyProgram:
 
     def _log(self, payload: bytes) -> None:
         level, text = json.loads(payload)
-        self._desk.log(LogEntry(level=level, text=text))
+        self._host.log(LogEntry(level=level, text=text))
 
 
 def _sequential(program: Program) -> tuple[str, frozenset[int]]:
@@ -441,7 +443,7 @@ def _sequential(program: Program) -> tuple[str, frozenset[int]]:
 
 
 def _function(path: str) -> Callable[[], None]:
-    """What stands for a tool by itself, as in `f = tools.x`; Monty knows it by its name."""
+    """Stands for a tool by itself, as in `f = tools.x`; Monty knows it by its name."""
 
     def tool() -> None: ...
 

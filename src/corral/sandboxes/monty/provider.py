@@ -6,16 +6,15 @@ time from outside. It starts in milliseconds and runs a part of Python; docs/des
 
 from __future__ import annotations
 
-import os
-import weakref
 from typing import ClassVar
 
 from corral.arguments import checked
-from corral.concurrency.event_loop import in_thread
+from corral.concurrency.forks import finalize_in_owner
+from corral.concurrency.threads import run_shielded_in_thread
 from corral.errors import ConfigError, StartFailed
 from corral.sandboxes.base import Job, Sandbox, SandboxProvider
 from corral.sandboxes.monty.run import MontyRun
-from corral.sandboxes.monty.worker import Idle, Worker, can_limit
+from corral.sandboxes.monty.worker import IdleWorkers, Worker, can_limit
 from corral.sandboxes.pool import Pool, default_size
 from corral.types import Capabilities, Endpoint, Exit, LimitName, PipeEndpoint, SandboxConfig, reaches
 
@@ -45,9 +44,9 @@ class MontySandbox(SandboxProvider):
             raise ConfigError(f"pool_size={pool_size} is negative; 0 keeps none ready")
         self.reuse = reuse
         self._pool = Pool(_make, default_size() if pool_size is None else pool_size)
-        self._idle = Idle()
+        self._idle = IdleWorkers()
         self._open = False
-        weakref.finalize(self, _end, os.getpid(), self._pool, self._idle)
+        finalize_in_owner(self, _close, self._pool, self._idle)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -71,10 +70,10 @@ class MontySandbox(SandboxProvider):
 
     async def aclose(self) -> None:
         self._open = False
-        await in_thread(lambda: _close(self._pool, self._idle))
+        await run_shielded_in_thread(lambda: _close(self._pool, self._idle))
 
     def keeps(self, config: SandboxConfig) -> bool:
-        """Whether a worker may serve another execution of the same user."""
+        """True if a worker may serve another execution of the same user."""
         return self.reuse and self._open and config.trust_domain is not None
 
     async def returned(self, worker: Worker, config: SandboxConfig, *, renewed: bool) -> None:
@@ -83,7 +82,7 @@ class MontySandbox(SandboxProvider):
         if renewed and config.trust_domain is not None and self.keeps(config):
             dropped = self._idle.put(config.trust_domain, worker)
         for each in dropped:
-            await in_thread(each.close)
+            await run_shielded_in_thread(each.close)
 
 
 class _InMonty(Sandbox):
@@ -114,12 +113,7 @@ def _make(memory_mb: int, _in_advance: bool) -> Worker:
     return Worker(memory_mb)
 
 
-def _close(pool: Pool[int, Worker], idle: Idle) -> None:
+def _close(pool: Pool[int, Worker], idle: IdleWorkers) -> None:
     pool.close()
     for worker in idle.clear():
         worker.close()
-
-
-def _end(owner: int, pool: Pool[int, Worker], idle: Idle) -> None:
-    if os.getpid() == owner:  # else it was forked off, and what there is belongs to its parent
-        _close(pool, idle)

@@ -11,15 +11,15 @@ import anyio
 from anyio.abc import TaskGroup
 from pydantic_monty import MontyCrashedError
 
-from corral.concurrency.event_loop import Hand, checking, hand_maker
-from corral.concurrency.threads import scheduler
+from corral.concurrency.event_loop import OneShot, one_shot_factory, periodic
+from corral.concurrency.threads import thread_safe_scheduler
 from corral.errors import ProgramTimeout, SandboxLost
 from corral.guest import decode_value
 from corral.logs import get_logger
 from corral.sandboxes.base import Job
 from corral.sandboxes.framed.exits import cut_short, failed_exit
 from corral.sandboxes.framed.session import must_finish
-from corral.sandboxes.monty.program import Asked, Ended, MontyProgram
+from corral.sandboxes.monty.program import Ended, MontyProgram, PendingRequest
 from corral.sandboxes.monty.worker import Worker, can_limit
 from corral.types import Call, Exit, Handler, LogEntry
 
@@ -42,9 +42,9 @@ class MontyRun:
         self._handler = handler
         self._program = MontyProgram(worker, job, self)
         self._in_flight = anyio.Semaphore(job.limits.calls_in_flight, fast_acquire=True)
-        self._unanswered: deque[Asked] = deque()
-        self._make_hand: Callable[[], Hand[None]] = hand_maker()
-        self._hand: Hand[None] | None = None
+        self._unanswered: deque[PendingRequest] = deque()
+        self._make_one_shot: Callable[[], OneShot[None]] = one_shot_factory()
+        self._waker: OneShot[None] | None = None
         self._logs: deque[LogEntry] = deque()
         self._serving: dict[int, Call] = {}
         """The calls that are being answered, by Monty's numbers."""
@@ -56,10 +56,10 @@ class MontyRun:
         self._out_of_cpu = False
         self._scope = anyio.CancelScope()
         self._exit: Exit | None = None
-        self._soon = scheduler()
+        self._soon = thread_safe_scheduler()
         self._renew = renew
         self.renewed = False
-        """Whether the worker is ready for another program."""
+        """True once the worker is ready for another program."""
 
     async def execute(self) -> Exit:
         seconds = self._job.limits.cpu_seconds
@@ -74,7 +74,7 @@ class MontyRun:
     async def _run(self) -> None:
         async with anyio.create_task_group() as tasks:
             try:
-                async with checking(self._watch):
+                async with periodic(self._watch):
                     self._worker.submit(self._drive)
                     await self._attend(tasks)
                 await self._finish_calls()
@@ -88,9 +88,9 @@ class MontyRun:
 
     # --- what the program's thread calls
 
-    def ask(self, asked: Asked) -> None:
+    def submit(self, request: PendingRequest) -> None:
         """Has a call answered, or a sleep slept; what comes of it goes to `MontyProgram.settle`."""
-        self._unanswered.append(asked)
+        self._unanswered.append(request)
         self._soon(self._wake)
 
     def log(self, entry: LogEntry) -> None:
@@ -98,7 +98,7 @@ class MontyRun:
         if len(self._logs) == 1:
             self._soon(self._hear)
 
-    def hold(self, outcome: Exit) -> None:
+    def report_early_outcome(self, outcome: Exit) -> None:
         """Takes the outcome of a program of which calls still run."""
         self._soon(lambda: (self._hear(), self._job.on_outcome(outcome)))
 
@@ -136,18 +136,18 @@ class MontyRun:
     # --- the rest runs in the event loop
 
     async def _attend(self, tasks: TaskGroup) -> None:
-        """Answers what is asked until the program has ended."""
+        """Answers what is request until the program has ended."""
         while self._exit is None:
             while self._unanswered:
-                asked = self._unanswered.popleft()
+                request = self._unanswered.popleft()
                 self._hear()  # what was printed before comes first
-                if asked.alone and not self._unanswered:
-                    await self._answer(asked)  # the usual case; nothing else will be asked meanwhile
+                if request.alone and not self._unanswered:
+                    await self._answer(request)  # the usual case; nothing else will be request meanwhile
                 else:
-                    tasks.start_soon(self._answer, asked)
+                    tasks.start_soon(self._answer, request)
             if self._exit is None:
-                self._hand = self._make_hand()
-                await self._hand.take()
+                self._waker = self._make_one_shot()
+                await self._waker.wait()
 
     async def _finish_calls(self) -> None:
         """Once the program has ended, waits for the calls that must be finished."""
@@ -161,29 +161,29 @@ class MontyRun:
             await self._answered.wait()
 
     def _wake(self) -> None:
-        if self._hand is not None:
-            hand, self._hand = self._hand, None
-            hand.give(None)
+        if self._waker is not None:
+            waker, self._waker = self._waker, None
+            waker.set(None)
 
-    async def _answer(self, asked: Asked) -> None:
-        if asked.input is None:
-            await anyio.sleep(min(max(asked.seconds, 0), _MOST_SLEEP_SECONDS))
-            self._program.settle(asked.number, None)
+    async def _answer(self, request: PendingRequest) -> None:
+        if request.input is None:
+            await anyio.sleep(min(max(request.seconds, 0), _MOST_SLEEP_SECONDS))
+            self._program.settle(request.number, None)
             return
         async with self._in_flight:
-            value = decode_value(asked.input.text, tagged=asked.input.tagged)
+            value = decode_value(request.input.text, tagged=request.input.tagged)
             call = Call(
-                asked.tool,
+                request.tool,
                 value,
-                asked.sequence,
-                len(asked.input.text),
-                reread=partial(decode_value, asked.input.text, tagged=asked.input.tagged),
+                request.sequence,
+                len(request.input.text),
+                reread=partial(decode_value, request.input.text, tagged=request.input.tagged),
             )
-            self._serving[asked.number] = call
+            self._serving[request.number] = call
             try:
-                self._program.settle(asked.number, await self._handler(call))
+                self._program.settle(request.number, await self._handler(call))
             finally:
-                del self._serving[asked.number]
+                del self._serving[request.number]
                 if self._answered is not None:
                     self._answered.set()
 

@@ -27,12 +27,12 @@ _NOT_DATA = re.compile(
     r"|<re\.Match object; .*>|re\.compile\(.*\)|(?:range|slice|dict_keys|dict_values|dict_items)\(.*\)",
     re.DOTALL,
 )
-"""How Monty 1.4 prints what it has no form for outside."""
+"""Monty 1.4's texts for objects that it cannot pass to the host."""
 _CLASS = re.compile(r"<class '\w+'>")
-"""How a class of the program's arrives where it is a key."""
+"""Form of a program's class where it is a key."""
 _CYCLES = frozenset({"[...]", "{...}", "(...)"})
 _TOOL = re.compile(r"tools\.[\w.]+")
-"""What is left of a tool that was not called; as an input nothing tells it from a text."""
+"""Text of a tool that was not called; in an input nothing distinguishes it from a string."""
 _FIRST = frozenset("<rsdt[{(")
 
 NORMALIZE = """
@@ -60,7 +60,7 @@ tuples, which it leaves nowhere else, of what cannot leave."""
 
 
 class Tools:
-    """What `tools` is to a program; only Monty's handle of it is ever used."""
+    """The program's `tools`; only Monty's handle of it is used."""
 
 
 class NotData(Exception):
@@ -93,13 +93,13 @@ def encode_result(
 
 
 def value_for_program(encoded: EncodedValue) -> Any:
-    """What a program gets of what a tool returned."""
+    """The value that a program gets for a tool's output."""
     value = decode_value(encoded.text, tagged=encoded.tagged)
     return _without_buffers(value) if encoded.tagged else value
 
 
 def _is_flat(value: object, max_bytes: int) -> bool:
-    """Whether it is an object of a few plain members, as most inputs are: JSON has those as they stand."""
+    """True for an object of a few plain members, as most inputs are: JSON takes those unchanged."""
     if type(value) is not dict:
         return False
     size = 0
@@ -244,7 +244,7 @@ _COLLECTED = frozenset({"range", "dict_keys", "dict_values", "dict_items"})
 
 
 def _kind(text: str) -> str:
-    """What a text of `_NOT_DATA` stands for."""
+    """Meaning of a text that `_NOT_DATA` matches."""
     found = re.match(r"<?(re\.compile|\w+)", text)
     kind = found[1] if found else "value"
     return {"re": "Match", "re.compile": "Pattern"}.get(kind, kind)

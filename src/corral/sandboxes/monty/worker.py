@@ -1,4 +1,4 @@
-"""Processes of Monty: one for each execution at a time, and what is kept of them between executions."""
+"""Processes of Monty: one for each execution at a time, and idle ones that wait for their tenant's next."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from queue import SimpleQueue
 
 from pydantic_monty import ExternalModule, Monty, MontyError, MontySession
 
+from corral.concurrency.forks import ProcessOwner
 from corral.containment.process import can_limit
 from corral.errors import StartFailed
+from corral.sandboxes.pool import idle_surplus
 from corral.types import TrustDomain
 
-__all__ = ["Idle", "Worker", "can_limit"]
+__all__ = ["IdleWorkers", "Worker", "can_limit"]
 
 _SUSPENSIONS = 10**9
-"""Monty wants a bound; ours are those on calls and on processor time."""
-_IDLE_WORKERS = 8
-_IDLE_SECONDS = 120.0
+"""Monty requires a bound; the real ones are those on calls and on processor time."""
 
 
 class Worker:
@@ -60,7 +60,7 @@ class Worker:
 
     def _enter(self) -> None:
         self.modules: dict[str, ExternalModule] = {}
-        """What the program can import beside Monty's own modules; filled when the program is known."""
+        """Modules beside Monty's own that the program can import; filled when the program is known."""
         self.session: MontySession = self._pool.checkout(
             limits={"max_memory": self.memory_mb << 20, "max_suspensions": _SUSPENSIONS},
             assert_message_annotations=False,
@@ -126,38 +126,33 @@ class Worker:
             self._process = -1
 
 
-class Idle:
-    """Workers that wait for the next execution of the same user, with the same memory. Any thread may use it."""
+class IdleWorkers:
+    """Workers that wait for the next execution of the same trust domain and memory limit. Any thread may use it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._owner = os.getpid()
+        self._owner = ProcessOwner()
         self._workers: list[tuple[tuple[TrustDomain, int], float, Worker]] = []  # the longest idle first
 
     def take(self, domain: TrustDomain | None, memory_mb: int) -> Worker | None:
         with self._lock:
-            if self._owner != os.getpid():  # forked: the processes belong to the parent
+            if self._owner.take_over():
                 self._workers.clear()
-                self._owner = os.getpid()
             for place in reversed(range(len(self._workers))):
                 if self._workers[place][0] == (domain, memory_mb):
                     return self._workers.pop(place)[2]
         return None
 
     def put(self, domain: TrustDomain, worker: Worker) -> list[Worker]:
-        """Keeps one that has been renewed; gives back those that are kept no longer, to be closed."""
-        now = time.monotonic()
+        """Keeps a renewed worker. Returns those that are no longer kept, for the caller to close."""
         with self._lock:
-            self._workers.append(((domain, worker.memory_mb), now, worker))
-            dropped = [
-                place
-                for place, (_, since, _) in enumerate(self._workers)
-                if now - since > _IDLE_SECONDS or place < len(self._workers) - _IDLE_WORKERS
-            ]
-            return [self._workers.pop(place)[2] for place in reversed(dropped)]
+            self._workers.append(((domain, worker.memory_mb), time.monotonic(), worker))
+            dropped = idle_surplus([(since, worker) for _, since, worker in self._workers])
+            self._workers = [entry for entry in self._workers if entry[2] not in dropped]
+            return dropped
 
     def clear(self) -> list[Worker]:
         with self._lock:
             workers = [worker for _, _, worker in self._workers]
             self._workers.clear()
-            return workers if self._owner == os.getpid() else []
+            return workers if self._owner.is_current else []

@@ -17,7 +17,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
-from corral.concurrency.threads import apart
+from corral.concurrency.threads import run_in_own_thread
 from corral.errors import InvalidArguments, ToolDefinitionError, ToolError
 from corral.json_schema.problems import cut
 from corral.logs import get_logger
@@ -238,10 +238,10 @@ class Link:
 
     async def _build(self, listed: Sequence[types.Tool]) -> bool:
         """Makes tools of those that are listed, in a thread, as it may take a second; whether they are others."""
-        digest = await apart(_digest, listed)
+        digest = await run_in_own_thread(_digest, listed)
         if digest == self._listed:
             return False
-        self._tools = await apart(self._make, listed, self.call, self.log)
+        self._tools = await run_in_own_thread(self._make, listed, self.call, self.log)
         self._listed = digest
         return True
 

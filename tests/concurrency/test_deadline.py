@@ -5,66 +5,66 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from corral.concurrency.deadline import Clock
+from corral.concurrency.deadline import PausableDeadline
 
 pytestmark = pytest.mark.anyio
 
 
 async def test_time_that_is_over_cancels_what_runs() -> None:
-    clock = Clock(0.02)
+    clock = PausableDeadline(0.02)
     with anyio.fail_after(5), clock.running():
         await anyio.sleep_forever()
-    assert clock.ran_out
+    assert clock.expired
 
 
 async def test_no_time_passes_while_it_stands_however_often_it_was_made_to() -> None:
-    clock = Clock(0.1)
+    clock = PausableDeadline(0.1)
     with clock.running():
-        with clock.standing(), clock.standing():
+        with clock.paused(), clock.paused():
             await anyio.sleep(0.3)
-        assert not clock.ran_out
-    assert not clock.ran_out
+        assert not clock.expired
+    assert not clock.expired
 
 
 async def test_what_was_left_is_left_when_it_goes_on() -> None:
-    clock = Clock(0.2)
+    clock = PausableDeadline(0.2)
     started = anyio.current_time()
     with anyio.fail_after(5), clock.running():
         await anyio.sleep(0.1)
-        with clock.standing():
+        with clock.paused():
             await anyio.sleep(0.3)
         await anyio.sleep_forever()
-    assert clock.ran_out
+    assert clock.expired
     assert anyio.current_time() - started >= 0.5
 
 
 async def test_the_last_of_several_that_stop_it_lets_it_go_on() -> None:
-    clock = Clock(0.05)
+    clock = PausableDeadline(0.05)
 
     async def ask(seconds: float) -> None:
-        with clock.standing():
+        with clock.paused():
             await anyio.sleep(seconds)
 
     with clock.running():
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(ask, 0.02)
             tasks.start_soon(ask, 0.3)
-    assert not clock.ran_out
+    assert not clock.expired
 
 
 async def test_it_stands_for_so_long_in_all() -> None:
-    clock = Clock(0.1, most_standing_seconds=0.2)
+    clock = PausableDeadline(0.1, max_paused_seconds=0.2)
     started = anyio.current_time()
     with anyio.fail_after(5), clock.running():
         for _ in range(100):
-            with clock.standing():
+            with clock.paused():
                 await anyio.sleep(0.05)
-    assert clock.ran_out
+    assert clock.expired
     assert 0.25 < anyio.current_time() - started < 2
 
 
 async def test_one_long_stand_is_cut_short_too() -> None:
-    clock = Clock(0.05, most_standing_seconds=0.05)
-    with anyio.fail_after(5), clock.running(), clock.standing():
+    clock = PausableDeadline(0.05, max_paused_seconds=0.05)
+    with anyio.fail_after(5), clock.running(), clock.paused():
         await anyio.sleep_forever()
-    assert clock.ran_out
+    assert clock.expired

@@ -9,9 +9,9 @@ import { decodeValue } from "./values.ts";
 
 const PROGRAM = `(async (load, enter) => enter(await (async () => {
   const found = [];
-  for (let index = 0; index < 8; index++) found.push(await tools.rehearse({ index, name: "x", flags: [true, null] }));
-  await Promise.all(Array.from({ length: 64 }, (_, index) => tools.rehearse({ index })));
-  try { await tools.rehearse(); } catch (error) { console.log("%s", error.message, { found: [1.5, "x"] }); }
+  for (let index = 0; index < 8; index++) found.push(await tools.warm_up({ index, name: "x", flags: [true, null] }));
+  await Promise.all(Array.from({ length: 64 }, (_, index) => tools.warm_up({ index })));
+  try { await tools.warm_up(); } catch (error) { console.log("%s", error.message, { found: [1.5, "x"] }); }
   return { found, total: found.length };
 })(), false))`;
 const CALLS = 100;
@@ -20,7 +20,7 @@ const LIMITS = { calls: CALLS, calls_in_flight: CALLS, value_bytes: BYTES, tool_
 const REPLY = `{"id":1,"name":"x","values":[1,2.5,null,true]}`;
 
 /** Leaves no trace but the globals that the next run defines anew. */
-export function rehearse(): void {
+export function warmUp(): void {
   const reader = new FrameReader();
   const writer = new FrameWriter();
   const nonce = new Uint8Array(NONCE_BYTES);
@@ -38,7 +38,7 @@ export function rehearse(): void {
     now,
   };
   const start = JSON.stringify([
-    { run: 0, code: "", tools: ["rehearse"], env: null, limits: LIMITS },
+    { run: 0, code: "", tools: ["warm_up"], env: null, limits: LIMITS },
   ]);
   const run = new Run((decodeValue(start, false) as [ConstructorParameters<typeof Run>[0]])[0], host);
   run.defineGlobals();

@@ -1,4 +1,4 @@
-"""How a worker shuts itself in, when it has read all the files that it needs."""
+"""Restricts a worker's own process, once it has read all the files that it needs."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import os
 from corral.containment import landlock, seccomp
 from corral.containment.launcher import drop_privileges, forgo_privileges, hide, restrict, seal
 
-__all__ = ["shut_in"]
+__all__ = ["lock_down"]
 
 _NOBODY = 65534
 
 
-def shut_in() -> None:
+def lock_down() -> None:
     """Leaves this process what it has open, memory and time, by Landlock and a system call filter where there are any.
 
     Raises:
@@ -29,4 +29,4 @@ def shut_in() -> None:
         restrict(rules)
         os.close(rules)
     if seccomp.supported():
-        seal(seccomp.filter_program(role="program"))
+        seal(seccomp.filter_program(profile="program"))

@@ -13,7 +13,7 @@ from pathlib import Path
 import deno
 import pytest
 
-from corral.containment import Engine, Jail, Spawner, landlock, namespaces
+from corral.containment import Engine, Jail, LauncherClient, landlock, namespaces
 from corral.doctor.escape_probe import ATTEMPTS, PROBE, Attempt, attempted, make_room
 from corral.doctor.layers import bubblewrap_layer, landlock_layer, seccomp_layer, user_namespace_remedy
 from corral.doctor.report import Examination, Layer, examine
@@ -104,8 +104,8 @@ def test_without_a_jail_the_layers_are_seen_to_be_missing(unjailed: Examination)
 def probed(room: Path, probe: str) -> dict[str, Attempt]:
     """The attempts of another probe, without a jail."""
     (room / PROBE).write_text(probe)
-    with closing(Spawner()) as spawner:
-        found = attempted(Jail("none", Engine(ENGINE), room), ENGINE, spawner, user=None)
+    with closing(LauncherClient()) as launcher:
+        found = attempted(Jail("none", Engine(ENGINE), room), ENGINE, launcher, user=None)
     return {each.name: each for each in found.attempts}
 
 

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.processes import assert_ending, descendants
 
-from corral.containment import Plan, Spawner, seccomp
+from corral.containment import LauncherClient, Plan, seccomp
 from corral.containment.process import ContainedProcess
 from corral.errors import StartFailed
+from tests.processes import assert_ending, descendants
 
 pytestmark = pytest.mark.anyio
 
@@ -28,25 +28,27 @@ def plan(script: str, **others: object) -> Plan:
 
 
 @pytest.fixture
-def spawner() -> Iterator[Spawner]:
-    spawner = Spawner()
-    yield spawner
-    spawner.close()
+def launcher() -> Iterator[LauncherClient]:
+    launcher = LauncherClient()
+    yield launcher
+    launcher.close()
 
 
-def launcher_of(spawner: Spawner) -> int:
-    assert spawner._process is not None  # pyright: ignore[reportPrivateUsage]
-    return spawner._process.pid  # pyright: ignore[reportPrivateUsage]
+def launcher_of(launcher: LauncherClient) -> int:
+    assert launcher._process is not None  # pyright: ignore[reportPrivateUsage]
+    return launcher._process.pid  # pyright: ignore[reportPrivateUsage]
 
 
-async def test_a_child_has_three_descriptors_the_given_environment_and_its_own_session(spawner: Spawner) -> None:
+async def test_a_child_has_three_descriptors_the_given_environment_and_its_own_session(
+    launcher: LauncherClient,
+) -> None:
     script = (
         "import os\n"
         "open_ = [n for n in range(1000) if os.path.exists(f'/proc/self/fd/{n}')]\n"
         "print(open_, open('/proc/self/environ').read().split('\\0'), os.getsid(0) == os.getpid(), flush=True)\n"
         "os.read(0, 1)\n"
     )
-    process = ContainedProcess.spawn(spawner, plan(script))
+    process = ContainedProcess.spawn(launcher, plan(script))
     assert process.await_output(10).decode() == "[0, 1, 2] ['ONLY=this', ''] True\n"
     process.close()
 
@@ -54,8 +56,8 @@ async def test_a_child_has_three_descriptors_the_given_environment_and_its_own_s
 @pytest.mark.parametrize(
     ("end", "status"), [("sys.exit(0)", 0), ("sys.exit(7)", 7), ("os.kill(os.getpid(), 9)", -9), ("os.abort()", -6)]
 )
-async def test_its_status_is_told(spawner: Spawner, end: str, status: int) -> None:
-    process = ContainedProcess.spawn(spawner, plan(f"import os, sys\nprint(1, flush=True)\nos.read(0, 1)\n{end}"))
+async def test_its_status_is_told(launcher: LauncherClient, end: str, status: int) -> None:
+    process = ContainedProcess.spawn(launcher, plan(f"import os, sys\nprint(1, flush=True)\nos.read(0, 1)\n{end}"))
     process.await_output(10)
     assert process.alive
     process.write_now(b"x")
@@ -64,38 +66,38 @@ async def test_its_status_is_told(spawner: Spawner, end: str, status: int) -> No
     process.close()
 
 
-async def test_one_that_does_not_end_is_killed_after_its_grace(spawner: Spawner) -> None:
-    process = ContainedProcess.spawn(spawner, plan("import signal\nprint(1, flush=True)\nwhile True: signal.pause()"))
+async def test_one_that_does_not_end_is_killed_after_its_grace(launcher: LauncherClient) -> None:
+    process = ContainedProcess.spawn(launcher, plan("import signal\nprint(1, flush=True)\nwhile True: signal.pause()"))
     process.await_output(10)
     assert await process.wait(0.01) == -signal.SIGKILL
     process.close()
 
 
-async def test_limits_are_in_force_from_the_first_instruction(spawner: Spawner) -> None:
+async def test_limits_are_in_force_from_the_first_instruction(launcher: LauncherClient) -> None:
     import resource
 
     limits = ((resource.RLIMIT_NOFILE, 16), (resource.RLIMIT_FSIZE, 0), (resource.RLIMIT_CORE, 0))
     script = f"import resource\nprint([resource.getrlimit(n) for n in {[n for n, _ in limits]}], flush=True)\ninput()"
-    process = ContainedProcess.spawn(spawner, plan(script, limits=limits))
+    process = ContainedProcess.spawn(launcher, plan(script, limits=limits))
     assert process.await_output(10).decode() == "[(16, 16), (0, 0), (0, 0)]\n"
     process.close()
 
 
-async def test_what_cannot_be_started_says_at_which_step(spawner: Spawner) -> None:
+async def test_what_cannot_be_started_says_at_which_step(launcher: LauncherClient) -> None:
     missing = Plan(executable=Path("/nowhere/engine"), arguments=("engine",), environment={})
-    process = ContainedProcess.spawn(spawner, missing)
+    process = ContainedProcess.spawn(launcher, missing)
     with pytest.raises(StartFailed, match=r"descriptors: .*No such file"):
         process.await_output(10)
     process.close()
     wrong = plan("", limits=((-1, 0),))
-    process = ContainedProcess.spawn(spawner, wrong)
+    process = ContainedProcess.spawn(launcher, wrong)
     with pytest.raises(StartFailed, match="limits: "):
         process.await_output(10)
     process.close()
 
 
 async def test_an_executable_that_does_not_start_is_told_although_the_filter_is_in_force(
-    spawner: Spawner, tmp_path: Path
+    launcher: LauncherClient, tmp_path: Path
 ) -> None:
     broken = tmp_path / "engine"
     broken.write_bytes(b"no executable")
@@ -103,45 +105,45 @@ async def test_an_executable_that_does_not_start_is_told_although_the_filter_is_
     refused = Plan(
         executable=broken, arguments=("engine",), environment={}, confine=True, filter=seccomp.filter_program()
     )
-    process = ContainedProcess.spawn(spawner, refused)
+    process = ContainedProcess.spawn(launcher, refused)
     with pytest.raises(StartFailed, match="exec: "):
         process.await_output(10)
     process.close()
 
 
-async def test_closing_kills_what_runs_and_leaves_no_process(spawner: Spawner) -> None:
-    running = [ContainedProcess.spawn(spawner, plan("print(1, flush=True)\nwhile True: pass")) for _ in range(3)]
+async def test_closing_kills_what_runs_and_leaves_no_process(launcher: LauncherClient) -> None:
+    running = [ContainedProcess.spawn(launcher, plan("print(1, flush=True)\nwhile True: pass")) for _ in range(3)]
     for process in running:
         process.await_output(10)
     pids = {process.pid for process in running}
     assert pids <= set(descendants())
-    launcher = launcher_of(spawner)
+    own = launcher_of(launcher)
     running[0].close()
-    spawner.close()
-    assert not (pids | {launcher}) & set(descendants())
+    launcher.close()
+    assert not (pids | {own}) & set(descendants())
     for process in running:
         process.close()
 
 
-async def test_a_launcher_that_is_killed_takes_its_children_along_and_is_replaced(spawner: Spawner) -> None:
-    process = ContainedProcess.spawn(spawner, plan("print(1, flush=True)\nwhile True: pass"))
+async def test_a_launcher_that_is_killed_takes_its_children_along_and_is_replaced(launcher: LauncherClient) -> None:
+    process = ContainedProcess.spawn(launcher, plan("print(1, flush=True)\nwhile True: pass"))
     process.await_output(10)
-    os.kill(launcher_of(spawner), signal.SIGKILL)
-    assert_ending([process.pid, launcher_of(spawner)])
+    os.kill(launcher_of(launcher), signal.SIGKILL)
+    assert_ending([process.pid, launcher_of(launcher)])
     assert await process.wait(10) == -signal.SIGKILL
     process.close()
-    another = ContainedProcess.spawn(spawner, plan("print(2, flush=True)\ninput()"))
+    another = ContainedProcess.spawn(launcher, plan("print(2, flush=True)\ninput()"))
     assert another.await_output(10) == b"2\n"
     another.close()
 
 
-async def test_a_child_outlives_the_thread_that_asked_for_it(spawner: Spawner) -> None:
+async def test_a_child_outlives_the_thread_that_asked_for_it(launcher: LauncherClient) -> None:
     made: list[ContainedProcess] = []
 
     def ask() -> None:
         made.append(
             ContainedProcess.spawn(
-                spawner, plan("print(1, flush=True)\nimport os\nos.read(0, 1)\nprint(2, flush=True)")
+                launcher, plan("print(1, flush=True)\nimport os\nos.read(0, 1)\nprint(2, flush=True)")
             )
         )
         made[0].await_output(10)
@@ -156,7 +158,7 @@ async def test_a_child_outlives_the_thread_that_asked_for_it(spawner: Spawner) -
 
 
 def run_host(script: str, lines: int) -> tuple[subprocess.Popen[str], list[str]]:
-    prelude = "import os, sys, time\nfrom tests.sandboxes.jail.test_launcher import *\nspawner = Spawner()\n"
+    prelude = "import os, sys, time\nfrom tests.containment.test_launcher import *\nlauncher = LauncherClient()\n"
     loop = "LOOP = 'print(1, flush=True)\\nwhile True: pass'\n"
     host = subprocess.Popen([sys.executable, "-c", prelude + loop + script], stdout=subprocess.PIPE, text=True)
     assert host.stdout is not None
@@ -165,7 +167,7 @@ def run_host(script: str, lines: int) -> tuple[subprocess.Popen[str], list[str]]
 
 def test_nothing_outlives_a_host_that_is_killed() -> None:
     host, [line] = run_host(
-        "running = [ContainedProcess.spawn(spawner, plan(LOOP)) for _ in range(3)]\n"
+        "running = [ContainedProcess.spawn(launcher, plan(LOOP)) for _ in range(3)]\n"
         "for process in running: process.await_output(10)\n"
         "print('ready', flush=True)\nsys.stdin.read()\n",
         1,
@@ -183,7 +185,7 @@ def test_nothing_outlives_a_host_that_is_killed() -> None:
 def test_nothing_outlives_a_host_whose_forked_child_lives_on() -> None:
     """The fork has a copy of the control socket, so its closing alone would not tell."""
     host, [fork] = run_host(
-        "process = ContainedProcess.spawn(spawner, plan(LOOP))\nprocess.await_output(10)\n"
+        "process = ContainedProcess.spawn(launcher, plan(LOOP))\nprocess.await_output(10)\n"
         "child = os.fork()\n"
         "if child == 0: time.sleep(60)\n"
         "print(child, flush=True)\nsys.stdin.read()\n",
@@ -201,11 +203,11 @@ def test_nothing_outlives_a_host_whose_forked_child_lives_on() -> None:
 
 def test_a_forked_host_gets_a_launcher_of_its_own() -> None:
     host, lines = run_host(
-        "process = ContainedProcess.spawn(spawner, plan(LOOP))\nprocess.await_output(10)\n"
+        "process = ContainedProcess.spawn(launcher, plan(LOOP))\nprocess.await_output(10)\n"
         "if os.fork() == 0:\n"
-        "    mine = ContainedProcess.spawn(spawner, plan(LOOP))\n    mine.await_output(10)\n    mine.close()\n"
-        "    spawner.close()\n    print('done', flush=True)\n    os._exit(0)\n"
-        "os.wait()\nprint(process.alive, flush=True)\nprocess.close()\nspawner.close()\n",
+        "    mine = ContainedProcess.spawn(launcher, plan(LOOP))\n    mine.await_output(10)\n    mine.close()\n"
+        "    launcher.close()\n    print('done', flush=True)\n    os._exit(0)\n"
+        "os.wait()\nprint(process.alive, flush=True)\nprocess.close()\nlauncher.close()\n",
         2,
     )
     assert lines == ["done", "True"]

@@ -1,0 +1,47 @@
+"""Bounded amount of something, shared by tasks of one event loop in order of arrival."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import anyio
+
+__all__ = ["Capacity"]
+
+
+class Capacity:
+    """Semaphore with sizes. A request larger than the total is admitted alone."""
+
+    __slots__ = ("_total", "_used", "_waiting")
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._used = 0
+        self._waiting: deque[tuple[int, anyio.Event]] = deque()
+
+    def try_acquire(self, size: int = 1) -> bool:
+        """Acquires without waiting; False if there is no room now."""
+        if self._waiting or (self._used and self._used + size > self._total):
+            return False
+        self._used += size
+        return True
+
+    async def acquire(self, size: int = 1) -> None:
+        """Waits until there is room. To be called when `try_acquire` has failed."""
+        self._waiting.append(place := (size, anyio.Event()))
+        try:
+            await place[1].wait()
+        except BaseException:
+            if place[1].is_set():
+                self.release(size)
+            else:
+                self._waiting.remove(place)
+                self.release(0)  # it may have been all that kept smaller ones
+            raise
+
+    def release(self, size: int = 1) -> None:
+        self._used -= size
+        while self._waiting and (not self._used or self._used + self._waiting[0][0] <= self._total):
+            waiting, admitted = self._waiting.popleft()
+            self._used += waiting
+            admitted.set()
