@@ -6,7 +6,8 @@ from collections import deque
 
 from pydantic_core import to_json
 
-from corral.json_schema.documents import Document, Scope, mapping, subschemas
+from corral.json_schema.documents import Document, Scope
+from corral.json_schema.keywords import mapping, subschemas
 from corral.rendering.secret_names import may_name_secrets, names_a_secret
 from corral.types import JsonSchema
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, cast
 
+from corral.json_schema.keywords import objects_within, pointer_tokens, value_at
 from corral.types import JsonSchema
 
 __all__ = ["ENDLESS", "Costs"]
@@ -65,7 +66,7 @@ class Costs:
         try:
             reader = _Reader(document)
             self._root = reader.read()
-        except (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError):
+        except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
             self._each = [ENDLESS]
         else:
             self._places = reader.places
@@ -249,11 +250,7 @@ class _Reader:
     def _target(self, reference: Any) -> Any:
         if (reference != "#" and not reference.startswith("#/")) or "%" in reference:
             raise ValueError("it may lead anywhere")
-        target: Any = self._document
-        for token in reference.removeprefix("#").split("/")[1:]:
-            name = token.replace("~1", "/").replace("~0", "~")
-            target = target[int(name) if isinstance(target, list) else name]
-        return target
+        return value_at(self._document, pointer_tokens(reference))
 
 
 def _compared(members: list[Any]) -> int:
@@ -287,17 +284,11 @@ def _bound(value: object) -> int:
 def _moves_references(document: JsonSchema) -> bool:
     """Whether a reference may lead to where its pointer does not."""
     keywords = _ELSEWHERE | {"id"} if "$schema" in document else _ELSEWHERE
-    waiting: list[object] = [document]
-    while waiting:
-        here = waiting.pop()
-        if isinstance(here, dict):
-            members = cast("dict[str, object]", here)
-            if any(isinstance(members[key], str | bool) for key in keywords & members.keys()):
-                return True
-            waiting += members.values()
-        elif isinstance(here, list):
-            waiting += cast("list[object]", here)
-    return False
+    return any(
+        isinstance(members[key], str | bool)
+        for members in objects_within(document)
+        for key in keywords & members.keys()
+    )
 
 
 _DIGITS = bytes(48 if 48 <= each < 58 else 32 for each in range(256))

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+from corral.json_schema.keywords import SCHEMAS_BY_NAME
+
 __all__ = ["modernised"]
 
 _DATA = frozenset({"const", "default", "enum", "example", "examples"})
 """Keywords whose values are data, not schemas."""
 _DOCUMENT = frozenset({"$anchor", "$defs", "$id", "definitions"})
 """Keywords that references rely on to stay where they are."""
-_NAMED_SCHEMAS = frozenset({"$defs", "definitions", "dependentSchemas", "patternProperties", "properties"})
-"""Keywords whose values are objects from names to schemas."""
 
 
 def modernised(schema: Any) -> Any:
@@ -33,7 +33,7 @@ def modernised(schema: Any) -> Any:
 def _member(keyword: str, value: Any) -> Any:
     if keyword in _DATA:
         return value
-    if keyword in _NAMED_SCHEMAS and isinstance(value, dict):
+    if keyword in SCHEMAS_BY_NAME and isinstance(value, dict):
         return {name: modernised(each) for name, each in cast("dict[str, Any]", value).items()}
     return modernised(value)
 

@@ -7,15 +7,13 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import TypeAlias, cast
+from typing import cast
 from urllib.parse import unquote, urldefrag, urljoin
 
+from corral.json_schema.keywords import Pointer, listing, mapping, pointer_tokens, subschemas
 from corral.types import JsonSchema
 
-__all__ = ["REFERRING", "Document", "Pointer", "Scope", "Target", "integer", "listing", "mapping", "subschemas"]
-
-Pointer: TypeAlias = tuple[str, ...]
-"""The unescaped tokens of a JSON pointer from the root of the document."""
+__all__ = ["REFERRING", "Document", "Scope", "Target", "integer"]
 
 _MAX_LEVELS = 200
 _MAX_NODES = 200_000
@@ -24,34 +22,7 @@ _MIN_EFFORT = 10_000
 _EFFORT_PER_NODE = 20
 _TARGET_EFFORT = 4
 
-_SCHEMA_KEYWORDS = (
-    "additionalItems",
-    "additionalProperties",
-    "contains",
-    "contentSchema",
-    "else",
-    "if",
-    "items",
-    "not",
-    "propertyNames",
-    "then",
-    "unevaluatedItems",
-    "unevaluatedProperties",
-)
-_LIST_KEYWORDS = ("allOf", "anyOf", "items", "oneOf", "prefixItems")
-_MAP_KEYWORDS = ("$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties")
 REFERRING = frozenset(("$ref", "$dynamicRef", "$recursiveRef", "$id", "$anchor", "$dynamicAnchor"))
-_KEYWORDS = frozenset((*_SCHEMA_KEYWORDS, *_LIST_KEYWORDS, *_MAP_KEYWORDS))
-
-
-def mapping(value: object) -> dict[str, object]:
-    """The value if it is a JSON object, else an empty one."""
-    return cast("dict[str, object]", value) if isinstance(value, dict) else {}
-
-
-def listing(value: object) -> list[object]:
-    """The value if it is a JSON array, else an empty one."""
-    return cast("list[object]", value) if isinstance(value, list) else []
 
 
 def integer(value: object) -> int | None:
@@ -59,25 +30,6 @@ def integer(value: object) -> int | None:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     return int(value) if isinstance(value, float) and value.is_integer() else None
-
-
-def subschemas(schema: object) -> Iterator[tuple[Pointer, object]]:
-    """The schemas directly within a schema, with where they are in it."""
-    keywords = mapping(schema)
-    present = _KEYWORDS.intersection(keywords)
-    if not present:  # most schemas are leaves
-        return
-    for keyword in _SCHEMA_KEYWORDS:
-        if keyword in present and isinstance(keywords[keyword], dict):
-            yield (keyword,), keywords[keyword]
-    for keyword in _LIST_KEYWORDS:
-        if keyword in present:
-            for position, member in enumerate(listing(keywords[keyword])):
-                yield (keyword, str(position)), member
-    for keyword in _MAP_KEYWORDS:
-        if keyword in present:
-            for name, member in mapping(keywords[keyword]).items():
-                yield (keyword, name), member
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +151,7 @@ class Document:
         start = self._resources.get(uri)
         if start is None:
             return None
-        tokens = tuple(token.replace("~1", "/").replace("~0", "~") for token in fragment.split("/")[1:])
+        tokens = pointer_tokens(fragment)
         candidates = (start + tokens, tokens)
         return next((pointer for pointer in candidates if self._find(pointer) is not None), None)
 

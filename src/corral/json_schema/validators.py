@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 from pydantic_core import PydanticSerializationError, from_json, to_json, to_jsonable_python
 
 from corral.errors import ToolDefinitionError
+from corral.json_schema.keywords import mapping, objects_within, rewritten
 from corral.json_schema.problems import (
     ABSENT,
     MAX_PROBLEMS,
@@ -166,7 +167,7 @@ def _build_validator(document: JsonSchema, owner: str, *, light: bool) -> tuple[
         known = {key: value for key, value in document.items() if key != "$schema"}
         base = "json-schema:///"
         resolver = jsonschema_rs.Registry([(base, known)], retriever=anything).resolver(base)
-        for reference in set(_references(known)):
+        for reference in _references(known):
             try:
                 resolver.lookup(reference)
             except jsonschema_rs.ReferencingError:
@@ -187,70 +188,43 @@ def _build_validator(document: JsonSchema, owner: str, *, light: bool) -> tuple[
 
 
 def count_patterns(schema: object) -> int:
-    """How many there may be."""
-    count = 0
-    waiting = [schema]
-    while waiting:
-        here = waiting.pop()
-        if isinstance(here, dict):
-            members = cast("dict[str, object]", here)
-            named = members.get("patternProperties")
-            count += "pattern" in members
-            count += len(cast("dict[str, object]", named)) if isinstance(named, dict) else 0
-            waiting += members.values()
-        elif isinstance(here, list):
-            waiting += cast("list[object]", here)
-    return count
+    """Upper bound of the number of regular expressions in a schema."""
+    return sum(
+        ("pattern" in members) + len(mapping(members.get("patternProperties"))) for members in objects_within(schema)
+    )
 
 
 def without_patterns(schema: Any, is_wrong: Callable[[str], bool] = bool) -> Any:
     """A copy without the patterns that are wrong, by default all but the empty one."""
-    match schema:
-        case dict():
-            copy: dict[str, Any] = {}
-            for key, value in cast("dict[str, Any]", schema).items():
-                if key == "patternProperties" and isinstance(value, dict):
-                    named = cast("dict[str, Any]", value).items()
-                    copy[key] = {name: without_patterns(each, is_wrong) for name, each in named if not is_wrong(name)}
-                elif key != "pattern" or not isinstance(value, str) or not is_wrong(value):
-                    copy[key] = without_patterns(value, is_wrong)
-            return copy
-        case list():
-            return [without_patterns(each, is_wrong) for each in cast("list[Any]", schema)]
-        case _:
-            return schema
+
+    def change(members: dict[str, Any]) -> dict[str, Any]:
+        if isinstance(members.get("pattern"), str) and is_wrong(members["pattern"]):
+            del members["pattern"]
+        if isinstance(members.get("patternProperties"), dict):
+            named = cast("dict[str, Any]", members["patternProperties"]).items()
+            members["patternProperties"] = {name: each for name, each in named if not is_wrong(name)}
+        return members
+
+    return rewritten(schema, change)
 
 
-_REFERENCES = frozenset({"$ref", "$dynamicRef"})
+def _references(schema: object) -> set[str]:
+    return {
+        reference
+        for members in objects_within(schema)
+        for keyword in ("$ref", "$dynamicRef")
+        if isinstance(reference := members.get(keyword), str)
+    }
 
 
-def _references(schema: object) -> Iterator[str]:
-    match schema:
-        case dict():
-            for key, value in cast("dict[str, object]", schema).items():
-                if key in _REFERENCES and isinstance(value, str):
-                    yield value
-                else:
-                    yield from _references(value)
-        case list():
-            for each in cast("list[object]", schema):
-                yield from _references(each)
-        case _:
-            pass
+def _without_references(schema: JsonSchema, missing: AbstractSet[str]) -> Any:
+    def change(members: dict[str, Any]) -> dict[str, Any]:
+        for keyword in ("$ref", "$dynamicRef"):
+            if isinstance(reference := members.get(keyword), str) and reference in missing:
+                del members[keyword]
+        return members
 
-
-def _without_references(schema: Any, missing: AbstractSet[str]) -> Any:
-    match schema:
-        case dict():
-            return {
-                key: _without_references(value, missing)
-                for key, value in cast("dict[str, Any]", schema).items()
-                if not (key in _REFERENCES and isinstance(value, str) and value in missing)
-            }
-        case list():
-            return [_without_references(each, missing) for each in cast("list[Any]", schema)]
-        case _:
-            return schema
+    return rewritten(schema, change)
 
 
 # --- what is wrong with a value -----------------------------------------------------------------------------

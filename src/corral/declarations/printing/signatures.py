@@ -27,7 +27,7 @@ from corral.declarations.shapes.shape import (
     Union,
 )
 from corral.declarations.shapes.traits import traits
-from corral.json_schema.documents import mapping
+from corral.json_schema.keywords import mapping
 from corral.types import JsonSchema, ToolName
 
 __all__ = [

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from corral.declarations.shapes.names import json_text
 from corral.declarations.shapes.shape import Doc
-from corral.json_schema.documents import listing, mapping
+from corral.json_schema.keywords import listing, mapping
 
 __all__ = ["describe", "examples", "printable", "summary", "text_lines", "told", "told_of_tool"]
 

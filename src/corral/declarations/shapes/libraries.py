@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from itertools import count
-from typing import cast
 
-from corral.json_schema.documents import REFERRING, Document, Pointer, mapping
+from corral.json_schema.documents import REFERRING, Document
+from corral.json_schema.keywords import Pointer, mapping, objects_within
 from corral.types import JsonSchema
 
 __all__ = ["Libraries"]
@@ -75,18 +75,11 @@ class Libraries:
 def _names_in(schema: object) -> frozenset[str] | None:
     """The names of the definitions that a schema refers to; None if it says more about where it or others are."""
     names: set[str] = set()
-    waiting = [schema]
-    while waiting:
-        each = waiting.pop()
-        if isinstance(each, dict):
-            members = cast("dict[str, object]", each)
-            for keyword in REFERRING.intersection(members) | ({"$schema"} & members.keys()):
-                reference = members[keyword]
-                found = _REFERENCE.fullmatch(reference) if keyword == "$ref" and isinstance(reference, str) else None
-                if found is None:
-                    return None
-                names.add(found[1])
-            waiting += members.values()
-        elif isinstance(each, list):
-            waiting += cast("list[object]", each)
+    for members in objects_within(schema):
+        for keyword in REFERRING.intersection(members) | ({"$schema"} & members.keys()):
+            reference = members[keyword]
+            found = _REFERENCE.fullmatch(reference) if keyword == "$ref" and isinstance(reference, str) else None
+            if found is None:
+                return None
+            names.add(found[1])
     return frozenset(names)

@@ -41,7 +41,8 @@ from corral.declarations.shapes.shape import (
     Shape,
 )
 from corral.declarations.shapes.traits import members_of, traits
-from corral.json_schema.documents import Document, Pointer, Scope, Target, integer, listing, mapping, subschemas
+from corral.json_schema.documents import Document, Scope, Target, integer
+from corral.json_schema.keywords import Pointer, listing, mapping, subschemas
 
 __all__ = ["Reader"]
 
