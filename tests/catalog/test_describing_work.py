@@ -42,15 +42,15 @@ class Asked:
 def made(monkeypatch: pytest.MonkeyPatch, wait: Callable[[], object] = lambda: None) -> Generator[list[str]]:
     """The names of the tools that texts are made of in this process, each when its making begins."""
     names: list[str] = []
-    text_of = making.text_of
+    make_text = making.make_text
 
     def noted(form: making.Form, name: ToolName, *more: Any) -> str:
         names.append(str(name))
         wait()
-        return text_of(form, name, *more)
+        return make_text(form, name, *more)
 
     with monkeypatch.context() as patch:
-        patch.setattr(making, "text_of", noted)
+        patch.setattr(making, "make_text", noted)
         yield names
 
 

@@ -6,7 +6,7 @@ from collections import deque
 
 from pydantic_core import to_json
 
-from corral.json_schema.documents import Document, Scope
+from corral.json_schema.indexed_schema import IndexedSchema, ReferenceScope
 from corral.json_schema.keywords import mapping, subschemas
 from corral.rendering.secret_names import may_name_secrets, names_a_secret
 from corral.types import JsonSchema
@@ -22,10 +22,10 @@ def secret_parameters(schema: JsonSchema | None) -> tuple[str, ...]:
     """
     if schema is None or not _may_name_secrets(schema):
         return ()
-    document = Document(schema)
+    document = IndexedSchema(schema)
     found: dict[str, None] = {}
     seen: set[int] = set()
-    waiting: deque[tuple[object, Scope, str]] = deque([(document.root, Scope(), "")])
+    waiting: deque[tuple[object, ReferenceScope, str]] = deque([(document.root, ReferenceScope(), "")])
     while waiting:
         node, outer, path = waiting.popleft()
         if id(node) in seen:

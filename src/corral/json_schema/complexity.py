@@ -14,9 +14,9 @@ from typing import Any, cast
 from corral.json_schema.keywords import objects_within, pointer_tokens, value_at
 from corral.types import JsonSchema
 
-__all__ = ["ENDLESS", "Costs"]
+__all__ = ["UNBOUNDED", "ValidationCost"]
 
-ENDLESS = 10**12
+UNBOUNDED = 10**12
 """All costs stop here."""
 
 _MOST_SCHEMAS = 2_000
@@ -52,7 +52,7 @@ _ELSEWHERE = frozenset({"$anchor", "$dynamicAnchor", "$dynamicRef", "$id", "$rec
 """By these a reference may lead to where its pointer does not; by `id` too in old drafts."""
 
 
-class Costs:
+class ValidationCost:
     """Of one schema. A large one costs without end, as does one with references that are not pointers into itself."""
 
     def __init__(self, document: JsonSchema) -> None:
@@ -67,7 +67,7 @@ class Costs:
             reader = _Reader(document)
             self._root = reader.read()
         except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
-            self._each = [ENDLESS]
+            self._each = [UNBOUNDED]
         else:
             self._places = reader.places
             self._reads_text = reader.reads_text
@@ -83,8 +83,8 @@ class Costs:
         if each * size > _DEAR and containers <= _MOST_CONTAINERS and len(text) <= _MOST_CHARACTERS:
             each = self._at(_depth_of(text))
         if each * size <= _DEAR and _has_huge_number(text):
-            return ENDLESS
-        return min(_READ * parts + each * size, ENDLESS)
+            return UNBOUNDED
+        return min(_READ * parts + each * size, UNBOUNDED)
 
     def _at(self, depth: int) -> int:
         while not self._is_complete and len(self._each) <= min(depth, _MOST_DEPTH):
@@ -95,7 +95,7 @@ class Costs:
         """Counts one more level."""
         self._steps += sum(place.steps for place in self._places)
         if self._steps > _MOST_STEPS:
-            self._each.append(ENDLESS)
+            self._each.append(UNBOUNDED)
             self._is_complete = True
             return
         before = [place.cost for place in self._places]
@@ -157,7 +157,7 @@ class _Place:
         position = max((each.cost for each in self.positions), default=0)
         items = sum(each.cost for each in self.items) + _CONTAINED * sum(each.cost for each in self.contained)
         self.arrays = self.per_item + position + items + self.again * sum(each.arrays for each in self.in_place)
-        self.objects, self.arrays = min(self.objects, ENDLESS), min(self.arrays, ENDLESS)
+        self.objects, self.arrays = min(self.objects, UNBOUNDED), min(self.arrays, UNBOUNDED)
 
 
 class _Reader:

@@ -35,11 +35,11 @@ from corral.types import JsonSchema
 
 __all__ = [
     "WORKER_IMPORTS",
-    "Told",
+    "ProblemReport",
     "Validator",
     "as_json",
     "count_patterns",
-    "examined",
+    "examine",
     "json_text",
     "mismatch_of",
     "without_patterns",
@@ -419,7 +419,7 @@ def _is_of_another_kind(error: Any) -> bool:
 _KEPT_BYTES = 4_000_000
 """Of the documents whose validators a worker keeps; those take some 50 times as much."""
 
-Told: TypeAlias = tuple[list[tuple[Path, str, str | None, bool]], bool]
+ProblemReport: TypeAlias = tuple[list[tuple[Path, str, str | None, bool]], bool]
 """Of each problem the path, the text, the detail, and whether the value is shown; and whether these are all."""
 
 
@@ -431,7 +431,7 @@ class _Kept(NamedTuple):
 _kept: OrderedDict[bytes, _Kept] = OrderedDict()
 
 
-def examined(digest: bytes, document: bytes | None, text: bytes, tell: bool) -> bool | Told | None:
+def examine(digest: bytes, document: bytes | None, text: bytes, tell: bool) -> bool | ProblemReport | None:
     """Whether the value in a JSON text is valid, or what is wrong with it. None: the document of this digest must come.
 
     Patterns that cannot be read say nothing.
@@ -459,12 +459,12 @@ def examined(digest: bytes, document: bytes | None, text: bytes, tell: bool) -> 
     return True
 
 
-def _told(mismatch: SchemaMismatch) -> Told:
+def _told(mismatch: SchemaMismatch) -> ProblemReport:
     problems = [(each.path, each.text, each.detail, each.value is not ABSENT) for each in mismatch.problems[:_MAX_READ]]
     return problems, mismatch.complete and len(problems) == len(mismatch.problems)
 
 
-def mismatch_of(told: Told, value: object) -> SchemaMismatch:
+def mismatch_of(told: ProblemReport, value: object) -> SchemaMismatch:
     """What a worker has found wrong with the value."""
     problems, complete = told
     return SchemaMismatch(

@@ -15,6 +15,7 @@ from corral.arguments import checked_as
 from corral.concurrency.cached_property import cached_property
 from corral.errors import ToolDefinitionError, ToolNotFound
 from corral.json_schema.problems import quoted
+from corral.rendering.lists import first_few
 from corral.tools.names import RESERVED_ROOT_NAMES, distinct_identifiers, identifier, namespace_identifier
 from corral.tools.search import Entry, SearchIndex
 from corral.tools.tool import Tool, as_tool
@@ -234,9 +235,7 @@ class ToolRegistry:
             spaces = self.namespaces()
             among = f" in {', '.join(spaces)}" if 0 < len(spaces) <= _LISTED_NAMES else ""
             return ToolNotFound(f"no tool {quoted(path)}; there are {len(names)} others{among}")
-        listed = ", ".join(names[:_LISTED_NAMES])
-        more = f" and {len(names) - _LISTED_NAMES} more" if len(names) > _LISTED_NAMES else ""
-        return ToolNotFound(f"no tool {quoted(path)}; there are: {listed}{more}")
+        return ToolNotFound(f"no tool {quoted(path)}; there are: {', '.join(first_few(names, _LISTED_NAMES))}")
 
 
 class _State:

@@ -18,8 +18,8 @@ from typing_extensions import ParamSpec, TypeVar, Unpack
 
 from corral.arguments import checked_as
 from corral.errors import InvalidArguments, InvalidToolOutput, ToolDefinitionError
-from corral.json_schema.document_schema import NotValidated, Pending
-from corral.json_schema.plain_data import json_value, plain
+from corral.json_schema.document_schema import NotValidated, PendingValidation
+from corral.json_schema.plain_data import json_value, to_plain_data
 from corral.json_schema.problems import SchemaMismatch, cut, field_names
 from corral.tools.docstrings import read_docstring
 from corral.tools.names import identifier, namespace_identifier
@@ -163,7 +163,7 @@ class Tool(Generic[P, R]):
         """
         try:
             value = self.input.load(raw)
-            return ParsedInput(await value.get(_tenant(context)) if type(value) is Pending else value)
+            return ParsedInput(await value.get(_tenant(context)) if type(value) is PendingValidation else value)
         except SchemaMismatch as mismatch:
             raise self.refused(raw, mismatch) from mismatch
 
@@ -214,8 +214,8 @@ class Tool(Generic[P, R]):
         try:
             if hasattr(type(value), "__next__"):
                 value = list(cast("Iterator[object]", value))  # it can be read only once, and may be read twice
-            data = plain(value) if self.validate_output == "off" else self.output.dump(value)
-            if type(data) is Pending:
+            data = to_plain_data(value) if self.validate_output == "off" else self.output.dump(value)
+            if type(data) is PendingValidation:
                 data = await data.get(_tenant(context))
         except Exception as error:
             if self.validate_output == "strict":
@@ -232,11 +232,11 @@ class Tool(Generic[P, R]):
     ) -> object:
         """What is delivered of a result for which the output schema raised this error."""
         try:
-            data = plain(value)
+            data = to_plain_data(value)
             if type(data) is str and (read := json_value(data)) is not data:
                 with suppress(SchemaMismatch):
                     found = self.output.dump(read)
-                    return await found.get(_tenant(context)) if type(found) is Pending else found
+                    return await found.get(_tenant(context)) if type(found) is PendingValidation else found
                 data = cast("object", read) if isinstance(read, dict | list) else data
         except Exception as unreadable:
             raise self._withheld(unreadable) from unreadable

@@ -24,8 +24,8 @@ from corral.declarations.shapes.shape import (
     Intersection,
     Object,
     Property,
-    Reference,
     Shape,
+    TypeReference,
     Union,
 )
 
@@ -83,7 +83,7 @@ def _forms(signature: Signature) -> Iterator[Signature]:
 
 def _members(shape: Shape) -> tuple[Property, ...]:
     for _ in range(_MAX_HOPS):
-        if not isinstance(shape, Reference):
+        if not isinstance(shape, TypeReference):
             break
         shape = shape.definition.shape or UNKNOWN
     is_plain = isinstance(shape, Object) and not shape.patterns and shape.additional in (None, NEVER)
@@ -114,7 +114,7 @@ class _Shortening:
         match shape:
             case Constant(kind=kind, text=text) if len(text) > _MAX_CONSTANT_CHARACTERS:
                 return _KINDS[kind]
-            case Reference(definition=definition):
+            case TypeReference(definition=definition):
                 return self._definition(definition, levels)
             case Array():
                 return self._array(shape, levels) if self._parts > 0 else ANY_ARRAY

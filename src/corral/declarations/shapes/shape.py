@@ -1,7 +1,7 @@
 """What values look like: the notion that JSON Schema is read into and that declarations are printed from.
 
 Shapes are frozen and compare by what they accept; texts for the reader do not count. A named shape is a `Definition`,
-which other shapes mention by `Reference`, so that recursive shapes are finite.
+which other shapes mention by `TypeReference`, so that recursive shapes are finite.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ __all__ = [
     "Object",
     "Primitive",
     "Property",
-    "Reference",
     "Shape",
     "Traits",
+    "TypeReference",
     "Union",
     "Unknown",
 ]
@@ -164,13 +164,13 @@ class Intersection:
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class TypeReference:
     """Accepts what the definition accepts."""
 
     definition: Definition
 
 
-Shape: TypeAlias = Unknown | Never | Primitive | Constant | Array | Object | Union | Intersection | Reference
+Shape: TypeAlias = Unknown | Never | Primitive | Constant | Array | Object | Union | Intersection | TypeReference
 
 
 @dataclass(frozen=True, slots=True)

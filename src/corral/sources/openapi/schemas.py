@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
-from corral.json_schema.dialects import modernised
 from corral.json_schema.keywords import ONE_SCHEMA, SCHEMA_LISTS, SCHEMAS_BY_NAME
+from corral.json_schema.older_drafts import upgraded
 from corral.sources.openapi.documents import Part, Unusable, child_pointer
 from corral.types import JsonSchema
 
@@ -68,7 +68,7 @@ class Schemas:
     def read(self, part: Part) -> Use:
         """The schema that stands there. Raises Unusable."""
         use = Use({})
-        use.schema = modernised(self._schema(part.value, part.pointer, use, same=True))
+        use.schema = upgraded(self._schema(part.value, part.pointer, use, same=True))
         return use
 
     def settle(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from corral.json_schema.keywords import SCHEMAS_BY_NAME
 
-__all__ = ["modernised"]
+__all__ = ["upgraded"]
 
 _DATA = frozenset({"const", "default", "enum", "example", "examples"})
 """Keywords whose values are data, not schemas."""
@@ -18,14 +18,14 @@ _DOCUMENT = frozenset({"$anchor", "$defs", "$id", "definitions"})
 """Keywords that references rely on to stay where they are."""
 
 
-def modernised(schema: Any) -> Any:
+def upgraded(schema: Any) -> Any:
     """The same schema without older forms; a part without any is copied as it is."""
     match schema:
         case dict():
             known = cast("dict[str, Any]", schema)
             return _forms({key: _member(key, value) for key, value in known.items()})
         case list():
-            return [modernised(each) for each in cast("list[Any]", schema)]
+            return [upgraded(each) for each in cast("list[Any]", schema)]
         case _:
             return schema
 
@@ -34,8 +34,8 @@ def _member(keyword: str, value: Any) -> Any:
     if keyword in _DATA:
         return value
     if keyword in SCHEMAS_BY_NAME and isinstance(value, dict):
-        return {name: modernised(each) for name, each in cast("dict[str, Any]", value).items()}
-    return modernised(value)
+        return {name: upgraded(each) for name, each in cast("dict[str, Any]", value).items()}
+    return upgraded(value)
 
 
 def _forms(schema: dict[str, Any]) -> dict[str, Any]:

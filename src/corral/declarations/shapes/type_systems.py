@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["PYTHON", "TYPESCRIPT", "Language"]
+__all__ = ["PYTHON", "TYPESCRIPT", "TypeSystem"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Language:
+class TypeSystem:
     taken: frozenset[str]
     """Types of the language itself: programs, and the declarations too, go on to use them."""
     has_integers: bool
@@ -21,7 +21,7 @@ class Language:
     """Whether the type of an object can be written where it is used. If not, each is declared under a name."""
 
 
-TYPESCRIPT = Language(
+TYPESCRIPT = TypeSystem(
     taken=frozenset(
         """
         AggregateError Array ArrayBuffer ArrayBufferLike ArrayBufferView ArrayLike AsyncDisposable AsyncGenerator
@@ -41,7 +41,7 @@ TYPESCRIPT = Language(
     writes_defaults=False,
     has_object_types=True,
 )
-PYTHON = Language(
+PYTHON = TypeSystem(
     taken=frozenset(
         """
         Any ArithmeticError AssertionError AttributeError BaseException BaseExceptionGroup BlockingIOError

@@ -6,23 +6,23 @@ import re
 from collections.abc import Iterable
 from itertools import count
 
-from corral.json_schema.documents import REFERRING, Document
+from corral.json_schema.indexed_schema import REFERRING, IndexedSchema
 from corral.json_schema.keywords import Pointer, mapping, objects_within
 from corral.types import JsonSchema
 
-__all__ = ["Libraries"]
+__all__ = ["SharedDocuments"]
 
 _LEAST_DEFINITIONS = 8
-_MOST_LIBRARIES = 8
+_MOST_DOCUMENTS = 8
 _MAX_NODES = 100_000
 _REFERENCE = re.compile(r"#/\$defs/([\w.-]+)", re.ASCII)
 
 
-class _Library:
+class _SharedDocument:
     """A document that takes in definitions, and schemas beside them."""
 
     def __init__(self) -> None:
-        self.document = Document({"$defs": {}, "$schemas": {}})
+        self.document = IndexedSchema({"$defs": {}, "$schemas": {}})
         self.definitions: dict[str, object] = {}
         self._numbers = count()
 
@@ -42,23 +42,23 @@ class _Library:
         return "$schemas", number
 
 
-class Libraries:
+class SharedDocuments:
     """Those of one text. A definition is the same in two schemas if it is the very same object."""
 
     def __init__(self) -> None:
-        self._libraries: list[_Library] = []
+        self._documents: list[_SharedDocument] = []
         self._names: dict[int, tuple[object, frozenset[str] | None]] = {}
 
-    def document(self, schema: JsonSchema) -> tuple[Document, Pointer]:
+    def document(self, schema: JsonSchema) -> tuple[IndexedSchema, Pointer]:
         """A document with the schema, and where in it that is."""
         definitions = mapping(schema.get("$defs"))
         own = {keyword: each for keyword, each in schema.items() if keyword != "$defs"}
         if len(definitions) < _LEAST_DEFINITIONS or not self._is_plain((own, *definitions.values()), definitions):
-            return Document(schema), ()
-        found = next((each for each in self._libraries if each.has_room_for(definitions)), None)
-        if found is None and len(self._libraries) < _MOST_LIBRARIES:
-            self._libraries.append(found := _Library())
-        return (Document(schema), ()) if found is None else (found.document, found.take_in(own, definitions))
+            return IndexedSchema(schema), ()
+        found = next((each for each in self._documents if each.has_room_for(definitions)), None)
+        if found is None and len(self._documents) < _MOST_DOCUMENTS:
+            self._documents.append(found := _SharedDocument())
+        return (IndexedSchema(schema), ()) if found is None else (found.document, found.take_in(own, definitions))
 
     def _is_plain(self, schemas: Iterable[object], definitions: dict[str, object]) -> bool:
         """Whether they refer to nothing but these definitions, so that it does not matter where they stand."""
