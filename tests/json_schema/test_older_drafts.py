@@ -6,11 +6,11 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.conftest import cases
 
 from corral import define_tool
 from corral.errors import CorralError, InvalidArguments
 from corral.json_schema.older_drafts import upgraded
+from tests.conftest import cases
 
 
 async def _echo(value: Any) -> Any:

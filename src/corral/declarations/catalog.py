@@ -1,4 +1,4 @@
-"""What a model is shown of tools, within a budget of tokens: as much of each tool as there is room for."""
+"""Text about tools for a model's prompt, within a budget of tokens: as much of each tool as there is room for."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ def _names(named: Iterable[ToolName], counted: Counter[str | None]) -> Iterator[
 
 
 def _differ(before: Tool, after: Tool) -> bool:
-    """Whether a model is to be shown the later one of two tools of the same name."""
+    """True if a model is to be shown the later one of two tools of the same name."""
     return before is not after and _content(before) != _content(after)
 
 

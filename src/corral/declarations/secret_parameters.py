@@ -1,4 +1,4 @@
-"""Finds parameters that look as if a model were to pass a secret: a host should inject those itself."""
+"""Search for parameters by which a model would pass a secret; a host should inject those itself."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def secret_parameters(schema: JsonSchema | None) -> tuple[str, ...]:
 
 
 def _may_name_secrets(schema: JsonSchema) -> bool:
-    """Whether a name or a format of a secret is written anywhere in it; most schemas need no closer look."""
+    """True if a name or a format of a secret is written anywhere in it; most schemas need no closer look."""
     try:
         return may_name_secrets(to_json(schema))
     except ValueError:  # it is nested deeply

@@ -40,7 +40,7 @@ _SECONDS = 5.0
 
 @dataclass(frozen=True)
 class _Shape:
-    """What is told of a tool."""
+    """The parts of a tool that its text is made of."""
 
     description: str
     input_schema: JsonSchema | None

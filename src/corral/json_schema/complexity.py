@@ -1,4 +1,4 @@
-"""The most that validating by a JSON Schema can cost, told from the schema and from the length of a value's JSON.
+"""Upper bound of the cost of validating by a JSON Schema, from the schema and the length of a value's JSON.
 
 A validator follows every alternative, compares with every member of an enum, and tries every pattern: a schema of
 100 kB can cost milliseconds for each item of a list. Where two alternatives lead to the same part of a value, and two
@@ -17,7 +17,7 @@ from corral.types import JsonSchema
 __all__ = ["UNBOUNDED", "ValidationCost"]
 
 UNBOUNDED = 10**12
-"""All costs stop here."""
+"""Upper limit of all costs; 10,000 s."""
 
 _MOST_SCHEMAS = 2_000
 _MOST_STEPS = 20_000
@@ -53,7 +53,7 @@ _ELSEWHERE = frozenset({"$anchor", "$dynamicAnchor", "$dynamicRef", "$id", "$rec
 
 
 class ValidationCost:
-    """Of one schema. A large one costs without end, as does one with references that are not pointers into itself."""
+    """Upper bounds for one schema; `UNBOUNDED` for a large one, or with references elsewhere than into itself."""
 
     def __init__(self, document: JsonSchema) -> None:
         self._steps = 0
@@ -208,7 +208,7 @@ class _Reader:
             yield self._target(schema["$ref"])
 
     def _weigh(self, place: _Place, schema: dict[str, Any]) -> None:
-        """What the schema costs by itself."""
+        """Adds the cost of the schema without its subschemas."""
         for key, value in schema.items():
             match key:
                 case "const" | "enum":
@@ -268,7 +268,7 @@ def _compared(members: list[Any]) -> int:
 
 
 def _size(value: object) -> int:
-    """How many parts it has."""
+    """Number of parts."""
     if isinstance(value, dict):
         return 1 + sum(map(_size, cast("dict[str, object]", value).values()))
     return 1 + sum(map(_size, cast("list[object]", value))) if isinstance(value, list) else 1
@@ -282,7 +282,7 @@ def _bound(value: object) -> int:
 
 
 def _moves_references(document: JsonSchema) -> bool:
-    """Whether a reference may lead to where its pointer does not."""
+    """True if a reference may lead to where its pointer does not."""
     keywords = _ELSEWHERE | {"id"} if "$schema" in document else _ELSEWHERE
     return any(
         isinstance(members[key], str | bool)
@@ -296,7 +296,7 @@ _HUGE_NUMBER = re.compile(rb"(?:^|[\[,:])-?\d{25}")
 
 
 def _has_huge_number(text: bytes) -> bool:
-    """Whether there is a number with so many digits that calculating with it is slow."""
+    """True if there is a number with so many digits that calculating with it is slow."""
     return b"0" * 25 in text.translate(_DIGITS) and _HUGE_NUMBER.search(text) is not None
 
 
@@ -305,7 +305,7 @@ _NO_BRACKETS = bytes({*range(256)} - {*b"[]{}"})
 
 
 def _depth_of(text: bytes) -> int:
-    """How many levels of lists and objects are in it."""
+    """Levels of nested lists and objects."""
     depth = deepest = 0
     for bracket in _TEXTS.sub(b"", text).translate(None, _NO_BRACKETS):
         depth += 1 if bracket in b"[{" else -1

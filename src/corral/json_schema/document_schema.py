@@ -43,11 +43,11 @@ _logger = get_logger(__name__)
 
 
 class NotValidated(SchemaMismatch):
-    """Nobody knows whether the value fits, as finding out takes too much."""
+    """Validation took too much time or memory, so it is not known if the value fits."""
 
 
 class PendingValidation:
-    """A value whose validation goes on in a worker."""
+    """Value whose validation continues in a worker."""
 
     __slots__ = ("_is_input", "_is_wrong", "_schema", "_text", "_value")
 
@@ -57,7 +57,7 @@ class PendingValidation:
         self._text = text
         self._is_input = is_input
         self._is_wrong = is_wrong
-        """Whether that is known, and only what is wrong with it is not."""
+        """True if that is known, and only what is wrong with it is not."""
 
     async def get(self, tenant: Hashable = None) -> object:
         """The value. Raises SchemaMismatch."""
@@ -146,7 +146,7 @@ class DocumentSchema:
     # --- in a worker
 
     async def accepts(self, text: bytes, tenant: Hashable) -> bool:
-        """Whether the value is valid whose JSON this is.
+        """True if the value is valid whose JSON this is.
 
         Raises:
             NotValidated: that takes too long, or too much memory.
@@ -179,7 +179,7 @@ class DocumentSchema:
         return found
 
     def warn(self, problem: NotValidated) -> None:
-        """Tells the host once that inputs are not validated."""
+        """Logs once that inputs are not validated."""
         if not self._has_warned:
             self._has_warned = True
             _logger.warning("%s: an input was taken without being validated: it %s", self._owner, problem)

@@ -34,7 +34,7 @@ def integer(value: object) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceScope:
-    """What references are relative to: a base URI and, outermost first, the resources with dynamic anchors around."""
+    """Base URI that references are relative to and, outermost first, the resources with dynamic anchors around."""
 
     base: str = ""
     dynamic: tuple[str, ...] = ()
@@ -66,7 +66,7 @@ class IndexedSchema:
         self._targets: dict[ReferenceTarget, list[ReferenceTarget | None]] = {}
         self._resolved: dict[tuple[str, ReferenceScope, bool], ReferenceTarget | None] = {}
         self.effort = _MIN_EFFORT + _EFFORT_PER_NODE * self.size
-        """How many schemas may still be looked at to find equal ones."""
+        """Number of schemas that may still be looked at to find equal ones."""
         if self.has_references:
             self._index()
         self._dynamic_resources: dict[str, set[str]] = {}

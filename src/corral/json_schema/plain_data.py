@@ -1,4 +1,4 @@
-"""What tools return, as plain data.
+"""Results of tools as plain data.
 
 Plain data is containers of the standard library, numbers, strings, bytes, None, and leaves that a bridge writes as
 text: dates, times, Decimal, UUID, Enum, Path, URLs, addresses.

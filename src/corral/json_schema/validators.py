@@ -72,7 +72,7 @@ class Validator:
         self._quick: _Quick | None = None
 
     def accepts(self, value: object) -> bool:
-        """Whether the value is valid as it is; False may also mean that the validator cannot read it."""
+        """True if the value is valid as it is; False may also mean that the validator cannot read it."""
         try:
             return self._native.is_valid(as_json(value))
         except (ValueError, RecursionError, PydanticSerializationError):
@@ -410,7 +410,7 @@ def _label(error: Any) -> str | None:
 
 
 def _is_of_another_kind(error: Any) -> bool:
-    """Whether a tag says that another alternative is meant."""
+    """True if a tag says that another alternative is meant."""
     return error.kind.name in ("const", "enum") and _label(error) is None
 
 
@@ -432,7 +432,7 @@ _kept: OrderedDict[bytes, _Kept] = OrderedDict()
 
 
 def examine(digest: bytes, document: bytes | None, text: bytes, tell: bool) -> bool | ProblemReport | None:
-    """Whether the value in a JSON text is valid, or what is wrong with it. None: the document of this digest must come.
+    """True if the value in a JSON text is valid, or what is wrong with it. None: the document of this digest must come.
 
     Patterns that cannot be read say nothing.
 

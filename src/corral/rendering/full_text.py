@@ -145,7 +145,7 @@ class _Writer:
 
 
 def _fits(parts: Sequence[str]) -> bool:
-    """Whether they can stand on one line, where those that are written from right to left would change places."""
+    """True if they can stand on one line, where those that are written from right to left would change places."""
     return sum(map(len, parts)) + 2 * len(parts) <= _LINE_CHARS and all(
         part.isascii() and "\n" not in part for part in parts
     )

@@ -24,7 +24,7 @@ from corral.types import ToolName
 __all__ = ["ToolRegistry", "ToolsFound"]
 
 _LISTED_NAMES = 20
-"""How many names an error lists when none is near the wanted one."""
+"""Number of names that an error lists when none is near the wanted one."""
 _MOST_VIEWS = 256
 """Of one registry, for different scopes."""
 _MOST_PARTS = 32
@@ -37,7 +37,7 @@ class ToolsFound(NamedTuple):
     tools: list[tuple[ToolName, Tool]]
     """Best first."""
     total: int
-    """How many tools there are on all pages."""
+    """Number of tools on all pages."""
 
 
 class Problem(NamedTuple):
@@ -49,7 +49,7 @@ class Problem(NamedTuple):
 
 
 class ToolRegistry:
-    """Which tools there are. Tools may come and go at any time, from any thread; every look-up sees the latest state.
+    """Registry of tools. Tools may come and go at any time, from any thread; every look-up sees the latest state.
 
     Programs know a tool by its guest name, made from its own name by the rules in `corral.tools.names`.
     Iteration yields guest names: tools without a namespace first, else alphabetically.
@@ -77,7 +77,7 @@ class ToolRegistry:
         return view
 
     def hides(self) -> bool:
-        """Whether this is a view that leaves out any tool."""
+        """True if this is a view that leaves out any tool."""
         return False
 
     def hidden(self, name: str) -> Tool | None:  # noqa: ARG002
@@ -239,7 +239,7 @@ class ToolRegistry:
 
 
 class _State:
-    """What a registry holds between two changes. Never modified; indexes are built when first needed."""
+    """State of a registry between two changes. Never modified; indexes are built when first needed."""
 
     def __init__(
         self,

@@ -43,7 +43,7 @@ _ANNOTATIONS = frozenset(
 
 
 class InputSchema(Protocol):
-    """What a tool takes."""
+    """Input of a tool."""
 
     @property
     def json_schema(self) -> JsonSchema | None:
@@ -56,7 +56,7 @@ class InputSchema(Protocol):
 
 
 class OutputSchema(Protocol):
-    """What a tool returns."""
+    """Output of a tool."""
 
     @property
     def json_schema(self) -> JsonSchema | None:
@@ -90,7 +90,7 @@ ANYTHING = Anything()
 
 
 def says_nothing(schema: JsonSchema | None) -> bool:
-    """Whether every value is as good as any other to it."""
+    """True if every value is as good as any other to it."""
     return schema is None or _ANNOTATIONS.issuperset(schema)
 
 

@@ -45,7 +45,7 @@ P = ParamSpec("P", default=...)
 R = TypeVar("R", default=Any, covariant=True)
 
 Approval: TypeAlias = bool | Callable[[Any, ExecutionContext], bool | Awaitable[bool]]
-"""Whether a call needs an approval; a function decides by the validated input and the context."""
+"""True if calls need an approval; a function decides by the validated input and the context."""
 
 OutputValidation: TypeAlias = Literal["warn", "strict", "off"]
 """What becomes of a result that is not what the output schema says. The tool has run by then: `warn` delivers the
@@ -84,12 +84,12 @@ class Tool(Generic[P, R]):
     read_only: bool = False
     idempotent: bool = False
     sequential: bool = False
-    """Whether no other call of the same execution runs while one of it does."""
+    """True if no other call of the same execution runs while one of it does."""
     timeout_seconds: float | None = None
     validate_output: OutputValidation | bool = "warn"
     """True is `strict`, False is `off`."""
     must_finish: bool = False
-    """Whether a call that has begun is waited for when its program has ended: within the execution's wall clock."""
+    """True if a call that has begun is waited for when its program has ended: within the execution's wall clock."""
     input: InputSchema = field(repr=False)
     output: OutputSchema = field(repr=False)
     function: Callable[P, R] = field(repr=False)
@@ -99,7 +99,7 @@ class Tool(Generic[P, R]):
     """From validated input and context to what its function gets in the end, where another library validates once more:
     this is what somebody is asked about."""
     is_async: bool = field(init=False, repr=False)
-    """Whether calling the function gives a coroutine or an async generator; others run in a worker thread."""
+    """True if calling the function gives a coroutine or an async generator; others run in a worker thread."""
     rates: Mapping[RateScope, Rate] = field(init=False, repr=False)
     """What `rate_limit` says."""
 
@@ -152,7 +152,7 @@ class Tool(Generic[P, R]):
         return str(ToolName(namespace, identifier(self.name)))
 
     def is_allowed_with(self, scopes: frozenset[str]) -> bool:
-        """Whether these are all of its `scopes`, and one of its `any_scope`."""
+        """True if these are all of its `scopes`, and one of its `any_scope`."""
         return self.scopes <= scopes and (not self.any_scope or not self.any_scope.isdisjoint(scopes))
 
     async def parse_input(self, raw: object, context: ExecutionContext | None = None) -> ParsedInput:

@@ -1,4 +1,4 @@
-"""What many descriptions begin with, told once."""
+"""Beginnings that many descriptions share, printed once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LEAST_USES = 3
 
 class AbbreviatedDocs(NamedTuple):
     lines: list[str]
-    """What each sign stands for."""
+    """The meaning of each sign."""
     docs: Mapping[ToolName, Doc]
     """Those of the tools, which begin with a sign where they began with one of the texts."""
 

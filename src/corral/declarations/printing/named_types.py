@@ -38,7 +38,7 @@ _LEAST_SAVED = 40
 _LEAST_SAVED_BY_ONE_NAME_FOR_TWO = 160
 """The same where it occurs under several names, one of which will be misleading."""
 _NAME_CHARACTERS = 16
-"""How long a mention is, about."""
+"""Approximate length of a mention."""
 _MAX_NAME_CHARACTERS = 40
 
 _OUTPUT = "-output"
@@ -56,10 +56,10 @@ class _Node:
     """Of an object: its properties as they are described."""
     characters: int
     hint: str
-    """How the type may be called."""
+    """Names that fit the type."""
     uses: int = 0
     has_hints: bool = False
-    """Whether it could be called otherwise just as well."""
+    """True if it could be called otherwise just as well."""
     definition: Definition | None = None
 
 
@@ -211,12 +211,12 @@ class _Sharing:
 
 
 def _saved(each: _Node | _Described) -> int:
-    """How many characters shorter the text gets by a name."""
+    """Number of characters that a name saves."""
     return (each.uses - 1) * each.characters - each.uses * _NAME_CHARACTERS
 
 
 def _is_plain(node: _Node) -> bool:
-    """Whether a type has no parts of its own to be read, so that a description is most of it."""
+    """True if a type has no parts of its own to be read, so that a description is most of it."""
     match node.shape:
         case Primitive() | Constant():
             return True

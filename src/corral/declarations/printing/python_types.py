@@ -47,13 +47,13 @@ __all__ = ["ExpressionScope", "PythonTypes", "extra_items", "listed", "worked_ou
 _LINE_CHARACTERS = 240
 _MAX_NAME_CHARACTERS = 40
 _MAX_ALTERNATIVES = 32
-"""How many alternatives an intersection is worked out to."""
+"""Maximum number of alternatives of an intersection that is worked out."""
 _MAX_INTERSECTIONS = 200
-"""How many intersections are worked out: the parts of what is merged have to be merged too, and so on."""
+"""Maximum number of intersections that are worked out: the parts of what is merged have to be merged too, and so on."""
 _MAX_LEVELS = 20
-"""How deep an expression may be: type checkers give up on deeper ones. What is below gets a name."""
+"""Maximum nesting of an expression: type checkers give up on deeper ones. What is below gets a name."""
 _MAX_BARS = 50
-"""How many members a union may have that is written with `|`, for the same reason."""
+"""Maximum number of members of a union that is written with `|`, for the same reason."""
 _MAX_OPTIONAL_ITEMS = 4
 """How many items of a tuple may be optional for each of its lengths to be a type of its own."""
 
@@ -124,7 +124,7 @@ class PythonTypes:
 
     @property
     def needs_declarations(self) -> bool:
-        """Whether types were mentioned that have to be declared."""
+        """True if types were mentioned that have to be declared."""
         return bool(self._pending)
 
     def declarations(self) -> list[str]:
@@ -299,7 +299,7 @@ def _opened(shape: Shape) -> Shape:
 
 
 def _is_fraction(shape: Shape) -> bool:
-    """Whether it is a number that is not written as an integer."""
+    """True if it is a number that is not written as an integer."""
     return isinstance(shape, Constant) and shape.kind == "number" and not shape.text.lstrip("-").isdecimal()
 
 

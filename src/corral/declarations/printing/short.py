@@ -32,7 +32,7 @@ from corral.declarations.shapes.shape import (
 __all__ = ["shortened"]
 
 _MAX_PARTS = 200
-"""How many shapes within one are looked at; further ones are widened."""
+"""Maximum number of shapes within one that are looked at; further ones are widened."""
 _MAX_PROPERTIES = 20
 _MOST_KEPT = (16, 8, 4, 2)
 """How many members of an input are shown that has more of them than there is room for."""
@@ -41,7 +41,7 @@ _MAX_MEMBERS = 8
 _MAX_CONSTANT_CHARACTERS = 30
 _MAX_ITEMS = 4
 _MAX_ARRAYS = 5
-"""How many arrays may be within each other."""
+"""Maximum array nesting."""
 _KINDS = {"string": STRING, "number": NUMBER, "boolean": BOOLEAN}
 
 

@@ -1,4 +1,4 @@
-"""What declarations in any language are printed from: the shapes of tools' inputs and outputs, and names for types."""
+"""Signatures, from which all declarations are printed: shapes of tools' inputs and outputs, and names for types."""
 
 from __future__ import annotations
 
@@ -45,8 +45,10 @@ RETURNS = "Returns"
 
 
 class ToolShape(Protocol):
-    """What a declaration needs of a tool. A schema of None says nothing: the type is unknown. `needs_approval` is a
-    bool, or something else if it depends on the input."""
+    """The parts of a tool that a declaration needs. A schema of None says nothing: the type is unknown.
+
+    `needs_approval` is a bool, or something else if it depends on the input.
+    """
 
     @property
     def description(self) -> str: ...
@@ -64,14 +66,14 @@ class Signature(NamedTuple):
     doc: Doc
     """Of the tool; its tags are for lines of their own."""
     omissible: bool | None = None
-    """Whether a call may go without input; None: if its shape says so."""
+    """True if a call may go without input; None: if its shape says so."""
     is_empty: bool = False
-    """Whether no members are announced at all, so that calls are written without input."""
+    """True if no members are announced at all, so that calls are written without input."""
     inline_input: bool = False
-    """Whether objects of the input are spelt out where they are, also where the language has no types for that."""
+    """True if objects of the input are spelt out where they are, also where the language has no types for that."""
     inline_output: bool = False
     is_elided: bool = False
-    """Whether the input has further members."""
+    """True if the input has further members."""
 
     @property
     def needs_input(self) -> bool:

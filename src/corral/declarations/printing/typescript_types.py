@@ -36,7 +36,7 @@ _DIRECTIVE = re.compile(r"^(\s*)@")
 """Such as `@ts-ignore`, which compilers find where a comment begins."""
 _ESCAPED = r"\1\\@"
 _LINE_CHARACTERS = 240
-"""How long a type may be that has members and stands on one line."""
+"""Maximum length of a type with members that stands on one line."""
 _PRIMITIVES = {"bytes": "Uint8Array", "integer": "number"}
 _OBJECT_MEMBERS = frozenset(
     ("constructor", "hasOwnProperty", "isPrototypeOf", "propertyIsEnumerable", "toLocaleString", "toString", "valueOf")

@@ -161,7 +161,7 @@ def _replace_each(shape: Shape, alternatives: Sequence[Shape] | None, change: Ca
 
 
 def _is_whole(shape: Shape) -> bool:
-    """Whether the shape accepts every value of its kinds."""
+    """True if the shape accepts every value of its kinds."""
     match shape:
         case Primitive():
             return shape != INTEGER
@@ -174,7 +174,7 @@ def _is_whole(shape: Shape) -> bool:
 
 
 def _conflict(left: Shape, right: Shape) -> bool:
-    """Whether both announce a property as different objects or arrays, which may have to be merged."""
+    """True if both announce a property as different objects or arrays, which may have to be merged."""
     others = properties_of(right)
     return any(
         one != other and UNKNOWN not in (one, other) and not traits(one).kinds & traits(other).kinds <= _SCALARS

@@ -148,7 +148,7 @@ def _object(shape: Shape) -> Object | None:
 
 
 def _discriminated(objects: list[Object]) -> bool:
-    """Whether there is a property whose constants say which of the objects a value is."""
+    """True if there is a property whose constants say which of the objects a value is."""
     shapes = [{found.name: found.shape for found in each.properties} for each in objects]
     return any(_tells_apart(candidate.name, shapes) for candidate in objects[0].properties)
 

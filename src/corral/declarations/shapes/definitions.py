@@ -10,7 +10,7 @@ __all__ = ["Definitions"]
 
 
 class Definitions:
-    """What is defined so far, by where it is defined."""
+    """Definitions read so far, by document and target."""
 
     def __init__(self) -> None:
         self.shared_documents = SharedDocuments()

@@ -1,4 +1,4 @@
-"""What a schema tells its reader: what its type cannot say."""
+"""Texts of a schema for its reader: all that the type cannot express."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def text_lines(text: str) -> list[str]:
 
 
 def _goes_on(line: str, is_after_blank: bool) -> bool:
-    """Whether it may be the rest of a sentence or a paragraph, and is no item of a list."""
+    """True if it may be the rest of a sentence or a paragraph, and is no item of a list."""
     return line[0].islower() or (not is_after_blank and line[0].isupper())
 
 

@@ -160,7 +160,7 @@ class Reader:
         return pascal_case(title if isinstance(title, str) else self._root_name, self._language.taken)
 
     def _is_circular(self, target: ReferenceTarget) -> bool:
-        """Whether values of the target are described by the target itself, or too indirectly to tell."""
+        """True if values of the target are described by the target itself, or too indirectly to tell."""
         if target not in self._circular:
             seen: set[ReferenceTarget] = set()
             reached = self._reached_from(target)

@@ -27,7 +27,7 @@ class _SharedDocument:
         self._numbers = count()
 
     def has_room_for(self, definitions: dict[str, object]) -> bool:
-        """Whether it has none of the names for something else."""
+        """True if it has none of the names for something else."""
         ours = self.definitions
         return self.document.size < _MAX_NODES and all(
             ours.get(name, each) is each for name, each in definitions.items()
@@ -61,7 +61,7 @@ class SharedDocuments:
         return (IndexedSchema(schema), ()) if found is None else (found.document, found.take_in(own, definitions))
 
     def _is_plain(self, schemas: Iterable[object], definitions: dict[str, object]) -> bool:
-        """Whether they refer to nothing but these definitions, so that it does not matter where they stand."""
+        """True if they refer to nothing but these definitions, so that it does not matter where they stand."""
         for schema in schemas:
             _, names = self._names.get(id(schema), (None, None))
             if id(schema) not in self._names:

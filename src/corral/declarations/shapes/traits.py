@@ -1,4 +1,4 @@
-"""What can be said of shapes without taking them apart."""
+"""Traits of shapes that are known without taking them apart."""
 
 from __future__ import annotations
 

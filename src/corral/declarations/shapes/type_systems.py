@@ -1,4 +1,4 @@
-"""What reading a schema has to know of the language that it is declared in."""
+"""Properties of a type system that reading a schema depends on."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ class TypeSystem:
     taken: frozenset[str]
     """Types of the language itself: programs, and the declarations too, go on to use them."""
     has_integers: bool
-    """Whether a type can tell integers from other numbers."""
+    """True if a type can tell integers from other numbers."""
     mixes_members: bool
-    """Whether a literal may have properties of several members of a union, if none of them forbids it."""
+    """True if a literal may have properties of several members of a union, if none of them forbids it."""
     writes_defaults: bool
-    """Whether the default of a parameter is a part of its declaration."""
+    """True if the default of a parameter is a part of its declaration."""
     has_object_types: bool
-    """Whether the type of an object can be written where it is used. If not, each is declared under a name."""
+    """True if the type of an object can be written where it is used. If not, each is declared under a name."""
 
 
 TYPESCRIPT = TypeSystem(
