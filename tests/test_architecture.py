@@ -21,9 +21,9 @@ CROWDED = {"guest/typescript": 21}
 # "__init__" is the public API.
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
-    "arguments": {"errors"},
     "concurrency": {"errors"},
     "rendering": {"errors"},
+    "arguments": {"errors", "rendering"},
     "plugins": {"arguments", "errors"},
     "types": {"arguments", "errors", "rendering"},
     "audit": {"arguments", "concurrency", "errors", "rendering", "types"},
@@ -35,7 +35,7 @@ ALLOWED: dict[str, set[str]] = {
     "event_listener": {"results"},
     "workers": {"concurrency", "containment", "errors"},
     "json_schema": {"concurrency", "errors", "rendering", "types", "workers"},
-    "sandboxes": {"arguments", "concurrency", "containment", "errors", "guest", "plugins", "types"},
+    "sandboxes": {"arguments", "concurrency", "containment", "errors", "guest", "plugins", "rendering", "types"},
     "tools": {"arguments", "concurrency", "errors", "json_schema", "rendering", "types"},
     "bridges": {
         "arguments",
@@ -65,7 +65,7 @@ ALLOWED: dict[str, set[str]] = {
         "types",
     },
     "model_tools": {"declarations", "errors", "json_schema", "results", "tools", "types"},
-    "tool_views": {"bridges", "declarations", "tool_sources", "tools", "types"},
+    "tool_views": {"bridges", "declarations", "rendering", "tool_sources", "tools", "types"},
     "execution": {
         "audit",
         "bridges",

@@ -10,7 +10,6 @@ import inspect
 import typing
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from difflib import get_close_matches
 from functools import wraps
 from numbers import Integral, Real
 from types import NoneType, UnionType
@@ -20,6 +19,7 @@ import typing_extensions
 from typing_extensions import get_protocol_members, is_protocol, is_typeddict
 
 from corral.errors import ConfigError
+from corral.rendering.suggestions import NearNames
 
 __all__ = ["checked", "checked_as", "did_you_mean", "near"]
 
@@ -57,8 +57,9 @@ def near(word: str, known: Iterable[str]) -> str | None:
     alias = _ALIASES.get(word.lower())
     if alias in names:
         return alias
-    found = get_close_matches(word.lower(), [name.lower() for name in names], n=1, cutoff=0.6)
-    return next((name for name in names if found and name.lower() == found[0]), None)
+    by_lower_case = {name.lower(): name for name in reversed(names)}
+    found = NearNames(by_lower_case).of(word.lower())
+    return by_lower_case[found[0]] if found else None
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -28,6 +28,7 @@ from corral.bridges import (
     remarks_on,
 )
 from corral.checking import Case, Checker, Gate
+from corral.concurrency.deadline import PausableDeadline
 from corral.errors import (
     Cancelled,
     ConfigError,

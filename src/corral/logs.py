@@ -6,7 +6,7 @@ import logging
 import traceback
 from collections.abc import Mapping
 
-__all__ = ["Lines", "get_logger", "visible"]
+__all__ = ["Lines", "escape_unprintable", "get_logger"]
 
 _MAX_CHARS = 10_000
 """Limit per argument; an audit event that cannot be written elsewhere is shorter."""
@@ -22,7 +22,7 @@ def get_logger(name: str) -> logging.Logger:
     return found
 
 
-def visible(text: str) -> str:
+def escape_unprintable(text: str) -> str:
     """Escapes all characters that end a line, drive a terminal or reorder its text."""
     return text if text.isprintable() else "".join(each if each.isprintable() else _escape(each) for each in text)
 
@@ -36,7 +36,7 @@ class Lines:
 
     def __str__(self) -> str:
         lines = _shortened(self._text, self._most_chars).split("\n")
-        return "\n".join(f"{_INDENT}{'	'.join(map(visible, line.split('	')))}" for line in lines)
+        return "\n".join(f"{_INDENT}{'	'.join(map(escape_unprintable, line.split('	')))}" for line in lines)
 
 
 class _Shown:
@@ -74,7 +74,7 @@ def _argument(value: object) -> object:
 
 
 def _fit(text: str) -> str:
-    return visible(_shortened(text, _MAX_CHARS))
+    return escape_unprintable(_shortened(text, _MAX_CHARS))
 
 
 def _shortened(text: str, most_chars: int) -> str:

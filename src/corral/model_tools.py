@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, cast
 
 from corral.declarations import Catalog
 from corral.errors import InvalidArguments, SandboxError, ToolError
-from corral.json_schema.document_schema import Pending
+from corral.json_schema.document_schema import PendingValidation
 from corral.json_schema.problems import SchemaMismatch
 from corral.logs import get_logger
 from corral.results import Event, ExecutionResult
@@ -237,7 +237,7 @@ def _model_tool(name: str, description: str, schema: JsonSchema, answer: Answer,
             value: object = tool.input.load(arguments)
         except SchemaMismatch as mismatch:
             raise tool.refused(arguments, mismatch) from mismatch
-        if type(value) is Pending:
+        if type(value) is PendingValidation:
             raise InvalidArguments(f'tool "{name}": the arguments are too large')
         return value
 

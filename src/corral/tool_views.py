@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
 from corral.bridges import ImpliedScopes
 from corral.declarations import Catalog, discovery_tools, secret_parameters
 from corral.logs import get_logger
+from corral.rendering.lists import first_few
 from corral.tool_sources import Tools, registry_of
 from corral.tools import Tool, ToolRegistry
 from corral.types import ExecutionContext, Language, ToolName
@@ -110,7 +111,7 @@ class ToolViews:
             logger.warning(
                 "%s not declare a return type, so models have to guess: %s",
                 "1 tool does" if len(untyped) == 1 else f"{len(untyped)} tools do",
-                _first(map(str, untyped)),
+                ", ".join(first_few(list(map(str, untyped)), _LISTED)),
             )
         secret = [
             f"{name}({path})"
@@ -121,7 +122,7 @@ class ToolViews:
             logger.warning(
                 "%s secrets that models would have to write: %s; take them from the context",
                 "1 parameter looks like" if len(secret) == 1 else f"{len(secret)} parameters look like",
-                _first(secret),
+                ", ".join(first_few(secret, _LISTED)),
             )
 
 
@@ -129,9 +130,3 @@ def _keep(kept: OrderedDict[K, V], key: K, value: V) -> None:
     kept[key] = value
     while len(kept) > _MOST_KEPT:
         kept.popitem(last=False)
-
-
-def _first(names: Iterable[str]) -> str:
-    listed = list(names)
-    more = [f"and {len(listed) - _LISTED} more"] if len(listed) > _LISTED else []
-    return ", ".join([*listed[:_LISTED], *more])

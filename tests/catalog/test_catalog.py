@@ -11,8 +11,8 @@ from tree_sitter_python import language as python_grammar
 from tree_sitter_typescript import language_typescript as typescript_grammar
 
 from corral import Catalog, Corral, Language, Tool, ToolRegistry, define_tool
-from corral.declarations.printing.printers import Degree, Views
-from corral.declarations.tokens import estimated_tokens
+from corral.declarations.printing.printers import Degree, DegreePrinter
+from corral.declarations.token_estimate import estimated_tokens
 from corral.errors import ConfigError
 from corral.types import ToolName
 from tests.catalog.making import anything
@@ -114,7 +114,7 @@ RICH = {
 )
 def test_signatures_show_the_members_of_an_input_in_both_languages(language: Language, line: str) -> None:
     one = define_tool(name="one", input_schema=RICH, execute=anything)
-    views = Views({ToolName(None, "one"): one}, language)
+    views = DegreePrinter({ToolName(None, "one"): one}, language)
     text = views.declare({ToolName(None, "one"): Degree.SHORT})
     assert line in text.splitlines()
     assert parses(text, language)
@@ -130,7 +130,7 @@ def test_of_a_long_input_the_first_members_are_shown_and_that_there_are_more(lan
         input_schema={"type": "object", "properties": members, "required": ["m00", "m39"]},
         execute=anything,
     )
-    text = Views({ToolName(None, "wide"): wide}, language).declare({ToolName(None, "wide"): Degree.SHORT})
+    text = DegreePrinter({ToolName(None, "wide"): wide}, language).declare({ToolName(None, "wide"): Degree.SHORT})
     assert shown in text
     assert "m39" in text
     assert ("[key: string]: unknown }" if language == "typescript" else "**more: Any") in text

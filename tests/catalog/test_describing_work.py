@@ -42,15 +42,15 @@ class Asked:
 def made(monkeypatch: pytest.MonkeyPatch, wait: Callable[[], object] = lambda: None) -> Generator[list[str]]:
     """The names of the tools that texts are made of in this process, each when its making begins."""
     names: list[str] = []
-    text_of = making.text_of
+    make_text = making.make_text
 
     def noted(form: making.Form, name: ToolName, *more: Any) -> str:
         names.append(str(name))
         wait()
-        return text_of(form, name, *more)
+        return make_text(form, name, *more)
 
     with monkeypatch.context() as patch:
-        patch.setattr(making, "text_of", noted)
+        patch.setattr(making, "make_text", noted)
         yield names
 
 
@@ -124,7 +124,7 @@ async def test_a_large_schema_is_read_in_a_worker(monkeypatch: pytest.MonkeyPatc
     async def never(_: object) -> None:
         pytest.fail("it was read in a thread")
 
-    monkeypatch.setattr(making, "apart", never)
+    monkeypatch.setattr(making, "run_in_own_thread", never)
     shown = (await Asked(described(1, properties=3_000))("describe", "tool_1"))["declaration"]
     assert shown.startswith("// Shortened: the whole declaration has ")
 

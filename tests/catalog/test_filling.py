@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from corral import Catalog, Language, Tool, ToolRegistry, define_tool
 from corral.declarations.printing.printers import Degree
-from corral.declarations.token_budget import fill
-from corral.declarations.tokens import estimated_tokens
+from corral.declarations.token_budget import fill_budget
+from corral.declarations.token_estimate import estimated_tokens
 from corral.types import ToolName
 from tests.catalog.google import google_tools
 from tests.catalog.making import anything
@@ -32,7 +32,7 @@ def filled(costs: list[list[int]], budget: int, likely: int = 0) -> list[Degree]
     def cost(degrees: Mapping[ToolName, Degree]) -> int:
         return sum(sum(table[name][:degree]) for name, degree in degrees.items())
 
-    degrees = fill(names, names[len(names) - likely :], cost, budget)
+    degrees = fill_budget(names, names[len(names) - likely :], cost, budget)
     assert cost(degrees) <= budget
     return [degrees[name] for name in names]
 

@@ -12,7 +12,7 @@ from tree_sitter_typescript import language_typescript as typescript_grammar
 
 from corral import Catalog, Language, ToolRegistry
 from corral.declarations.printing.printers import declare, one_line
-from corral.declarations.tokens import estimated_tokens
+from corral.declarations.token_estimate import estimated_tokens
 from tests.catalog.google import COUNT, google_tools
 from tests.catalog.queries import QUERIES
 

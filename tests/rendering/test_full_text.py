@@ -16,7 +16,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, RootModel, SecretStr, TypeAdapter
 
 from corral.errors import ApprovalDenied
-from corral.rendering.full_text import shown, visible
+from corral.rendering.full_text import escape_hidden, full_text
 
 
 class Color(Enum):
@@ -60,15 +60,15 @@ class Numbers(RootModel[list[int]]):
     ],
 )
 def test_values_of_all_kinds_are_shown_whole(value: object, text: str) -> None:
-    assert shown(value, 1_000) == text
+    assert full_text(value, 1_000) == text
 
 
 def test_what_does_not_fit_on_a_line_has_a_line_for_each_member_and_the_long_ones_last() -> None:
     memo = "." * 300
     value = {"memo": memo, "to": "eve", "items": ["ä", {"n": 1}]}
     items = '"items": [\n    "ä",\n    {"n": 1}\n  ]'
-    assert shown(value, 1_000) == f'{{\n  "to": "eve",\n  {items},\n  "memo": "{memo}"\n}}'
-    assert shown(value, 1_000, long_first=True) == f'{{\n  "memo": "{memo}",\n  "to": "eve",\n  {items}\n}}'
+    assert full_text(value, 1_000) == f'{{\n  "to": "eve",\n  {items},\n  "memo": "{memo}"\n}}'
+    assert full_text(value, 1_000, long_first=True) == f'{{\n  "memo": "{memo}",\n  "to": "eve",\n  {items}\n}}'
 
 
 class Elsewhere:
@@ -112,13 +112,13 @@ class Lazy:
 )
 def test_what_cannot_be_shown_whole_is_denied(value: object, reason: str) -> None:
     with pytest.raises(ApprovalDenied, match=reason):
-        shown({"value": value, "long": "x" * 50 if reason.startswith("takes") else ""}, 1_000)
+        full_text({"value": value, "long": "x" * 50 if reason.startswith("takes") else ""}, 1_000)
 
 
 def test_an_input_that_can_be_read_once_is_left_to_its_tool() -> None:
     items = TypeAdapter(Iterable[int]).validate_python([1, 2])
     with pytest.raises(ApprovalDenied, match="which nobody can be shown"):
-        shown({"items": items}, 1_000)
+        full_text({"items": items}, 1_000)
     assert list(items) == [1, 2]
 
 
@@ -130,7 +130,7 @@ def test_no_more_is_read_than_can_be_shown() -> None:
             return lazy.items()
 
     with pytest.raises(ApprovalDenied):
-        shown(Mapped(), 1_000)
+        full_text(Mapped(), 1_000)
     assert lazy.read < 1_000
 
 
@@ -148,4 +148,4 @@ def test_no_more_is_read_than_can_be_shown() -> None:
     ],
 )
 def test_characters_that_hide_move_or_imitate_are_escapes(text: str, seen: str) -> None:
-    assert visible(text) == seen
+    assert escape_hidden(text) == seen

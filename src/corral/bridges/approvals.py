@@ -13,7 +13,7 @@ import anyio
 from corral.bridges.dispatch import being_cancelled, parsed_of, unexpected
 from corral.bridges.grants import called, granted
 from corral.errors import ApprovalDenied
-from corral.rendering.full_text import shown
+from corral.rendering.full_text import full_text
 from corral.tools import Tool
 from corral.types import Call, ExecutionContext, Handler, Reply
 
@@ -45,7 +45,7 @@ class ApprovalRequest:
             ApprovalDenied: the text is longer than `max_chars`, or a value cannot be shown. Raised within `approve`, it
                 denies the call with this reason.
         """
-        return shown(self.input, max_chars)
+        return full_text(self.input, max_chars)
 
 
 Approve: TypeAlias = Callable[[ApprovalRequest], bool | Awaitable[bool]]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from corral.errors import ScopeDenied
+from corral.rendering.lists import first_few
 from corral.results import ProgramCapabilities
 from corral.tools import Tool, ToolRegistry
 from corral.types import ExecutionError, Reference, References, ToolName
@@ -102,13 +103,10 @@ def _denial(
                 break
     if first is None:
         return None
-    reasons = list(missing.values())
-    if len(reasons) > _MOST_NAMED:
-        reasons[_MOST_NAMED:] = [f"and {len(reasons) - _MOST_NAMED} more"]
     return ExecutionError(
         code=ScopeDenied.code,
         name=ScopeDenied.__name__,
-        message="; ".join(reasons),
+        message="; ".join(first_few(list(missing.values()), _MOST_NAMED)),
         line=first.line,
         column=first.column,
     )

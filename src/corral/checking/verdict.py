@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from corral.checking.findings import Finding
 from corral.errors import ProgramRejected
+from corral.rendering.lists import first_few
 from corral.types import Diagnostic, Position
 
 __all__ = ["Verdict", "verdict_on"]
@@ -65,10 +66,8 @@ def _once(problems: Iterable[tuple[Position, Finding]]) -> list[tuple[Position, 
 
 
 def _rejection(problems: list[tuple[Position, Finding]]) -> ProgramRejected:
-    lines = [f"line {place.line}, column {place.column}: {each.text()}" for place, each in problems[:_MAX_TOLD]]
-    if len(problems) > _MAX_TOLD:
-        lines.append(f"and {len(problems) - _MAX_TOLD} more")
+    lines = [f"line {place.line}, column {place.column}: {each.text()}" for place, each in problems]
     count = "it does" if len(problems) == 1 else f"{len(problems)} places do"
     first = problems[0][0]
-    text = f"{count} not fit the declarations.\n" + "\n".join(lines)
+    text = f"{count} not fit the declarations.\n" + "\n".join(first_few(lines, _MAX_TOLD))
     return ProgramRejected(text, line=first.line, column=first.column)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from corral import ApprovalRequest
 from corral.cli.screen import Screen
-from corral.rendering.full_text import shown, visible
+from corral.rendering.full_text import escape_hidden, full_text
 
 __all__ = ["Asker", "keyboard"]
 
@@ -51,13 +51,13 @@ class Asker:
         async with self._one_at_a_time:
             if request.tool in self._always:
                 return True
-            tool = f"tools.{visible(request.tool)}"
-            input = shown(request.input, _SHOWN_CHARS, long_first=True)  # the end is next to the question
+            tool = f"tools.{escape_hidden(request.tool)}"
+            input = full_text(request.input, _SHOWN_CHARS, long_first=True)  # the end is next to the question
             # Held, or the program could print another question below this one.
             with self._keys() as pressed, self._screen.holding() as say:
                 say(
                     f"{self._screen.paint('?', 'yellow')} {tool}({input})\n  needs your approval: y = yes, "
-                    f"a = yes to every call of {visible(request.tool)}, any other key = no"
+                    f"a = yes to every call of {escape_hidden(request.tool)}, any other key = no"
                 )
                 key = await pressed
                 if key == "a":

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
-from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
+
+from corral.rendering.suggestions import NearNames
 
 __all__ = ["CommandLine", "Commands", "add_command"]
 
@@ -74,7 +75,7 @@ class CommandLine(argparse.ArgumentParser):
             return
         if Path(name).is_file():
             meant = f"; did you mean {self.prog} run {name}?"
-        elif near := get_close_matches(name, names, n=1):
+        elif near := NearNames(names).of(name):
             meant = f"; did you mean {self.prog} {near[0]}?"
         else:
             meant = f"; there are: {', '.join(names)}"
@@ -108,7 +109,7 @@ def _meant(option: str, options: Collection[str]) -> str | None:
         return _either([each for each in named if each.partition(" ")[0] in options])
     if len(word) < _TELLING_CHARS:
         return None
-    near = get_close_matches(f"--{word}", options, n=1, cutoff=0.75)
+    near = NearNames(options).of(f"--{word}", likeness=0.75)
     return _either(near or [each for each in options if word in each])
 
 

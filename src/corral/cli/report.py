@@ -10,6 +10,7 @@ from corral.cli.excerpts import excerpt
 from corral.cli.progress import finished_line
 from corral.cli.screen import Screen
 from corral.cli.text import counted, printable
+from corral.rendering.lists import first_few
 
 __all__ = ["NO_TOOLS", "call_lines", "error_lines", "help_line", "names_tools", "note_lines", "remark_lines"]
 
@@ -108,9 +109,8 @@ def call_lines(result: ExecutionResult, screen: Screen) -> Iterator[str]:
     calls = result.tool_calls
     if calls:
         yield f"{counted(len(calls), 'tool call')} {'were' if len(calls) > 1 else 'was'} made:"
-        yield from (f"  {finished_line(call, screen)}" for call in calls[:_CALLS_LISTED])
-    if len(calls) > _CALLS_LISTED:
-        yield f"  and {len(calls) - _CALLS_LISTED} more"
+        lines = [finished_line(call, screen) for call in calls]
+        yield from (f"  {line}" for line in first_few(lines, _CALLS_LISTED))
 
 
 def _message(error: ExecutionError) -> str:

@@ -8,7 +8,6 @@ import inspect
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Sequence
-from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
 from pkgutil import iter_modules
@@ -18,6 +17,7 @@ from typing import Any, TypeAlias, cast
 import corral
 from corral import Tool, ToolRegistry, ToolSource, tools_from
 from corral.errors import ConfigError
+from corral.rendering.suggestions import NearNames
 
 __all__ = ["load_tools"]
 
@@ -109,7 +109,7 @@ def _attribute(module: ModuleType, module_name: str, attribute: str) -> Tools:
     place = f"{module_name}:{attribute}"
     if not hasattr(module, attribute):
         holders = [name for name, value in vars(module).items() if _as_tools(value)]
-        near = get_close_matches(attribute, holders, n=1)
+        near = NearNames(holders).of(attribute)
         hint = f"; did you mean {near[0]}?" if near else f"; it has: {', '.join(holders)}" if holders else ""
         raise ConfigError(f"{module_name} has no {attribute!r}{hint}")
     value: object = getattr(module, attribute)

@@ -1,4 +1,4 @@
-"""How tools are shown to a model: declarations that it reads, and that its program is checked against."""
+"""Declarations of tools: a model reads them, and its program is checked against them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model is shown of tools, within a budget of tokens: as much of each tool as there is room for."""
+"""Text about tools for a model's prompt, within a budget of tokens: as much of each tool as there is room for."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from typing import Literal, TypeAlias
 
 from corral.arguments import checked
 from corral.declarations.discovery import discovery_tools
-from corral.declarations.printing.legend import abbreviated
-from corral.declarations.printing.printers import Degree, Views, comment_lines
+from corral.declarations.printing.abbreviations import abbreviate
+from corral.declarations.printing.printers import Degree, DegreePrinter, comment_lines
 from corral.declarations.printing.signatures import in_order
 from corral.declarations.shapes.descriptions import text_lines
 from corral.declarations.shapes.shape import Doc
-from corral.declarations.token_budget import fill
-from corral.declarations.tokens import estimated_tokens
+from corral.declarations.token_budget import fill_budget
+from corral.declarations.token_estimate import estimated_tokens
 from corral.errors import ConfigError
+from corral.rendering.lists import first_few
 from corral.tools import Tool, ToolRegistry
 from corral.types import Language, ToolName
 
@@ -47,7 +48,7 @@ _MANNERS: Mapping[Degree, str] = {
     Degree.FULL: "in full",
 }
 
-Tools: TypeAlias = Mapping[ToolName, Tool]
+ToolsByName: TypeAlias = Mapping[ToolName, Tool]
 
 
 @checked
@@ -89,7 +90,7 @@ class Catalog:
         self._first = tuple(first)
         self.complete = complete
         self._advertised = False
-        self._shown: Tools = tools.snapshot()
+        self._shown: ToolsByName = tools.snapshot()
         self.level: CatalogLevel
         """The least that is shown of any tool, in the text or in news."""
         self.level, self.text = self._show(self._shown, budget_tokens, "")
@@ -122,10 +123,10 @@ class Catalog:
         self._spent += self._count(text)
         return text
 
-    def _show(self, tools: Tools, budget: int, heading: str) -> tuple[CatalogLevel, str]:
+    def _show(self, tools: ToolsByName, budget: int, heading: str) -> tuple[CatalogLevel, str]:
         """The tools within the budget, and the least that is shown of any of them."""
-        views = Views(tools, self._language)
-        advertised: Tools = {} if self._advertised else discovery_tools(self._tools, self._language)
+        views = DegreePrinter(tools, self._language)
+        advertised: ToolsByName = {} if self._advertised else discovery_tools(self._tools, self._language)
         if not self.complete:
             views.add(advertised)
         names = sorted(tools, key=_by_turns(tools))
@@ -138,20 +139,20 @@ class Catalog:
         def text(degrees: Mapping[ToolName, Degree]) -> str:
             return self._partial(views, degrees, advertised, budget, heading)
 
-        degrees = fill(names, self._likely(tools), lambda tried: self._count(text(tried)), budget)
+        degrees = fill_budget(names, self._likely(tools), lambda tried: self._count(text(tried)), budget)
         self._advertised = True
         return _LEVELS[min(degrees.values())], text(degrees)
 
-    def _likely(self, tools: Tools) -> list[ToolName]:
+    def _likely(self, tools: ToolsByName) -> list[ToolName]:
         """Those that the host named, or whose namespace it named, in its order."""
         return [name for first in self._first for name in tools if first in (str(name), name.namespace)]
 
-    def _whole(self, views: Views, tools: Tools, budget: int, heading: str) -> str | None:
+    def _whole(self, views: DegreePrinter, tools: ToolsByName, budget: int, heading: str) -> str | None:
         """All of it, if there is room. Names are looked at first, then descriptions, then the declarations of more and
         more of the tools: to read and print all of very many would take long."""
         if self._count("\n".join(f"{name.name}(): Promise" for name in tools)) > budget:
             return None
-        legend = abbreviated({name: Doc(tool.description) for name, tool in tools.items()})
+        legend = abbreviate({name: Doc(tool.description) for name, tool in tools.items()})
         told = [f"{name.name}(): Promise {' '.join(text_lines(doc.text))}" for name, doc in legend.docs.items()]
         if self._count("\n".join((*legend.lines, *told))) > budget:
             return None
@@ -165,7 +166,12 @@ class Catalog:
         return text if self._count(text) <= budget else None
 
     def _partial(
-        self, views: Views, degrees: Mapping[ToolName, Degree], advertised: Tools, budget: int, heading: str
+        self,
+        views: DegreePrinter,
+        degrees: Mapping[ToolName, Degree],
+        advertised: ToolsByName,
+        budget: int,
+        heading: str,
     ) -> str:
         """What there is to be read of tools in such degrees. Ever more namespaces are counted, and not listed."""
         manner = _MANNERS[min(degrees.values())]
@@ -189,8 +195,7 @@ class Catalog:
         """The items on one line, as many of the first ones as are within the budget."""
         kept = len(items)
         while True:
-            more = [f"and {len(items) - kept} more"] if kept < len(items) else []
-            text = self._remark(heading + ", ".join([*items[:kept], *more]))
+            text = self._remark(heading + ", ".join(first_few(items, kept)))
             if not kept or self._count(text) <= budget:
                 return text
             kept //= 2
@@ -223,7 +228,7 @@ def _names(named: Iterable[ToolName], counted: Counter[str | None]) -> Iterator[
 
 
 def _differ(before: Tool, after: Tool) -> bool:
-    """Whether a model is to be shown the later one of two tools of the same name."""
+    """True if a model is to be shown the later one of two tools of the same name."""
     return before is not after and _content(before) != _content(after)
 
 

@@ -16,10 +16,11 @@ from corral.concurrency.cached_property import cached_property
 from corral.concurrency.threads import run_in_own_thread
 from corral.declarations.printing.printers import comment_lines
 from corral.declarations.shapes.descriptions import summary
-from corral.declarations.text_cache import Texts, in_turn
+from corral.declarations.text_cache import TextCache, one_at_a_time
 from corral.errors import ToolNotFound
 from corral.json_schema.document_schema import DocumentSchema
 from corral.json_schema.problems import quoted
+from corral.rendering.lists import first_few
 from corral.tools import Tool, ToolRegistry
 from corral.tools.schema import ANYTHING
 from corral.types import ExecutionContext, JsonSchema, Language, ToolName
@@ -159,7 +160,7 @@ class _Discovery:
     def __init__(self, tools: ToolRegistry, language: Language) -> None:
         self._tools = tools
         self._language: Language = language
-        self._texts = Texts(language)
+        self._texts = TextCache(language)
 
     async def search(
         self,
@@ -171,7 +172,7 @@ class _Discovery:
     ) -> dict[str, object]:
         begin = int(offset)  # 5.0 is an integer too
         search = partial(self._tools.search, query, namespace=namespace, limit=int(limit), offset=begin)
-        async with in_turn(context):
+        async with one_at_a_time(context):
             tools, total = await run_in_own_thread(search, abandon_on_cancel=True)
         end = min(begin + len(tools), total)
         found: dict[str, object] = {
@@ -247,5 +248,4 @@ def _path(asked: str) -> str:
 def _listed(namespaces: tuple[str, ...]) -> str:
     if not namespaces:
         return "there are no namespaces"
-    more = len(namespaces) - _MOST_NAMESPACES
-    return f"namespaces: {', '.join(namespaces[:_MOST_NAMESPACES])}{f' and {more} more' if more > 0 else ''}"
+    return f"namespaces: {', '.join(first_few(namespaces, _MOST_NAMESPACES))}"

@@ -1,4 +1,4 @@
-"""Finds parameters that look as if a model were to pass a secret: a host should inject those itself."""
+"""Search for parameters by which a model would pass a secret; a host should inject those itself."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections import deque
 
 from pydantic_core import to_json
 
-from corral.json_schema.documents import Document, Scope, mapping, subschemas
+from corral.json_schema.indexed_schema import IndexedSchema, ReferenceScope
+from corral.json_schema.keywords import mapping, subschemas
 from corral.rendering.secret_names import may_name_secrets, names_a_secret
 from corral.types import JsonSchema
 
@@ -21,10 +22,10 @@ def secret_parameters(schema: JsonSchema | None) -> tuple[str, ...]:
     """
     if schema is None or not _may_name_secrets(schema):
         return ()
-    document = Document(schema)
+    document = IndexedSchema(schema)
     found: dict[str, None] = {}
     seen: set[int] = set()
-    waiting: deque[tuple[object, Scope, str]] = deque([(document.root, Scope(), "")])
+    waiting: deque[tuple[object, ReferenceScope, str]] = deque([(document.root, ReferenceScope(), "")])
     while waiting:
         node, outer, path = waiting.popleft()
         if id(node) in seen:
@@ -46,7 +47,7 @@ def secret_parameters(schema: JsonSchema | None) -> tuple[str, ...]:
 
 
 def _may_name_secrets(schema: JsonSchema) -> bool:
-    """Whether a name or a format of a secret is written anywhere in it; most schemas need no closer look."""
+    """True if a name or a format of a secret is written anywhere in it; most schemas need no closer look."""
     try:
         return may_name_secrets(to_json(schema))
     except ValueError:  # it is nested deeply

@@ -1,4 +1,4 @@
-"""Texts of single tools, made when somebody asks for them, and kept.
+"""TextCache of single tools, made when somebody asks for them, and kept.
 
 What a text costs is for its schema to say, and that may be anybody's. So it is made in a thread or, of a large schema,
 in a worker, and for each user one text at a time; when nobody waits for it any more, it is not made to its end.
@@ -22,7 +22,7 @@ from corral.tools import Tool
 from corral.types import ExecutionContext, JsonSchema, Language, ToolName
 from corral.workers import WorkerError, run_in_worker
 
-__all__ = ["Texts", "in_turn"]
+__all__ = ["TextCache", "one_at_a_time"]
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ _SECONDS = 5.0
 
 @dataclass(frozen=True)
 class _Shape:
-    """What is told of a tool."""
+    """The parts of a tool that its text is made of."""
 
     description: str
     input_schema: JsonSchema | None
@@ -48,7 +48,7 @@ class _Shape:
     needs_approval: bool | str
 
 
-class Texts:
+class TextCache:
     """The texts of tools in one language; the last ones are kept."""
 
     def __init__(self, language: Language) -> None:
@@ -61,7 +61,7 @@ class Texts:
         known = self._known(form, name, tool)
         if known is not None:
             return known
-        async with in_turn(context):
+        async with one_at_a_time(context):
             known = self._known(form, name, tool)  # others may have waited for it too
             return (
                 known
@@ -86,10 +86,10 @@ class Texts:
         approval = tool.needs_approval if isinstance(tool.needs_approval, bool) else "depends"
         shape = _Shape(tool.description, tool.input_schema, tool.output_schema, approval)
         if not _is_large(shape):
-            return await run_in_own_thread(text_of, form, name, shape, self._language, abandon_on_cancel=True)
+            return await run_in_own_thread(make_text, form, name, shape, self._language, abandon_on_cancel=True)
         try:
             return await run_in_worker(
-                text_of, form, name, shape, self._language, seconds=_SECONDS, tenant=context.trust_domain
+                make_text, form, name, shape, self._language, seconds=_SECONDS, tenant=context.trust_domain
             )
         except WorkerError:
             if form == "line":
@@ -97,7 +97,7 @@ class Texts:
             return comment_lines("Its schema is too large to be declared.", self._language)
 
 
-def text_of(form: Form, name: ToolName, shape: _Shape, language: Language) -> str:
+def make_text(form: Form, name: ToolName, shape: _Shape, language: Language) -> str:
     """The text of a tool, made here and now."""
     if form == "line":
         return one_line(name, shape, language)
@@ -128,7 +128,7 @@ _turns: RunVar[dict[tuple[str | None, str], _Turn]] = RunVar("corral_turns_of_te
 
 
 @asynccontextmanager
-async def in_turn(context: ExecutionContext) -> AsyncGenerator[None]:
+async def one_at_a_time(context: ExecutionContext) -> AsyncGenerator[None]:
     """A block in which an event loop does one thing at a time for a user."""
     try:
         turns = _turns.get()

@@ -8,7 +8,7 @@ from itertools import count
 from corral.declarations.printing.printers import Degree
 from corral.types import ToolName
 
-__all__ = ["fill"]
+__all__ = ["fill_budget"]
 
 _MOST_MISSES = 4
 """How many more tools that have no room are passed over, to see whether there is some for those after them."""
@@ -31,7 +31,7 @@ _MOST_GUESSES = 5
 Degrees = dict[ToolName, Degree]
 
 
-def fill(
+def fill_budget(
     names: Sequence[ToolName], likely: Sequence[ToolName], cost: Callable[[Mapping[ToolName, Degree]], int], budget: int
 ) -> Degrees:
     """As much of each tool as there is room for.

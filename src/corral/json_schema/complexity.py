@@ -1,4 +1,4 @@
-"""The most that validating by a JSON Schema can cost, told from the schema and from the length of a value's JSON.
+"""Upper bound of the cost of validating by a JSON Schema, from the schema and the length of a value's JSON.
 
 A validator follows every alternative, compares with every member of an enum, and tries every pattern: a schema of
 100 kB can cost milliseconds for each item of a list. Where two alternatives lead to the same part of a value, and two
@@ -11,12 +11,13 @@ import re
 from collections.abc import Iterator
 from typing import Any, cast
 
+from corral.json_schema.keywords import objects_within, pointer_tokens, value_at
 from corral.types import JsonSchema
 
-__all__ = ["ENDLESS", "Costs"]
+__all__ = ["UNBOUNDED", "ValidationCost"]
 
-ENDLESS = 10**12
-"""All costs stop here."""
+UNBOUNDED = 10**12
+"""Upper limit of all costs; 10,000 s."""
 
 _MOST_SCHEMAS = 2_000
 _MOST_STEPS = 20_000
@@ -51,8 +52,8 @@ _ELSEWHERE = frozenset({"$anchor", "$dynamicAnchor", "$dynamicRef", "$id", "$rec
 """By these a reference may lead to where its pointer does not; by `id` too in old drafts."""
 
 
-class Costs:
-    """Of one schema. A large one costs without end, as does one with references that are not pointers into itself."""
+class ValidationCost:
+    """Upper bounds for one schema; `UNBOUNDED` for a large one, or with references elsewhere than into itself."""
 
     def __init__(self, document: JsonSchema) -> None:
         self._steps = 0
@@ -65,8 +66,8 @@ class Costs:
         try:
             reader = _Reader(document)
             self._root = reader.read()
-        except (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError):
-            self._each = [ENDLESS]
+        except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
+            self._each = [UNBOUNDED]
         else:
             self._places = reader.places
             self._reads_text = reader.reads_text
@@ -82,8 +83,8 @@ class Costs:
         if each * size > _DEAR and containers <= _MOST_CONTAINERS and len(text) <= _MOST_CHARACTERS:
             each = self._at(_depth_of(text))
         if each * size <= _DEAR and _has_huge_number(text):
-            return ENDLESS
-        return min(_READ * parts + each * size, ENDLESS)
+            return UNBOUNDED
+        return min(_READ * parts + each * size, UNBOUNDED)
 
     def _at(self, depth: int) -> int:
         while not self._is_complete and len(self._each) <= min(depth, _MOST_DEPTH):
@@ -94,7 +95,7 @@ class Costs:
         """Counts one more level."""
         self._steps += sum(place.steps for place in self._places)
         if self._steps > _MOST_STEPS:
-            self._each.append(ENDLESS)
+            self._each.append(UNBOUNDED)
             self._is_complete = True
             return
         before = [place.cost for place in self._places]
@@ -156,7 +157,7 @@ class _Place:
         position = max((each.cost for each in self.positions), default=0)
         items = sum(each.cost for each in self.items) + _CONTAINED * sum(each.cost for each in self.contained)
         self.arrays = self.per_item + position + items + self.again * sum(each.arrays for each in self.in_place)
-        self.objects, self.arrays = min(self.objects, ENDLESS), min(self.arrays, ENDLESS)
+        self.objects, self.arrays = min(self.objects, UNBOUNDED), min(self.arrays, UNBOUNDED)
 
 
 class _Reader:
@@ -207,7 +208,7 @@ class _Reader:
             yield self._target(schema["$ref"])
 
     def _weigh(self, place: _Place, schema: dict[str, Any]) -> None:
-        """What the schema costs by itself."""
+        """Adds the cost of the schema without its subschemas."""
         for key, value in schema.items():
             match key:
                 case "const" | "enum":
@@ -249,11 +250,7 @@ class _Reader:
     def _target(self, reference: Any) -> Any:
         if (reference != "#" and not reference.startswith("#/")) or "%" in reference:
             raise ValueError("it may lead anywhere")
-        target: Any = self._document
-        for token in reference.removeprefix("#").split("/")[1:]:
-            name = token.replace("~1", "/").replace("~0", "~")
-            target = target[int(name) if isinstance(target, list) else name]
-        return target
+        return value_at(self._document, pointer_tokens(reference))
 
 
 def _compared(members: list[Any]) -> int:
@@ -271,7 +268,7 @@ def _compared(members: list[Any]) -> int:
 
 
 def _size(value: object) -> int:
-    """How many parts it has."""
+    """Number of parts."""
     if isinstance(value, dict):
         return 1 + sum(map(_size, cast("dict[str, object]", value).values()))
     return 1 + sum(map(_size, cast("list[object]", value))) if isinstance(value, list) else 1
@@ -285,19 +282,13 @@ def _bound(value: object) -> int:
 
 
 def _moves_references(document: JsonSchema) -> bool:
-    """Whether a reference may lead to where its pointer does not."""
+    """True if a reference may lead to where its pointer does not."""
     keywords = _ELSEWHERE | {"id"} if "$schema" in document else _ELSEWHERE
-    waiting: list[object] = [document]
-    while waiting:
-        here = waiting.pop()
-        if isinstance(here, dict):
-            members = cast("dict[str, object]", here)
-            if any(isinstance(members[key], str | bool) for key in keywords & members.keys()):
-                return True
-            waiting += members.values()
-        elif isinstance(here, list):
-            waiting += cast("list[object]", here)
-    return False
+    return any(
+        isinstance(members[key], str | bool)
+        for members in objects_within(document)
+        for key in keywords & members.keys()
+    )
 
 
 _DIGITS = bytes(48 if 48 <= each < 58 else 32 for each in range(256))
@@ -305,7 +296,7 @@ _HUGE_NUMBER = re.compile(rb"(?:^|[\[,:])-?\d{25}")
 
 
 def _has_huge_number(text: bytes) -> bool:
-    """Whether there is a number with so many digits that calculating with it is slow."""
+    """True if there is a number with so many digits that calculating with it is slow."""
     return b"0" * 25 in text.translate(_DIGITS) and _HUGE_NUMBER.search(text) is not None
 
 
@@ -314,7 +305,7 @@ _NO_BRACKETS = bytes({*range(256)} - {*b"[]{}"})
 
 
 def _depth_of(text: bytes) -> int:
-    """How many levels of lists and objects are in it."""
+    """Levels of nested lists and objects."""
     depth = deepest = 0
     for bracket in _TEXTS.sub(b"", text).translate(None, _NO_BRACKETS):
         depth += 1 if bracket in b"[{" else -1

@@ -9,16 +9,16 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from corral.concurrency.cached_property import cached_property
 from corral.errors import ToolDefinitionError
-from corral.json_schema.complexity import Costs
-from corral.json_schema.dialects import modernised
-from corral.json_schema.plain_data import plain
+from corral.json_schema.complexity import ValidationCost
+from corral.json_schema.older_drafts import upgraded
+from corral.json_schema.plain_data import to_plain_data
 from corral.json_schema.problems import Problem, SchemaMismatch
 from corral.json_schema.validators import (
-    Told,
+    ProblemReport,
     Validator,
     as_json,
     count_patterns,
-    examined,
+    examine,
     json_text,
     mismatch_of,
     without_patterns,
@@ -27,7 +27,7 @@ from corral.logs import get_logger
 from corral.types import JsonSchema
 from corral.workers import WorkerError, run_in_worker
 
-__all__ = ["DocumentSchema", "NotValidated", "Pending"]
+__all__ = ["DocumentSchema", "NotValidated", "PendingValidation"]
 
 _HERE = 1_000_000
 """Units of cost, some 10 ns each, that validating may take on the event loop."""
@@ -43,11 +43,11 @@ _logger = get_logger(__name__)
 
 
 class NotValidated(SchemaMismatch):
-    """Nobody knows whether the value fits, as finding out takes too much."""
+    """Validation took too much time or memory, so it is not known if the value fits."""
 
 
-class Pending:
-    """A value whose validation goes on in a worker."""
+class PendingValidation:
+    """Value whose validation continues in a worker."""
 
     __slots__ = ("_is_input", "_is_wrong", "_schema", "_text", "_value")
 
@@ -57,7 +57,7 @@ class Pending:
         self._text = text
         self._is_input = is_input
         self._is_wrong = is_wrong
-        """Whether that is known, and only what is wrong with it is not."""
+        """True if that is known, and only what is wrong with it is not."""
 
     async def get(self, tenant: Hashable = None) -> object:
         """The value. Raises SchemaMismatch."""
@@ -76,7 +76,7 @@ class DocumentSchema:
     """A JSON Schema document: draft 2020-12, with older forms understood, unless its `$schema` says otherwise.
 
     Nothing is ever fetched. What may take more than some milliseconds, as the schema and the length of a value tell, is
-    validated in a worker: `load` and `dump` give a `Pending` then.
+    validated in a worker: `load` and `dump` give a `PendingValidation` then.
 
     A schema that is `foreign` comes from somebody who is not trusted: only workers compile patterns of it that may take
     long, and patterns that cannot be read say nothing. An input is taken as it is if validating it takes too much.
@@ -97,7 +97,7 @@ class DocumentSchema:
             self.json_schema: JsonSchema = document if is_large else as_json(document)
         except (ValueError, PydanticSerializationError) as error:
             raise ToolDefinitionError(f"{owner} is not JSON, or too deeply nested: {error}") from error
-        self._read_as = self.json_schema if "$schema" in self.json_schema else modernised(self.json_schema)
+        self._read_as = self.json_schema if "$schema" in self.json_schema else upgraded(self.json_schema)
         self._validator = None if is_large else self._build()
         """None: only workers have one."""
 
@@ -118,8 +118,8 @@ class DocumentSchema:
             return None
 
     @cached_property
-    def _costs(self) -> Costs:
-        return Costs(self._read_as)
+    def _costs(self) -> ValidationCost:
+        return ValidationCost(self._read_as)
 
     @cached_property
     def _digest(self) -> bytes:
@@ -129,7 +129,7 @@ class DocumentSchema:
         return self._checked(raw, is_input=True)
 
     def dump(self, value: object) -> object:
-        return self._checked(plain(value), is_input=False)
+        return self._checked(to_plain_data(value), is_input=False)
 
     def _checked(self, value: object, *, is_input: bool) -> object:
         text = json_text(value)
@@ -141,12 +141,12 @@ class DocumentSchema:
                 validator.require(value)
                 return value
             is_wrong = True
-        return Pending(self, value, text, is_input=is_input, is_wrong=is_wrong)
+        return PendingValidation(self, value, text, is_input=is_input, is_wrong=is_wrong)
 
     # --- in a worker
 
     async def accepts(self, text: bytes, tenant: Hashable) -> bool:
-        """Whether the value is valid whose JSON this is.
+        """True if the value is valid whose JSON this is.
 
         Raises:
             NotValidated: that takes too long, or too much memory.
@@ -169,17 +169,17 @@ class DocumentSchema:
         if not isinstance(told, bool):
             raise mismatch_of(told, value)
 
-    async def _ask(self, text: bytes, tenant: Hashable, *, tell: bool) -> bool | Told:
-        found = await run_in_worker(examined, self._digest, None, text, tell, seconds=_SECONDS, tenant=tenant)
+    async def _ask(self, text: bytes, tenant: Hashable, *, tell: bool) -> bool | ProblemReport:
+        found = await run_in_worker(examine, self._digest, None, text, tell, seconds=_SECONDS, tenant=tenant)
         if found is None:
             document = to_json(self._read_as)
             seconds = _SECONDS + _SECONDS_FOR_BYTE * len(document)
-            found = await run_in_worker(examined, self._digest, document, text, tell, seconds=seconds, tenant=tenant)
+            found = await run_in_worker(examine, self._digest, document, text, tell, seconds=seconds, tenant=tenant)
         assert found is not None
         return found
 
     def warn(self, problem: NotValidated) -> None:
-        """Tells the host once that inputs are not validated."""
+        """Logs once that inputs are not validated."""
         if not self._has_warned:
             self._has_warned = True
             _logger.warning("%s: an input was taken without being validated: it %s", self._owner, problem)

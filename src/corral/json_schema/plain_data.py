@@ -1,4 +1,4 @@
-"""What tools return, as plain data.
+"""Results of tools as plain data.
 
 Plain data is containers of the standard library, numbers, strings, bytes, None, and leaves that a bridge writes as
 text: dates, times, Decimal, UUID, Enum, Path, URLs, addresses.
@@ -18,7 +18,7 @@ from pydantic_core import from_json, to_jsonable_python
 from corral.concurrency.garbage import gc_disabled
 from corral.json_schema.problems import Problem, SchemaMismatch
 
-__all__ = ["json_value", "listed", "plain", "plain_container", "written"]
+__all__ = ["json_value", "read_iterator", "to_plain_container", "to_plain_data", "to_program_data"]
 
 _MOST_JSON_CHARS = 4_000_000
 """Longer texts are hardly read at all: a program may get as many bytes, unless its limits are raised."""
@@ -26,13 +26,13 @@ _MOST_JSON_CHARS = 4_000_000
 _dump = TypeAdapter[object](Any).serializer.to_python
 
 
-def plain(value: object) -> object:
+def to_plain_data(value: object) -> object:
     """Models and dataclasses become dicts, iterators lists. Raises SchemaMismatch for what is not data."""
     with gc_disabled():
-        return listed(_dump(value, by_alias=True, fallback=plain_container))
+        return read_iterator(_dump(value, by_alias=True, fallback=to_plain_container))
 
 
-def plain_container(value: object) -> object:
+def to_plain_container(value: object) -> object:
     """For values that no serializer of pydantic knows: custom containers as plain ones, or else SchemaMismatch."""
     match value:
         case memoryview():
@@ -45,12 +45,12 @@ def plain_container(value: object) -> object:
             raise SchemaMismatch([Problem((), f"contains a value of type {type(value).__name__}, which is not data")])
 
 
-def listed(data: object) -> object:
+def read_iterator(data: object) -> object:
     """Reads out an iterator, which pydantic leaves lazy."""
     return list(cast("Iterator[object]", data)) if isinstance(data, Iterator) else data
 
 
-def written(data: object) -> object:
+def to_program_data(data: object) -> object:
     """Plain data as a program reads it: arrays are lists, keys and leaves such as dates are texts. Bytes stay bytes.
 
     Raises the errors of pydantic for leaves that JSON does not have.
@@ -59,9 +59,9 @@ def written(data: object) -> object:
         case None | bool() | int() | float() | bytes() | bytearray() if not isinstance(data, Enum):
             return data
         case dict():
-            return {_key(key): written(each) for key, each in cast("dict[object, object]", data).items()}
+            return {_key(key): to_program_data(each) for key, each in cast("dict[object, object]", data).items()}
         case list() | tuple() | set() | frozenset():
-            return [written(each) for each in cast("Collection[object]", data)]
+            return [to_program_data(each) for each in cast("Collection[object]", data)]
         case _:
             return to_jsonable_python(data)
 

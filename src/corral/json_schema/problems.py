@@ -1,4 +1,4 @@
-"""What is wrong with a value, said so that a model can mend it."""
+"""Problems of a value, worded so that a model can fix it."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def child(value: object, step: str | int) -> object:
 
 
 def is_large(value: object) -> bool:
-    """Whether finding everything that may be wrong with plain data would take too long.
+    """True if finding everything that may be wrong with plain data would take too long.
 
     What validators do then grows with the lengths of the paths of all that is in it; those are added up here.
     """

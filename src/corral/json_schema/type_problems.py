@@ -1,4 +1,4 @@
-"""What pydantic says about a value, in the words of `corral.json_schema.problems`."""
+"""Errors of pydantic as problems of `corral.json_schema.problems`."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 from pydantic_core import PydanticSerializationError, from_json, to_json, to_jsonable_python
 
 from corral.errors import ToolDefinitionError
+from corral.json_schema.keywords import mapping, objects_within, rewritten
 from corral.json_schema.problems import (
     ABSENT,
     MAX_PROBLEMS,
@@ -34,11 +35,11 @@ from corral.types import JsonSchema
 
 __all__ = [
     "WORKER_IMPORTS",
-    "Told",
+    "ProblemReport",
     "Validator",
     "as_json",
     "count_patterns",
-    "examined",
+    "examine",
     "json_text",
     "mismatch_of",
     "without_patterns",
@@ -71,7 +72,7 @@ class Validator:
         self._quick: _Quick | None = None
 
     def accepts(self, value: object) -> bool:
-        """Whether the value is valid as it is; False may also mean that the validator cannot read it."""
+        """True if the value is valid as it is; False may also mean that the validator cannot read it."""
         try:
             return self._native.is_valid(as_json(value))
         except (ValueError, RecursionError, PydanticSerializationError):
@@ -166,7 +167,7 @@ def _build_validator(document: JsonSchema, owner: str, *, light: bool) -> tuple[
         known = {key: value for key, value in document.items() if key != "$schema"}
         base = "json-schema:///"
         resolver = jsonschema_rs.Registry([(base, known)], retriever=anything).resolver(base)
-        for reference in set(_references(known)):
+        for reference in _references(known):
             try:
                 resolver.lookup(reference)
             except jsonschema_rs.ReferencingError:
@@ -187,70 +188,43 @@ def _build_validator(document: JsonSchema, owner: str, *, light: bool) -> tuple[
 
 
 def count_patterns(schema: object) -> int:
-    """How many there may be."""
-    count = 0
-    waiting = [schema]
-    while waiting:
-        here = waiting.pop()
-        if isinstance(here, dict):
-            members = cast("dict[str, object]", here)
-            named = members.get("patternProperties")
-            count += "pattern" in members
-            count += len(cast("dict[str, object]", named)) if isinstance(named, dict) else 0
-            waiting += members.values()
-        elif isinstance(here, list):
-            waiting += cast("list[object]", here)
-    return count
+    """Upper bound of the number of regular expressions in a schema."""
+    return sum(
+        ("pattern" in members) + len(mapping(members.get("patternProperties"))) for members in objects_within(schema)
+    )
 
 
 def without_patterns(schema: Any, is_wrong: Callable[[str], bool] = bool) -> Any:
     """A copy without the patterns that are wrong, by default all but the empty one."""
-    match schema:
-        case dict():
-            copy: dict[str, Any] = {}
-            for key, value in cast("dict[str, Any]", schema).items():
-                if key == "patternProperties" and isinstance(value, dict):
-                    named = cast("dict[str, Any]", value).items()
-                    copy[key] = {name: without_patterns(each, is_wrong) for name, each in named if not is_wrong(name)}
-                elif key != "pattern" or not isinstance(value, str) or not is_wrong(value):
-                    copy[key] = without_patterns(value, is_wrong)
-            return copy
-        case list():
-            return [without_patterns(each, is_wrong) for each in cast("list[Any]", schema)]
-        case _:
-            return schema
+
+    def change(members: dict[str, Any]) -> dict[str, Any]:
+        if isinstance(members.get("pattern"), str) and is_wrong(members["pattern"]):
+            del members["pattern"]
+        if isinstance(members.get("patternProperties"), dict):
+            named = cast("dict[str, Any]", members["patternProperties"]).items()
+            members["patternProperties"] = {name: each for name, each in named if not is_wrong(name)}
+        return members
+
+    return rewritten(schema, change)
 
 
-_REFERENCES = frozenset({"$ref", "$dynamicRef"})
+def _references(schema: object) -> set[str]:
+    return {
+        reference
+        for members in objects_within(schema)
+        for keyword in ("$ref", "$dynamicRef")
+        if isinstance(reference := members.get(keyword), str)
+    }
 
 
-def _references(schema: object) -> Iterator[str]:
-    match schema:
-        case dict():
-            for key, value in cast("dict[str, object]", schema).items():
-                if key in _REFERENCES and isinstance(value, str):
-                    yield value
-                else:
-                    yield from _references(value)
-        case list():
-            for each in cast("list[object]", schema):
-                yield from _references(each)
-        case _:
-            pass
+def _without_references(schema: JsonSchema, missing: AbstractSet[str]) -> Any:
+    def change(members: dict[str, Any]) -> dict[str, Any]:
+        for keyword in ("$ref", "$dynamicRef"):
+            if isinstance(reference := members.get(keyword), str) and reference in missing:
+                del members[keyword]
+        return members
 
-
-def _without_references(schema: Any, missing: AbstractSet[str]) -> Any:
-    match schema:
-        case dict():
-            return {
-                key: _without_references(value, missing)
-                for key, value in cast("dict[str, Any]", schema).items()
-                if not (key in _REFERENCES and isinstance(value, str) and value in missing)
-            }
-        case list():
-            return [_without_references(each, missing) for each in cast("list[Any]", schema)]
-        case _:
-            return schema
+    return rewritten(schema, change)
 
 
 # --- what is wrong with a value -----------------------------------------------------------------------------
@@ -436,7 +410,7 @@ def _label(error: Any) -> str | None:
 
 
 def _is_of_another_kind(error: Any) -> bool:
-    """Whether a tag says that another alternative is meant."""
+    """True if a tag says that another alternative is meant."""
     return error.kind.name in ("const", "enum") and _label(error) is None
 
 
@@ -445,7 +419,7 @@ def _is_of_another_kind(error: Any) -> bool:
 _KEPT_BYTES = 4_000_000
 """Of the documents whose validators a worker keeps; those take some 50 times as much."""
 
-Told: TypeAlias = tuple[list[tuple[Path, str, str | None, bool]], bool]
+ProblemReport: TypeAlias = tuple[list[tuple[Path, str, str | None, bool]], bool]
 """Of each problem the path, the text, the detail, and whether the value is shown; and whether these are all."""
 
 
@@ -457,8 +431,8 @@ class _Kept(NamedTuple):
 _kept: OrderedDict[bytes, _Kept] = OrderedDict()
 
 
-def examined(digest: bytes, document: bytes | None, text: bytes, tell: bool) -> bool | Told | None:
-    """Whether the value in a JSON text is valid, or what is wrong with it. None: the document of this digest must come.
+def examine(digest: bytes, document: bytes | None, text: bytes, tell: bool) -> bool | ProblemReport | None:
+    """True if the value in a JSON text is valid, or what is wrong with it. None: the document of this digest must come.
 
     Patterns that cannot be read say nothing.
 
@@ -485,12 +459,12 @@ def examined(digest: bytes, document: bytes | None, text: bytes, tell: bool) -> 
     return True
 
 
-def _told(mismatch: SchemaMismatch) -> Told:
+def _told(mismatch: SchemaMismatch) -> ProblemReport:
     problems = [(each.path, each.text, each.detail, each.value is not ABSENT) for each in mismatch.problems[:_MAX_READ]]
     return problems, mismatch.complete and len(problems) == len(mismatch.problems)
 
 
-def mismatch_of(told: Told, value: object) -> SchemaMismatch:
+def mismatch_of(told: ProblemReport, value: object) -> SchemaMismatch:
     """What a worker has found wrong with the value."""
     problems, complete = told
     return SchemaMismatch(

@@ -18,7 +18,7 @@ from pydantic_core import to_jsonable_python
 
 from corral.errors import ApprovalDenied
 
-__all__ = ["shown", "visible"]
+__all__ = ["escape_hidden", "full_text"]
 
 _LINE_CHARS = 80
 _LONG_CHARS = 200
@@ -44,7 +44,7 @@ empty pattern of Braille."""
 _BLANK_STARTS = [first for first, _ in _BLANK]
 
 
-def shown(value: object, most_chars: int, *, long_first: bool = False) -> str:
+def full_text(value: object, most_chars: int, *, long_first: bool = False) -> str:
     """The whole value as JSON, one member a line where it does not fit on one.
 
     Models and dataclasses are shown with all fields, under the names that the tool reads them by, also those that
@@ -60,7 +60,7 @@ def shown(value: object, most_chars: int, *, long_first: bool = False) -> str:
     return text
 
 
-def visible(text: str) -> str:
+def escape_hidden(text: str) -> str:
     """One line of `text`: escapes for all that drives a terminal, ends a line, reorders it, or is not seen."""
     if text.isascii() and text.isprintable() and " " * (_MOST_SPACES + 1) not in text:
         return text
@@ -134,7 +134,7 @@ class _Writer:
                 text = float.__repr__(value)
             case str():
                 self._require(len(value))
-                text = visible(json.dumps(str.__str__(value), ensure_ascii=False))
+                text = escape_hidden(json.dumps(str.__str__(value), ensure_ascii=False))
             case bytes() | bytearray():
                 self._require(len(value))
                 text = f'"{base64.b64encode(value).decode()}"'
@@ -145,7 +145,7 @@ class _Writer:
 
 
 def _fits(parts: Sequence[str]) -> bool:
-    """Whether they can stand on one line, where those that are written from right to left would change places."""
+    """True if they can stand on one line, where those that are written from right to left would change places."""
     return sum(map(len, parts)) + 2 * len(parts) <= _LINE_CHARS and all(
         part.isascii() and "\n" not in part for part in parts
     )

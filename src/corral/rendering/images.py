@@ -50,7 +50,7 @@ class Picture:
 
     @property
     def is_common(self) -> bool:
-        """Whether it is one of what all models that see pictures take: PNG, JPEG, GIF, WebP."""
+        """True if it is one of what all models that see pictures take: PNG, JPEG, GIF, WebP."""
         return _type_of(self.data) is not None
 
     @property

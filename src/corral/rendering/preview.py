@@ -196,7 +196,7 @@ def text_of(value: object) -> str:
 
 @dataclass
 class _Room:
-    """How many more values a copy may hold."""
+    """Number of values that a copy may still hold."""
 
     left: int = _MOST_COPIED
 

@@ -104,7 +104,7 @@ def secret_names(schema: Mapping[str, Any] | None) -> frozenset[str]:
 
 
 def _says_secret(node: object, names: set[str], depth: int = 0) -> bool:
-    """Whether a subschema says so of its value or of nameless parts of it, as that of pydantic's `SecretStr` does.
+    """True if a subschema says so of its value or of nameless parts of it, as that of pydantic's `SecretStr` does.
 
     Properties of which theirs says so are added to `names`.
     """

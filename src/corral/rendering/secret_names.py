@@ -1,4 +1,4 @@
-"""Which names say that what they name is a secret."""
+"""Names that say that their value is a secret."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _ANY = re.compile(b"authorization|credential|jwt|key|pass|pwd|secret|token", re.
 
 
 def may_name_secrets(text: bytes) -> bool:
-    """Whether a name in the text may be one of a secret."""
+    """True if a name in the text may be one of a secret."""
     return _ANY.search(text) is not None
 
 
 def names_a_secret(name: str) -> bool:
-    """Whether a parameter or member of this name, in any spelling of its words, should hold a secret."""
+    """True if a parameter or member of this name, in any spelling of its words, should hold a secret."""
     words = [word.lower() for word in _WORD.findall(name)]
     while len(words) > 1 and _AFTERTHOUGHTS.fullmatch(words[-1]):
         words.pop()

@@ -31,8 +31,8 @@ class NearNames:
             for pair in pairs:
                 self._by_pair[pair].append(number)
 
-    def of(self, wanted: str, most: int = 1) -> list[str]:
-        """The nearest ones, at most `most`, best first; none if none is near."""
+    def of(self, wanted: str, most: int = 1, *, likeness: float = 0.6) -> list[str]:
+        """The nearest ones, at most `most`, best first; none if none is alike by the ratio of `difflib`."""
         pairs = _pairs(wanted)
         shared: Counter[int] = Counter()
         left = _MOST_VISITED
@@ -42,12 +42,13 @@ class NearNames:
             if left <= 0:
                 break
 
-        def likeness(each: int) -> tuple[float, int]:
+        def shared_part(each: int) -> tuple[float, int]:
             return shared[each] / (len(pairs) + self._pairs[each] - shared[each]), -each
 
-        likely = nlargest(_MOST_COMPARED, shared, key=likeness)
+        likely = nlargest(_MOST_COMPARED, shared, key=shared_part)
         compared = {self._names[each][:_MAX_CHARACTERS]: self._names[each] for each in likely}
-        return [compared[each] for each in difflib.get_close_matches(wanted[:_MAX_CHARACTERS], compared, n=most)]
+        found = difflib.get_close_matches(wanted[:_MAX_CHARACTERS], compared, n=most, cutoff=likeness)
+        return [compared[each] for each in found]
 
 
 def _pairs(text: str) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""What programs may call: tools, and the registry that they are found in."""
+"""Tools, which programs call, and the registry that they are found in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a docstring says about a function: Google, NumPy or Sphinx style."""
+"""Descriptions of a function and its parameters from a docstring: Google, NumPy or Sphinx style."""
 
 from __future__ import annotations
 

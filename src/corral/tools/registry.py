@@ -15,6 +15,7 @@ from corral.arguments import checked_as
 from corral.concurrency.cached_property import cached_property
 from corral.errors import ToolDefinitionError, ToolNotFound
 from corral.json_schema.problems import quoted
+from corral.rendering.lists import first_few
 from corral.tools.names import RESERVED_ROOT_NAMES, distinct_identifiers, identifier, namespace_identifier
 from corral.tools.search import Entry, SearchIndex
 from corral.tools.tool import Tool, as_tool
@@ -23,7 +24,7 @@ from corral.types import ToolName
 __all__ = ["ToolRegistry", "ToolsFound"]
 
 _LISTED_NAMES = 20
-"""How many names an error lists when none is near the wanted one."""
+"""Number of names that an error lists when none is near the wanted one."""
 _MOST_VIEWS = 256
 """Of one registry, for different scopes."""
 _MOST_PARTS = 32
@@ -36,7 +37,7 @@ class ToolsFound(NamedTuple):
     tools: list[tuple[ToolName, Tool]]
     """Best first."""
     total: int
-    """How many tools there are on all pages."""
+    """Number of tools on all pages."""
 
 
 class Problem(NamedTuple):
@@ -48,7 +49,7 @@ class Problem(NamedTuple):
 
 
 class ToolRegistry:
-    """Which tools there are. Tools may come and go at any time, from any thread; every look-up sees the latest state.
+    """Registry of tools. Tools may come and go at any time, from any thread; every look-up sees the latest state.
 
     Programs know a tool by its guest name, made from its own name by the rules in `corral.tools.names`.
     Iteration yields guest names: tools without a namespace first, else alphabetically.
@@ -76,7 +77,7 @@ class ToolRegistry:
         return view
 
     def hides(self) -> bool:
-        """Whether this is a view that leaves out any tool."""
+        """True if this is a view that leaves out any tool."""
         return False
 
     def hidden(self, name: str) -> Tool | None:  # noqa: ARG002
@@ -234,13 +235,11 @@ class ToolRegistry:
             spaces = self.namespaces()
             among = f" in {', '.join(spaces)}" if 0 < len(spaces) <= _LISTED_NAMES else ""
             return ToolNotFound(f"no tool {quoted(path)}; there are {len(names)} others{among}")
-        listed = ", ".join(names[:_LISTED_NAMES])
-        more = f" and {len(names) - _LISTED_NAMES} more" if len(names) > _LISTED_NAMES else ""
-        return ToolNotFound(f"no tool {quoted(path)}; there are: {listed}{more}")
+        return ToolNotFound(f"no tool {quoted(path)}; there are: {', '.join(first_few(names, _LISTED_NAMES))}")
 
 
 class _State:
-    """What a registry holds between two changes. Never modified; indexes are built when first needed."""
+    """State of a registry between two changes. Never modified; indexes are built when first needed."""
 
     def __init__(
         self,

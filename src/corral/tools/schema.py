@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from corral.errors import ToolDefinitionError
 from corral.json_schema.document_schema import DocumentSchema
-from corral.json_schema.plain_data import listed, plain, plain_container, written
+from corral.json_schema.plain_data import read_iterator, to_plain_container, to_plain_data, to_program_data
 from corral.json_schema.problems import ABSENT, Problem, SchemaMismatch
 from corral.json_schema.type_problems import TypeValidator
 from corral.types import JsonSchema
@@ -43,7 +43,7 @@ _ANNOTATIONS = frozenset(
 
 
 class InputSchema(Protocol):
-    """What a tool takes."""
+    """Input of a tool."""
 
     @property
     def json_schema(self) -> JsonSchema | None:
@@ -51,12 +51,12 @@ class InputSchema(Protocol):
         ...
 
     def load(self, raw: object) -> Any:
-        """The validated input, or a `Pending` if that takes long. Raises SchemaMismatch."""
+        """The validated input, or a `PendingValidation` if that takes long. Raises SchemaMismatch."""
         ...
 
 
 class OutputSchema(Protocol):
-    """What a tool returns."""
+    """Output of a tool."""
 
     @property
     def json_schema(self) -> JsonSchema | None:
@@ -64,7 +64,7 @@ class OutputSchema(Protocol):
         ...
 
     def dump(self, value: object) -> object:
-        """The value as plain data, or a `Pending` if that takes long.
+        """The value as plain data, or a `PendingValidation` if that takes long.
 
         Raises SchemaMismatch; a hostile value may raise anything.
         """
@@ -83,14 +83,14 @@ class Anything:
         return raw
 
     def dump(self, value: object) -> object:
-        return plain(value)
+        return to_plain_data(value)
 
 
 ANYTHING = Anything()
 
 
 def says_nothing(schema: JsonSchema | None) -> bool:
-    """Whether every value is as good as any other to it."""
+    """True if every value is as good as any other to it."""
     return schema is None or _ANNOTATIONS.issuperset(schema)
 
 
@@ -187,14 +187,14 @@ class TypeOutput:
             valid = self._of_data(value)
             if valid is ABSENT:
                 raise
-        return listed(self._dump(valid, by_alias=True, warnings="error", fallback=plain_container))
+        return read_iterator(self._dump(valid, by_alias=True, warnings="error", fallback=to_plain_container))
 
     def _of_data(self, value: object) -> object:
         """The valid value for the plain data of one that is not valid; ABSENT: that is not valid either."""
         with suppress(Exception):
-            data = plain(value)
+            data = to_plain_data(value)
             before = value
-            for form in (data, written(data)):
+            for form in (data, to_program_data(data)):
                 if form != before:
                     with suppress(SchemaMismatch):
                         return self._validate(form, by_alias=True, by_name=True)

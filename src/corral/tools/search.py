@@ -47,7 +47,7 @@ _MAX_NEAR = 3
 
 
 class Entry:
-    """What is known of a tool. Several indexes may have it, and then what its words count for is worked out once."""
+    """Searchable words of a tool. Several indexes may share it, and its weights are then computed once."""
 
     def __init__(self, name: ToolName, tool: Tool) -> None:
         self.name = name
@@ -124,7 +124,7 @@ class SearchIndex:
 
 
 class _Postings:
-    """Which documents have which stems, and what each of these counts for there."""
+    """Documents by the stems in them, with the weight of each stem there."""
 
     def __init__(self, documents: Iterable[Mapping[str, float]]) -> None:
         found = list(documents)

@@ -45,7 +45,7 @@ Arguments = tuple[list[object], dict[str, object]]
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """What a function takes, and how it is called with it."""
+    """Parameters of a function, and the way to call it with them."""
 
     input: ArgumentsInput
     positional: tuple[str, ...]
@@ -210,7 +210,7 @@ class _Types:
 
 
 def is_generator(function: Callable[..., Any]) -> bool:
-    """Whether it yields."""
+    """True if it yields."""
     return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
 
 

@@ -1,4 +1,4 @@
-"""Where tools come from that are not the host's own functions: they come with a connection, and may change."""
+"""Sources of tools that are not the host's own functions: they come with a connection, and may change."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _MOST_WEIGHED = 10_000
 _CHECKPOINT_EVERY = 64
 """Items after which a generator that awaits nothing lets others run, and can be cancelled."""
 _CLOSING_SECONDS = 5.0
-"""How long a generator may take to close."""
+"""Time that a generator may take to close."""
 
 
 class TooMuch(Exception):
@@ -33,7 +33,7 @@ class TooMuch(Exception):
 
 
 def is_iterator(result: object) -> bool:
-    """Whether a result is still to be gathered."""
+    """True if a result is still to be gathered."""
     kind = type(result)
     if kind in _DATA:
         return False

@@ -18,8 +18,8 @@ from typing_extensions import ParamSpec, TypeVar, Unpack
 
 from corral.arguments import checked_as
 from corral.errors import InvalidArguments, InvalidToolOutput, ToolDefinitionError
-from corral.json_schema.document_schema import NotValidated, Pending
-from corral.json_schema.plain_data import json_value, plain
+from corral.json_schema.document_schema import NotValidated, PendingValidation
+from corral.json_schema.plain_data import json_value, to_plain_data
 from corral.json_schema.problems import SchemaMismatch, cut, field_names
 from corral.tools.docstrings import read_docstring
 from corral.tools.names import identifier, namespace_identifier
@@ -45,7 +45,7 @@ P = ParamSpec("P", default=...)
 R = TypeVar("R", default=Any, covariant=True)
 
 Approval: TypeAlias = bool | Callable[[Any, ExecutionContext], bool | Awaitable[bool]]
-"""Whether a call needs an approval; a function decides by the validated input and the context."""
+"""True if calls need an approval; a function decides by the validated input and the context."""
 
 OutputValidation: TypeAlias = Literal["warn", "strict", "off"]
 """What becomes of a result that is not what the output schema says. The tool has run by then: `warn` delivers the
@@ -84,12 +84,12 @@ class Tool(Generic[P, R]):
     read_only: bool = False
     idempotent: bool = False
     sequential: bool = False
-    """Whether no other call of the same execution runs while one of it does."""
+    """True if no other call of the same execution runs while one of it does."""
     timeout_seconds: float | None = None
     validate_output: OutputValidation | bool = "warn"
     """True is `strict`, False is `off`."""
     must_finish: bool = False
-    """Whether a call that has begun is waited for when its program has ended: within the execution's wall clock."""
+    """True if a call that has begun is waited for when its program has ended: within the execution's wall clock."""
     input: InputSchema = field(repr=False)
     output: OutputSchema = field(repr=False)
     function: Callable[P, R] = field(repr=False)
@@ -99,7 +99,7 @@ class Tool(Generic[P, R]):
     """From validated input and context to what its function gets in the end, where another library validates once more:
     this is what somebody is asked about."""
     is_async: bool = field(init=False, repr=False)
-    """Whether calling the function gives a coroutine or an async generator; others run in a worker thread."""
+    """True if calling the function gives a coroutine or an async generator; others run in a worker thread."""
     rates: Mapping[RateScope, Rate] = field(init=False, repr=False)
     """What `rate_limit` says."""
 
@@ -160,7 +160,7 @@ class Tool(Generic[P, R]):
         return replace(self, **_frozen({**settings, "scopes": self.scopes.union(settings.get("scopes", ()))}))
 
     def is_allowed_with(self, scopes: frozenset[str]) -> bool:
-        """Whether these are all of its `scopes`, and one of its `any_scope`."""
+        """True if these are all of its `scopes`, and one of its `any_scope`."""
         return self.scopes <= scopes and (not self.any_scope or not self.any_scope.isdisjoint(scopes))
 
     async def parse_input(self, raw: object, context: ExecutionContext | None = None) -> ParsedInput:
@@ -171,7 +171,7 @@ class Tool(Generic[P, R]):
         """
         try:
             value = self.input.load(raw)
-            return ParsedInput(await value.get(_tenant(context)) if type(value) is Pending else value)
+            return ParsedInput(await value.get(_tenant(context)) if type(value) is PendingValidation else value)
         except SchemaMismatch as mismatch:
             raise self.refused(raw, mismatch) from mismatch
 
@@ -222,8 +222,8 @@ class Tool(Generic[P, R]):
         try:
             if hasattr(type(value), "__next__"):
                 value = list(cast("Iterator[object]", value))  # it can be read only once, and may be read twice
-            data = plain(value) if self.validate_output == "off" else self.output.dump(value)
-            if type(data) is Pending:
+            data = to_plain_data(value) if self.validate_output == "off" else self.output.dump(value)
+            if type(data) is PendingValidation:
                 data = await data.get(_tenant(context))
         except Exception as error:
             if self.validate_output == "strict":
@@ -240,11 +240,11 @@ class Tool(Generic[P, R]):
     ) -> object:
         """What is delivered of a result for which the output schema raised this error."""
         try:
-            data = plain(value)
+            data = to_plain_data(value)
             if type(data) is str and (read := json_value(data)) is not data:
                 with suppress(SchemaMismatch):
                     found = self.output.dump(read)
-                    return await found.get(_tenant(context)) if type(found) is Pending else found
+                    return await found.get(_tenant(context)) if type(found) is PendingValidation else found
                 data = cast("object", read) if isinstance(read, dict | list) else data
         except Exception as unreadable:
             raise self._withheld(unreadable) from unreadable

@@ -45,7 +45,7 @@ UNIMPORTANT = frozenset(
     our please some specified that the their them this to want was what when where which who with you your
     """.split()
 )
-"""What a query is not about."""
+"""Words that no query is about."""
 
 _GROUPS = """
     create add new insert make open file register compose

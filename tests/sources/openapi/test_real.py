@@ -12,7 +12,7 @@ import pytest
 
 from corral import Tool, ToolRegistry
 from corral.declarations import Catalog, declare_typescript
-from corral.declarations.tokens import estimated_tokens
+from corral.declarations.token_estimate import estimated_tokens
 from corral.errors import ConfigError
 from corral.json_schema.document_schema import DocumentSchema
 from corral.sources.openapi import OpenApi

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib.metadata import version
-from typing import Any, cast
+from typing import Any
 
 from corral.bridges.http.messages import CALLS_SCHEMA
+from corral.json_schema.keywords import rewritten
 from corral.tools import Tool
 from corral.types import JsonSchema, ToolName
 
@@ -108,18 +109,14 @@ def _refused(reasons: Mapping[str, str]) -> dict[str, Any]:
     return {status: {"description": reason, "content": content} for status, reason in reasons.items()}
 
 
-def _rebased(schema: Any, base: str) -> Any:
+def _rebased(schema: JsonSchema, base: str) -> JsonSchema:
     """Moves a schema into the document: its internal references now begin with `base`."""
-    match schema:
-        case dict():
-            keywords = cast("dict[str, Any]", schema)
-            return {
-                key: f"{base}{value[1:]}"
-                if key == "$ref" and isinstance(value, str) and value.startswith("#")
-                else _rebased(value, base)
-                for key, value in keywords.items()
-            }
-        case list():
-            return [_rebased(item, base) for item in cast("list[Any]", schema)]
-        case _:
-            return schema
+
+    def change(members: JsonSchema) -> JsonSchema:
+        match members:
+            case {"$ref": str(reference)} if reference.startswith("#"):
+                return members | {"$ref": f"{base}{reference[1:]}"}
+            case _:
+                return members
+
+    return rewritten(schema, change)

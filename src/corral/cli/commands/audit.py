@@ -16,7 +16,7 @@ from corral.cli.parsing import Commands, add_command
 from corral.cli.screen import Screen, screen
 from corral.cli.text import counted, fitted, width
 from corral.errors import ConfigError
-from corral.rendering.full_text import visible
+from corral.rendering.full_text import escape_hidden
 
 __all__ = ["add_audit"]
 
@@ -135,7 +135,7 @@ def _moment(seconds: float) -> str:
 def _row(cells: list[str]) -> str:
     shown: list[str] = []
     for (_, columns), cell in zip(_COLUMNS, cells, strict=True):
-        text = visible(cell)
+        text = escape_hidden(cell)
         text = fitted(text, columns) if columns else text
         shown.append(text + " " * (columns - width(text)))
     return "  ".join(shown).rstrip()

@@ -13,7 +13,6 @@ from itertools import chain
 from typing import TypeAlias
 
 from corral.declarations.printing.signatures import RETURNS, Signature
-from corral.declarations.shapes.languages import Language
 from corral.declarations.shapes.names import pascal_case
 from corral.declarations.shapes.shape import (
     UNKNOWN,
@@ -25,10 +24,11 @@ from corral.declarations.shapes.shape import (
     Object,
     Primitive,
     Property,
-    Reference,
     Shape,
+    TypeReference,
     Union,
 )
+from corral.declarations.shapes.type_systems import TypeSystem
 from corral.types import ToolName
 
 __all__ = ["share"]
@@ -38,7 +38,7 @@ _LEAST_SAVED = 40
 _LEAST_SAVED_BY_ONE_NAME_FOR_TWO = 160
 """The same where it occurs under several names, one of which will be misleading."""
 _NAME_CHARACTERS = 16
-"""How long a mention is, about."""
+"""Approximate length of a mention."""
 _MAX_NAME_CHARACTERS = 40
 
 _OUTPUT = "-output"
@@ -56,10 +56,10 @@ class _Node:
     """Of an object: its properties as they are described."""
     characters: int
     hint: str
-    """How the type may be called."""
+    """Names that fit the type."""
     uses: int = 0
     has_hints: bool = False
-    """Whether it could be called otherwise just as well."""
+    """True if it could be called otherwise just as well."""
     definition: Definition | None = None
 
 
@@ -75,7 +75,7 @@ class _Described:
 
 
 def share(
-    signatures: Mapping[ToolName, Signature], language: Language, *, texts: bool = True
+    signatures: Mapping[ToolName, Signature], language: TypeSystem, *, texts: bool = True
 ) -> dict[ToolName, Signature]:
     """The signatures, with references in place of what occurs several times and is not short.
 
@@ -97,7 +97,7 @@ def share(
         doc = signatures[name].doc
         returns = dict(doc.tags).get(RETURNS, "")
         output = sharing.mention(returned, Doc(returns))
-        if isinstance(output, Reference) and output.definition.doc.text == returns:
+        if isinstance(output, TypeReference) and output.definition.doc.text == returns:
             doc = replace(doc, tags=tuple(tag for tag in doc.tags if tag[0] != RETURNS))
         shared[name] = signatures[name]._replace(
             input=sharing.rebuilt(given), output=output, doc=doc if texts else Doc()
@@ -106,7 +106,7 @@ def share(
 
 
 class _Sharing:
-    def __init__(self, language: Language, *, texts: bool) -> None:
+    def __init__(self, language: TypeSystem, *, texts: bool) -> None:
         self._language = language
         self._texts = texts
         self._nodes: dict[_Key, _Node] = {}
@@ -128,7 +128,7 @@ class _Sharing:
         if known is not None:
             known.has_hints |= (title or hint) != known.hint and not hint.endswith(_OUTPUT)
             return known
-        if isinstance(shape, Reference) and shape.definition not in self._copies:
+        if isinstance(shape, TypeReference) and shape.definition not in self._copies:
             own = shape.definition
             self._copies[own] = self._definition(own.base_name, own.doc, partial(self._body, own))
             self._waiting.append(own)
@@ -149,13 +149,13 @@ class _Sharing:
         """A reference, if the type has a name or is worth one, else the type itself. `doc` is what a new name tells."""
         if node.definition is None and self._is_worth_a_name(node):
             node.definition = self._definition(self._name(node.hint), doc, partial(self.rebuilt, node))
-        return Reference(node.definition) if node.definition is not None else self.rebuilt(node)
+        return TypeReference(node.definition) if node.definition is not None else self.rebuilt(node)
 
     def rebuilt(self, node: _Node) -> Shape:
         """The type, with references for those of its parts that have names."""
         match node.shape:
-            case Reference(definition=definition):
-                return Reference(self._copies[definition])
+            case TypeReference(definition=definition):
+                return TypeReference(self._copies[definition])
             case Object() as shape:
                 properties = tuple(map(self._property, shape.properties, node.parts, node.described))
                 others = iter(node.parts[len(properties) :])
@@ -188,9 +188,9 @@ class _Sharing:
         if described.definition is None and _is_plain(node) and _saved(described) >= _LEAST_SAVED:
             described.definition = self._definition(self._name(each.name), described.doc, partial(self.rebuilt, node))
         if described.definition is not None:
-            return replace(each, shape=Reference(described.definition), doc=default)
+            return replace(each, shape=TypeReference(described.definition), doc=default)
         shape = self.mention(node)
-        is_told = isinstance(shape, Reference) and replace(each.doc, default=None) == shape.definition.doc
+        is_told = isinstance(shape, TypeReference) and replace(each.doc, default=None) == shape.definition.doc
         return replace(each, shape=shape, doc=default if is_told else each.doc)
 
     def _body(self, definition: Definition) -> Shape:
@@ -211,12 +211,12 @@ class _Sharing:
 
 
 def _saved(each: _Node | _Described) -> int:
-    """How many characters shorter the text gets by a name."""
+    """Number of characters that a name saves."""
     return (each.uses - 1) * each.characters - each.uses * _NAME_CHARACTERS
 
 
 def _is_plain(node: _Node) -> bool:
-    """Whether a type has no parts of its own to be read, so that a description is most of it."""
+    """True if a type has no parts of its own to be read, so that a description is most of it."""
     match node.shape:
         case Primitive() | Constant():
             return True
@@ -262,7 +262,7 @@ def _characters(shape: Shape) -> int:
             return 4 + sum(map(len, texts)) + 6 * len(properties)
         case Constant(text=text):
             return len(text) + 3
-        case Reference():
+        case TypeReference():
             return _NAME_CHARACTERS
         case _:
             return 6

@@ -12,13 +12,13 @@ from corral.declarations.printing.python import PYTHON_ALIAS, print_python, pyth
 from corral.declarations.printing.short import shortened
 from corral.declarations.printing.signatures import Signature, ToolShape, in_order, read_signature
 from corral.declarations.printing.typescript import TYPESCRIPT_ALIAS, print_typescript, typescript_call
-from corral.declarations.shapes import languages
+from corral.declarations.shapes import type_systems
 from corral.declarations.shapes.definitions import Definitions
 from corral.declarations.shapes.descriptions import summary
 from corral.declarations.shapes.shape import Doc
 from corral.types import Language, ToolName
 
-__all__ = ["Degree", "Views", "comment_lines", "declare", "declare_short", "one_line"]
+__all__ = ["Degree", "DegreePrinter", "comment_lines", "declare", "declare_short", "one_line"]
 
 _LINE_CHARACTERS = 240
 
@@ -38,7 +38,7 @@ class Degree(IntEnum):
 
 
 class _Printer(NamedTuple):
-    language: languages.Language
+    language: type_systems.TypeSystem
     declare: Callable[[Mapping[ToolName, Signature]], str]
     call: Callable[[ToolName, Signature], str | None]
     comment: str
@@ -46,12 +46,12 @@ class _Printer(NamedTuple):
 
 
 _PRINTERS: Mapping[Language, _Printer] = {
-    "typescript": _Printer(languages.TYPESCRIPT, print_typescript, typescript_call, "//", TYPESCRIPT_ALIAS),
-    "python": _Printer(languages.PYTHON, print_python, python_call, "#", PYTHON_ALIAS),
+    "typescript": _Printer(type_systems.TYPESCRIPT, print_typescript, typescript_call, "//", TYPESCRIPT_ALIAS),
+    "python": _Printer(type_systems.PYTHON, print_python, python_call, "#", PYTHON_ALIAS),
 }
 
 
-class Views:
+class DegreePrinter:
     """The tools of one text, in each degree. Each is read when it is first needed."""
 
     def __init__(self, tools: Mapping[ToolName, ToolShape], language: Language) -> None:
@@ -83,7 +83,7 @@ class Views:
         return self.declare(dict.fromkeys(self._tools, Degree.FULL)) + self._printer.alias
 
     @property
-    def _language(self) -> languages.Language:
+    def _language(self) -> type_systems.TypeSystem:
         return self._printer.language
 
     def _read(self, name: ToolName) -> Signature:
@@ -105,12 +105,12 @@ class Views:
 
 def declare(tools: Mapping[ToolName, ToolShape], language: Language) -> str:
     """`tools`, and the types that it mentions."""
-    return Views(tools, language).declare(dict.fromkeys(tools, Degree.FULL))
+    return DegreePrinter(tools, language).declare(dict.fromkeys(tools, Degree.FULL))
 
 
 def declare_short(tools: Mapping[ToolName, ToolShape], language: Language) -> str:
     """The same without texts, one line for each tool and no other types."""
-    return Views(tools, language).declare(dict.fromkeys(tools, Degree.SHORT))
+    return DegreePrinter(tools, language).declare(dict.fromkeys(tools, Degree.SHORT))
 
 
 def one_line(name: ToolName, tool: ToolShape, language: Language) -> str:

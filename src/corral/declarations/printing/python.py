@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import NamedTuple
 
-from corral.declarations.printing.legend import abbreviated
+from corral.declarations.printing.abbreviations import abbreviate
 from corral.declarations.printing.named_types import share
 from corral.declarations.printing.python_text import (
     commented,
@@ -20,14 +20,14 @@ from corral.declarations.printing.python_text import (
     told,
     with_comment,
 )
-from corral.declarations.printing.python_types import PythonTypes, Scope, extra_items, listed, worked_out
+from corral.declarations.printing.python_types import ExpressionScope, PythonTypes, extra_items, listed, worked_out
 from corral.declarations.printing.signatures import Signature, ToolShape, TypeNames, name_definitions, read_signatures
 from corral.declarations.shapes.algebra import union
 from corral.declarations.shapes.constants import constants
 from corral.declarations.shapes.descriptions import told_of_tool
-from corral.declarations.shapes.languages import PYTHON
-from corral.declarations.shapes.shape import NEVER, UNKNOWN, Constant, Object, Property, Reference, Shape
+from corral.declarations.shapes.shape import NEVER, UNKNOWN, Constant, Object, Property, Shape, TypeReference
 from corral.declarations.shapes.traits import members_of
+from corral.declarations.shapes.type_systems import PYTHON
 from corral.tools.names import RESERVED_ROOT_NAMES
 from corral.types import ToolName
 
@@ -60,7 +60,7 @@ def print_python(signatures: Mapping[ToolName, Signature], *, checked: bool = Fa
     """Declares `tools`, and the types that it mentions."""
     signatures = {name: _with_keywords(name, each, checked=checked) for name, each in signatures.items()}
     own_names = {part for name in signatures for part in (name.namespace, name.name) if part}
-    legend = abbreviated({name: each.doc for name, each in signatures.items()})
+    legend = abbreviate({name: each.doc for name, each in signatures.items()})
     signatures = {name: each._replace(doc=legend.docs[name]) for name, each in signatures.items()}
     names = TypeNames(PYTHON.taken | own_names | {"tools", "codemode"})
     types = PythonTypes(name_definitions(signatures.values(), names), names)
@@ -72,7 +72,7 @@ def python_call(name: ToolName, signature: Signature) -> str | None:
     """One line that says how a tool is called that mentions no definitions; None if it takes more than a line."""
     types = PythonTypes({}, TypeNames())
     path = _attribute("tools" if name.namespace is None else _attribute("tools", name.namespace), name.name)
-    parameters, returned = _parameters(name, _with_keywords(name, signature), types, Scope(name.name))
+    parameters, returned = _parameters(name, _with_keywords(name, signature), types, ExpressionScope(name.name))
     shown = ", ".join(each.text for each in parameters)
     return None if types.needs_declarations else f"{path}({shown}) -> {returned}"
 
@@ -98,7 +98,7 @@ def _tree(signatures: Mapping[ToolName, Signature], types: PythonTypes) -> list[
         scope = frozenset(shadowed)
         methods: list[str] = []
         for name, signature in members.items():
-            method = _method(name, signature, types, Scope(name.name, scope))
+            method = _method(name, signature, types, ExpressionScope(name.name, scope))
             methods += _written(owner, name.name, method)
         entries += methods if namespace is None else _written("tools", namespace, _class(namespace, methods))
     return _class("tools", entries)
@@ -118,7 +118,7 @@ def _attribute(owner: str, name: str) -> str:
     return f"{owner}.{name}" if is_name(name) else f"getattr({owner}, {quoted(name)})"
 
 
-def _method(name: ToolName, signature: Signature, types: PythonTypes, scope: Scope) -> list[str]:
+def _method(name: ToolName, signature: Signature, types: PythonTypes, scope: ExpressionScope) -> list[str]:
     parameters, returned = _parameters(name, signature, types, scope)
     documented = docstring(told_of_tool(signature.doc))
     start, end = f"async def {name.name}(", f") -> {returned}:{'' if documented else ' ...'}"
@@ -135,7 +135,9 @@ class _Parameter(NamedTuple):
     told: Sequence[str] = ()
 
 
-def _parameters(name: ToolName, signature: Signature, types: PythonTypes, scope: Scope) -> tuple[list[_Parameter], str]:
+def _parameters(
+    name: ToolName, signature: Signature, types: PythonTypes, scope: ExpressionScope
+) -> tuple[list[_Parameter], str]:
     """What the function is declared to take, and the type of what it returns."""
     keywords = _keywords(signature.input)
     given_in = replace(scope, inline=signature.inline_input)
@@ -163,7 +165,7 @@ def _parameter(each: Property, shown: str) -> _Parameter:
 def _keywords(shape: Shape) -> Object | None:
     """The object whose members can be keywords of a call; None if a call has to pass the input as one value."""
     for _ in range(_MAX_HOPS):
-        if not isinstance(shape, Reference):
+        if not isinstance(shape, TypeReference):
             break
         shape = shape.definition.shape or UNKNOWN
     shape = worked_out(shape)
@@ -183,7 +185,7 @@ def _default(each: Property) -> str:
     value: object = None if each.doc.default is None else json.loads(each.doc.default)
     if each.doc.default is None or isinstance(value, list | dict):
         return "..."
-    accepted = each.shape.definition.shape or UNKNOWN if isinstance(each.shape, Reference) else each.shape
+    accepted = each.shape.definition.shape or UNKNOWN if isinstance(each.shape, TypeReference) else each.shape
     given = constants([value])
     if union((accepted, given)) != accepted:
         return "..."

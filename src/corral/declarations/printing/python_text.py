@@ -31,7 +31,7 @@ _DIRECTIVE = re.compile(r"#(?=\s*[\w-]+\s*:)")
 
 
 def is_name(text: str) -> bool:
-    """Whether the text can be written as a name, and is not changed by that: names in classes can be."""
+    """True if the text can be written as a name, and is not changed by that: names in classes can be."""
     plain = text.isidentifier() and normalize("NFKC", text) == text and not text.startswith("__")
     return plain and not keyword.iskeyword(text)
 

@@ -35,25 +35,25 @@ from corral.declarations.shapes.shape import (
     Object,
     Primitive,
     Property,
-    Reference,
     Shape,
+    TypeReference,
     Union,
     Unknown,
 )
 from corral.declarations.shapes.traits import members_of
 
-__all__ = ["PythonTypes", "Scope", "extra_items", "listed", "worked_out"]
+__all__ = ["ExpressionScope", "PythonTypes", "extra_items", "listed", "worked_out"]
 
 _LINE_CHARACTERS = 240
 _MAX_NAME_CHARACTERS = 40
 _MAX_ALTERNATIVES = 32
-"""How many alternatives an intersection is worked out to."""
+"""Maximum number of alternatives of an intersection that is worked out."""
 _MAX_INTERSECTIONS = 200
-"""How many intersections are worked out: the parts of what is merged have to be merged too, and so on."""
+"""Maximum number of intersections that are worked out: the parts of what is merged have to be merged too, and so on."""
 _MAX_LEVELS = 20
-"""How deep an expression may be: type checkers give up on deeper ones. What is below gets a name."""
+"""Maximum nesting of an expression: type checkers give up on deeper ones. What is below gets a name."""
 _MAX_BARS = 50
-"""How many members a union may have that is written with `|`, for the same reason."""
+"""Maximum number of members of a union that is written with `|`, for the same reason."""
 _MAX_OPTIONAL_ITEMS = 4
 """How many items of a tuple may be optional for each of its lengths to be a type of its own."""
 
@@ -63,7 +63,7 @@ _BUILTINS = frozenset(("bool", "bytes", "dict", "float", "int", "list", "str", "
 
 
 @dataclass(frozen=True)
-class Scope:
+class ExpressionScope:
     """Where an expression stands: `owner` begins the names of its classes where shorter ones are taken; `shadowed`
     are the names that mean something else there; `level` is how deep it is in another one; `inline` asks for objects to
     be spelt out as they would be in a program, which is for readers only."""
@@ -81,7 +81,7 @@ class _Pending:
     name: str
     shape: Shape
     doc: Doc
-    scope: Scope
+    scope: ExpressionScope
 
 
 class PythonTypes:
@@ -97,7 +97,7 @@ class PythonTypes:
         self._modules: set[str] = set()
         self._extends_typing = False
 
-    def show(self, shape: Shape, hint: str, scope: Scope) -> str:
+    def show(self, shape: Shape, hint: str, scope: ExpressionScope) -> str:
         """The type, on one line. An object with properties becomes a class that is named by the hint."""
         scope = replace(scope, level=scope.level + 1)
         match shape:
@@ -115,7 +115,7 @@ class PythonTypes:
                 return self._union(members, hint, scope)
             case Intersection():
                 return self._intersection(shape, hint, scope)
-            case Reference(definition=definition):
+            case TypeReference(definition=definition):
                 return self._reference(definition)
             case Array():
                 return self._array(shape, hint, scope)
@@ -124,7 +124,7 @@ class PythonTypes:
 
     @property
     def needs_declarations(self) -> bool:
-        """Whether types were mentioned that have to be declared."""
+        """True if types were mentioned that have to be declared."""
         return bool(self._pending)
 
     def declarations(self) -> list[str]:
@@ -141,7 +141,7 @@ class PythonTypes:
 
     # --- expressions
 
-    def _word(self, name: str, scope: Scope) -> str:
+    def _word(self, name: str, scope: ExpressionScope) -> str:
         module = "builtins" if name in _BUILTINS else "typing"
         if name in scope.shadowed:
             self._modules.add(module)
@@ -154,10 +154,10 @@ class PythonTypes:
         name = self._definitions[definition]
         if definition not in self._mentioned:
             self._mentioned.add(definition)
-            self._pending.append(_Pending(name, definition.shape or UNKNOWN, definition.doc, Scope(name)))
+            self._pending.append(_Pending(name, definition.shape or UNKNOWN, definition.doc, ExpressionScope(name)))
         return name
 
-    def _union(self, members: Sequence[Shape], hint: str, scope: Scope) -> str:
+    def _union(self, members: Sequence[Shape], hint: str, scope: ExpressionScope) -> str:
         """Constants are one `Literal`; those with a fraction are any number, as Python has no type for them."""
         members = members_of(union(NUMBER if _is_fraction(each) else each for each in members))
         constants = ", ".join(constant_text(each) for each in members if isinstance(each, Constant))
@@ -172,7 +172,7 @@ class PythonTypes:
                 types[self.show(each, f"{hint}-{kind}", scope)] = None
         return " | ".join(types) if len(types) <= _MAX_BARS else f"{self._word('Union', scope)}[{', '.join(types)}]"
 
-    def _intersection(self, shape: Intersection, hint: str, scope: Scope) -> str:
+    def _intersection(self, shape: Intersection, hint: str, scope: ExpressionScope) -> str:
         """Worked out once. What would be part of itself without a class in between is `Any`."""
         key = (shape, scope.shadowed, scope.inline)
         if key not in self._intersections and len(self._intersections) < _MAX_INTERSECTIONS:
@@ -180,7 +180,7 @@ class PythonTypes:
             self._intersections[key] = self.show(worked_out(shape), hint, scope)
         return self._intersections.get(key) or self._word("Any", scope)
 
-    def _array(self, shape: Array, hint: str, scope: Scope) -> str:
+    def _array(self, shape: Array, hint: str, scope: ExpressionScope) -> str:
         found = layout(shape)
         if found is None:
             return self._word("Never", scope)
@@ -198,7 +198,7 @@ class PythonTypes:
             lengths[-1] = [*lengths[-1], f"*{self._word('tuple', scope)}[{self.show(rest, hint, scope)}, ...]"]
         return " | ".join(f"{self._word('tuple', scope)}[{', '.join(length) or '()'}]" for length in lengths)
 
-    def _object(self, shape: Object, hint: str, scope: Scope) -> str:
+    def _object(self, shape: Object, hint: str, scope: ExpressionScope) -> str:
         if not listed(shape):
             otherwise = UNKNOWN if shape.additional is None and not shape.properties else NEVER
             values = self.show(extra_items(shape) or otherwise, f"{hint}-value", scope)
@@ -208,11 +208,11 @@ class PythonTypes:
             return f"{{{', '.join(members)}}}"
         return self._named(shape, hint, scope)
 
-    def _named(self, shape: Shape, hint: str, scope: Scope) -> str:
+    def _named(self, shape: Shape, hint: str, scope: ExpressionScope) -> str:
         title = shape.title if isinstance(shape, Object) else ""
         base = pascal_case(title or hint)[:_MAX_NAME_CHARACTERS]
         name = self._names.pick(base, f"{pascal_case(scope.owner)[:_MAX_NAME_CHARACTERS]}{base}")
-        self._pending.append(_Pending(name, shape, Doc(), Scope(scope.owner)))
+        self._pending.append(_Pending(name, shape, Doc(), ExpressionScope(scope.owner)))
         return name
 
     # --- declarations
@@ -252,7 +252,7 @@ class PythonTypes:
         is_short = not any(each.doc for each in properties) and len(line) <= _LINE_CHARACTERS
         return [*commented(told(pending.doc)), *([line] if is_short else [start, *indented(members), end])]
 
-    def _member(self, each: Property, scope: Scope, *, is_total: bool = True) -> str:
+    def _member(self, each: Property, scope: ExpressionScope, *, is_total: bool = True) -> str:
         text = self.show(each.shape, each.name[:_MAX_NAME_CHARACTERS], scope)
         return text if each.required or not is_total else f"{self._word('NotRequired', scope)}[{text}]"
 
@@ -299,7 +299,7 @@ def _opened(shape: Shape) -> Shape:
 
 
 def _is_fraction(shape: Shape) -> bool:
-    """Whether it is a number that is not written as an integer."""
+    """True if it is a number that is not written as an integer."""
     return isinstance(shape, Constant) and shape.kind == "number" and not shape.text.lstrip("-").isdecimal()
 
 

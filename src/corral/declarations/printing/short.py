@@ -24,15 +24,15 @@ from corral.declarations.shapes.shape import (
     Intersection,
     Object,
     Property,
-    Reference,
     Shape,
+    TypeReference,
     Union,
 )
 
 __all__ = ["shortened"]
 
 _MAX_PARTS = 200
-"""How many shapes within one are looked at; further ones are widened."""
+"""Maximum number of shapes within one that are looked at; further ones are widened."""
 _MAX_PROPERTIES = 20
 _MOST_KEPT = (16, 8, 4, 2)
 """How many members of an input are shown that has more of them than there is room for."""
@@ -41,7 +41,7 @@ _MAX_MEMBERS = 8
 _MAX_CONSTANT_CHARACTERS = 30
 _MAX_ITEMS = 4
 _MAX_ARRAYS = 5
-"""How many arrays may be within each other."""
+"""Maximum array nesting."""
 _KINDS = {"string": STRING, "number": NUMBER, "boolean": BOOLEAN}
 
 
@@ -83,7 +83,7 @@ def _forms(signature: Signature) -> Iterator[Signature]:
 
 def _members(shape: Shape) -> tuple[Property, ...]:
     for _ in range(_MAX_HOPS):
-        if not isinstance(shape, Reference):
+        if not isinstance(shape, TypeReference):
             break
         shape = shape.definition.shape or UNKNOWN
     is_plain = isinstance(shape, Object) and not shape.patterns and shape.additional in (None, NEVER)
@@ -114,7 +114,7 @@ class _Shortening:
         match shape:
             case Constant(kind=kind, text=text) if len(text) > _MAX_CONSTANT_CHARACTERS:
                 return _KINDS[kind]
-            case Reference(definition=definition):
+            case TypeReference(definition=definition):
                 return self._definition(definition, levels)
             case Array():
                 return self._array(shape, levels) if self._parts > 0 else ANY_ARRAY

@@ -1,4 +1,4 @@
-"""What declarations in any language are printed from: the shapes of tools' inputs and outputs, and names for types."""
+"""Signatures, from which all declarations are printed: shapes of tools' inputs and outputs, and names for types."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from unicodedata import normalize
 
 from corral.declarations.shapes.definitions import Definitions
 from corral.declarations.shapes.descriptions import examples
-from corral.declarations.shapes.languages import Language
 from corral.declarations.shapes.reader import Reader
 from corral.declarations.shapes.shape import (
     ANY_OBJECT,
@@ -22,12 +21,13 @@ from corral.declarations.shapes.shape import (
     Doc,
     Intersection,
     Object,
-    Reference,
     Shape,
+    TypeReference,
     Union,
 )
 from corral.declarations.shapes.traits import traits
-from corral.json_schema.documents import mapping
+from corral.declarations.shapes.type_systems import TypeSystem
+from corral.json_schema.keywords import mapping
 from corral.types import JsonSchema, ToolName
 
 __all__ = [
@@ -45,8 +45,10 @@ RETURNS = "Returns"
 
 
 class ToolShape(Protocol):
-    """What a declaration needs of a tool. A schema of None says nothing: the type is unknown. `needs_approval` is a
-    bool, or something else if it depends on the input."""
+    """The parts of a tool that a declaration needs. A schema of None says nothing: the type is unknown.
+
+    `needs_approval` is a bool, or something else if it depends on the input.
+    """
 
     @property
     def description(self) -> str: ...
@@ -64,14 +66,14 @@ class Signature(NamedTuple):
     doc: Doc
     """Of the tool; its tags are for lines of their own."""
     omissible: bool | None = None
-    """Whether a call may go without input; None: if its shape says so."""
+    """True if a call may go without input; None: if its shape says so."""
     is_empty: bool = False
-    """Whether no members are announced at all, so that calls are written without input."""
+    """True if no members are announced at all, so that calls are written without input."""
     inline_input: bool = False
-    """Whether objects of the input are spelt out where they are, also where the language has no types for that."""
+    """True if objects of the input are spelt out where they are, also where the language has no types for that."""
     inline_output: bool = False
     is_elided: bool = False
-    """Whether the input has further members."""
+    """True if the input has further members."""
 
     @property
     def needs_input(self) -> bool:
@@ -83,19 +85,19 @@ def in_order(names: Iterable[ToolName]) -> list[ToolName]:
     return sorted(names, key=lambda name: (name.namespace or "", name.name))
 
 
-def read_signatures(tools: Mapping[ToolName, ToolShape], language: Language) -> dict[ToolName, Signature]:
+def read_signatures(tools: Mapping[ToolName, ToolShape], language: TypeSystem) -> dict[ToolName, Signature]:
     """The signatures in the order to declare them."""
     definitions = Definitions()
     return {name: read_signature(name, tools[name], language, definitions) for name in in_order(tools)}
 
 
-def read_signature(name: ToolName, tool: ToolShape, language: Language, definitions: Definitions) -> Signature:
+def read_signature(name: ToolName, tool: ToolShape, language: TypeSystem, definitions: Definitions) -> Signature:
     """The signature of a tool, which may mention what is defined for others."""
 
     def read(schema: JsonSchema | None, root_name: str) -> Shape:
         if schema is None:
             return UNKNOWN
-        document, root = definitions.libraries.document(schema)
+        document, root = definitions.shared_documents.document(schema)
         return Reader(document, root_name=root_name, definitions=definitions, language=language).read_root(root)
 
     given, returned = read(tool.input_schema, f"{name.name}-input"), read(tool.output_schema, f"{name.name}-output")
@@ -127,7 +129,7 @@ def name_definitions(signatures: Iterable[Signature], type_names: TypeNames) -> 
         while waiting:
             shape = waiting.pop()
             waiting += reversed(_parts(shape))
-            if isinstance(shape, Reference) and shape.definition not in names:
+            if isinstance(shape, TypeReference) and shape.definition not in names:
                 definition = shape.definition
                 names[definition] = type_names.pick(definition.base_name, f"{definition.base_name}{role}")
                 waiting.append(definition.shape or UNKNOWN)
@@ -141,7 +143,7 @@ def _is_empty(schema: JsonSchema | None, given: Shape) -> bool:
 
 def _doc(tool: ToolShape, output: Shape) -> Doc:
     returns = mapping(tool.output_schema).get("description")
-    tags = [(RETURNS, returns)] if isinstance(returns, str) and not isinstance(output, Reference) else []
+    tags = [(RETURNS, returns)] if isinstance(returns, str) and not isinstance(output, TypeReference) else []
     found = examples(tool.input_schema)
     if found:
         tags.insert(0, ("E.g.", found))

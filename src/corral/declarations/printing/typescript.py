@@ -7,13 +7,13 @@ from dataclasses import replace
 from functools import partial
 from itertools import groupby
 
-from corral.declarations.printing.legend import abbreviated
+from corral.declarations.printing.abbreviations import abbreviate
 from corral.declarations.printing.named_types import share
 from corral.declarations.printing.signatures import Signature, ToolShape, TypeNames, name_definitions, read_signatures
 from corral.declarations.printing.typescript_types import commented, indented, property_key, told, type_expression
 from corral.declarations.shapes.descriptions import told_of_tool
-from corral.declarations.shapes.languages import TYPESCRIPT
 from corral.declarations.shapes.shape import UNKNOWN, Object, Shape
+from corral.declarations.shapes.type_systems import TYPESCRIPT
 from corral.types import ToolName
 
 __all__ = ["TYPESCRIPT_ALIAS", "declare_typescript", "print_typescript", "typescript_call"]
@@ -43,7 +43,7 @@ def print_typescript(signatures: Mapping[ToolName, Signature], *, checked: bool 
         f"{commented(told(definition.doc))}type {name} = {show(definition.shape or UNKNOWN)};\n"
         for definition, name in sorted(names.items(), key=lambda item: item[1])
     ]
-    legend = abbreviated({name: each.doc for name, each in signatures.items()})
+    legend = abbreviate({name: each.doc for name, each in signatures.items()})
     methods = {
         name: f"{commented(told_of_tool(legend.docs[name]))}{_method(name, each, show, checked=checked)};"
         for name, each in signatures.items()

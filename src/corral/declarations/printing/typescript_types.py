@@ -9,7 +9,7 @@ from dataclasses import replace
 from corral.declarations.shapes import descriptions as describing
 from corral.declarations.shapes.algebra import union
 from corral.declarations.shapes.arrays import layout
-from corral.declarations.shapes.names import quoted
+from corral.declarations.shapes.names import string_literal
 from corral.declarations.shapes.shape import (
     NEVER,
     UNKNOWN,
@@ -23,8 +23,8 @@ from corral.declarations.shapes.shape import (
     Object,
     Primitive,
     Property,
-    Reference,
     Shape,
+    TypeReference,
     Union,
     Unknown,
 )
@@ -36,7 +36,7 @@ _DIRECTIVE = re.compile(r"^(\s*)@")
 """Such as `@ts-ignore`, which compilers find where a comment begins."""
 _ESCAPED = r"\1\\@"
 _LINE_CHARACTERS = 240
-"""How long a type may be that has members and stands on one line."""
+"""Maximum length of a type with members that stands on one line."""
 _PRIMITIVES = {"bytes": "Uint8Array", "integer": "number"}
 _OBJECT_MEMBERS = frozenset(
     ("constructor", "hasOwnProperty", "isPrototypeOf", "propertyIsEnumerable", "toLocaleString", "toString", "valueOf")
@@ -69,7 +69,7 @@ def told(doc: Doc) -> list[str]:
 
 def property_key(name: str) -> str:
     """The name as a key of an object type, quoted if it has to be."""
-    return name if _BARE_KEY.fullmatch(name) else quoted(name)
+    return name if _BARE_KEY.fullmatch(name) else string_literal(name)
 
 
 class _Printer:
@@ -87,7 +87,7 @@ class _Printer:
                 return _PRIMITIVES.get(kind, kind)
             case Constant(text=text):
                 return text
-            case Reference(definition=definition):
+            case TypeReference(definition=definition):
                 return self._names[definition]
             case Union(members=members):
                 return " | ".join(self._grouped(member, Intersection) for member in members)
@@ -183,4 +183,4 @@ def _template(pattern: KeyPattern) -> str:
 
 def _template_text(text: str) -> str:
     """The text as part of a template literal."""
-    return quoted(text)[1:-1].replace('\\"', '"').replace("`", "\\`").replace("${", "\\${")
+    return string_literal(text)[1:-1].replace('\\"', '"').replace("`", "\\`").replace("${", "\\${")

@@ -31,8 +31,8 @@ from corral.declarations.shapes.shape import (
     Object,
     Primitive,
     Property,
-    Reference,
     Shape,
+    TypeReference,
     Union,
 )
 from corral.declarations.shapes.traits import members_of, primitives_around, properties_of, traits
@@ -125,7 +125,7 @@ def intersect_kind(shape: Shape, kind: Kind, constraint: Shape) -> Shape:
     match shape:
         case Union(members=members):
             return union(intersect_kind(member, kind, constraint) for member in members)
-        case Reference(definition=Definition(shape=found)) if found and len(traits(found).kinds) > 1:
+        case TypeReference(definition=Definition(shape=found)) if found and len(traits(found).kinds) > 1:
             return intersect_kind(found, kind, constraint)
         case _:
             return intersect(shape, constraint)
@@ -161,7 +161,7 @@ def _replace_each(shape: Shape, alternatives: Sequence[Shape] | None, change: Ca
 
 
 def _is_whole(shape: Shape) -> bool:
-    """Whether the shape accepts every value of its kinds."""
+    """True if the shape accepts every value of its kinds."""
     match shape:
         case Primitive():
             return shape != INTEGER
@@ -174,7 +174,7 @@ def _is_whole(shape: Shape) -> bool:
 
 
 def _conflict(left: Shape, right: Shape) -> bool:
-    """Whether both announce a property as different objects or arrays, which may have to be merged."""
+    """True if both announce a property as different objects or arrays, which may have to be merged."""
     others = properties_of(right)
     return any(
         one != other and UNKNOWN not in (one, other) and not traits(one).kinds & traits(other).kinds <= _SCALARS
@@ -197,7 +197,7 @@ def _by_name(left: Shape, right: Shape, expansions: int) -> Shape:
         if isinstance(factor, Object):
             nameless = intersect(nameless, factor, expansions)
         elif alternatives == 1 or alternatives * about.alternatives <= _MAX_ALTERNATIVES:
-            (references if isinstance(factor, Reference) else unions)[factor] = None
+            (references if isinstance(factor, TypeReference) else unions)[factor] = None
             alternatives = math.prod(traits(each).alternatives for each in (*references, *unions))
         elif about.kinds <= OBJECTS:
             nameless = intersect(nameless, _OTHERWISE_OPEN, expansions)
@@ -222,7 +222,7 @@ def _multiply(left: Shape, right: Shape, expansions: int) -> Shape | None:
         return _distribute(members_of(left), members_of(right), expansions + 1)
     for one, other in ((left, right), (right, left)):
         match one:
-            case Reference(definition=Definition(shape=found)) if found:
+            case TypeReference(definition=Definition(shape=found)) if found:
                 both = intersect(found, other, expansions + 1)
                 return one if both == found else both
             case Intersection():
@@ -259,7 +259,7 @@ def _distribute(lefts: Sequence[Shape], rights: Sequence[Shape], expansions: int
 def alternatives(shape: Shape, expansions: int = 0) -> list[Shape] | None:
     """Shapes without names, unions or intersections that the shape is the union of; None if they are too many."""
     match shape:
-        case Reference(definition=definition):
+        case TypeReference(definition=definition):
             return None if definition.shape is None else alternatives(definition.shape, expansions)
         case Union(members=members):
             found: list[Shape] = []

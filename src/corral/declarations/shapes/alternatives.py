@@ -15,8 +15,8 @@ from corral.declarations.shapes.shape import (
     Intersection,
     Object,
     Property,
-    Reference,
     Shape,
+    TypeReference,
 )
 from corral.declarations.shapes.traits import members_of, properties_of
 
@@ -138,7 +138,7 @@ def _object(shape: Shape) -> Object | None:
     """The object that the shape is, or is a name of."""
     for _ in range(_MAX_HOPS):
         match shape:
-            case Reference(definition=Definition(shape=found)) if found:
+            case TypeReference(definition=Definition(shape=found)) if found:
                 shape = found
             case Object():
                 return shape
@@ -148,7 +148,7 @@ def _object(shape: Shape) -> Object | None:
 
 
 def _discriminated(objects: list[Object]) -> bool:
-    """Whether there is a property whose constants say which of the objects a value is."""
+    """True if there is a property whose constants say which of the objects a value is."""
     shapes = [{found.name: found.shape for found in each.properties} for each in objects]
     return any(_tells_apart(candidate.name, shapes) for candidate in objects[0].properties)
 

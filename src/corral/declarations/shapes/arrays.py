@@ -1,4 +1,4 @@
-"""Which items of an array a type spells out one by one."""
+"""Items of an array that a type spells out one by one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from corral.declarations.shapes.shape import NEVER, UNKNOWN, Array, Shape
 __all__ = ["Layout", "layout"]
 
 _MAX_SPELT_ITEMS = 4
-"""How many items an array may have beyond its prefix for each to be spelt out."""
+"""Maximum number of items beyond the prefix that are each spelt out."""
 
 
 class Layout(NamedTuple):

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import cast
 
 from corral.declarations.shapes.algebra import union
-from corral.declarations.shapes.names import quoted
+from corral.declarations.shapes.names import string_literal
 from corral.declarations.shapes.shape import (
     NEVER,
     NULL,
@@ -19,8 +19,8 @@ from corral.declarations.shapes.shape import (
     Definition,
     Object,
     Property,
-    Reference,
     Shape,
+    TypeReference,
 )
 from corral.declarations.shapes.traits import members_of
 
@@ -38,7 +38,7 @@ def constants(values: Iterable[object], *, integers: bool = False) -> Shape:
 def strings_of(shape: Shape) -> list[str] | None:
     """The strings that are all that the shape accepts; None if it accepts something else."""
     match shape:
-        case Reference(definition=Definition(shape=target)) if target:
+        case TypeReference(definition=Definition(shape=target)) if target:
             shape = target
         case _:
             pass
@@ -59,7 +59,7 @@ def _constant(value: object, levels: int) -> Shape:
         case bool():
             return Constant("boolean", "true" if value else "false")
         case str():
-            return Constant("string", quoted(value))
+            return Constant("string", string_literal(value))
         case int() | float():
             return Constant("number", _number(value)) if math.isfinite(value) else NUMBER
         case dict():

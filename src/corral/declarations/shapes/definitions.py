@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from corral.declarations.shapes.libraries import Libraries
 from corral.declarations.shapes.shape import Definition
-from corral.json_schema.documents import Document, Target
+from corral.declarations.shapes.shared_documents import SharedDocuments
+from corral.json_schema.indexed_schema import IndexedSchema, ReferenceTarget
 
 __all__ = ["Definitions"]
 
 
 class Definitions:
-    """What is defined so far, by where it is defined."""
+    """Definitions read so far, by document and target."""
 
     def __init__(self) -> None:
-        self.libraries = Libraries()
-        self._known: dict[tuple[Document, Target], Definition] = {}
-        self._namesakes: dict[tuple[str, str], list[tuple[Document, Target]]] = {}
+        self.shared_documents = SharedDocuments()
+        self._known: dict[tuple[IndexedSchema, ReferenceTarget], Definition] = {}
+        self._namesakes: dict[tuple[str, str], list[tuple[IndexedSchema, ReferenceTarget]]] = {}
 
-    def find(self, document: Document, target: Target, base_name: str) -> Definition | None:
+    def find(self, document: IndexedSchema, target: ReferenceTarget, base_name: str) -> Definition | None:
         """The definition of the target, or of a target of that name elsewhere that means just the same."""
         known = self._known.get((document, target))
         if known is not None:
@@ -29,13 +29,15 @@ class Definitions:
                     self._known.setdefault((document, ours), shared)
         return self._known.get((document, target))
 
-    def add(self, document: Document, target: Target, definition: Definition) -> None:
+    def add(self, document: IndexedSchema, target: ReferenceTarget, definition: Definition) -> None:
         self._known[document, target] = definition
         namesakes = self._namesakes.setdefault((definition.base_name, document.text_at(target.pointer)), [])
         namesakes.append((document, target))
 
 
-def _equal_targets(document: Document, target: Target, other: Document, place: Target) -> list[tuple[Target, Target]]:
+def _equal_targets(
+    document: IndexedSchema, target: ReferenceTarget, other: IndexedSchema, place: ReferenceTarget
+) -> list[tuple[ReferenceTarget, ReferenceTarget]]:
     """The pairs of targets that mean the same if the first two do, these included; empty if they do not.
 
     Schemas mean the same if they are equal, and so are all that they refer to. Of a document in which too much has been
@@ -52,10 +54,10 @@ def _equal_targets(document: Document, target: Target, other: Document, place: T
             match pair:
                 case (None, None):
                     pass
-                case (Target(), Target()) if pair not in pairs:
+                case (ReferenceTarget(), ReferenceTarget()) if pair not in pairs:
                     pairs[pair] = None
                     waiting.append(pair)
-                case (Target(), Target()):
+                case (ReferenceTarget(), ReferenceTarget()):
                     pass
                 case _:
                     return []

@@ -1,13 +1,13 @@
-"""What a schema tells its reader: what its type cannot say."""
+"""Texts of a schema for its reader: all that the type cannot express."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
 
-from corral.declarations.shapes.names import json_text
+from corral.declarations.shapes.names import json_literal
 from corral.declarations.shapes.shape import Doc
-from corral.json_schema.documents import listing, mapping
+from corral.json_schema.keywords import listing, mapping
 
 __all__ = ["describe", "examples", "printable", "summary", "text_lines", "told", "told_of_tool"]
 
@@ -64,7 +64,7 @@ def text_lines(text: str) -> list[str]:
 
 
 def _goes_on(line: str, is_after_blank: bool) -> bool:
-    """Whether it may be the rest of a sentence or a paragraph, and is no item of a list."""
+    """True if it may be the rest of a sentence or a paragraph, and is no item of a list."""
     return line[0].islower() or (not is_after_blank and line[0].isupper())
 
 
@@ -104,7 +104,7 @@ def examples(schema: object) -> str:
     found: dict[str, None] = {}
     room = _MAX_EXAMPLE_CHARACTERS
     for each in given[:_MAX_EXAMPLES]:
-        text = json_text(each)
+        text = json_literal(each)
         if text and text not in found and len(text) <= room:
             found[text] = None
             room -= len(text)
@@ -134,7 +134,7 @@ def _choices(keywords: dict[str, object]) -> list[str]:
     for branch in (*listing(keywords.get("oneOf")), *listing(keywords.get("anyOf"))):
         match mapping(branch):
             case {"const": value, "description": str() as text}:
-                lines.append(f"- {json_text(value)}: {' '.join(text.split())}")
+                lines.append(f"- {json_literal(value)}: {' '.join(text.split())}")
             case _:
                 pass
     return lines
@@ -149,7 +149,7 @@ def _tags(keywords: dict[str, object]) -> Iterator[tuple[str, str]]:
     is_tuple = "prefixItems" in keywords or isinstance(keywords.get("items"), list)
     for name in _NUMBER_TAGS:
         value = None if is_tuple and name in _LENGTH_TAGS else keywords.get(name)
-        yield from _tag(name, json_text(value) if isinstance(value, int | float) else None)
+        yield from _tag(name, json_literal(value) if isinstance(value, int | float) else None)
     for name in _FLAG_TAGS:
         if keywords.get(name) is True:
             yield name, ""
@@ -157,7 +157,7 @@ def _tags(keywords: dict[str, object]) -> Iterator[tuple[str, str]]:
 
 
 def _default(keywords: dict[str, object]) -> str | None:
-    text = json_text(keywords["default"]) if "default" in keywords else None
+    text = json_literal(keywords["default"]) if "default" in keywords else None
     return text if text and len(text) <= _MAX_TAG_CHARACTERS else None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection
 
-__all__ = ["json_text", "pascal_case", "quoted"]
+__all__ = ["json_literal", "pascal_case", "string_literal"]
 
 
 def pascal_case(name: str, taken: Collection[str] = ()) -> str:
@@ -17,12 +17,12 @@ def pascal_case(name: str, taken: Collection[str] = ()) -> str:
     return f"{joined}Type" if joined in taken else joined
 
 
-def quoted(text: str) -> str:
+def string_literal(text: str) -> str:
     """A string literal; what cannot be seen is escaped."""
     return "".join(_visible(character) for character in json.dumps(text, ensure_ascii=False))
 
 
-def json_text(value: object) -> str | None:
+def json_literal(value: object) -> str | None:
     """The value as compact JSON, or None if it is not a JSON value."""
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)

@@ -11,7 +11,7 @@ from corral.declarations.shapes.constants import strings_of
 from corral.declarations.shapes.descriptions import describe
 from corral.declarations.shapes.patterns import key_pattern
 from corral.declarations.shapes.shape import ANY_KEY, NEVER, UNKNOWN, KeyPattern, Object, Property, Shape
-from corral.json_schema.documents import listing, mapping
+from corral.json_schema.keywords import listing, mapping
 
 __all__ = ["read_object"]
 

@@ -1,4 +1,4 @@
-"""What can be said of keys by a template, such as `x-${string}`, where a schema has a regular expression.
+"""Templates of keys, such as `x-${string}`, where a schema has a regular expression.
 
 A pattern is only taken apart, never run: matching an unknown regular expression may take for ever.
 """

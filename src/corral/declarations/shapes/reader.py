@@ -18,7 +18,6 @@ from corral.declarations.shapes.alternatives import branch, exclusive, forbid, m
 from corral.declarations.shapes.constants import constants
 from corral.declarations.shapes.definitions import Definitions
 from corral.declarations.shapes.descriptions import describe
-from corral.declarations.shapes.languages import Language
 from corral.declarations.shapes.names import pascal_case
 from corral.declarations.shapes.objects import read_object
 from corral.declarations.shapes.shape import (
@@ -37,11 +36,13 @@ from corral.declarations.shapes.shape import (
     Kind,
     Object,
     Property,
-    Reference,
     Shape,
+    TypeReference,
 )
 from corral.declarations.shapes.traits import members_of, traits
-from corral.json_schema.documents import Document, Pointer, Scope, Target, integer, listing, mapping, subschemas
+from corral.declarations.shapes.type_systems import TypeSystem
+from corral.json_schema.indexed_schema import IndexedSchema, ReferenceScope, ReferenceTarget, integer
+from corral.json_schema.keywords import Pointer, listing, mapping, subschemas
 
 __all__ = ["Reader"]
 
@@ -76,7 +77,9 @@ class Reader:
     itself with nothing in between, or would be read over and over, is unknown.
     """
 
-    def __init__(self, document: Document, *, root_name: str, definitions: Definitions, language: Language) -> None:
+    def __init__(
+        self, document: IndexedSchema, *, root_name: str, definitions: Definitions, language: TypeSystem
+    ) -> None:
         self._document = document
         self._root_name = root_name
         self._definitions = definitions
@@ -84,18 +87,18 @@ class Reader:
         self._depth = 0
         self._depth_of_definition = 0
         self._reads_left = _MIN_READS + _READS_PER_NODE * document.size
-        self._circular: dict[Target, bool] = {}
-        self._reached: dict[Target, set[Target]] = {}
+        self._circular: dict[ReferenceTarget, bool] = {}
+        self._reached: dict[ReferenceTarget, set[ReferenceTarget]] = {}
 
     def read_root(self, root: Pointer = ()) -> Shape:
         """The shape of the values of the schema there: a reference if something in the document refers to all of it."""
         if root or not self._document.has_references:
-            return self._read(self._document.at(root), Scope())
-        targets = self._document.targets_within(Target((), Scope()))
+            return self._read(self._document.at(root), ReferenceScope())
+        targets = self._document.targets_within(ReferenceTarget((), ReferenceScope()))
         whole = next((target for target in targets if target and not target.pointer), None)
-        return self._read(self._document.root, Scope()) if whole is None else self._reference(whole)
+        return self._read(self._document.root, ReferenceScope()) if whole is None else self._reference(whole)
 
-    def _read(self, schema: object, scope: Scope, announced: frozenset[str] | None = _NONE_ANNOUNCED) -> Shape:
+    def _read(self, schema: object, scope: ReferenceScope, announced: frozenset[str] | None = _NONE_ANNOUNCED) -> Shape:
         """`announced` are the properties that schemas around this one describe for the same value; None if any."""
         if schema is False:
             return NEVER
@@ -110,7 +113,7 @@ class Reader:
         finally:
             self._depth -= 1
 
-    def _schema(self, keywords: dict[str, object], scope: Scope, announced: frozenset[str] | None) -> Shape:
+    def _schema(self, keywords: dict[str, object], scope: ReferenceScope, announced: frozenset[str] | None) -> Shape:
         references = [
             UNKNOWN if target is None else self._reference(target)
             for target in self._document.references(keywords, scope)
@@ -130,7 +133,7 @@ class Reader:
 
     # --- references
 
-    def _reference(self, target: Target) -> Shape:
+    def _reference(self, target: ReferenceTarget) -> Shape:
         if self._is_circular(target):
             return UNKNOWN
         base_name = self._base_name(target)
@@ -139,9 +142,9 @@ class Reader:
             doc = describe(self._document.at(target.pointer), base_name)
             definition = Definition(base_name, doc, partial(self._definition, target))
             self._definitions.add(self._document, target, definition)
-        return Reference(definition)
+        return TypeReference(definition)
 
-    def _definition(self, target: Target) -> Shape | None:
+    def _definition(self, target: ReferenceTarget) -> Shape | None:
         if self._depth > _MAX_LEVELS_AROUND_DEFINITION:
             return None
         outer, self._depth_of_definition = self._depth_of_definition, self._depth
@@ -150,29 +153,29 @@ class Reader:
         finally:
             self._depth_of_definition = outer
 
-    def _base_name(self, target: Target) -> str:
+    def _base_name(self, target: ReferenceTarget) -> str:
         title = mapping(self._document.at(target.pointer)).get("title")
         if target.pointer:
             return pascal_case(target.pointer[-1], self._language.taken)
         return pascal_case(title if isinstance(title, str) else self._root_name, self._language.taken)
 
-    def _is_circular(self, target: Target) -> bool:
-        """Whether values of the target are described by the target itself, or too indirectly to tell."""
+    def _is_circular(self, target: ReferenceTarget) -> bool:
+        """True if values of the target are described by the target itself, or too indirectly to tell."""
         if target not in self._circular:
-            seen: set[Target] = set()
+            seen: set[ReferenceTarget] = set()
             reached = self._reached_from(target)
             for _ in range(_MAX_ALIASES):
                 seen |= reached
                 if not reached or target in seen or len(seen) > _MAX_COMBINED:
                     break
-                reached = set[Target]().union(*map(self._reached_from, reached)) - seen
+                reached = set[ReferenceTarget]().union(*map(self._reached_from, reached)) - seen
             self._circular[target] = bool(reached)
         return self._circular[target]
 
-    def _reached_from(self, target: Target) -> set[Target]:
+    def _reached_from(self, target: ReferenceTarget) -> set[ReferenceTarget]:
         """Where the references lead that describe the same value as the target."""
         if target not in self._reached:
-            found: set[Target] = set()
+            found: set[ReferenceTarget] = set()
             waiting = [(self._document.at(target.pointer), target.scope)]
             while waiting and len(found) <= _MAX_COMBINED:
                 schema, outer = waiting.pop()
@@ -185,7 +188,7 @@ class Reader:
     # --- combinations
 
     def _combined(
-        self, shape: Shape, keywords: dict[str, object], scope: Scope, announced: frozenset[str] | None
+        self, shape: Shape, keywords: dict[str, object], scope: ReferenceScope, announced: frozenset[str] | None
     ) -> Shape:
         parts = listing(keywords.get("allOf"))
         for each in map(_announced, (keywords, *map(mapping, parts))):
@@ -200,7 +203,7 @@ class Reader:
                 shape = intersect(shape, either)
         return shape
 
-    def _conditional(self, shape: Shape, keywords: dict[str, object], scope: Scope) -> Shape:
+    def _conditional(self, shape: Shape, keywords: dict[str, object], scope: ReferenceScope) -> Shape:
         """Conditions that stand alone in an `allOf` are about this shape too."""
         room = _MAX_CONDITIONS
         for schema in (keywords, *map(mapping, listing(keywords.get("allOf")))):
@@ -211,7 +214,7 @@ class Reader:
                     shape = branch(shape, condition, then, otherwise)
         return shape
 
-    def _conditions(self, keywords: dict[str, object], scope: Scope) -> Iterator[tuple[Shape, Shape, Shape]]:
+    def _conditions(self, keywords: dict[str, object], scope: ReferenceScope) -> Iterator[tuple[Shape, Shape, Shape]]:
         if "if" in keywords:
             condition, then, otherwise = (keywords.get(each, True) for each in ("if", "then", "else"))
             yield self._read(condition, scope), self._read(then, scope), self._read(otherwise, scope)
@@ -221,14 +224,14 @@ class Reader:
                 schema = {"required": required} if required else dependent
                 yield _present(name), self._read(schema, scope), UNKNOWN
 
-    def _unevaluated(self, shape: Shape, keywords: dict[str, object], scope: Scope) -> Shape:
+    def _unevaluated(self, shape: Shape, keywords: dict[str, object], scope: ReferenceScope) -> Shape:
         if "unevaluatedProperties" in keywords:
             shape = fill_additional(shape, self._read(keywords["unevaluatedProperties"], scope))
         if "unevaluatedItems" in keywords:
             shape = fill_rest(shape, self._read(keywords["unevaluatedItems"], scope))
         return shape
 
-    def _negated(self, shape: Shape, keywords: dict[str, object], scope: Scope) -> Shape:
+    def _negated(self, shape: Shape, keywords: dict[str, object], scope: ReferenceScope) -> Shape:
         """Understood are: nothing at all, not certain constants, not null, and not with a certain property."""
         negated = keywords.get("not")
         if negated is True or negated == {}:
@@ -246,7 +249,7 @@ class Reader:
 
     # --- types
 
-    def _typed(self, shape: Shape, keywords: dict[str, object], scope: Scope) -> Shape:
+    def _typed(self, shape: Shape, keywords: dict[str, object], scope: ReferenceScope) -> Shape:
         """Applies the type and the constants. Without a type, keywords of objects and arrays imply one."""
         declared = keywords.get("type")
         types = [declared] if isinstance(declared, str) else listing(declared)
@@ -268,7 +271,7 @@ class Reader:
             shape = intersect_kind(shape, kind, constraint)
         return shape
 
-    def _of_type(self, name: object, keywords: dict[str, object], scope: Scope) -> Shape:
+    def _of_type(self, name: object, keywords: dict[str, object], scope: ReferenceScope) -> Shape:
         match name:
             case "string" if keywords.get("format") == "binary":
                 return union((STRING, BYTES))
@@ -289,7 +292,7 @@ class Reader:
             case _:
                 return UNKNOWN
 
-    def _array(self, keywords: dict[str, object], scope: Scope) -> Shape:
+    def _array(self, keywords: dict[str, object], scope: ReferenceScope) -> Shape:
         prefix, rest = keywords.get("prefixItems"), "items"
         if isinstance(keywords.get("items"), list):
             prefix, rest = keywords["items"], "additionalItems"
@@ -301,7 +304,7 @@ class Reader:
             None if maximum is None else max(maximum, 0),
         )
 
-    def _names(self, keywords: dict[str, object], scope: Scope) -> object:
+    def _names(self, keywords: dict[str, object], scope: ReferenceScope) -> object:
         """The schema of the properties' names, at the end of a chain of references; None if there is none."""
         schema = keywords.get("propertyNames")
         for _ in range(_MAX_ALIASES):

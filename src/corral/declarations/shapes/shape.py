@@ -1,7 +1,7 @@
-"""What values look like: the notion that JSON Schema is read into and that declarations are printed from.
+"""Shapes of values: the notion that JSON Schema is read into and that declarations are printed from.
 
 Shapes are frozen and compare by what they accept; texts for the reader do not count. A named shape is a `Definition`,
-which other shapes mention by `Reference`, so that recursive shapes are finite.
+which other shapes mention by `TypeReference`, so that recursive shapes are finite.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ __all__ = [
     "Object",
     "Primitive",
     "Property",
-    "Reference",
     "Shape",
     "Traits",
+    "TypeReference",
     "Union",
     "Unknown",
 ]
@@ -117,7 +117,7 @@ class KeyPattern:
     exact: bool = True
 
     def covers(self, other: KeyPattern | str) -> bool:
-        """Whether every key of the other pattern, or this one key, is among the keys of this one."""
+        """True if every key of the other pattern, or this one key, is among the keys of this one."""
         if isinstance(other, KeyPattern):
             fits = self.hole == "string" or self == other
             return fits and other.prefix.startswith(self.prefix) and other.suffix.endswith(self.suffix)
@@ -127,7 +127,7 @@ class KeyPattern:
         return self.hole == "string" or hole.isdecimal()
 
     def overlaps(self, other: KeyPattern | str) -> bool:
-        """Whether this one key is, or some keys of the other pattern may be, among the keys of this one."""
+        """True if this one key is, or some keys of the other pattern may be, among the keys of this one."""
         if isinstance(other, str):
             return self.covers(other)
         prefixes = sorted((self.prefix, other.prefix), key=len)
@@ -164,13 +164,13 @@ class Intersection:
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class TypeReference:
     """Accepts what the definition accepts."""
 
     definition: Definition
 
 
-Shape: TypeAlias = Unknown | Never | Primitive | Constant | Array | Object | Union | Intersection | Reference
+Shape: TypeAlias = Unknown | Never | Primitive | Constant | Array | Object | Union | Intersection | TypeReference
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,9 +182,9 @@ class Traits:
     alternatives: int = 1
     """How many members a union in its place would have."""
     transparent: bool = False
-    """Whether it accepts only objects, and says nothing of properties that it does not list: `&` is then exact."""
+    """True if it accepts only objects, and says nothing of properties that it does not list: `&` is then exact."""
     accepts_empty: bool = False
-    """Whether `{}` certainly is a value of it."""
+    """True if `{}` certainly is a value of it."""
 
 
 @final

@@ -1,4 +1,4 @@
-"""What can be said of shapes without taking them apart."""
+"""Traits of shapes that are known without taking them apart."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from corral.declarations.shapes.shape import (
     Never,
     Object,
     Primitive,
-    Reference,
     Shape,
     Traits,
+    TypeReference,
     Union,
     Unknown,
 )
@@ -64,7 +64,7 @@ def traits(shape: Shape, hops: int = 0) -> Traits:
                 transparent=all(each.transparent for each in parts),
                 accepts_empty=all(each.accepts_empty for each in parts),
             )
-        case Reference(definition=definition):
+        case TypeReference(definition=definition):
             if definition.traits is None:
                 found = definition.shape if hops < _MAX_HOPS else None
                 if found is None:
@@ -103,7 +103,7 @@ def properties_of(shape: Shape) -> dict[str, list[Shape]]:
                     found.setdefault(each.name, []).append(each.shape)
             case Union(members=members) | Intersection(members=members):
                 waiting += members
-            case Reference(definition=Definition(shape=target)) as reference if target and reference not in seen:
+            case TypeReference(definition=Definition(shape=target)) as reference if target and reference not in seen:
                 seen.add(reference)
                 waiting.append(target)
             case _:

@@ -25,6 +25,7 @@ from corral.errors import (
     ToolNotFound,
     error_class,
 )
+from corral.rendering.lists import first_few
 from corral.sandboxes.framed.session import GuestExit, Seen
 from corral.sandboxes.framed.stack_traces import located_text, program_trace
 from corral.sandboxes.framed.undefined_access import explained
@@ -65,8 +66,7 @@ def cut_short(exit: Exit, tools: Sequence[str]) -> Exit:
     if not tools:
         return exit
     counted = [f"tools.{tool}{f' ×{count}' if count > 1 else ''}" for tool, count in Counter(tools).items()]
-    more = [f"and {len(counted) - _MAX_CUT} more"] if len(counted) > _MAX_CUT else []
-    shown = ", ".join([*counted[:_MAX_CUT], *more])
+    shown = ", ".join(first_few(counted, _MAX_CUT))
     message = f"the program ended before calls did, so they were cut short, maybe after they took effect: {shown}"
     remark = Diagnostic(severity="warning", message=message, code=Cancelled.code)
     return replace(exit, diagnostics=(*exit.diagnostics, remark))

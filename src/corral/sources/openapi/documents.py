@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
@@ -11,6 +12,7 @@ from typing import Any, cast
 from urllib.parse import unquote
 
 from corral.errors import ConfigError
+from corral.json_schema.keywords import pointer_tokens, value_at
 from corral.sources.openapi.yaml import load_yaml
 
 __all__ = ["Part", "Unusable", "child_pointer", "read_document"]
@@ -23,6 +25,8 @@ _MAX_NODES = 5_000_000
 _MAX_LEVELS = 200
 _MAX_HOPS = 32
 """From a reference to a reference."""
+_SLASH = re.compile("%2F", re.IGNORECASE)
+"""Documents write it for a slash within a name, where RFC 6901 wants `~1`."""
 
 
 class Unusable(Exception):
@@ -95,13 +99,11 @@ class Part:
         if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
             shown = json.dumps(reference, default=str)[:100]
             raise self.refused(f"refers to {shown}, which is not in this document; bundle it into one document")
-        value: Any = self.root
-        for token in reference[1:].split("/")[1:]:
-            key = unquote(token).replace("~1", "/").replace("~0", "~")
-            try:
-                value = cast("list[Any]", value)[int(key)] if isinstance(value, list) else value[key]
-            except (KeyError, ValueError, IndexError, TypeError):
-                raise self.refused(f"refers to {reference[:200]}, which is not there") from None
+        fragment = unquote(_SLASH.sub("~1", reference[1:]))
+        try:
+            value = value_at(self.root, pointer_tokens(fragment))
+        except LookupError:
+            raise self.refused(f"refers to {reference[:200]}, which is not there") from None
         return Part(self.root, value, reference)
 
     def _below(self, name: str, value: Any) -> Part:

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
-from corral.json_schema.dialects import modernised
+from corral.json_schema.keywords import ONE_SCHEMA, SCHEMA_LISTS, SCHEMAS_BY_NAME
+from corral.json_schema.older_drafts import upgraded
 from corral.sources.openapi.documents import Part, Unusable, child_pointer
 from corral.types import JsonSchema
 
@@ -21,12 +22,9 @@ _MAX_PARTS = 100
 """Schemas that one consists of, in which is looked for what it hides."""
 _MAX_DESCRIPTION = 1_000
 
-_SCHEMAS = frozenset(
-    """additionalProperties additionalItems contains contentSchema else if items not propertyNames then
-    unevaluatedItems unevaluatedProperties""".split()
-)
-_LISTS = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
-_MAPS = frozenset({"dependentSchemas", "patternProperties", "properties"})
+_MAPS = frozenset(SCHEMAS_BY_NAME) - {"$defs", "definitions", "dependencies"}
+"""Definitions are taken along where something refers to them."""
+_HOLDING_SCHEMAS = _MAPS.union(ONE_SCHEMA, SCHEMA_LISTS)
 _SAME_VALUE = frozenset("allOf anyOf dependentSchemas else if not oneOf then".split())
 """Keywords whose schemas are about the same value as the schema that they stand in."""
 _NUMBERS = frozenset({"maximum", "minimum", "multipleOf"})
@@ -70,7 +68,7 @@ class Schemas:
     def read(self, part: Part) -> Use:
         """The schema that stands there. Raises Unusable."""
         use = Use({})
-        use.schema = modernised(self._schema(part.value, part.pointer, use, same=True))
+        use.schema = upgraded(self._schema(part.value, part.pointer, use, same=True))
         return use
 
     def settle(self) -> None:
@@ -157,7 +155,7 @@ class Schemas:
         hidden |= self._hidden(said, set())
         for key, each in said.items():
             where = child_pointer(pointer, key)
-            if key in _SCHEMAS or key in _LISTS or key in _MAPS:
+            if key in _HOLDING_SCHEMAS:
                 below = same and key in _SAME_VALUE
                 passed = hidden if key == "allOf" else frozenset[str]()
                 schema[key] = self._subschemas(key, each, where, use, same=below, hidden=passed)
@@ -181,7 +179,7 @@ class Schemas:
         def below(name: str, each: object) -> Schema:
             return self._schema(each, child_pointer(pointer, name), use, same=same, hidden=hidden)
 
-        if key in _LISTS or (key == "items" and isinstance(value, list)):
+        if key in SCHEMA_LISTS and (key not in ONE_SCHEMA or isinstance(value, list)):
             if not isinstance(value, list) or (not value and key != "prefixItems"):
                 raise Unusable(f"{pointer[:300]}: is not a list of schemas")
             return [below(str(number), each) for number, each in enumerate(cast("list[object]", value))]

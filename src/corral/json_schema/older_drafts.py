@@ -8,24 +8,24 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-__all__ = ["modernised"]
+from corral.json_schema.keywords import SCHEMAS_BY_NAME
+
+__all__ = ["upgraded"]
 
 _DATA = frozenset({"const", "default", "enum", "example", "examples"})
 """Keywords whose values are data, not schemas."""
 _DOCUMENT = frozenset({"$anchor", "$defs", "$id", "definitions"})
 """Keywords that references rely on to stay where they are."""
-_NAMED_SCHEMAS = frozenset({"$defs", "definitions", "dependentSchemas", "patternProperties", "properties"})
-"""Keywords whose values are objects from names to schemas."""
 
 
-def modernised(schema: Any) -> Any:
+def upgraded(schema: Any) -> Any:
     """The same schema without older forms; a part without any is copied as it is."""
     match schema:
         case dict():
             known = cast("dict[str, Any]", schema)
             return _forms({key: _member(key, value) for key, value in known.items()})
         case list():
-            return [modernised(each) for each in cast("list[Any]", schema)]
+            return [upgraded(each) for each in cast("list[Any]", schema)]
         case _:
             return schema
 
@@ -33,9 +33,9 @@ def modernised(schema: Any) -> Any:
 def _member(keyword: str, value: Any) -> Any:
     if keyword in _DATA:
         return value
-    if keyword in _NAMED_SCHEMAS and isinstance(value, dict):
-        return {name: modernised(each) for name, each in cast("dict[str, Any]", value).items()}
-    return modernised(value)
+    if keyword in SCHEMAS_BY_NAME and isinstance(value, dict):
+        return {name: upgraded(each) for name, each in cast("dict[str, Any]", value).items()}
+    return upgraded(value)
 
 
 def _forms(schema: dict[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from tests.work import calls_of
 
 from corral import Corral, ExecutionContext, Limits, tool
 from corral.bridges.grants import Grant, called
@@ -12,6 +11,7 @@ from corral.json_schema.problems import UNEXPECTED, Problem, SchemaMismatch
 from corral.rendering.suggestions import NearNames
 from corral.tools import Tool, define_tool
 from corral.types import Call
+from tests.work import calls_of
 
 
 @pytest.mark.parametrize(

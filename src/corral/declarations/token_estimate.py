@@ -1,4 +1,4 @@
-"""How many tokens a text has, without a tokenizer."""
+"""Estimate of the number of tokens in a text, without a tokenizer."""
 
 from __future__ import annotations
 

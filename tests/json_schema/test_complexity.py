@@ -11,8 +11,8 @@ import pytest
 from pydantic_core import to_json
 
 from corral.errors import InvalidArguments, InvalidToolOutput, ToolDefinitionError
-from corral.json_schema.complexity import ENDLESS, Costs
-from corral.json_schema.document_schema import DocumentSchema, Pending
+from corral.json_schema.complexity import UNBOUNDED, ValidationCost
+from corral.json_schema.document_schema import DocumentSchema, PendingValidation
 from corral.json_schema.problems import SchemaMismatch
 from corral.tools import Tool, define_tool
 
@@ -84,7 +84,7 @@ def test_what_may_take_long_is_left_to_a_worker(name: str) -> None:
         document = DocumentSchema(schema, owner="x", foreign=True)
     except ToolDefinitionError:
         return  # it is refused
-    assert type(document.dump(value)) is Pending
+    assert type(document.dump(value)) is PendingValidation
 
 
 def test_what_takes_too_long_is_given_up() -> None:
@@ -93,7 +93,7 @@ def test_what_takes_too_long_is_given_up() -> None:
     own = DocumentSchema(schema, owner="x")
 
     async def given_up(pending: object) -> object:
-        assert isinstance(pending, Pending)
+        assert isinstance(pending, PendingValidation)
         return await pending.get()
 
     assert anyio.run(given_up, foreign.load(value)) is value, "its owner validates it anyway"
@@ -166,15 +166,15 @@ def test_the_validator_takes_no_longer_than_is_said() -> None:
         started = time.process_time()
         validator.is_valid(value)
         taken = time.process_time() - started
-        assert Costs(schema).of(to_json(value)) * 1e-8 * 10 > taken
+        assert ValidationCost(schema).of(to_json(value)) * 1e-8 * 10 > taken
 
 
 def test_costs_grow_with_what_multiplies() -> None:
-    two, four = (Costs(TREE).of(to_json(nested(levels, {}))) for levels in (2, 4))
+    two, four = (ValidationCost(TREE).of(to_json(nested(levels, {}))) for levels in (2, 4))
     assert 2 * two < four < 40 * two
-    assert Costs(TREE).of(to_json(nested(40, {}))) == ENDLESS
-    assert Costs(TREE).of(b'{"a":{"a":"]]]]"}}') == Costs(TREE).of(b'{"a":{"a":"xxxx"}}')
-    deep = Costs(TREE)
+    assert ValidationCost(TREE).of(to_json(nested(40, {}))) == UNBOUNDED
+    assert ValidationCost(TREE).of(b'{"a":{"a":"]]]]"}}') == ValidationCost(TREE).of(b'{"a":{"a":"xxxx"}}')
+    deep = ValidationCost(TREE)
     shallow = deep.of(b'{"a":{}}')
     deep.of(to_json(nested(20, {})))
     assert deep.of(b'{"a":{}}') == shallow, "a deep value does not make others dear"
@@ -196,7 +196,7 @@ class TestInAWorker:
 
     def test_an_input_is_validated(self) -> None:
         called, right = self.tool(), {"items": [{"k": {"a": 1}, "n": 1}] * 300}
-        assert isinstance(called.input.load(right), Pending)
+        assert isinstance(called.input.load(right), PendingValidation)
         assert anyio.run(called.parse_input, right).value is right
         with pytest.raises(InvalidArguments, match=r'"f": items\[5\]\.n: expected integer, got string "x"'):
             anyio.run(called.parse_input, {"items": [*right["items"][:5], {"n": "x"}, *right["items"]]})
@@ -216,7 +216,7 @@ class TestInAWorker:
 
         async def loaded(value: object) -> object:
             pending = document.load(value)
-            assert isinstance(pending, Pending)
+            assert isinstance(pending, PendingValidation)
             return await pending.get()
 
         assert anyio.run(loaded, {"a": "?", "b": "y"})

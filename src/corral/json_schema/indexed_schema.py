@@ -7,15 +7,13 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import TypeAlias, cast
+from typing import cast
 from urllib.parse import unquote, urldefrag, urljoin
 
+from corral.json_schema.keywords import Pointer, listing, mapping, pointer_tokens, subschemas
 from corral.types import JsonSchema
 
-__all__ = ["REFERRING", "Document", "Pointer", "Scope", "Target", "integer", "listing", "mapping", "subschemas"]
-
-Pointer: TypeAlias = tuple[str, ...]
-"""The unescaped tokens of a JSON pointer from the root of the document."""
+__all__ = ["REFERRING", "IndexedSchema", "ReferenceScope", "ReferenceTarget", "integer"]
 
 _MAX_LEVELS = 200
 _MAX_NODES = 200_000
@@ -24,34 +22,7 @@ _MIN_EFFORT = 10_000
 _EFFORT_PER_NODE = 20
 _TARGET_EFFORT = 4
 
-_SCHEMA_KEYWORDS = (
-    "additionalItems",
-    "additionalProperties",
-    "contains",
-    "contentSchema",
-    "else",
-    "if",
-    "items",
-    "not",
-    "propertyNames",
-    "then",
-    "unevaluatedItems",
-    "unevaluatedProperties",
-)
-_LIST_KEYWORDS = ("allOf", "anyOf", "items", "oneOf", "prefixItems")
-_MAP_KEYWORDS = ("$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties")
 REFERRING = frozenset(("$ref", "$dynamicRef", "$recursiveRef", "$id", "$anchor", "$dynamicAnchor"))
-_KEYWORDS = frozenset((*_SCHEMA_KEYWORDS, *_LIST_KEYWORDS, *_MAP_KEYWORDS))
-
-
-def mapping(value: object) -> dict[str, object]:
-    """The value if it is a JSON object, else an empty one."""
-    return cast("dict[str, object]", value) if isinstance(value, dict) else {}
-
-
-def listing(value: object) -> list[object]:
-    """The value if it is a JSON array, else an empty one."""
-    return cast("list[object]", value) if isinstance(value, list) else []
 
 
 def integer(value: object) -> int | None:
@@ -61,42 +32,23 @@ def integer(value: object) -> int | None:
     return int(value) if isinstance(value, float) and value.is_integer() else None
 
 
-def subschemas(schema: object) -> Iterator[tuple[Pointer, object]]:
-    """The schemas directly within a schema, with where they are in it."""
-    keywords = mapping(schema)
-    present = _KEYWORDS.intersection(keywords)
-    if not present:  # most schemas are leaves
-        return
-    for keyword in _SCHEMA_KEYWORDS:
-        if keyword in present and isinstance(keywords[keyword], dict):
-            yield (keyword,), keywords[keyword]
-    for keyword in _LIST_KEYWORDS:
-        if keyword in present:
-            for position, member in enumerate(listing(keywords[keyword])):
-                yield (keyword, str(position)), member
-    for keyword in _MAP_KEYWORDS:
-        if keyword in present:
-            for name, member in mapping(keywords[keyword]).items():
-                yield (keyword, name), member
-
-
 @dataclass(frozen=True, slots=True)
-class Scope:
-    """What references are relative to: a base URI and, outermost first, the resources with dynamic anchors around."""
+class ReferenceScope:
+    """Base URI that references are relative to and, outermost first, the resources with dynamic anchors around."""
 
     base: str = ""
     dynamic: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ReferenceTarget:
     """Where a reference leads. `scope` is that of the schema which holds the target."""
 
     pointer: Pointer
-    scope: Scope
+    scope: ReferenceScope
 
 
-class Document:
+class IndexedSchema:
     """A copy of a schema in which every reference can be looked up. Never raises, whatever the schema is.
 
     What is nested over 200 levels deep, or beyond 200,000 nodes, is replaced by `true`; numbers that no double can
@@ -111,10 +63,10 @@ class Document:
         self._anchors: dict[tuple[str, str], Pointer] = {}
         self._dynamic_anchors: dict[tuple[str, str], Pointer] = {}
         self._texts: dict[Pointer, str] = {}
-        self._targets: dict[Target, list[Target | None]] = {}
-        self._resolved: dict[tuple[str, Scope, bool], Target | None] = {}
+        self._targets: dict[ReferenceTarget, list[ReferenceTarget | None]] = {}
+        self._resolved: dict[tuple[str, ReferenceScope, bool], ReferenceTarget | None] = {}
         self.effort = _MIN_EFFORT + _EFFORT_PER_NODE * self.size
-        """How many schemas may still be looked at to find equal ones."""
+        """Number of schemas that may still be looked at to find equal ones."""
         if self.has_references:
             self._index()
         self._dynamic_resources: dict[str, set[str]] = {}
@@ -129,7 +81,7 @@ class Document:
         self.effort += _EFFORT_PER_NODE * size
         self.has_references |= has_references
 
-    def enter(self, schema: object, scope: Scope) -> Scope:
+    def enter(self, schema: object, scope: ReferenceScope) -> ReferenceScope:
         """The scope within a schema found in `scope`."""
         if not self.has_references:
             return scope
@@ -139,14 +91,14 @@ class Document:
             known = set[str]().union(*(self._dynamic_resources[each] for each in dynamic))
             if not self._dynamic_resources[base] <= known:
                 dynamic = (*dynamic, base)
-        return Scope(base, dynamic)
+        return ReferenceScope(base, dynamic)
 
     def at(self, pointer: Pointer) -> object:
         """The schema there; `true` if there is nothing."""
         found = self._find(pointer)
         return True if found is None else found[0]
 
-    def references(self, schema: object, scope: Scope) -> Iterator[Target | None]:
+    def references(self, schema: object, scope: ReferenceScope) -> Iterator[ReferenceTarget | None]:
         """Where the references of this very schema lead; None for each that leads nowhere."""
         if not self.has_references:
             return
@@ -165,11 +117,11 @@ class Document:
             self._texts[pointer] = json.dumps(self.at(pointer), sort_keys=True, default=repr)
         return self._texts[pointer]
 
-    def targets_within(self, target: Target) -> list[Target | None]:
+    def targets_within(self, target: ReferenceTarget) -> list[ReferenceTarget | None]:
         """Where all references lead that are at or below a target, in an order that depends on `text_at` only."""
         if target not in self._targets:
             self.effort -= _TARGET_EFFORT
-            found: list[Target | None] = []
+            found: list[ReferenceTarget | None] = []
             waiting = [(self.at(target.pointer), target.scope)]
             while waiting:
                 schema, outer = waiting.pop()
@@ -181,7 +133,7 @@ class Document:
             self._targets[target] = found
         return self._targets[target]
 
-    def _resolve(self, reference: str, scope: Scope, dynamic: bool) -> Target | None:
+    def _resolve(self, reference: str, scope: ReferenceScope, dynamic: bool) -> ReferenceTarget | None:
         uri, fragment = _split(reference, scope.base)
         pointer = self._locate(uri, fragment)
         if pointer is None:
@@ -190,7 +142,11 @@ class Document:
             anchors = (self._dynamic_anchors.get((base, fragment)) for base in scope.dynamic)
             pointer = next((anchor for anchor in anchors if anchor is not None), pointer)
         found = self._find(pointer)
-        return None if found is None else Target(pointer, self.enter(None, Scope(found[1], scope.dynamic)))
+        return (
+            None
+            if found is None
+            else ReferenceTarget(pointer, self.enter(None, ReferenceScope(found[1], scope.dynamic)))
+        )
 
     def _locate(self, uri: str, fragment: str) -> Pointer | None:
         """Where in the document that is. A pointer that its resource does not know may be one from the root."""
@@ -199,7 +155,7 @@ class Document:
         start = self._resources.get(uri)
         if start is None:
             return None
-        tokens = tuple(token.replace("~1", "/").replace("~0", "~") for token in fragment.split("/")[1:])
+        tokens = pointer_tokens(fragment)
         candidates = (start + tokens, tokens)
         return next((pointer for pointer in candidates if self._find(pointer) is not None), None)
 

@@ -1,27 +1,27 @@
-"""What reading a schema has to know of the language that it is declared in."""
+"""Properties of a type system that reading a schema depends on."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["PYTHON", "TYPESCRIPT", "Language"]
+__all__ = ["PYTHON", "TYPESCRIPT", "TypeSystem"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Language:
+class TypeSystem:
     taken: frozenset[str]
     """Types of the language itself: programs, and the declarations too, go on to use them."""
     has_integers: bool
-    """Whether a type can tell integers from other numbers."""
+    """True if a type can tell integers from other numbers."""
     mixes_members: bool
-    """Whether a literal may have properties of several members of a union, if none of them forbids it."""
+    """True if a literal may have properties of several members of a union, if none of them forbids it."""
     writes_defaults: bool
-    """Whether the default of a parameter is a part of its declaration."""
+    """True if the default of a parameter is a part of its declaration."""
     has_object_types: bool
-    """Whether the type of an object can be written where it is used. If not, each is declared under a name."""
+    """True if the type of an object can be written where it is used. If not, each is declared under a name."""
 
 
-TYPESCRIPT = Language(
+TYPESCRIPT = TypeSystem(
     taken=frozenset(
         """
         AggregateError Array ArrayBuffer ArrayBufferLike ArrayBufferView ArrayLike AsyncDisposable AsyncGenerator
@@ -41,7 +41,7 @@ TYPESCRIPT = Language(
     writes_defaults=False,
     has_object_types=True,
 )
-PYTHON = Language(
+PYTHON = TypeSystem(
     taken=frozenset(
         """
         Any ArithmeticError AssertionError AttributeError BaseException BaseExceptionGroup BlockingIOError

@@ -1,4 +1,4 @@
-"""What many descriptions begin with, told once."""
+"""Beginnings that many descriptions share, printed once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from corral.declarations.shapes.descriptions import text_lines
 from corral.declarations.shapes.shape import Doc
 from corral.types import ToolName
 
-__all__ = ["Legend", "abbreviated"]
+__all__ = ["AbbreviatedDocs", "abbreviate"]
 
 _SENTENCE_END = re.compile(r"[.:!?]\s+")
 _MAX_SENTENCES = 3
@@ -20,14 +20,14 @@ _LEAST_CHARACTERS = 40
 _LEAST_USES = 3
 
 
-class Legend(NamedTuple):
+class AbbreviatedDocs(NamedTuple):
     lines: list[str]
-    """What each sign stands for."""
+    """The meaning of each sign."""
     docs: Mapping[ToolName, Doc]
     """Those of the tools, which begin with a sign where they began with one of the texts."""
 
 
-def abbreviated(docs: Mapping[ToolName, Doc]) -> Legend:
+def abbreviate(docs: Mapping[ToolName, Doc]) -> AbbreviatedDocs:
     """The descriptions, with a sign in place of the sentences that at least three of them begin with."""
     counts = Counter(beginning for doc in docs.values() for beginning in _beginnings(doc.text))
     signs: dict[str, str] = {}
@@ -39,7 +39,7 @@ def abbreviated(docs: Mapping[ToolName, Doc]) -> Legend:
             sign = signs.setdefault(best, f"[{len(signs) + 1}]")
             doc = replace(doc, text=f"{sign} {doc.text[len(best) :]}")
         shorter[name] = doc
-    return Legend([f"{sign} is: {' '.join(text_lines(text))}" for text, sign in signs.items()], shorter)
+    return AbbreviatedDocs([f"{sign} is: {' '.join(text_lines(text))}" for text, sign in signs.items()], shorter)
 
 
 def _beginnings(text: str) -> Iterator[str]:
