@@ -380,9 +380,6 @@ class Program:
     """Imported module specifiers, in order of appearance."""
     references: References | None = None
     """Tools that it refers to; None: not analysed."""
-    sequential_awaits: tuple[int, ...] = ()
-    """Python only: offsets in `code`, in bytes of UTF-8, of each `await` of a tool call during which nothing else can
-    run in an engine whose only concurrency is `asyncio.gather`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

@@ -29,7 +29,6 @@ from corral.programs.python.positions import Places
 from corral.programs.python.references import UNKNOWN, tool_uses
 from corral.programs.python.repairs import LINE_END, Repaired, compose, repaired
 from corral.programs.python.scan import Survey, survey
-from corral.programs.python.sequential import sequential_awaits
 from corral.programs.python.unavailable import refuse_terminal, refuse_typescript
 from corral.programs.python.wrapping import wrap_in_function
 from corral.programs.recover import Dialect, Recovered, recover
@@ -159,7 +158,6 @@ def _prepared(source: str, root: Node, surveyed: _Surveyed, recovered: _Recovere
     uses = tool_uses(root, text, names, imports, ending.entered, places)
     check_calls(uses.calls, names, places)
     refuse_terminal(root, text, names, places)
-    sequential = [] if uses.references.computed else sequential_awaits(uses.calls, text, names)
     code = [*ending.code, *(awaited_result() if starts_tasks(text) else ())]
     if not found.yields and any(each.start_byte not in ending.returns for each in found.returns):
         code = wrap_in_function(root, found.returns, found.strings, edits, code)
@@ -173,7 +171,6 @@ def _prepared(source: str, root: Node, surveyed: _Surveyed, recovered: _Recovere
         diagnostics=(*recovered.diagnostics, *repair.diagnostics, *forgotten.remarks, *ending.diagnostics),
         imports=(*forgotten.modules, *imports.modules),
         references=uses.references,
-        sequential_awaits=tuple(at for each in sequential if (at := positions.output_offset(each)) is not None),
     )
 
 

@@ -55,7 +55,6 @@ from corral.types import (
     Exit,
     LogEntry,
     LogLevel,
-    Program,
     Reply,
     ToolName,
     Unawaited,
@@ -65,7 +64,6 @@ __all__ = ["Ended", "MontyHost", "MontyProgram", "PendingRequest"]
 
 _END = "\n\n_corral_result\n"
 """Makes the value of the program that of the text. The empty line ends a line that goes on in a next one."""
-_AWAIT = re.compile(rb"await([ \t]+)([\w\x80-\xff]+)")
 _COROUTINE = re.compile(r"<coroutine object \w+>")
 _MAX_PATHS = 1000
 """Attributes of `tools` that a program may have looked up without calling them."""
@@ -125,7 +123,6 @@ class MontyProgram:
         """Errors of calls by their texts in the program."""
         self._paths: dict[str, ClassInstance] = {}
         self._prefixes: dict[UUID, str] = {}
-        self._code, self._sequential = _sequential(job.program)
         self._console = Console(self._log, job.limits.log_bytes)
         self._lines = {"stdout": "", "stderr": ""}
 
@@ -178,7 +175,7 @@ class MontyProgram:
 
     def _succeeded(self) -> Exit:
         tools = self._node("")
-        output = self._feed(self._code + _END, {"tools": tools, "codemode": tools, "_corral_result": None})
+        output = self._feed(self._job.program.code + _END, {"tools": tools, "codemode": tools, "_corral_result": None})
         if isinstance(output, str) and _COROUTINE.fullmatch(output):
             output = self._feed("_corral_result = await _corral_result\n_corral_result")
         limit = self._job.limits.value_bytes
@@ -242,13 +239,8 @@ class MontyProgram:
             return snapshot.resume({"exc_type": "NameError", "message": f"name '{name}' is not defined"})
         place = snapshot.position
         offset = place.start if place.filename == SCRIPT else None
-        if offset not in self._sequential:
-            self._call(snapshot, tool, offset, alone=snapshot.allow_eager_await)
-            return snapshot.resume({"future": ...})
-        self._call(snapshot, tool, offset, alone=True)
-        while snapshot.call_id not in self._ready:
-            self._wait()
-        return snapshot.resume(self._taken(snapshot.call_id))
+        self._call(snapshot, tool, offset, alone=snapshot.allow_eager_await)
+        return snapshot.resume({"future": ...})
 
     def _system(self, snapshot: FunctionSnapshot, name: str) -> SyncSnapshot:
         """Answers other requests of the program: a module, a pause, its environment."""
@@ -424,22 +416,6 @@ class MontyProgram:
     def _log(self, payload: bytes) -> None:
         level, text = json.loads(payload)
         self._host.log(LogEntry(level=level, text=text))
-
-
-def _sequential(program: Program) -> tuple[str, frozenset[int]]:
-    """The program's text with its sequential awaits taken away, and where their calls begin instead, in bytes.
-
-    A call of which Monty does not know that it is awaited can be answered in one exchange instead of two. What is
-    called moves to where `await` stood, so that lines keep their indentation and all else its place.
-    """
-    code = bytearray(program.code.encode())
-    begin: set[int] = set()
-    for start in program.sequential_awaits:
-        found = _AWAIT.match(code, start)
-        if found is not None:
-            code[start : found.end()] = found[2] + b"     " + found[1]
-            begin.add(start)
-    return code.decode(), frozenset(begin)
 
 
 def _function(path: str) -> Callable[[], None]:
