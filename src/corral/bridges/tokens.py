@@ -43,7 +43,7 @@ MAX_TTL_SECONDS = 300.0
 """No token is issued for longer, and none that lives longer is taken, whoever signed it."""
 MAX_TOKEN_BYTES = 8192
 _SKEW_SECONDS = 5.0
-"""How far the clock of the host that issued may be ahead. `exp` has no leeway: no token outlives what it says."""
+"""Seconds that the issuing host's clock may be ahead. `exp` has no leeway: no token outlives it."""
 _TYPE = "corral-execution+jwt"
 _CACHED = 4096
 """Verified tokens whose claims are kept, about 1 kB each."""
@@ -193,7 +193,7 @@ class KeyRing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claims:
-    """What a verified token says. `expires_at` is in seconds since the Unix epoch."""
+    """Claims of a verified token. `expires_at` is in seconds since the Unix epoch."""
 
     execution_id: str
     user_id: str
@@ -258,7 +258,7 @@ class ExecutionTokens:
         return token
 
     def verify(self, token: str) -> Claims:
-        """What `token` says, if all of it is as `issue` would have written it, and now is its time.
+        """The claims of `token`, if all of it is as `issue` would have written it, and it is valid now.
 
         Raises:
             InvalidToken: it is not; the message says in a few words why.

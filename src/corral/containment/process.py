@@ -203,7 +203,7 @@ class ContainedProcess:
         return self._tail.decode("utf-8", "replace")
 
     def last_words(self) -> str:
-        """Why it ended, as it says itself: what comes first, before the places in its code; the end of a traceback."""
+        """The process's own reason for its end: its first lines, or the last line of a traceback."""
         lines = [line for line in (each.strip("# \t.") for each in self.error_tail().splitlines()) if line]
         traceback = any(line.startswith("Traceback (most recent") for line in lines)
         return (lines[-1] if traceback else " ".join(lines[:_SAID_LINES]))[:_SAID_CHARS]

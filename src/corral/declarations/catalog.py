@@ -104,7 +104,7 @@ class Catalog:
         return other
 
     def news(self) -> str:
-        """What is to be appended for tools that came, changed or went since the text or the last news; maybe nothing.
+        """Text to append for tools that came, changed or went since the text or the last news; may be empty.
 
         It counts as shown then.
         """
@@ -144,7 +144,7 @@ class Catalog:
         return _LEVELS[min(degrees.values())], text(degrees)
 
     def _likely(self, tools: ToolsByName) -> list[ToolName]:
-        """Those that the host named, or whose namespace it named, in its order."""
+        """Tools that the host named, by themselves or by namespace, in its order."""
         return [name for first in self._first for name in tools if first in (str(name), name.namespace)]
 
     def _whole(self, views: DegreePrinter, tools: ToolsByName, budget: int, heading: str) -> str | None:
@@ -173,7 +173,7 @@ class Catalog:
         budget: int,
         heading: str,
     ) -> str:
-        """What there is to be read of tools in such degrees. Ever more namespaces are counted, and not listed."""
+        """The text for tools in these degrees. As room shrinks, more namespaces are counted instead of listed."""
         manner = _MANNERS[min(degrees.values())]
         text = self._remark(f"{heading}{_counted(len(degrees), 'tool')}, {manner}.{_advice(degrees)}")
         shown = {name: degree for name, degree in degrees.items() if degree > Degree.NAMED}
@@ -205,7 +205,7 @@ class Catalog:
 
 
 def _advice(tools: Iterable[ToolName]) -> str:
-    """How to find out more, with the first of the tools as an example."""
+    """Directions for finding out more, with the first of the tools as an example."""
     example = next(iter(tools), "name")
     return f' Look for more: await tools.search("words"), await tools.describe("{example}").'
 

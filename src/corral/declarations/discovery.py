@@ -214,7 +214,7 @@ class _Discovery:
         return self._tools.resolve(path)
 
     def _hint(self, query: str, namespace: str | None, total: int) -> str:
-        """How to go on where there is nothing to show."""
+        """Directions when there is nothing to show."""
         spaces = self._tools.namespaces()
         if not len(self._tools):
             return "there are no tools"
@@ -232,7 +232,7 @@ class _Discovery:
         )
 
     def _call(self, namespace: str | None = None) -> str:
-        """How a program searches without words."""
+        """A program's call of search without words."""
         if namespace is None:
             return "tools.search()"
         named = (

@@ -55,7 +55,7 @@ def _may_name_secrets(schema: JsonSchema) -> bool:
 
 
 def _path(outer: str, keyword: str, name: str = "") -> str | None:
-    """Where a subschema's values are; None if it does not describe any."""
+    """Path of a subschema's values; None if it describes none."""
     match keyword:
         case "properties":
             return f"{outer}.{name}" if outer else name

@@ -11,9 +11,9 @@ from corral.types import ToolName
 __all__ = ["fill_budget"]
 
 _MOST_MISSES = 4
-"""How many more tools that have no room are passed over, to see whether there is some for those after them."""
+"""Tools without room that are skipped to try those after them."""
 _MOST_TRIES = 8
-"""How often that is tried: each try prints and counts a whole text."""
+"""Most such tries: each prints and counts a whole text."""
 _LEAST_SHARE = 64
 """Less than this part of the budget may stay unused."""
 _USUAL_COSTS: Mapping[Degree, int] = {
@@ -71,7 +71,7 @@ class _Filling:
         return reached + (self._raise_others(waiting[reached + 1 :], degree) if degree > Degree.NAMED else 0)
 
     def _raise_others(self, waiting: Sequence[ToolName], degree: Degree) -> int:
-        """Which ones are tried does not depend on the budget, so that a larger one never leads to less."""
+        """The candidates do not depend on the budget, so that a larger one never shows less."""
         total, misses, step, grows = 0, 0, 1, True
         for _ in range(_MOST_TRIES):
             if not waiting or misses == _MOST_MISSES or self._budget - self._spent < self._budget // _LEAST_SHARE:

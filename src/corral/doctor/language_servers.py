@@ -45,7 +45,7 @@ class FoundServer:
     memory_mb: int | None = None
     """Resident memory when it is ready (VmRSS)."""
     reason: str | None = None
-    """Why it is not ready."""
+    """The reason that it is not ready."""
     remedy: str | None = None
     """Command that installs the best server for this language, if this is another."""
 

@@ -36,7 +36,7 @@ _SETTINGS = (
     "kernel/apparmor_restrict_unprivileged_userns",
     "user/max_user_namespaces",
 )
-"""What keeps user namespaces from unprivileged users, below /proc/sys: Debian's patch, Ubuntu's (from 23.10; on by
+"""Settings below /proc/sys that deny user namespaces to unprivileged users: Debian's patch, Ubuntu's (from 23.10; on by
 default from 24.04), and user_namespaces(7)."""
 _COVERS = ((1, "files"), (4, "TCP"), (5, "devices"), (6, "signals and abstract unix sockets"))
 """From which ABI on Landlock covers what: landlock(7)."""
@@ -123,7 +123,7 @@ def user_namespaces_layer(users: tuple[int | None, ...]) -> Layer:
 
 
 def user_namespace_remedy(number: int, values: Mapping[str, str], *, filtered: bool) -> tuple[str, str | None]:
-    """Why unshare(2) failed with the error `number`, and what helps, by the system's `settings`.
+    """The reason that unshare(2) failed with the error `number`, and the remedy, by the system's `settings`.
 
     `filtered`: this process itself is under a system call filter.
     """

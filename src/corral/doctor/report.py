@@ -1,4 +1,4 @@
-"""Which isolation is really in force on this machine, layer by layer; what is missing, and what to do about it.
+"""Report on the isolation in force on this machine, layer by layer, with missing parts and remedies.
 
 Nothing is believed that can be tried: for every tier, the real engine is started in the jail that would be used, with
 every permission of its own, and tries to get out.
@@ -55,12 +55,12 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Examination:
-    """What was found. `tier` is what `DenoSandbox(tier="auto")` takes; None: it starts no guest at all."""
+    """Findings. `tier` is the choice of `DenoSandbox(tier="auto")`; None: it starts no guest at all."""
 
     system: str
     tier: Tier | None
     reason: str | None
-    """Why no guest starts."""
+    """The reason that no guest starts."""
     python: Isolation | None
     """Sandbox for programs in Python where none for TypeScript works."""
     layers: tuple[Layer, ...]

@@ -33,9 +33,9 @@ _REALM = (
     "timers",
     "realm",
 )
-"""What is evaluated in every context: realm.ts, after all that it needs."""
+"""Modules evaluated in every context: realm.ts, after all that it needs."""
 _PLATFORM = ("intrinsics", "platform")
-"""What is evaluated in a context when its program first touches a part of the platform."""
+"""Modules evaluated in a context when its program first touches a part of the platform."""
 _PROCESS = (
     "kinds",
     "values",
@@ -50,7 +50,7 @@ _PROCESS = (
     "warm_up",
     "main",
 )
-"""What a process with one execution is started with: main.ts, after all that it needs. As one file, because the engine
+"""Modules of a process with one execution: main.ts, after all that it needs. As one file, because the engine
 takes 4 ms longer for ten."""
 _CONTEXTS = ("contexts", "engine", "harden", "frames", *_REALM, *_PLATFORM)
 _HTTP = ("values", "tools", "http")

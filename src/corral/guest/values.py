@@ -85,7 +85,7 @@ def revive_value(value: object) -> Any:
 
 
 class _HostEncoder(PlainEncoder):
-    """Of what only a host has, too."""
+    """Includes values that only a host has."""
 
     def other(self, value: Any, depth: int) -> Any:
         match value:

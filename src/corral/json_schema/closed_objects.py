@@ -1,4 +1,4 @@
-"""What a schema is made of, and which of its objects may have members that it does not list."""
+"""The parts of a schema, and its objects that may have members that it does not list."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def alternatives(
 
 
 def resolved(root: Mapping[str, Any], reference: str) -> object:
-    """What a reference inside the document leads to (RFC 6901)."""
+    """The target of a reference inside the document (RFC 6901)."""
     if reference != "#" and not reference.startswith("#/"):
         return None
     found: object = root

@@ -27,7 +27,7 @@ _MOST_CONTAINERS = 1_000
 _MOST_CHARACTERS = 100_000
 """Of a value whose depth is looked for; that of others is taken to be as great as it could be."""
 _DEAR = 1_000_000
-"""What costs more needs not be known exactly."""
+"""Costs above this need not be exact."""
 
 _READ = 30
 """For each part of a value, whatever the schema."""
@@ -44,7 +44,7 @@ _PATTERN = 300
 """For each character, by the worst pattern of those that are allowed here."""
 _CONTAINED = 3
 _UNEVALUATED = 5
-"""How often alternatives are looked at again for what they have not evaluated."""
+"""Times that alternatives are visited again for `unevaluated…` keywords."""
 
 _IN_PLACE = ("allOf", "anyOf", "oneOf")
 _ONE_IN_PLACE = ("else", "if", "not", "then")
@@ -58,7 +58,7 @@ class ValidationCost:
     def __init__(self, document: JsonSchema) -> None:
         self._steps = 0
         self._places: list[_Place] = []
-        """Those that apply to the same part of a value as another one come before it."""
+        """Keywords before others that apply to the same part of a value."""
         self._each: list[int] = []
         """The most for one part of a value, by how many levels deep the value is; the last one is for all others."""
         self._is_complete = True
@@ -150,7 +150,7 @@ class _Place:
         self.cost += self.again * sum(each.cost for each in self.in_place)
 
     def look_into_members(self) -> None:
-        """Those in the same place have looked already."""
+        """Keywords in the same place have looked already."""
         named = max((each.cost for each in self.named), default=0)
         others = sum(each.cost for each in self.others) + sum(each.cost for each in self.keys)
         self.objects = self.per_key + named + others + self.again * sum(each.objects for each in self.in_place)
@@ -275,7 +275,7 @@ def _size(value: object) -> int:
 
 
 def _bound(value: object) -> int:
-    """What a keyword costs that compares with a number, or has no numbers at all."""
+    """Cost of a keyword that compares with a number, or has none."""
     if isinstance(value, int):
         return _KEYWORD + value.bit_length() // 64 * _FLOAT
     return _FLOAT if isinstance(value, float) else _KEYWORD

@@ -42,7 +42,7 @@ class ReferenceScope:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceTarget:
-    """Where a reference leads. `scope` is that of the schema which holds the target."""
+    """Target of a reference. `scope` is that of the schema which holds the target."""
 
     pointer: Pointer
     scope: ReferenceScope
@@ -99,7 +99,7 @@ class IndexedSchema:
         return True if found is None else found[0]
 
     def references(self, schema: object, scope: ReferenceScope) -> Iterator[ReferenceTarget | None]:
-        """Where the references of this very schema lead; None for each that leads nowhere."""
+        """Targets of this schema's own references; None for each dangling one."""
         if not self.has_references:
             return
         keywords = mapping(schema)
@@ -118,7 +118,7 @@ class IndexedSchema:
         return self._texts[pointer]
 
     def targets_within(self, target: ReferenceTarget) -> list[ReferenceTarget | None]:
-        """Where all references lead that are at or below a target, in an order that depends on `text_at` only."""
+        """Targets of all references at or below a target, in an order that depends on `text_at` only."""
         if target not in self._targets:
             self.effort -= _TARGET_EFFORT
             found: list[ReferenceTarget | None] = []
@@ -149,7 +149,7 @@ class IndexedSchema:
         )
 
     def _locate(self, uri: str, fragment: str) -> Pointer | None:
-        """Where in the document that is. A pointer that its resource does not know may be one from the root."""
+        """The place in the document. A pointer that its resource does not know may be one from the root."""
         if fragment and not fragment.startswith("/"):
             return self._anchors.get((uri, fragment))
         start = self._resources.get(uri)

@@ -72,7 +72,7 @@ def _key(key: object) -> str:
 
 
 def json_value(text: str) -> object:
-    """What a text says that is JSON; any other text as it is.
+    """The value of a text that is JSON; any other text as it is.
 
     A number only if writing it gives the same text: "007", "1.50" and what no float can hold stay texts.
     """

@@ -41,7 +41,7 @@ ABSENT: Any = object()
 """In place of a value that is not there."""
 
 _ONE_OF_MANY = re.compile(r"\A(expected at (?:least|most) 1 (?:item|character|field))s")
-"""How a bound reads that is one."""
+"""Singular forms for bounds of one."""
 
 
 class Problem(NamedTuple):
@@ -175,7 +175,7 @@ def either(first: Problem, second: Problem) -> Problem:
 
 
 def child(value: object, step: str | int) -> object:
-    """What is at `step` in a dict, list or tuple, or ABSENT."""
+    """The value at `step` in a dict, list or tuple, or ABSENT."""
     match value:
         case dict():
             return cast("dict[object, object]", value).get(step, ABSENT)

@@ -131,7 +131,7 @@ _PYDANTIC_TEXTS = {
 
 
 _MAX_READ = 100
-"""How many problems of a large value are looked at: a program can send 65,000 unexpected fields; twenty are shown."""
+"""Most problems read of a large value: a program can send 65,000 unexpected fields; twenty are shown."""
 
 # here the path ends in a field, and a value is not what matters
 _ABOUT_THE_FIELD = frozenset(

@@ -284,7 +284,7 @@ def _of_keyword(error: Any, value: object) -> Iterator[Problem]:
 
 
 def _of_alternatives(alternatives: list[list[Any]], path: Path, value: object) -> Iterator[Problem]:
-    """What the alternative with the fewest problems wants; if all want another type, all those types."""
+    """The expectation of the alternative with the fewest problems; if all want another type, all those types."""
     right_type = [errors for errors in alternatives if errors and not _wrong_type(errors, path)]
     if right_type:
         yield from _problems(min(right_type, key=len), value)
@@ -465,7 +465,7 @@ def _told(mismatch: SchemaMismatch) -> ProblemReport:
 
 
 def mismatch_of(told: ProblemReport, value: object) -> SchemaMismatch:
-    """What a worker has found wrong with the value."""
+    """A worker's findings about the value."""
     problems, complete = told
     return SchemaMismatch(
         (

@@ -192,7 +192,7 @@ def _items_of(value: Any) -> Iterable[object] | None:
 
 
 def _as_data(value: Any) -> object:
-    """What a value of some other type is in JSON.
+    """The JSON value of a value of some other type.
 
     Raises:
         ApprovalDenied: nobody knows that.

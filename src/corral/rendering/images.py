@@ -67,7 +67,7 @@ class Picture:
 
 
 Marker: TypeAlias = Callable[[Picture, int], object]
-"""What stands in place of a picture, which is the so manyth, from 1."""
+"""Placeholder of an image, numbered from 1."""
 
 
 def pictures_in(value: Any, marker: Marker = lambda picture, _: str(picture)) -> tuple[Any, tuple[Picture, ...]]:

@@ -140,7 +140,7 @@ class _Shortening:
         return named + self._size(member, most - named)
 
     def _size(self, value: Any, most: int) -> int:
-        """How many characters the value's JSON has, if it has at most `most`; else some number above that."""
+        """Number of characters of the value's JSON, if at most `most`; else some number above that."""
         if type(value) is str and len(value) > most:
             return len(value)
         if type(value) in _PLAIN:

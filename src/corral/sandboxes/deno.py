@@ -36,7 +36,7 @@ _INSTEAD = (
 )
 _SETTLE_SECONDS = 30.0
 _HEAP_RESERVE_MB = 32
-"""What the guest runtime, the engine's own bookkeeping and arrays that are copied as they grow need of V8's heap, above
+"""V8 heap for the guest runtime, the engine's bookkeeping and arrays that are copied as they grow, above
 the program's memory."""
 _SEMI_SPACE_MB = 32
 """Space for young objects, of which V8 has three. Its default depends on the machine, whose size it may not read."""

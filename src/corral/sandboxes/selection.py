@@ -25,7 +25,7 @@ do not run; for another language from its first program on."""
 
 
 class Providers:
-    """Those of one Corral, made as they are needed."""
+    """The providers of one Corral, made on first use."""
 
     def __init__(self, sandbox: Sandboxes) -> None:
         if isinstance(sandbox, str) and sandbox != "auto":
@@ -34,7 +34,7 @@ class Providers:
         self._made: dict[Language, SandboxProvider] = {}
 
     def get(self, language: Language) -> SandboxProvider:
-        """That for programs in this language.
+        """The provider for programs in this language.
 
         Raises:
             UnknownProvider: there is none.

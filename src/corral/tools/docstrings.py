@@ -60,5 +60,5 @@ def _returns(parsed: ParsedDocstring) -> str | None:
 
 
 def _member(text: str) -> str | None:
-    """What stands where a type does, if it is the name of a member, as in `names: all that are there`."""
+    """Text in the place of a type, for a member as in `names: all that are there`."""
     return text if _NAME.fullmatch(text) and text not in _TYPES else None

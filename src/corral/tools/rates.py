@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias, cast, get_args
 __all__ = ["Rate", "RateLimit", "RateScope", "parse_rate", "parse_rates"]
 
 RateScope: TypeAlias = Literal["user", "organization", "everyone"]
-"""Whose calls count together. A user is one of an organization; no organization is a tenant of its own."""
+"""The callers whose calls count together. A user belongs to an organization; no organization is a tenant of its own."""
 
 RateLimit: TypeAlias = str | Mapping[RateScope, str]
 """`"30/minute"` counts for each user; a mapping says for whom: `{"user": "30/minute", "everyone": "500/minute"}`."""
@@ -62,7 +62,7 @@ def parse_rate(text: str) -> Rate:
 
 
 def parse_rates(limit: RateLimit | None) -> Mapping[RateScope, Rate]:
-    """What a `rate_limit` says for each scope; nothing for None.
+    """The rates in a `rate_limit`, by scope; empty for None.
 
     Raises:
         ValueError: it is of another type, a scope is unknown, or as `parse_rate`.

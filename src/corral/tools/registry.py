@@ -45,7 +45,7 @@ class Problem(NamedTuple):
 
     text: str
     scopes: frozenset[str] = frozenset()
-    """Those that every one of these tools asks for."""
+    """Scopes that every one of these tools requires."""
 
 
 class ToolRegistry:
@@ -194,7 +194,7 @@ class ToolRegistry:
 
     @property
     def problems(self) -> Mapping[str, str]:
-        """Why tools may be missing, by the namespace that they would be in, as programs write it."""
+        """Reasons for missing tools, by the namespace that they would be in, as programs write it."""
         return {namespace: problem.text for namespace, problem in self._now().problems.items()}
 
     def namespaces(self) -> tuple[str, ...]:
@@ -250,15 +250,15 @@ class _State:
     ) -> None:
         self.spaces = spaces
         self.problems = problems
-        """Why tools may be missing, by the namespace that they would be in."""
+        """Reasons for missing tools, by the namespace that they would be in."""
         self._named = named
         self._whole = whole
-        """What it is a part of."""
+        """The registry that it is a part of."""
         self._views: dict[frozenset[str], _State] = {}
         self._lock = threading.Lock()
 
     def visible_to(self, scopes: frozenset[str]) -> _State:
-        """What of it a caller with these scopes may call. Callers who may call the same get the same object."""
+        """The tools that a caller with these scopes may call. Callers with the same tools get the same object."""
         relevant = scopes & self._scopes
         found = self._views.get(relevant)
         if found is None:
@@ -283,7 +283,7 @@ class _State:
 
     @cached_property
     def _scopes(self) -> frozenset[str]:
-        """Those that some tool asks for; others make no difference."""
+        """Scopes that some tool requires; others make no difference."""
         asked = {scope for tool in self.by_name.values() for scope in tool.scopes | tool.any_scope}
         return frozenset(asked.union(*(problem.scopes for problem in self.problems.values())))
 

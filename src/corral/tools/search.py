@@ -37,9 +37,9 @@ _MENTION = re.compile(
 _SATURATION, _LENGTH = 1.2, 0.5
 """k1 and b of BM25."""
 _NAME, _NAMESPACE, _SUMMARY, _PARAMETER, _DETAIL, _PARAMETER_DETAIL = 3.0, 2.0, 1.5, 0.8, 0.4, 0.2
-"""What a word counts for, by where it stands; the summary is the first sentence of the description."""
+"""Weights of a word by its place; the summary is the first sentence of the description."""
 _SYNONYM, _BEGINNING = 0.4, 0.6
-"""What a word counts for that only means what a word of the query does, or begins with it, the less the longer."""
+"""Weights of synonyms, and of words that begin with the query's word: the longer, the less."""
 _LEAST_BEGINNING = 3
 _MAX_BEGINNINGS = 10
 
@@ -84,7 +84,7 @@ class SearchIndex:
         return [self._paths[each] for each in best[offset:]], len(scores)
 
     def _named(self, query: str, asked: list[str]) -> dict[int, int]:
-        """Those that it is the name of, from 0, which is exactly, to 3, which is without its namespace and in another
+        """Tools with this name, from 0, an exact match, to 3, without the namespace and in another
         spelling."""
         named = "".join(asked)
         spelled = self._by_spelling.get(named, ()) if named else ()
@@ -142,7 +142,7 @@ class _Postings:
         self._sorted = sorted(self._scores)
 
     def scores(self, asked: list[str]) -> dict[int, float]:
-        """What each document scores that has any of the words. One that has more of them counts for more."""
+        """Scores of the documents that have any of the words. More matching words score more."""
         important = [word for word in asked if word not in UNIMPORTANT] or asked
         stems = list(dict.fromkeys(map(stem, important)))
         total: dict[int, float] = {}
@@ -154,7 +154,7 @@ class _Postings:
         return {document: score * matched[document] / len(stems) for document, score in total.items()}
 
     def _of(self, asked: str) -> dict[int, float]:
-        """What one word of the query gives, by itself or by the best of what may be meant by it."""
+        """Scores for one word of the query, by itself or by its best synonym."""
         found = dict(self._scores.get(asked, {}))
         for word, share in self._meant(asked):
             for document, score in self._scores[word].items():

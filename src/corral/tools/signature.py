@@ -68,7 +68,7 @@ def underlying_function(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def without_partial(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What a partial calls in the end; anything else as it is."""
+    """The function below any partials; anything else as it is."""
     while isinstance(function, functools.partial):
         function = cast("functools.partial[Any]", function).func
     return function
@@ -106,7 +106,7 @@ def read_parameters(function: Callable[..., Any], *, name: str, descriptions: Ma
 
 
 def context_place(function: Callable[..., Any], name: str) -> Literal[1] | str | None:
-    """Where a function that takes one input receives the context: second, or by this name; None: it does not.
+    """The parameter by which a function of one input receives the context: second, or by this name; None: it does not.
 
     It is the parameter that is annotated `ExecutionContext` or called `context`, else the second if it must be given.
 
@@ -167,7 +167,7 @@ def read_result(function: Callable[..., Any], *, name: str, description: str | N
 # --- types --------------------------------------------------------------------------------------------------
 
 _NO_SCHEMA = (PydanticUserError, TypeError, NameError)
-"""What pydantic raises for a type that it cannot validate or show."""
+"""Errors of pydantic for a type that it cannot validate or describe."""
 
 
 class _Types:
@@ -225,7 +225,7 @@ def _gathered(hint: Any) -> Any:
 
 
 def _local_names(function: Callable[..., Any]) -> dict[str, Any]:
-    """What the function around this one has defined, if it is still running: types in annotations may be there."""
+    """Local names of the enclosing function, if it is still running: annotations may mention types from there."""
     around, inside, _ = getattr(function, "__qualname__", "").rpartition(".<locals>.")
     frame = inspect.currentframe() if inside else None
     while frame is not None:

@@ -36,7 +36,7 @@ class ToolSource(ABC):
     """
 
     namespace: str | None = None
-    """Where its tools are; None: beside the host's own."""
+    """Namespace of its tools; None: beside the host's own."""
 
     scopes: Iterable[str] = frozenset()
     """Scopes that each of its tools asks for. Where tools are hidden from those who may not call them, it tells nobody
@@ -44,7 +44,7 @@ class ToolSource(ABC):
 
     @property
     def tools(self) -> Sequence[Tool]:
-        """What is known of them before it is open."""
+        """The tools that are known before it is open."""
         return ()
 
     @abstractmethod

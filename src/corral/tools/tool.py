@@ -48,7 +48,7 @@ Approval: TypeAlias = bool | Callable[[Any, ExecutionContext], bool | Awaitable[
 """True if calls need an approval; a function decides by the validated input and the context."""
 
 OutputValidation: TypeAlias = Literal["warn", "strict", "off"]
-"""What becomes of a result that is not what the output schema says. The tool has run by then: `warn` delivers the
+"""Treatment of a result that does not fit the output schema. The tool has run by then: `warn` delivers the
 result with a remark, `strict` withholds it, and with `off` nobody looks."""
 
 
@@ -79,7 +79,7 @@ class Tool(Generic[P, R]):
     any_scope: frozenset[str] = frozenset()
     """Scopes of which a caller must have one, unless empty."""
     rate_limit: RateLimit | None = None
-    """How often each user may call it, `"30/minute"`; or for whom how often, `{"everyone": "500/minute"}`."""
+    """Calls allowed to each user, `"30/minute"`; or by scope, `{"everyone": "500/minute"}`."""
     needs_approval: Approval = False
     read_only: bool = False
     idempotent: bool = False
@@ -101,7 +101,7 @@ class Tool(Generic[P, R]):
     is_async: bool = field(init=False, repr=False)
     """True if calling the function gives a coroutine or an async generator; others run in a worker thread."""
     rates: Mapping[RateScope, Rate] = field(init=False, repr=False)
-    """What `rate_limit` says."""
+    """The rates of `rate_limit`."""
 
     def __post_init__(self) -> None:
         function = underlying_function(self.function)
@@ -238,7 +238,7 @@ class Tool(Generic[P, R]):
         warn: Callable[[str], object] | None,
         context: ExecutionContext | None,
     ) -> object:
-        """What is delivered of a result for which the output schema raised this error."""
+        """The result to deliver although the output schema raised this error."""
         try:
             data = to_plain_data(value)
             if type(data) is str and (read := json_value(data)) is not data:
@@ -264,7 +264,7 @@ def _tenant(context: ExecutionContext | None) -> TrustDomain | None:
 
 
 def output_validation(given: object, owner: str) -> OutputValidation:
-    """What is meant by an option `validate_output`.
+    """The meaning of an option `validate_output`.
 
     Raises:
         ToolDefinitionError: it is none.
@@ -287,7 +287,7 @@ def check_settings(
     validate_output: OutputValidation | bool = "warn",
     **_: object,
 ) -> tuple[OutputValidation, Mapping[RateScope, Rate]]:
-    """What is meant by `validate_output` and `rate_limit`, of settings that can be those of a tool.
+    """The meaning of `validate_output` and `rate_limit` among a tool's settings.
 
     Raises:
         ToolDefinitionError: one is wrong.
@@ -307,7 +307,7 @@ def check_settings(
 
 
 def _by_name(tool: Tool) -> tuple[Callable[..., Any], tuple[object, ...]]:
-    """How another process finds a tool, for `pickle`: what it is called in the module of its function, and the settings
+    """Reference to a tool for `pickle`: its name in the module of its function, and the settings
     that it has of its own.
 
     Raises:
@@ -338,7 +338,7 @@ def _named_tool(module: str, name: str, own: Mapping[str, Any]) -> Tool:
 
 
 class ToolSettings(TypedDict, total=False):
-    """What `@tool` and `define_tool` pass on to `Tool` as it is."""
+    """Settings that `@tool` and `define_tool` pass on to `Tool` unchanged."""
 
     namespace: str | None
     scopes: Iterable[str]
@@ -469,7 +469,7 @@ def _from_function(
 
 
 def _callable_of(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What a tool is made of.
+    """The function that a tool is made of.
 
     Raises:
         ToolDefinitionError: it is no function.
@@ -500,7 +500,7 @@ def _named(value: object) -> str:
 
 
 def _class_docstring(bare: Callable[..., Any]) -> str | None:
-    """That of a callable object; the class of a function says nothing about it."""
+    """The docstring of a callable object; the class of a function says nothing about it."""
     return None if inspect.isroutine(bare) else bare.__doc__
 
 

@@ -24,7 +24,7 @@ class AbbreviatedDocs(NamedTuple):
     lines: list[str]
     """The meaning of each sign."""
     docs: Mapping[ToolName, Doc]
-    """Those of the tools, which begin with a sign where they began with one of the texts."""
+    """The tools' docs, with a sign in place of each common beginning."""
 
 
 def abbreviate(docs: Mapping[ToolName, Doc]) -> AbbreviatedDocs:

@@ -241,7 +241,7 @@ def _parts(shape: Shape, hint: str) -> list[tuple[Shape, str]]:
 
 
 def _own(shape: Shape) -> _Key:
-    """What two shapes with equal parts may differ in."""
+    """Attributes in which two shapes with equal parts may differ."""
     match shape:
         case Object(properties=properties, patterns=patterns, additional=additional):
             listed = tuple((each.name, each.required, each.doc.default) for each in properties)
@@ -255,7 +255,7 @@ def _own(shape: Shape) -> _Key:
 
 
 def _characters(shape: Shape) -> int:
-    """How long the shape is when it is written, without its parts."""
+    """Length of the printed shape, without its parts."""
     match shape:
         case Object(properties=properties):
             texts = chain.from_iterable((each.name, each.doc.text, each.doc.default or "") for each in properties)

@@ -24,7 +24,7 @@ _LINE_CHARACTERS = 240
 
 
 class Degree(IntEnum):
-    """How much is shown of a tool. Each shows what those before it do, and more."""
+    """Degree of detail for a tool. Each adds to the one before it."""
 
     COUNTED = 0
     NAMED = 1
@@ -114,7 +114,7 @@ def declare_short(tools: Mapping[ToolName, ToolShape], language: Language) -> st
 
 
 def one_line(name: ToolName, tool: ToolShape, language: Language) -> str:
-    """How the tool is called, without texts, in at most some 250 characters if its name is short."""
+    """The tool's signature without texts, in about 250 characters at most if its name is short."""
     printer = _PRINTERS[language]
     whole = read_signature(name, tool, printer.language, Definitions())
     short = shortened(whole, partial(printer.call, name), _LINE_CHARACTERS)

@@ -138,7 +138,7 @@ class _Parameter(NamedTuple):
 def _parameters(
     name: ToolName, signature: Signature, types: PythonTypes, scope: ExpressionScope
 ) -> tuple[list[_Parameter], str]:
-    """What the function is declared to take, and the type of what it returns."""
+    """The declared parameters of the function, and its return type."""
     keywords = _keywords(signature.input)
     given_in = replace(scope, inline=signature.inline_input)
     if keywords is None:

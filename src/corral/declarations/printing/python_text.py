@@ -61,7 +61,7 @@ def literal(value: object) -> str:
 
 
 def told(doc: Doc, *, default: bool = True) -> list[str]:
-    """What the reader is told, line by line."""
+    """The description for the reader, line by line."""
     shown = literal(json.loads(doc.default)) if default and doc.default not in (None, "null") else None
     return describing.told(doc, default=shown)
 

@@ -55,7 +55,7 @@ _MAX_LEVELS = 20
 _MAX_BARS = 50
 """Maximum number of members of a union that is written with `|`, for the same reason."""
 _MAX_OPTIONAL_ITEMS = 4
-"""How many items of a tuple may be optional for each of its lengths to be a type of its own."""
+"""Most optional items of a tuple for which each length is printed as its own type."""
 
 _WORD = re.compile(r"\w+")
 _PRIMITIVES = {"string": "str", "number": "float", "integer": "int", "boolean": "bool", "null": "None"}
@@ -64,7 +64,7 @@ _BUILTINS = frozenset(("bool", "bytes", "dict", "float", "int", "list", "str", "
 
 @dataclass(frozen=True)
 class ExpressionScope:
-    """Where an expression stands: `owner` begins the names of its classes where shorter ones are taken; `shadowed`
+    """Position of an expression: `owner` begins the names of its classes where shorter ones are taken; `shadowed`
     are the names that mean something else there; `level` is how deep it is in another one; `inline` asks for objects to
     be spelt out as they would be in a program, which is for readers only."""
 
@@ -258,7 +258,7 @@ class PythonTypes:
 
 
 def extra_items(shape: Object) -> Shape | None:
-    """What the properties are that a type does not list, whatever their names; None if none are announced.
+    """The type of unlisted properties, whatever their names; None if none are announced.
 
     An empty name is among these: type checkers do not take it for that of a member.
     """
@@ -304,7 +304,7 @@ def _is_fraction(shape: Shape) -> bool:
 
 
 def _kind_of(shape: Object) -> str:
-    """What tells an object from the other members of a union: its first constant, or else what it needs most of all."""
+    """Discriminator of an object in a union: its first constant, or else its most required property."""
     needed = [each for each in shape.properties if each.required]
     for each in needed:
         if isinstance(each.shape, Constant) and each.shape.kind == "string":

@@ -35,7 +35,7 @@ _MAX_PARTS = 200
 """Maximum number of shapes within one that are looked at; further ones are widened."""
 _MAX_PROPERTIES = 20
 _MOST_KEPT = (16, 8, 4, 2)
-"""How many members of an input are shown that has more of them than there is room for."""
+"""Members shown of an input that has more than there is room for."""
 _MAX_HOPS = 20
 _MAX_MEMBERS = 8
 _MAX_CONSTANT_CHARACTERS = 30
@@ -46,7 +46,7 @@ _KINDS = {"string": STRING, "number": NUMBER, "boolean": BOOLEAN}
 
 
 class _Depth(NamedTuple):
-    """How many objects within each other are spelt out in an input and in an output; others are any object."""
+    """Maximum nesting of printed objects in an input and in an output; deeper ones are any object."""
 
     input: int
     output: int

@@ -41,7 +41,7 @@ _PRIMITIVES = {"bytes": "Uint8Array", "integer": "number"}
 _OBJECT_MEMBERS = frozenset(
     ("constructor", "hasOwnProperty", "isPrototypeOf", "propertyIsEnumerable", "toLocaleString", "toString", "valueOf")
 )
-"""What TypeScript believes every object to have: an optional property of such a name must allow it."""
+"""Members that every object has for TypeScript: an optional property of such a name must allow them."""
 
 
 def type_expression(shape: Shape, names: Mapping[Definition, str], *, unknown: str = "unknown") -> str:
@@ -63,7 +63,7 @@ def commented(lines: Sequence[str]) -> str:
 
 
 def told(doc: Doc) -> list[str]:
-    """What the reader is told, line by line."""
+    """The description for the reader, line by line."""
     return describing.told(doc, default=None if doc.default == "null" else doc.default)
 
 

@@ -51,14 +51,14 @@ __all__ = [
 ]
 
 _MAX_PAIRS = 64
-"""How many pairs of alternatives an intersection of unions is multiplied out to."""
+"""Most pairs of alternatives that an intersection of unions is expanded to."""
 _MAX_ALTERNATIVES = 256
-"""How many alternatives TypeScript may find in one intersection."""
+"""Most alternatives that TypeScript may find in one intersection."""
 _MOST_IN_A_ROW = 8
 _MAX_PATTERNS = 32
-"""How many patterns an object has for names of properties: each property is compared with each of them."""
+"""Most patterns of an object for property names: each property is compared with each pattern."""
 MAX_EXPANSIONS = 3
-"""How many steps of taking unions and definitions apart may nest; further down, they are intersected by name."""
+"""Maximum nesting of expanded unions and definitions; below it they are intersected by name."""
 
 _SCALARS: frozenset[Kind] = frozenset(("string", "bytes", "number", "boolean", "null"))
 _OTHERWISE_OPEN = Object(additional=UNKNOWN)
@@ -66,7 +66,7 @@ _TRUE_AND_FALSE = (Constant("boolean", "true"), Constant("boolean", "false"))
 
 
 def union(shapes: Iterable[Shape]) -> Shape:
-    """What at least one of the shapes accepts. Keeps their order."""
+    """The union of the shapes, in their order."""
     members = dict.fromkeys(member for shape in shapes for member in members_of(shape))
     members.pop(NEVER, None)
     if UNKNOWN in members:
@@ -80,7 +80,7 @@ def union(shapes: Iterable[Shape]) -> Shape:
 
 
 def intersect(left: Shape, right: Shape, expansions: int = 0) -> Shape:
-    """What both shapes accept."""
+    """The intersection of two shapes."""
     if left == right or right == UNKNOWN:
         return left
     if left == UNKNOWN:
@@ -108,7 +108,7 @@ def intersect(left: Shape, right: Shape, expansions: int = 0) -> Shape:
 
 
 def intersect_all(shapes: Sequence[Shape]) -> Shape:
-    """What all the shapes accept. Many are combined two by two, so that no large one is merged with each small one."""
+    """The intersection of shapes. Many are combined pairwise, so that no large one is merged with each small one."""
     while len(shapes) > _MOST_IN_A_ROW:
         pairs = (shapes[start : start + 2] for start in range(0, len(shapes), 2))
         shapes = [reduce(intersect, pair) for pair in pairs]
@@ -315,7 +315,7 @@ def few_patterns(patterns: Iterable[tuple[KeyPattern, Shape]]) -> tuple[tuple[Ke
 
 
 def unlisted(shape: Object, key: str | KeyPattern) -> Shape:
-    """What an object says of a property that it does not list, or of all that match a pattern."""
+    """An object's shape for a property that it does not list, or for all that match a pattern."""
     sure = [constraint for pattern, constraint in shape.patterns if pattern.exact and pattern.covers(key)]
     if sure:
         return reduce(intersect, sure)

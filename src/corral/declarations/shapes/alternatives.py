@@ -24,7 +24,7 @@ __all__ = ["branch", "exclusive", "forbid", "mixed"]
 
 _MAX_HOPS = 20
 _MAX_FORBIDDEN = 24
-"""How many properties may be added to a union to keep its members apart."""
+"""Most properties added to a union to keep its members apart."""
 
 
 def exclusive(members: Sequence[Shape], *, one_of: bool, announced: Collection[str] | None, with_named: bool) -> Shape:
@@ -170,7 +170,7 @@ def _constants(shape: Shape) -> list[Shape]:
 
 
 def _opposite(condition: Shape, shape: Shape) -> Shape | None:
-    """What objects of the shape are that are not like the condition; None if that cannot be said.
+    """The shape of objects that do not meet the condition; None if it has no shape.
 
     It can where the condition is about one property: that it is there, or which of the shape's constants it has.
     """

@@ -16,13 +16,13 @@ class Layout(NamedTuple):
     spelt: tuple[Shape, ...]
     """Nothing is spelt out of a mere list."""
     required: int
-    """How many of those there always are."""
+    """The number of items that are always present."""
     rest: Shape | None
-    """What follows them; None if nothing does."""
+    """The shape of further items; None if there are none."""
 
 
 def layout(shape: Array) -> Layout | None:
-    """How the type of the array is to be written; None if there is no such array."""
+    """The layout of the array's type; None if there is no such array."""
     rest = UNKNOWN if shape.rest is None else shape.rest
     known, least = len(shape.prefix), shape.min_items
     ends = [end for end in (shape.max_items, known if rest == NEVER else None) if end is not None]
@@ -37,7 +37,7 @@ def layout(shape: Array) -> Layout | None:
 
 
 def _spelt_items(known: int, least: int, most: int | None) -> int:
-    """How many items are spelt out one by one: more than the known ones if it makes the length right, cheaply."""
+    """The number of items printed one by one: more than the known ones if that makes the length exact, cheaply."""
     for wanted in (most, least):
         if wanted is not None and wanted - known <= _MAX_SPELT_ITEMS:
             return wanted if wanted == most else max(known, wanted)

@@ -30,7 +30,7 @@ _MAX_LEVELS = 60
 
 
 def constants(values: Iterable[object], *, integers: bool = False) -> Shape:
-    """What is one of the values. With `integers`, numbers that have a fraction do not count."""
+    """The shape of constant values. With `integers`, numbers with a fraction do not count."""
     fitting = (each for each in values if not (integers and isinstance(each, float) and not each.is_integer()))
     return union(_constant(each, _MAX_LEVELS) for each in fitting)
 

@@ -40,7 +40,7 @@ _TAGGED = frozenset((*_TEXT_TAGS, *_NUMBER_TAGS, *_FLAG_TAGS, "example", "exampl
 
 
 def describe(schema: object, name: str) -> Doc:
-    """What the schema of something of that name tells its reader. A title counts if it says more than the name."""
+    """The description in a schema of something of that name. A title counts if it says more than the name."""
     keywords = _value_keywords(mapping(schema)) | mapping(schema)
     text = keywords.get("description")
     if not isinstance(text, str) or not text.strip():
@@ -93,7 +93,7 @@ def summary(text: str) -> str:
 
 
 def told_of_tool(doc: Doc) -> list[str]:
-    """What the reader of a tool's declaration is told, line by line: each tag begins one."""
+    """The description in a tool's declaration, line by line: each tag begins a line."""
     return [*text_lines(doc.text), *(line for tag, text in doc.tags for line in text_lines(f"{tag}: {text}"))]
 
 

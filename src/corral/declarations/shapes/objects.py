@@ -44,7 +44,7 @@ def read_object(keywords: dict[str, object], read: Callable[[object], Shape], na
 
 
 def _others(keywords: dict[str, object], read: Callable[[object], Shape], listed: dict[str, Shape]) -> Object:
-    """What is said of properties by pattern, and of the rest. A pattern for a single name adds to what is listed."""
+    """Shapes of properties by pattern, and of the rest. A pattern for a single name adds to the listed ones."""
     patterns: dict[KeyPattern, Shape] = {}
     alike: defaultdict[KeyPattern, list[Shape]] = defaultdict(list)
     for expression, schema in mapping(keywords.get("patternProperties")).items():

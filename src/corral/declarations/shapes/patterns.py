@@ -21,7 +21,7 @@ _QUANTIFIERS = "*+?{"
 class _Part(NamedTuple):
     source: str
     character: str | None
-    """What it matches if that is one certain character."""
+    """The character that it matches, if there is exactly one."""
 
 
 def key_pattern(regular_expression: str) -> KeyPattern | str:

@@ -49,13 +49,13 @@ __all__ = ["Reader"]
 _MAX_LEVELS = 60
 """Deeper schemas are unknown. Each level costs several frames of the interpreter's stack."""
 _MAX_LEVELS_AROUND_DEFINITION = 20
-"""How deep the reading may be when a definition has to be read in between, to merge it with something."""
+"""Maximum depth of reading at which a definition may be read in between, to merge it."""
 _MAX_ALIASES = 30
-"""How many schemas that are mere references to others, or combinations of such, may follow each other."""
+"""Longest chain of schemas that are mere references or combinations of references."""
 _MAX_COMBINED = 500
-"""How many definitions such combinations may reach in all."""
+"""Most definitions that such combinations may reach in total."""
 _MAX_CONDITIONS = 100
-"""How many conditions of a schema count: each may take a look at all that the others say."""
+"""Most conditions of a schema that count: each may look at all others."""
 _MIN_READS = 1_000
 _READS_PER_NODE = 10
 
@@ -63,7 +63,7 @@ _OBJECT_KEYWORDS = frozenset(("properties", "required", "additionalProperties", 
 _ARRAY_KEYWORDS = frozenset(("items", "prefixItems", "additionalItems", "contains", "minItems", "maxItems"))
 """These imply a type where none is given."""
 _SAME_VALUE_KEYWORDS = frozenset(("allOf", "anyOf", "oneOf", "if", "then", "else", "dependencies", "dependentSchemas"))
-"""What is within these describes the very value that the schema itself does."""
+"""Keywords whose subschemas describe the same value as the schema."""
 _BEYOND_TYPES = _SAME_VALUE_KEYWORDS | {"dependentRequired", "not", "unevaluatedItems", "unevaluatedProperties"}
 """Without any of these, types and constants are all that a schema says."""
 
@@ -173,7 +173,7 @@ class Reader:
         return self._circular[target]
 
     def _reached_from(self, target: ReferenceTarget) -> set[ReferenceTarget]:
-        """Where the references lead that describe the same value as the target."""
+        """Targets of the references that describe the same value as the target."""
         if target not in self._reached:
             found: set[ReferenceTarget] = set()
             waiting = [(self._document.at(target.pointer), target.scope)]

@@ -51,7 +51,7 @@ OBJECTS: frozenset[Kind] = frozenset(("object",))
 
 @dataclass(frozen=True, slots=True)
 class Doc:
-    """What a reader is told: lines of text, tags with their texts, and the default as JSON. Printing makes it safe."""
+    """Description: lines of text, tags with their texts, and the default as JSON. Printing makes it safe."""
 
     text: str = ""
     tags: tuple[tuple[str, str], ...] = ()
@@ -146,7 +146,7 @@ class Object:
     patterns: tuple[tuple[KeyPattern, Shape], ...] = ()
     additional: Shape | None = None
     title: str = field(default="", compare=False)
-    """How its schema is called, if it has a title."""
+    """Title of the schema, if it has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,12 +175,12 @@ Shape: TypeAlias = Unknown | Never | Primitive | Constant | Array | Object | Uni
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What intersections need to know of a shape."""
+    """Facts about a shape for intersections."""
 
     kinds: frozenset[Kind]
     """The kinds of values it may accept; too many rather than too few."""
     alternatives: int = 1
-    """How many members a union in its place would have."""
+    """Number of members of a union in its place."""
     transparent: bool = False
     """True if it accepts only objects, and says nothing of properties that it does not list: `&` is then exact."""
     accepts_empty: bool = False

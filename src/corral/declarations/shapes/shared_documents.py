@@ -34,7 +34,7 @@ class _SharedDocument:
         )
 
     def take_in(self, schema: dict[str, object], definitions: dict[str, object]) -> Pointer:
-        """Where the schema is now."""
+        """New place of the schema."""
         number = str(next(self._numbers))
         self.document.adopt("$defs", {name: each for name, each in definitions.items() if name not in self.definitions})
         self.document.adopt("$schemas", {number: schema})
@@ -43,7 +43,7 @@ class _SharedDocument:
 
 
 class SharedDocuments:
-    """Those of one text. A definition is the same in two schemas if it is the very same object."""
+    """The documents of one text. A definition is shared by two schemas if it is the very same object."""
 
     def __init__(self) -> None:
         self._documents: list[_SharedDocument] = []

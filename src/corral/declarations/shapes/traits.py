@@ -28,11 +28,11 @@ from corral.declarations.shapes.shape import (
 __all__ = ["members_of", "primitives_around", "properties_of", "traits"]
 
 _MAX_HOPS = 20
-"""How far definitions that are mere names of each other are followed."""
+"""Longest chain of definitions that are mere names of each other."""
 
 
 def traits(shape: Shape, hops: int = 0) -> Traits:
-    """What can be said of the shape; the least where that would need a definition that is being read."""
+    """The traits of the shape; the least where they would need a definition that is being read."""
     match shape:
         case Unknown():
             return Traits(ALL_KINDS, accepts_empty=True)

@@ -1,4 +1,4 @@
-"""What a program prints: every line, or lines that were written at once, is one entry.
+"""Console output of a program: every line, or lines that were written at once, is one entry.
 
 It is sent as soon as it ends, and what there is of it before that: a program may be killed at any time.
 """

@@ -59,7 +59,7 @@ def error_parts(error: BaseException) -> Parts:
 
 
 def syntax_error_parts(error: BaseException, code: str) -> Parts:
-    """Of what does not compile."""
+    """For source that does not compile."""
     if not isinstance(error, SyntaxError):
         text = "the program is nested too deeply" if isinstance(error, RecursionError | MemoryError) else str(error)
         return "program_rejected", "SyntaxError", text, "", None

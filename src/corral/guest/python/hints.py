@@ -1,4 +1,4 @@
-"""What an error of Python leaves out: which expression it was that is None, and the keys or elements that there are.
+"""Details that errors of Python leave out: the expression that is None, and the existing keys or elements.
 
 Nothing of the program's is called: names are looked up in the frame, and members in dicts, lists and tuples only.
 """
@@ -80,7 +80,7 @@ def _owner(node: ast.expr) -> ast.expr | None:
 
 
 def _operands(node: ast.expr, message: str) -> list[ast.expr]:
-    """Those of which one may be None."""
+    """Expressions of which one may be None."""
     match node:
         case ast.Call(function) if "not callable" in message:
             return [function]

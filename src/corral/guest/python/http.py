@@ -54,7 +54,7 @@ _RENEWAL_SECONDS = 10.0
 _SILENCE_SECONDS = 60.0
 """After so long without a word the bridge is taken for dead: it sends an empty line every 15 seconds."""
 _IDLE_SECONDS = 4.0
-"""For how long a connection is kept for the next request; uvicorn closes it after 5."""
+"""Seconds that a connection is kept for the next request; uvicorn closes it after 5."""
 _MAX_RENEWAL_SECONDS = 86_400.0
 _NOT_RENEWED = frozenset({401, 403, 404})
 """With these, the host says that it will not renew the token."""
@@ -63,7 +63,7 @@ _MAX_NAME = 100
 """Characters of what an error is called."""
 
 _Failure: TypeAlias = tuple[str, str, str, float | None]
-"""What a call fails with: code, name, message, seconds until it may be made again."""
+"""Failure of a call: code, name, message, seconds until it may be made again."""
 
 
 def connect(
@@ -95,7 +95,7 @@ def connect_from_environment(tools: Iterable[str] = (), **options: int) -> Conne
 
 
 def __getattr__(name: str) -> type[CorralError]:
-    """What calls fail with can be imported by its name: RateLimited, ToolNotFound and so on."""
+    """Error classes of calls can be imported by name: RateLimited, ToolNotFound and so on."""
     if name in FAILURES:
         return failure_class(name)
     raise AttributeError(f"there is no {name} here")
@@ -264,7 +264,7 @@ class _Bridge:
             connection.close()
 
     def lines(self, path: str, body: bytes, max_bytes: int) -> Generator[bytes]:
-        """What the bridge answers to a request, line by line.
+        """The bridge's answer to a request, line by line.
 
         Raises:
             _Refused: the status is not 200.
@@ -355,7 +355,7 @@ class _Bridge:
 
 
 def _lines(source: io.BufferedIOBase, max_bytes: int) -> Generator[bytes]:
-    """What comes after the last end of a line is no line."""
+    """Text after the last line end is no line."""
     parts: list[bytes] = []
     length = 0
     while chunk := source.read1(_CHUNK_BYTES):
@@ -397,7 +397,7 @@ def _read_failure(error: dict[str, Any]) -> _Failure:
 
 
 def _read_refusal(response: HTTPResponse, url: str) -> _Failure:
-    """Why the host refused a whole request."""
+    """The host's reason for refusing a whole request."""
     text = response.read(_MAX_SMALL_REPLY)
     try:
         return _read_failure(json.loads(text)["error"])
@@ -411,12 +411,12 @@ def _bridge_error(message: str) -> _Failure:
 
 
 def _is_token(token: object) -> bool:
-    """Whether a header can carry it."""
+    """True if a header can carry it."""
     return isinstance(token, str) and token != "" and token.isascii() and token.isprintable()
 
 
 def _is_readable(line: socket.socket) -> bool:
-    """Whether something came on an idle connection, which is its end."""
+    """True if an idle connection is readable, which means that it ended."""
     with selectors.DefaultSelector() as selector:
         selector.register(line, selectors.EVENT_READ)
         return bool(selector.select(0))

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Protocol
 __all__ = ["Deadlock", "Finished", "GuestLoop", "Source"]
 
 _FIRST_TURNS = 3
-"""In which what the program has scheduled begins, also where that schedules something itself."""
+"""Turns of the loop in which scheduled work begins, including work that it schedules itself."""
 _wait: Any = asyncio.wait
 
 
@@ -94,7 +94,7 @@ class GuestLoop(base_events.BaseEventLoop):
 
     @property
     def tasks(self) -> list[asyncio.Task[Any]]:
-        """Those that have not ended, but for the one that asks."""
+        """Tasks that have not ended, without the current one."""
         current = asyncio.current_task(self)
         return [task for task in list(self._tasks) if not task.done() and task is not current]
 

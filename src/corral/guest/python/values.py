@@ -247,7 +247,7 @@ class Encoder:
         return self._object(done)
 
     def pairs(self, done: dict[str, Any], rest: list[tuple[Any, Any]], depth: int) -> Any:
-        """Those of the members that are done, and the rest."""
+        """The members that are done, and the rest."""
         result: list[Any] = [[name, member] for name, member in done.items()]
         for key, member in rest:
             self._path[depth] = len(result)

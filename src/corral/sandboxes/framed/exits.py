@@ -45,7 +45,7 @@ _OWN_CODES = frozenset(
         *(CallBudgetExceeded, InvalidArguments, MemoryExceeded, MessageTooLarge, OutputExceeded, ToolNotFound),
     )
 )
-"""What a guest may say of an error by itself, because any program can bring it about without an effect. Every other
+"""Error codes that a guest may report by itself, because any program can cause them without an effect. Every other
 code is one that a call of the run has failed with, or else means no more than that the program failed."""
 _MAX_TEXT = 8_100
 """Of an error: what guests keep of a text, and their note of how much is missing."""

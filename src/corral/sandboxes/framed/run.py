@@ -48,7 +48,7 @@ class GuestRun:
         self._run = channel.run
         self._session = GuestSession(channel, _with_positions(job), handler)
         self.content: GuestExit | BridgeError | None = None
-        """Why the session ended: EXIT as it came, a violation, or None if the process ended without an EXIT."""
+        """End of the session: EXIT as it came, a violation, or None if the process ended without an EXIT."""
 
     async def execute(self) -> Exit:
         job = self._job

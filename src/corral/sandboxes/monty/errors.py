@@ -16,12 +16,12 @@ from corral.types import CallError, ExecutionError, Exit, Position, Program
 __all__ = ["EXCEPTIONS", "SCRIPT", "exception_for", "failure", "locate"]
 
 SCRIPT = "<python-input-0>"
-"""What Monty calls the first text that a session is given."""
+"""Monty's name for the first text of a session."""
 EXCEPTIONS: Mapping[str, type[Exception]] = {
     "ToolNotFound": AttributeError,
     "InvalidArguments": ValueError,
 } | {error.__name__: PermissionError for error in CALL_ERRORS if issubclass(error, AccessDenied)}
-"""What a failed call raises; all others, RuntimeError. Monty knows no exception classes but Python's own."""
+"""Exceptions of failed calls; all others raise RuntimeError. Monty knows only Python's own classes."""
 _MAX_TEXT = 8000
 _MAX_FRAMES = 20
 _WRAPPER = "_corral_program"
@@ -51,7 +51,7 @@ def failure(
     memory_mb: int,
     ran: bool,
 ) -> Exit:
-    """How a program ended that Monty could not read, or that raised. One that has made calls `ran`.
+    """The exit of a program that Monty could not read, or that raised. `ran`: it has made calls.
 
     `raised` knows the errors of calls by their texts in the program, `forgotten` the tool whose call was not awaited.
     """
