@@ -338,7 +338,7 @@ class Diagnostic:
     line: int | None = None
     column: int | None = None
     show: Literal["always", "on_failure"] = "always"
-    """Condition for showing it in `ExecutionResult.model_text`; `on_failure` is for guesses at the cause of a failure."""
+    """Condition for `ExecutionResult.model_text` to show it; `on_failure` is for guesses at the cause of a failure."""
 
 
 class Reference(NamedTuple):
