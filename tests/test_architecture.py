@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from itertools import chain, takewhile
@@ -10,6 +11,8 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src" / "corral"
 MODULES = sorted(SOURCE.rglob("*.py"))
+INDIRECT = re.compile(r"\s*(?:What|Whether|Which|Who|Whose|Where|When|Why|How|For how|For what|Those)\b")
+"""Openings of a clause, where a docstring names its subject or says what the code does."""
 MOST_LINES = 600
 LARGER = {"guest/typescript/platform.ts": 1748}
 """The platform of contexts, which is one table of classes."""
@@ -222,3 +225,17 @@ def test_no_folder_holds_more_than_one_family() -> None:
     folders = Counter(path.parent for path in SOURCE.rglob("*") if path.suffix in {".py", ".ts"})
     crowded = {str(folder.relative_to(SOURCE)): files for folder, files in folders.items() if files > MOST_FILES}
     assert crowded == CROWDED
+
+
+def test_docstrings_open_with_a_verb_or_a_noun() -> None:
+    docstrings = [
+        (module, node.value)
+        for module in MODULES
+        for node in ast.walk(ast.parse(module.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    ]
+    assert not [
+        f"{module.relative_to(SOURCE)}:{text.lineno}: {text.value}"
+        for module, text in docstrings
+        if INDIRECT.match(str(text.value))
+    ]

@@ -26,7 +26,7 @@ _Entry: TypeAlias = tuple[AuditEvent | None, "Receipt | None"]
 logger = get_logger("corral.audit")
 
 _COLLECT_SECONDS = 0.05
-"""How long the first event of a batch waits for others, unless somebody waits for it."""
+"""Seconds that the first event of a batch waits for others, unless a caller waits for it."""
 _BATCH = 500
 _IDLE_SECONDS = 10.0
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.1, 5.0
@@ -38,7 +38,7 @@ _STALLED_SECONDS = 5.0
 _LONGEST_WRITE_SECONDS = 30.0
 """After that, an async sink is taken to have failed; a sync one cannot be interrupted."""
 _LEAVING_SECONDS = 5.0
-"""How long the end of the process waits for events that were not flushed, in all sinks together."""
+"""Seconds that the end of the process waits for unflushed events, for all sinks together."""
 
 
 class Receipt:
@@ -52,11 +52,11 @@ class Receipt:
 
     @property
     def complete(self) -> bool:
-        """Whether all of them have written it."""
+        """True once all sinks have written it."""
         return not self._missing and not self._failed
 
     def sign(self, writer: Writer, *, written: bool) -> None:
-        """What became of it in one sink. Its first word counts, and may come from any thread."""
+        """Records the outcome in one sink. The first outcome counts, and may come from any thread."""
         with self._lock:
             if writer not in self._missing:
                 return
@@ -84,21 +84,21 @@ class Writer:
     def _reset(self) -> None:
         self._queue: deque[_Entry] = deque()
         self._batch: list[_Entry] = []
-        """What the thread has taken from the queue and the sink has not taken yet."""
+        """Events that the thread has taken from the queue and the sink has not accepted yet."""
         self._lock = threading.Lock()  # held to start the thread, and while it decides to end
         self._thread: threading.Thread | None = None
         self._ended = True
         self._awake = False
-        """Whether the thread will look into the queue without being told to."""
+        """True if the thread will look into the queue by itself."""
         self._work = threading.Event()
         self._hurry = threading.Event()
         self._closing = threading.Event()
         self._failing = False
         """From a write that failed until one succeeds."""
         self._told = False
-        """Whether the logger was: of one that is repeated with success it is not."""
+        """True if the failure was logged: one that a retry mends is not."""
         self._began: float | None = None
-        """When the write that is going on began, by the monotonic clock."""
+        """Start of the write in progress, by the monotonic clock."""
 
     def put(self, event: AuditEvent) -> bool:
         """Queues an event if there is room; says whether there was."""
@@ -124,13 +124,13 @@ class Writer:
 
     @property
     def unavailable(self) -> bool:
-        """Whether the sink fails now, or does not return."""
+        """True while the sink fails, or does not return."""
         began = self._began
         return self._failing or (began is not None and time.monotonic() - began > _STALLED_SECONDS)
 
     @property
     def unwritten(self) -> int:
-        """How many events the sink has not taken yet."""
+        """Number of events that the sink has not accepted yet."""
         return sum(event is not None for event, _ in self._entries())
 
     def close(self, within_seconds: float) -> None:
@@ -269,7 +269,7 @@ class Writer:
     def _do(
         self, runner: asyncio.Runner, action: Callable[[], Awaitable[None] | None], *, is_write: bool = True
     ) -> BaseException | None:
-        """What it raised. A sink may be anybody's code: nothing that it raises ends the thread."""
+        """The exception that the sink raised. A sink is foreign code: nothing that it raises ends the thread."""
         self._began = time.monotonic()
         try:
             answer = action()
@@ -295,7 +295,7 @@ class Writer:
 
 @cache
 def _leaving_at() -> float:
-    """When the process began to end."""
+    """Time at which the process began to end."""
     return time.monotonic()
 
 

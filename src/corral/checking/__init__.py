@@ -1,4 +1,4 @@
-"""Whether a program fits the declarations, found out before it runs: language servers, and rules on what they say."""
+"""Checks of programs against the declarations before they run: language servers, and rules on their remarks."""
 
 from __future__ import annotations
 

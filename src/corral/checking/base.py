@@ -1,4 +1,4 @@
-"""What the checks of all languages have in common: a program, the tools it is to fit, and a server to ask."""
+"""Common part of the checks of all languages: a program, the tools it must fit, and a server to ask."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from corral.types import Position, ToolName
 __all__ = ["Check"]
 
 _MAX_QUESTIONS = 300
-"""What a server is asked about one program, besides its diagnostics. What is left then counts as the program's own."""
+"""Most questions to a server about one program, besides its diagnostics. Unasked values count as the program's own."""
 
 
 class Check(ABC):
@@ -35,15 +35,15 @@ class Check(ABC):
 
     @abstractmethod
     def is_settled(self, remarks: Sequence[Remark]) -> bool:
-        """Whether, with these remarks on `text`, there is nothing wrong with the program, and nothing more to ask."""
+        """True if these remarks on `text` leave nothing wrong with the program, and nothing more to ask."""
 
     @abstractmethod
     def locate(self, offset: int) -> Position:
-        """Where a byte of the program stands in the source as the model wrote it."""
+        """The position in the model's source of a byte of the program."""
 
     @abstractmethod
     def judged(self, document: Document) -> list[Finding]:
-        """What is wrong with the program.
+        """The findings about the program.
 
         Raises:
             ServerLost: the server did not get to its end.
@@ -59,7 +59,7 @@ class Check(ABC):
 
     @abstractmethod
     def input_of(self, call: Node) -> Written | None:
-        """What a call of a tool gives to it."""
+        """The input that a call gives to a tool."""
 
     @abstractmethod
     def tool_called(self, call: Node) -> DeclaredTool | None:
@@ -119,11 +119,11 @@ class Check(ABC):
         self._types: dict[int, list[Location]] = {}
 
     def definitions(self, node: Node | None) -> list[Location]:
-        """Where that is defined which a name stands for."""
+        """Locations of the definition of a name."""
         return self._answer(node, self._definitions, Document.definitions)
 
     def types(self, node: Node | None) -> list[Location]:
-        """Where the types are defined of what a name stands for."""
+        """Locations of the definitions of a name's types."""
         return self._answer(node, self._types, Document.types)
 
     def tool_named(self, name: Node | None) -> DeclaredTool | None:
@@ -145,7 +145,7 @@ class Check(ABC):
         known: dict[int, list[Location]],
         ask: Callable[[Document, int, int], list[Location]],
     ) -> list[Location]:
-        """What the server says of a name, which it is asked once."""
+        """The server's answer about a name, which it is asked once."""
         if node is None or self._document is None:
             return []
         found = known.get(node.start_byte)

@@ -30,17 +30,17 @@ class Case:
     tools: ToolRegistry
     _: KW_ONLY
     env: bool = False
-    """Whether the program finds a `process` with its environment."""
+    """True if the program has a `process` with its environment."""
     must: bool = False
-    """Whether it waits for longer."""
+    """True if it waits for longer."""
     references: References | None = None
-    """Those of the program, if they are known."""
+    """References of the program, if they are known."""
     context: ExecutionContext | None = None
-    """Whose program it is."""
+    """The tenant of the program."""
 
     @cached_property
     def tenant(self) -> TrustDomain | None:
-        """Who has one share of a server, however many programs."""
+        """The tenant, who has one share of a server for any number of programs."""
         context = self.context
         return None if context is None else context.trust_domain
 
@@ -55,7 +55,7 @@ class Case:
 
     @cached_property
     def is_light(self) -> bool:
-        """Whether it may be read on an event loop. Then it has been read."""
+        """True if it is short enough to be read on an event loop. Then it has been read."""
         if len(self.source) > _LIGHT_CHARS:
             return False
         with contextlib.suppress(TooLongToParse), parsing_within(_LIGHT_SECONDS):
@@ -65,17 +65,17 @@ class Case:
 
     @cached_property
     def is_heavy(self) -> bool:
-        """Whether to read it alone takes the host tenths of a second."""
+        """True if reading it takes the host tenths of a second."""
         return len(self.source) > _HEAVY_CHARS or not (self.is_light or len(self.source) > _LIGHT_CHARS)
 
     @cached_property
     def is_nameless(self) -> bool:
-        """Whether there is no name in it, so that nothing can be wrong with it."""
+        """True if it has no name, so that nothing can be wrong with it."""
         return self.program is not None and not _names_something(self.program.root)
 
     @cached_property
     def key(self) -> tuple[bytes, bool]:
-        """What tells it apart from other programs for the same tools."""
+        """Key among programs for the same tools."""
         return blake2b(self.source.encode("utf-8", "surrogatepass"), digest_size=16).digest(), self.env
 
 

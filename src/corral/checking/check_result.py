@@ -1,4 +1,4 @@
-"""How a check ended that was asked for by itself, without a run."""
+"""Result of a check without a run."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ class CheckResult:
     language: Language
     checked: bool
     unchecked: str | None = None
-    """Why no language server has looked at it, as a clause."""
+    """The reason that no language server has looked at it, as a clause."""
     diagnostics: tuple[Diagnostic, ...] = ()
 
     @property
     def passed(self) -> bool:
-        """Whether it would run: nothing but remarks was found."""
+        """True if it would run: nothing but remarks was found."""
         return all(each.severity != "error" for each in self.diagnostics)
 
     def model_text(self, max_chars: int = 50_000) -> str:
-        """What a model should read of it: what would keep the program from running, and then the rest."""
+        """The text for a model: findings that keep the program from running, and then the rest."""
         errors = [_line(each) for each in self.diagnostics if each.severity == "error"]
         notes = [f"- {_line(each)}" for each in self.diagnostics if each.severity != "error"]
         if errors:

@@ -42,17 +42,17 @@ _CHECK_SECONDS = 3.0
 _FIRST_CHECK_SECONDS = 1.0
 """The same before the first of two servers, behind which everybody waits."""
 _WAIT_SECONDS = 10.0
-"""How long a program waits for a server that starts, and while others are checked, before it goes unchecked. Deno's
+"""Seconds that a program waits for a server that starts, and while others are checked, before it goes unchecked. Deno's
 server takes one to four seconds to start, the others tenths of one."""
 _LONG_WAIT_SECONDS = 30.0
 """The same of one that must not go unchecked."""
 _SUSPECTED_SECONDS = 300.0
-"""How long the programs of a tenant are checked by the second server after one over which a server was lost."""
+"""Seconds that a tenant's programs go to the second server after one of them ended a server."""
 _MAX_SUSPECTS = 10_000
 _SLOW_SECONDS = 60.0
-"""How long it is remembered that a program takes too long to check."""
+"""Seconds for which it is remembered that a program takes too long to check."""
 _IDLE_SECONDS = 600.0
-"""How long the second server is kept without use."""
+"""Seconds that the second server is kept without use."""
 _TOO_SLOW = Verdict(unchecked="it takes too long to check: simplify its types", is_own=True)
 
 
@@ -69,7 +69,7 @@ class Checker:
 
     def __init__(self, servers: Sequence[ServerKind] = SERVERS) -> None:
         self._kinds = servers
-        """What there may be for each language, the best first."""
+        """Kinds of servers for each language, the best first."""
         self._lock = threading.Lock()
         self._servers: dict[Language, _Servers | None] = {}
         self._sets = ToolSets()
@@ -87,12 +87,12 @@ class Checker:
             servers.first.start(partial(self._declared, tools, language))
 
     def server(self, language: Language) -> LanguageServer | None:
-        """What checks programs in a language, if it has been started and there is one."""
+        """The servers for a language, if they have been started and there are any."""
         servers = self._servers.get(language)
         return None if servers is None else servers.first
 
     def ready(self, language: Language) -> bool:
-        """Whether a program in this language would be checked now."""
+        """True if a program in this language would be checked now."""
         server = self.server(language)
         return server is not None and server.ready
 
@@ -170,7 +170,7 @@ class Checker:
             server.close()
 
     async def _declared_for(self, case: Case) -> ToolSet | None:
-        """What the program is checked against."""
+        """The tools that the program is checked against."""
         known = self._sets.known(case.tools, case.language, case.references)
         if known is not None:
             return known

@@ -44,7 +44,7 @@ _ROOTS = frozenset({"functions", "api", "client", "default_api", "tool", "mcp", 
 """Under which names models look for tools elsewhere."""
 _SEARCH = 'Use names as they are declared; await tools.search("words") finds them.'
 _FEW_TOOLS = 20
-"""Which are all listed where a program names one that there is not."""
+"""Most tools that are all listed when a program names an unknown one."""
 _MAX_CLOSE = 200
 _MAX_MEMBERS = 6
 """In a call that is shown."""
@@ -69,7 +69,7 @@ _FAILURES = "".join(
     "    code: str\n    retry_after_seconds: float | None\n    def __getattr__(self, name: str): ...\n"
     for name, each in failure_classes().items()
 )
-"""What calls fail with, and programs may catch."""
+"""Error classes of calls, which programs may catch."""
 ANY = "_corral_any"
 """Gives back what it takes, as a value of any type."""
 _ANY = f"import typing as _typing\ndef {ANY}(value: object, /) -> _typing.Any: ...\n"
@@ -103,7 +103,7 @@ class ToolSet:
 
     @cached_property
     def every(self) -> tuple[object, ...]:
-        """What tells `among` apart from others, with what is said of those that are missing."""
+        """Key of `among` among others, with the reasons for missing tools."""
         return _identity(self.among), self._registry.problems
 
     def remember(self, case: Case, verdict: Verdict, *, seconds: float = inf) -> None:
@@ -141,15 +141,15 @@ class ToolSet:
         return f"tools.{name}({{ {given or '...'} }})"
 
     def span(self, location: Location) -> tuple[int, int]:
-        """Where in the declarations a place is, in bytes."""
+        """Offsets of a location in the declarations, in bytes."""
         return self.declarations.offsets(location.span)
 
     def excerpt(self, location: Location) -> str:
-        """What is declared at a place, in one line."""
+        """The declaration at a location, in one line."""
         return _in_one_line(self.declarations.excerpt(location.span))
 
     def may_have_more(self, location: Location) -> bool:
-        """Whether an object in a result may have members that it does not list: nothing takes them out of what a schema
+        """True if an object in a result may have members that it does not list: nothing removes them if a schema
         describes that is only a document."""
         members = self.types.members_at(*self.span(location))
         return self._open is None or members in self._open
@@ -161,7 +161,7 @@ class ToolSet:
         return frozenset(path for each in classes for path in _taking_keywords(each))
 
     def lists_all(self, name: str) -> bool:
-        """Whether a declared class of Python has no members but those that it lists: a schema or a type says so."""
+        """True if a declared class of Python has only the members that it lists, by its schema or type."""
         members = frozenset(_members(self._root, name))
         return bool(members) and self._open is not None and members not in self._open
 
@@ -178,14 +178,14 @@ class ToolSet:
         return frozenset(found)
 
     def class_named(self, name: str) -> str | None:
-        """What is declared under a name, in Python."""
+        """The declaration of a name, in Python."""
         for node in self._root.named_children:
             if _name(node) == name or (node.text or b"").startswith(f"{name} = ".encode()):
                 return (node.text or b"").decode()
         return None
 
     def not_found(self, path: str) -> str:
-        """What there is to say of a path that leads to no tool."""
+        """The message about a path that leads to no tool."""
         try:
             self._registry.resolve(path)
         except ToolNotFound as error:
@@ -194,7 +194,7 @@ class ToolSet:
         return f"no tool {path!r}"
 
     def hint_for(self, name: str, *, is_called: bool, path: str = "") -> str | None:
-        """What may have been meant by a name that is bound to nothing. `path`: what is taken of it, as `shop.find`."""
+        """The likely meaning of an unbound name. `path`: the members read of it, as `shop.find`."""
         names = self._registry.names()
         if name in {tool.namespace for tool in names}:
             return f"Did you mean `tools.{name}`?"
@@ -241,13 +241,13 @@ class ToolSets:
         self._declaring: set[tuple[object, ...]] = set()
 
     def known(self, registry: ToolRegistry, language: Language, references: References | None) -> ToolSet | None:
-        """What a program with these references is declared of a registry's tools, if that has been done already."""
+        """The declared tools of a registry for a program with these references, if they exist already."""
         return self._find(self._wanted(registry, references), registry, language)
 
     def declared(
         self, registry: ToolRegistry, language: Language, references: References | None = None, *, must: bool = False
     ) -> ToolSet | None:
-        """What a program with these references is declared of a registry's tools.
+        """The declared tools of a registry for a program with these references.
 
         None: that takes a while, and is begun; with `must` it waits. Or it would take for ever.
         """
@@ -334,7 +334,7 @@ def _is_too_large(tools: Mapping[ToolName, Tool]) -> bool:
 
 
 def _definitions(tools: Mapping[ToolName, Tool]) -> int:
-    """How many schemas they share. It asks for all their schemas, which a source may make only then."""
+    """Number of definitions in all schemas. It makes those that a source makes on demand."""
     schemas = [schema for tool in tools.values() for schema in (tool.input_schema, tool.output_schema)]
     return sum(len(schema.get("$defs", ())) for schema in schemas if schema is not None)
 
@@ -355,7 +355,7 @@ def _named(tools: Mapping[ToolName, Tool], paths: Iterable[str]) -> Mapping[Tool
 
 
 def _identity(tools: Mapping[ToolName, Tool]) -> tuple[object, ...]:
-    """What tells tools apart from others that live."""
+    """Key of tools among others that are alive."""
     return tuple((name, id(tool)) for name, tool in tools.items())
 
 

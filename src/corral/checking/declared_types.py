@@ -88,7 +88,7 @@ def _name_of(node: Node) -> str:
 
 
 def is_dictionary(declared: Node) -> bool:
-    """Whether a member, a tool's answer or a type is an object whose members have any names; it may be null too."""
+    """True if a member, a tool's answer or a type is an object with arbitrary member names; it may be null too."""
     waiting = [declared]
     found = False
     while waiting:
@@ -142,5 +142,5 @@ class Reach:
         self._is_everything = True
 
     def covers(self, start: int) -> bool:
-        """Whether a place lies in them."""
+        """True if a location lies in them."""
         return self._is_everything or any(first <= start < last for first, last in self._stretches)

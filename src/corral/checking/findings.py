@@ -1,4 +1,4 @@
-"""What a check finds, and how it is told to whoever wrote the program."""
+"""Findings of a check, and their wording for the author of the program."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Finding:
     offset: int
     kind: Kind | None = None
     hint: str | None = None
-    """What to write instead, as a sentence."""
+    """The replacement, as a sentence."""
     declared: str | None = None
     """The declaration that it does not fit."""
     always: bool = False

@@ -33,7 +33,7 @@ class Gate:
 
     @property
     def is_open(self) -> bool:
-        """Whether the program may go on: it has been checked, or could not be and need not be."""
+        """True if the program may go on: it has been checked, or could not be and need not be."""
         if not self._decided.is_set():
             return False
         return self.verdict.rejection is None if self.is_checked and self.verdict else not self._case.must
@@ -44,7 +44,7 @@ class Gate:
 
     @property
     def rejection(self) -> ProgramRejected | None:
-        """Why the program must not run, as far as that is of its own doing."""
+        """The reason that the program must not run, if it is the program's own."""
         if self.verdict is None:
             return None
         if self._case.must and self.verdict.is_own:

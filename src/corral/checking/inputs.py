@@ -45,7 +45,7 @@ class Written(NamedTuple):
     kinds: frozenset[str] = frozenset()
     """JSON's types that the value may be of; none: nothing is known of it."""
     value: object = ABSENT
-    """That of a scalar, if it is known."""
+    """The value of a scalar, if it is known."""
     members: Mapping[str, tuple[Node, Node | None]] = {}
     """Key and value. None: another value may be put in its place."""
     elements: Sequence[Node] = ()
@@ -76,14 +76,14 @@ class Inputs:
         self._ignores_siblings = False
 
     def flaws(self, schema: Mapping[str, Any], written: Written) -> list[Flaw]:
-        """What is wrong with an input, at any depth."""
+        """The flaws of an input, at any depth."""
         self._root = schema
         self._ignores_siblings = "draft-0" in str(schema.get("$schema", ""))
         found = self._of(schema, written, "", 0)
         return list({(each.node.start_byte, each.message): each for each in found}.values())[:_MAX_FLAWS]
 
     def is_whole(self, value: Node) -> bool:
-        """Whether there is no hole in a value."""
+        """True if there is no hole in a value."""
         waiting = [value]
         for _ in range(_MAX_STEPS):
             if not waiting:
@@ -124,7 +124,7 @@ class Inputs:
         return found
 
     def _of_alternatives(self, schemas: Sequence[object], value: Written, path: str, depth: int) -> list[Flaw]:
-        """What the alternative with the fewest flaws wants; where the value can be none of them, what all want."""
+        """The flaws by the alternative with the fewest; for a value that fits no type, the expectations of all."""
         found = [self._of(each, value, path, depth + 1) for each in schemas]
         if not found or not all(found):
             return []
@@ -210,7 +210,7 @@ class Inputs:
 
 
 def _misfit(schema: Mapping[str, Any], value: Written) -> list[str] | None:
-    """What a schema wants in the place of a value that surely is of no type that it has, or none of its values."""
+    """A schema's expectation, for a value that certainly has none of its types or values."""
     given = schema.get("type")
     types = [given] if isinstance(given, str) else _listed(given)
     if types and all(each in _KINDS for each in types):

@@ -31,7 +31,7 @@ class _Outline(NamedTuple):
 
 
 def weight(tool: Tool) -> int:
-    """How much there is in a tool's schemas: members, items and texts. It stops counting when that is too much."""
+    """Number of members, items and strings in a tool's schemas. Counting stops when it is too large."""
     waiting: list[Any] = [tool.input_schema, tool.output_schema]
     found = 0
     while waiting and found <= MAX_WEIGHT:

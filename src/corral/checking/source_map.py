@@ -8,11 +8,11 @@ from corral.programs.edits import PositionMap, TextIndex
 __all__ = ["LINE_END", "CheckedText", "Declarations"]
 
 LINE_END = rb"\r\n|\r|\n"
-"""What ends a line in the Language Server Protocol."""
+"""Line ends of the Language Server Protocol."""
 
 
 class CheckedText:
-    """What a server reads, made from a program's text by edits. Offsets are in bytes of UTF-8 of the program's text."""
+    """Text for a server, made from a program's text by edits. Offsets are in UTF-8 bytes of the program's text."""
 
     def __init__(self, text: bytes, positions: PositionMap) -> None:
         self.text = text.decode()
@@ -20,7 +20,7 @@ class CheckedText:
         self._index = TextIndex(text, LINE_END)
 
     def offsets(self, span: Span) -> tuple[int, int]:
-        """Where in the program a stretch comes from that the server speaks of."""
+        """The span of the program behind a span of the server's."""
         start = self._index.offset(span.line + 1, span.character + 1)
         end = self._index.offset(span.end_line + 1, span.end_character + 1)
         first = self._positions.source_offset(start)
@@ -44,11 +44,11 @@ class Declarations:
         self._index = TextIndex(self._bytes, LINE_END)
 
     def offsets(self, span: Span) -> tuple[int, int]:
-        """Where a stretch of it lies, in bytes of UTF-8."""
+        """Offsets of a span, in bytes of UTF-8."""
         start = self._index.offset(span.line + 1, span.character + 1)
         return start, self._index.offset(span.end_line + 1, span.end_character + 1)
 
     def excerpt(self, span: Span) -> str:
-        """What stands in a stretch of it."""
+        """Text of a span."""
         start, end = self.offsets(span)
         return self._bytes[start:end].decode(errors="replace")

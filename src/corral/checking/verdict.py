@@ -1,4 +1,4 @@
-"""What comes of a check, as a program's result and its model are told."""
+"""Verdict of a check, worded for the program's result and for the model."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Verdict:
     diagnostics: tuple[Diagnostic, ...] = ()
     rejection: ProgramRejected | None = None
     unchecked: str | None = None
-    """Why the program could not be checked, as a clause. Then there is nothing else."""
+    """The reason that the program could not be checked, as a clause. Then there is nothing else."""
     is_own: bool = False
-    """Whether that is of the program's own doing."""
+    """True if the program itself is the reason."""
 
 
 def verdict_on(findings: Iterable[Finding], locate: Callable[[int], Position]) -> Verdict:

@@ -1,4 +1,4 @@
-"""What programs in TypeScript and Python write out: literals of each language as values of JSON."""
+"""Literals of TypeScript and Python as values of JSON."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def _number(node: Node, kinds: frozenset[str]) -> Written:
 
 
 def _text(node: Node, part: str) -> object:
-    """What a string says. ABSENT: it is not written as it reads."""
+    """The text of a string. ABSENT: it has escapes or parts that are not read."""
     parts = node.named_children
     if any(each.type not in (part, "string_start", "string_end") or each.named_child_count for each in parts):
         return ABSENT

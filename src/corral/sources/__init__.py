@@ -1,4 +1,4 @@
-"""Where tools come from that live elsewhere: MCP servers, OpenAPI documents, and what other libraries call a tool.
+"""Tools that live elsewhere: MCP servers, OpenAPI documents, and tools of other libraries.
 
 One module for each, which needs an extra of its own.
 """

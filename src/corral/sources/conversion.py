@@ -26,7 +26,7 @@ _KNOWN_BY: Mapping[str, str] = {
     "agents": "corral.integrations.openai_agents",
     "mcp": "corral.sources.mcp",
 }
-"""Which module of ours converts what a package defines; each has `tools_of(thing, namespace)`."""
+"""Converting module for objects of each package; each has `tools_of(thing, namespace)`."""
 _SERVERS = "corral.sources.mcp"
 _KINDS = (
     "a function, a tool or toolset of pydantic-ai, LangChain or openai-agents, an MCP server, or mcpServers as a dict "

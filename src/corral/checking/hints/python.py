@@ -1,4 +1,4 @@
-"""What to write instead of methods that Python's lists, dicts and texts do not have."""
+"""Replacements for methods that Python's lists, dicts and strings do not have."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAMES = {
     "Object": "Write `value.keys()`, `value.values()` or `value.items()`.",
     **dict.fromkeys(("pd", "np", "requests", "httpx"), "It is not imported."),
 }
-"""What to write in the place of names that other languages have."""
+"""Replacements for names of other languages."""
 
 _LISTS = {
     **dict.fromkeys(("length", "size"), "write `len({0})`"),
@@ -78,7 +78,7 @@ _MAX_SHOWN = 60
 
 
 def method_hint(type_: str, name: str, value: str) -> str | None:
-    """What to write in the place of a method that a list, a dict or a text has in JavaScript.
+    """The replacement of a method that a list, a dict or a string has in JavaScript.
 
     `type_` is the value's type as a type checker prints it, `value` what the program writes for it.
     """
@@ -104,7 +104,7 @@ def has_no_keys(value: str, key: str, message: str) -> tuple[str, str | None]:
 
 
 def operation_hint(message: str, objects: frozenset[str]) -> str | None:
-    """What to do about arithmetic with values of these types, one of which is none for that; None: it may be right."""
+    """The remedy for arithmetic with values of these types, one of which does not allow it; None: it may be right."""
     found = _OPERATION.search(message)
     if found is None:
         return None
@@ -118,7 +118,7 @@ def operation_hint(message: str, objects: frozenset[str]) -> str | None:
 
 
 def cannot_be_added(type_: str, function: str, objects: frozenset[str]) -> bool:
-    """Whether `sum` or `join` fails with any item of a type. For the type of a list, `function` ends in `[]`."""
+    """True if `sum` or `join` fails with any item of a type. For the type of a list, `function` ends in `[]`."""
     if function.endswith("[]"):
         found = _ITEMS.fullmatch(type_)
         return found is not None and cannot_be_added(found[1], function.removesuffix("[]"), objects)
@@ -127,7 +127,7 @@ def cannot_be_added(type_: str, function: str, objects: frozenset[str]) -> bool:
 
 
 def _kind(type_: str, objects: frozenset[str]) -> str | None:
-    """What a type is in arithmetic; None if it may be several things."""
+    """The kind of a type in arithmetic; None if it may be of several kinds."""
     if "|" in type_ or "&" in type_ or "Unknown" in type_ or "Any" in type_:
         return None
     name = re.split(r"[\[*]", type_)[0]

@@ -1,4 +1,4 @@
-"""What to write in TypeScript in the place of names that other languages and surroundings have."""
+"""Replacements in TypeScript for names of other languages and environments."""
 
 from __future__ import annotations
 

@@ -76,11 +76,11 @@ _DECLARED_TYPE = re.compile(r"^(?:class (\w+)\(|(\w+) = TypedDict\()", re.MULTIL
 _DYNAMIC = re.compile(rb"\bglobals\(|\bexec\(|\bvars\(|\bNameError\b|\b__builtins__\b|" + STAR)
 _HEADER = f"from {MODULE} import tools, codemode, {ANY}, {', '.join(failure_classes())}\n"
 _MISFITS = frozenset({"invalid-assignment", "unsupported-operator", "invalid-argument-type"})
-"""What shows that something is put where the declarations do not allow it."""
+"""Remarks that show a value where the declarations do not allow it."""
 _FILLING = frozenset({"append", "insert", "extend", "add", "setdefault", "update", "__setitem__"})
 _STATEMENTS = frozenset({"block", "module", "function_definition", "lambda"})
 _FOREIGN = frozenset({"not-subscriptable", "not-iterable", "missing-attribute", "unsupported-operator"})
-"""What no coroutine can be used for, whoever made it."""
+"""Remarks on uses that fail for any coroutine."""
 _SCALARS = frozenset(
     {"string", "integer", "float", "true", "false", "none", "list", "tuple", "set", "list_comprehension"}
 )
@@ -106,7 +106,7 @@ class PythonCheck(PythonOrigins):
         self.put(self._composed())
 
     def _composed(self) -> CheckedText:
-        """What the server reads."""
+        """The text that the server reads."""
         return CheckedText(*self._edits().apply(_HEADER.encode()))
 
     def _edits(self) -> Edits:
@@ -120,7 +120,7 @@ class PythonCheck(PythonOrigins):
 
     @cached_property
     def _is_dynamic(self) -> bool:
-        """Whether names may be bound in ways that cannot be seen."""
+        """True if names may be bound in ways that cannot be seen."""
         return _DYNAMIC.search(self._typed.edits.text) is not None
 
     @cached_property
@@ -192,7 +192,7 @@ class PythonCheck(PythonOrigins):
         ]
 
     def _lacks(self, type_: str | None, member: str) -> bool:
-        """Whether no value of a type has a member: the text of a key, or the name of an attribute behind a dot."""
+        """True if no value of a type has a member: the text of a key, or the name of an attribute behind a dot."""
         if member.startswith("+"):
             return cannot_be_added(type_ or "", member[1:], self._objects)
         members = [each for each in union_members(type_ or "") if each != "None"]
@@ -202,12 +202,12 @@ class PythonCheck(PythonOrigins):
         return name not in self._objects or self._declares(name, key)
 
     def _forgets(self, remarks: Sequence[Remark]) -> bool:
-        """Whether, by these remarks, the program puts into something what the declarations do not allow there."""
+        """True if, by these remarks, the program stores a value that the declarations do not allow there."""
         owners = [owner for each in remarks if each.code in _MISFITS and (owner := self._filled(each)) is not None]
         return len([owner for owner in owners if self._writes.forget(owner)]) > 0
 
     def _filled(self, remark: Remark) -> Node | None:
-        """What a remark on something that is put into a container says is filled."""
+        """The container in a remark about a stored value."""
         node = self.node_between(*self.text.offsets(remark.span))
         while node is not None and node.type not in _STATEMENTS:
             if node.type == "call" and remark.code in _ARGUMENT:
@@ -222,7 +222,7 @@ class PythonCheck(PythonOrigins):
         return None
 
     def _judged(self, remark: Remark) -> Finding | None:
-        """What a remark means. None: nothing."""
+        """The finding of a remark. None: nothing."""
         if not _is_told(remark):
             return None
         start, end = self.text.offsets(remark.span)
@@ -265,11 +265,11 @@ class PythonCheck(PythonOrigins):
         return warning
 
     def _is_certain(self, value: Node) -> bool:
-        """Whether a value is what the declarations say, and its failure is met by nothing."""
+        """True if a value is as declared, and nothing catches its failure."""
         return not is_probed(value) and not is_tried(value) and self._is_declared(value)
 
     def _added(self, warning: Finding, value: Node, function: str) -> Finding:
-        """What is said of items that are added up: it counts where they are no numbers, or to be joined, no texts."""
+        """The finding about items that are summed or joined: it counts if they are no numbers, or no strings."""
         if not self._is_certain(value):
             return warning
         name = function.removesuffix("[]")
@@ -285,7 +285,7 @@ class PythonCheck(PythonOrigins):
         return warning.rejected("unbound", hint=hint)
 
     def _meant(self, name: Node) -> str:
-        """What to write in the place of a name that is bound to nothing."""
+        """The replacement of an unbound name."""
         word, path = text_of(name), path_from(name)
         is_called = name.parent is not None and name.parent.type == "call"
         hint = self.tools.hint_for(word, is_called=is_called, path=".".join(path[1:]))
@@ -379,7 +379,7 @@ class PythonCheck(PythonOrigins):
         return None
 
     def _declares(self, name: str, key: str) -> bool:
-        """Whether a declared type has a member of that name."""
+        """True if a declared type has a member of that name."""
         declared = self.tools.class_named(name) or ""
         return re.search(rf"^\s*{re.escape(key)}:|[\"']{re.escape(key)}[\"']:", declared, re.MULTILINE) is not None
 
@@ -450,7 +450,7 @@ class PythonCheck(PythonOrigins):
     def _by_position(
         self, warning: Finding, tool: DeclaredTool, positional: list[Node], given: list[Node], code: str
     ) -> Finding:
-        """What is said of values without keywords, of which one alone may be the whole input."""
+        """The finding about positional arguments; a single one may be the whole input."""
         names = _PARAMETER.findall(tool.signature)
         if code == "missing-argument" or any(each.type == "list_splat" for each in given):
             return warning
@@ -480,7 +480,7 @@ class PythonCheck(PythonOrigins):
         return warning.rejected("member", hint=hint)
 
     def _parsed(self, warning: Finding, value: Node, function: Node) -> Finding:
-        """What is said of the argument of another function: it counts where a result is parsed that is no text."""
+        """The finding about the argument of another function: it counts if a result is parsed that is no string."""
         found, name = mismatch(warning.message), text_of(function)
         if found is None or is_tried(value) or not self._is_declared(value):
             return warning
@@ -540,5 +540,5 @@ class PythonCheck(PythonOrigins):
 
 
 def _is_told(remark: Remark) -> bool:
-    """Whether a remark may mean something."""
+    """True if a remark may mean something."""
     return remark.severity in _WARNED and remark.code != _SYNTAX

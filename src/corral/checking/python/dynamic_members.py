@@ -1,4 +1,4 @@
-"""What a Python program puts into results: from then on the declarations do not say what is there."""
+"""Values that a Python program puts into results: the declarations no longer hold there."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def key_of(node: Node) -> str | None:
 
 
 def value_of(node: Node) -> Node | None:
-    """What a subscript, or a call of a method, takes its member of."""
+    """The owner of the member in a subscript or a method call."""
     if node.type == "subscript":
         return node.child_by_field_name("value")
     function = node.child_by_field_name("function")
@@ -60,7 +60,7 @@ class Writes:
         self.keys: set[str] = set()
         """Members that are set, of what may be a result."""
         self.open: list[Node] = []
-        """What gets members that are not written out."""
+        """Containers that get members by computed names."""
         self._mentioned: set[str] = set()
         self._steps = 0
         self._reads: list[Node] = []
@@ -77,7 +77,7 @@ class Writes:
         self._written = {each.id for node in found.get("target", ()) for each in _targets(node)}
 
     def sets(self, key: str) -> bool:
-        """Whether a member of this name is put anywhere."""
+        """True if a member of this name is put anywhere."""
         return key in self.keys or key in self._mentioned or self._steps >= _MAX_STEPS
 
     def forget(self, owner: Node) -> bool:
@@ -87,7 +87,7 @@ class Writes:
         return known != (len(self.keys), len(self._variables))
 
     def is_forgotten(self, node: Node) -> bool:
-        """Whether nothing is known of a member or variable, because the program has put something there."""
+        """True if nothing is known of a member or variable, because the program has put something there."""
         if node.type in ("subscript", "call"):
             key = key_of(node)
             return key is not None and key in self.keys
@@ -195,7 +195,7 @@ class Writes:
                     self._forget(value)
 
     def _variable(self, name: Node) -> tuple[str, int]:
-        """What tells a variable apart from others of its name."""
+        """Key of a variable among others of its name."""
         word = text_of(name)
         try:
             scopes = (each.scope.id for each in self._names.of(word) if each.node == name)
@@ -219,7 +219,7 @@ class Writes:
                 yield each
 
     def _is_own(self, owner: Node) -> bool:
-        """Whether a value is surely a container that the program has made, and not of parts of results."""
+        """True if a value is certainly a container that the program has made, without parts of results."""
         if owner.type != "identifier":
             return False
         values = list(self._assigned(owner))
@@ -265,7 +265,7 @@ def _keys_of(value: Node) -> Iterator[str]:
 
 
 def _text(key: Node) -> str | None:
-    """What a key says that is written out."""
+    """The value of a literal key."""
     if key.type != "string" or any(each.type == "interpolation" for each in key.named_children):
         return None
     return text_of(key).strip("\"'")

@@ -1,4 +1,4 @@
-"""What the rules for Python ask of a program's tree: what an expression stands for, and what is around it."""
+"""Queries on a Python program's tree: the meaning of an expression, and its surroundings."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def call_around(node: Node) -> Node | None:
 
 
 def gathered_list(node: Node) -> Node | None:
-    """What a call calls that gathers awaitables, if it is given one list of them."""
+    """The function of a call that gathers awaitables, if its argument is one list of them."""
     call = call_around(node)
     function = None if call is None else call.child_by_field_name("function")
     arguments = None if call is None else call.child_by_field_name("arguments")
@@ -83,7 +83,7 @@ def gathered_list(node: Node) -> Node | None:
 
 
 def gone_through(bound: Node) -> Node | None:
-    """What a loop goes through, or a function like `sorted` by its `key`, given the name that each of it gets."""
+    """The iterable of a loop, or of a function like `sorted` with a `key`, given the name of each item."""
     loop, value = bound.parent, bound
     if loop is not None and loop.type in ("pattern_list", "tuple_pattern") and loop.named_children[1:] == [bound]:
         loop, value = loop.parent, loop  # `for number, each in enumerate(...)`
@@ -100,7 +100,7 @@ def gone_through(bound: Node) -> Node | None:
 
 
 def _mapped(function: Node | None) -> Node | None:
-    """What a lambda is called with each part of."""
+    """The iterable whose items a lambda is called with."""
     above = None if function is None else function.parent
     arguments = above if above is None or above.type == "argument_list" else above.parent
     call = None if arguments is None else arguments.parent
@@ -127,7 +127,7 @@ def own_classes(root: Node) -> frozenset[str]:
 
 
 def is_result(owner: Node) -> bool:
-    """Whether a literal, in which a value stands, is what the program ends with."""
+    """True if a literal around a value is the program's result."""
     node = owner
     if node.type == "assignment" and node.parent is not None:
         return node.parent.type == "expression_statement" and node.parent == _last_statement(node.parent)
@@ -150,7 +150,7 @@ def _last_statement(statement: Node) -> Node | None:
 
 
 def takes_apart(value: Node, owner: Node) -> bool:
-    """Whether something looks into a value, as no task and no future allows."""
+    """True if a value's members are read, as no task and no future allows."""
     if owner.type in ("subscript", "for_statement", "for_in_clause"):
         field = "value" if owner.type == "subscript" else "right"
         return owner.child_by_field_name(field) == value and owner.children[0].type != "async"
@@ -168,12 +168,12 @@ def is_annotation(node: Node) -> bool:
 
 
 def is_tried(node: Node) -> bool:
-    """Whether an error there would be caught."""
+    """True if an error there would be caught."""
     return next(_tries_around(node), None) is not None
 
 
 def is_probed(node: Node) -> bool:
-    """Whether the program expects that what it takes there may be missing."""
+    """True if the program expects that a member may be missing there."""
     for each in _tries_around(node):
         clauses = (child for child in each.named_children if child.type == "except_clause")
         body = each.child_by_field_name("body")
@@ -226,7 +226,7 @@ def keyed(node: Node, message: str) -> tuple[Node | None, Node | None]:
 
 
 def added_up(node: Node) -> tuple[Node, str] | None:
-    """What `sum(...)` or `text.join(...)` around a node adds up, and which of both does; of a list `[]` is added."""
+    """The operand of `sum(...)` or `text.join(...)` around a node, and the function; `[]` marks a list."""
     call = node
     while call.type != "call":
         if call.parent is None or call.parent.end_byte > node.end_byte:

@@ -53,7 +53,7 @@ def _open(argument: Node, literal: Node, edits: Edits) -> None:
 
 
 def _is_plain(literal: Node) -> bool:
-    """Whether keywords can be made of all that a dict has."""
+    """True if all items of a dict can become keywords."""
     keys = [each.child_by_field_name("key") for each in literal.named_children if each.type == "pair"]
     is_plain = all(each is not None and each.type == "string" and _name(each).isidentifier() for each in keys)
     return is_plain and all(each.type in _PAIRS for each in literal.named_children)
@@ -79,7 +79,7 @@ def input_bound(name: Node, names: Names) -> Node | None:
 
 
 def _is_passed(use: Node) -> bool:
-    """Whether a variable is the input of a call, as it is or spread."""
+    """True if a variable is the input of a call, as it is or spread."""
     parent = use.parent
     above = None if parent is None else parent.parent
     if parent is None or above is None:

@@ -52,7 +52,7 @@ def mismatch(message: str) -> tuple[str, str] | None:
 
 
 def certainly_differs(source: str, target: str, objects: frozenset[str]) -> bool:
-    """Whether no value of a type, as the host would get it, is of another one. `objects`: declared TypedDicts."""
+    """True if no value of a type, as the host would get it, is of another one. `objects`: declared TypedDicts."""
     given, wanted = list(_kinds(source, objects)), list(_kinds(target, objects))
     if all(literal is not None and kind == "string" for kind, literal in given):
         return not all(any(_may_be(one, other) for other in wanted) for one in given)
@@ -60,13 +60,13 @@ def certainly_differs(source: str, target: str, objects: frozenset[str]) -> bool
 
 
 def is_text_for_number(source: str, target: str) -> bool:
-    """Whether a text is given where a number is wanted, which a text may spell."""
+    """True if a string is given for a number, which it may spell."""
     given, wanted = ({kind for kind, _ in _kinds(each, frozenset())} for each in (source, target))
     return given == {"string"} and bool(wanted & _NUMBERS)
 
 
 def lacks(type_: str, member: str, has_key: Callable[[str, str], bool]) -> bool:
-    """Whether no value of a type, one of a union's, has a member: a key as it is written, or an attribute behind a dot.
+    """True if no value of a type, one of a union's, has a member: a key as written, or an attribute behind a dot.
 
     `has_key` says whether a class has a key, and of one that is no TypedDict, that it may.
     """
@@ -118,7 +118,7 @@ def _split(text: str, separator: str) -> list[str]:
 
 
 def _kinds(type_: str, objects: frozenset[str]) -> Iterator[tuple[str, str | None]]:
-    """What the values of a type are, member by member: a kind, and the literal if it is one value only."""
+    """The members of a type: the kind of each, and the literal if it is one value only."""
     for member in union_members(type_):
         if literal := _LITERAL.fullmatch(member):
             yield _literal(literal[1])
@@ -145,7 +145,7 @@ def _literal(value: str) -> tuple[str, str | None]:
 
 
 def _elements_differ(given: str, wanted: str) -> bool:
-    """Whether lists of the one cannot be lists of the other. What an object is called does not count, nor a text."""
+    """True if lists of one cannot be lists of the other. Names of objects and strings do not count."""
     kinds = ({kind for kind, _ in _kinds(each, frozenset())} for each in (given, wanted))
     one, other = kinds
     plain = {"int", "float", "bool", "array"}

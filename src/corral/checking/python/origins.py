@@ -1,4 +1,4 @@
-"""Where the values of a Python program come from: what a name is bound to, and whether that is what a tool gives."""
+"""Origins of values in a Python program: bindings of names, and results of tools."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class PythonOrigins(Check):
         self._writes = writes
 
     def _initial(self, name: Node) -> Node | None:
-        """What is assigned to a name where it is bound, if that is one place."""
+        """The value assigned to a name, if it is bound in one place."""
         own = [each for each in self.definitions(name) if each.own]
         if len(own) != 1:
             return None
@@ -36,13 +36,13 @@ class PythonOrigins(Check):
         return None if node is None else node.child_by_field_name("right") or node.child_by_field_name("value")
 
     def _iterated(self, name: Node) -> Node | None:
-        """What a loop goes through whose variable a name is."""
+        """The iterable of the loop whose variable a name is."""
         own = [each for each in self.definitions(name) if each.own]
         bound = self.node_at(own[0]) if len(own) == 1 else None
         return None if bound is None else gone_through(bound)
 
     def _is_spelt(self, value: Node) -> bool:
-        """Whether a text is written out: where it is used, where its name is bound, or in a list gone through."""
+        """True if a string is a literal: where it is used, where its name is bound, or in an iterated list."""
         if value.type != "identifier":
             return value.type == "string"
         bound = self._initial(value)
@@ -55,7 +55,7 @@ class PythonOrigins(Check):
         return bool(texts) and all(each.type == "string" for each in texts)
 
     def _is_declared(self, value: Node, hops: int = 8) -> bool:
-        """Whether a value is what a tool gives, or part of it."""
+        """True if a value is a tool's result, or part of it."""
         found: Node | None = value
         for _ in range(hops):
             if found is not None and self._writes.is_forgotten(found):
@@ -77,7 +77,7 @@ class PythonOrigins(Check):
         return False
 
     def _is_dict(self, value: Node) -> bool:
-        """Whether a value is declared as a dict whose keys are not known, as `dict[str, Order]`."""
+        """True if a value is declared as a dict of unknown keys, as `dict[str, Order]`."""
         found = self._initial(value) or value if value.type == "identifier" else value
         if found.type in ("await", "parenthesized_expression"):
             found = found.named_children[0]
@@ -92,19 +92,19 @@ class PythonOrigins(Check):
         return bool(declared) and all(each == "dict[" for each in declared)
 
     def _is_of_declared(self, value: Node) -> bool:
-        """Whether a value may be part of a result."""
+        """True if a value may be part of a result."""
         name = anchor(value)
         types = [] if name is None else self.types(name)
         return not types or any(each.declared for each in types)
 
     def _may_be_object(self, name: Node | None) -> bool:
-        """Whether a name stands for an object in some case, or goes through a value that may be one."""
+        """True if a name may stand for an object, or iterates over a value that may be one."""
         if name is None:
             return False
         return self._iterated(name) is not None and any(each.declared for each in self.types(name))
 
     def _is_namespace(self, value: Node) -> bool:
-        """Whether an expression is the tools, or a namespace of theirs."""
+        """True if an expression is the tools, or one of their namespaces."""
         name = anchor(value)
         return name is not None and any(each.declared for each in self.types(name))
 

@@ -22,7 +22,7 @@ __all__ = ["LanguageServer"]
 
 T = TypeVar("T")
 _Job: TypeAlias = Callable[[Workspace | None], T]
-"""What is to be done with a server; without one, it did not start."""
+"""A job for a server; None: it did not start."""
 
 logger = get_logger("corral.checking")
 
@@ -33,7 +33,7 @@ _PAUSES_SECONDS = (0.0, 1.0, 10.0, 60.0, 300.0)
 """Before a server is started again, by how often in a row it did not start."""
 _MEASURED_CHECKS = 50
 _MEASURED_SECONDS = 0.5
-"""How many jobs there are between two looks at its memory, and how long one takes that is followed by a look."""
+"""Jobs between two looks at its memory, and the length of a job that is followed by a look."""
 
 
 class LanguageServer:
@@ -53,7 +53,7 @@ class LanguageServer:
         self._state = threading.Lock()
         self._jobs: FairQueue[tuple[Future[Any], _Job[Any]]] = FairQueue()
         self._busy = False
-        """Whether somebody has the server for himself: the thread, or an event loop."""
+        """Lock of the server's exclusive user: the thread, or an event loop."""
         self._idle = threading.Event()
         self._idle.set()
         self._workspace: Workspace | None = None
@@ -64,13 +64,13 @@ class LanguageServer:
         self._checks = 0
         self._failures = 0
         self._starts_at = 0.0
-        """When it may be started (`time.monotonic`)."""
+        """Earliest time of its start (`time.monotonic`)."""
         self._used_at = 0.0
         self._closing = threading.Event()
 
     @property
     def ready(self) -> bool:
-        """Whether it would answer now."""
+        """True if it would answer now."""
         return self._workspace is not None and self._owner.is_current
 
     @property

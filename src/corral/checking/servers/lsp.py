@@ -45,7 +45,7 @@ class LspClient:
     def __init__(self, process: ContainedProcess, settings: Mapping[str, Any]) -> None:
         self._process = process
         self._settings = dict(settings)
-        """What it answers if the server asks for its configuration."""
+        """Answer to the server's request for its configuration."""
         self._unsent = bytearray()
         self._received = bytearray()
         self._length: int | None = None
@@ -110,7 +110,7 @@ class LspClient:
         self._unsent += _encoded({"method": method, "params": params})
 
     def _answer(self, message: Mapping[str, Any]) -> object:
-        """What a request of the server gets: its configuration, or nothing."""
+        """The answer to a request of the server: its configuration, or nothing."""
         if message["method"] != "workspace/configuration":
             return None
         try:

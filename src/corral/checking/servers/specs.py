@@ -49,13 +49,13 @@ class ServerKind:
     data_bytes: int
     """RLIMIT_DATA: what it takes to stand still, and room for the hardest of programs."""
     resident_bytes: int
-    """One that has grown beyond is replaced."""
+    """Memory beyond which a server is replaced."""
     program: str
     declarations: str
     language_id: str
     slots: int
     files: Mapping[str, str | Path]
-    """What lies in the directory besides, by path: texts, or files to copy."""
+    """Further files of the directory, by path: texts, or files to copy."""
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Sent when it is initialized."""
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])

@@ -25,13 +25,13 @@ from corral.types import TIERS
 __all__ = ["MODULE", "Document", "Location", "Remark", "Span", "Workspace"]
 
 MODULE = "corral_tools_0"
-"""What a program imports, in a language in which it has to; the last digit becomes that of its place."""
+"""Module that a program imports, if its language requires it; the last digit becomes that of its slot."""
 _START_SECONDS = 60.0
 """Deno's server takes one to four seconds, and more on a busy machine."""
 _MAX_ITEMS = 1000
 _MAX_PLACE = 1 << 31
 _MALFORMED = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
-"""What it raises to read an answer that is none."""
+"""Errors of reading a malformed answer."""
 _CAPABILITIES: dict[str, Any] = {
     "workspace": {"configuration": True},
     "textDocument": {"diagnostic": {}, "definition": {}, "typeDefinition": {}},
@@ -48,7 +48,7 @@ class Span(NamedTuple):
 
 
 class Remark(NamedTuple):
-    """What a server says of a stretch of a program. `code` is a number or the name of a rule."""
+    """Diagnostic of a server about a span of a program. `code` is a number or the name of a rule."""
 
     severity: int
     """1 is an error, 2 a warning, 4 a hint: the protocol's DiagnosticSeverity."""
@@ -58,7 +58,7 @@ class Remark(NamedTuple):
 
 
 class Location(NamedTuple):
-    """Where something is defined: in the declarations of tools, in the program, or elsewhere."""
+    """Place of a definition: in the declarations of tools, in the program, or elsewhere."""
 
     declared: bool
     own: bool
@@ -99,7 +99,7 @@ class Workspace:
         return 0 if self._process is None else self._process.pid
 
     def resident_bytes(self) -> int:
-        """What it has in memory: the second field of /proc/PID/statm, in pages (proc_pid_statm(5)). 0: it has ended."""
+        """Resident memory: the second field of /proc/PID/statm, in pages (proc_pid_statm(5)). 0: it has ended."""
         try:
             return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
         except (OSError, IndexError):
@@ -132,7 +132,7 @@ class Workspace:
         return self._client.request(method, {"textDocument": {"uri": self.uri(path)}, **params}, deadline=deadline)
 
     def holds(self, declarations: str) -> bool:
-        """Whether a program beside these declarations is all that would have to be written."""
+        """True if these declarations are in place, so that only the program would have to be written."""
         return declarations in self._slots
 
     @property
@@ -211,7 +211,7 @@ class Document:
         self._workspace.write(self._path, text.replace(MODULE, self._module, 1))
 
     def remarks(self) -> list[Remark]:
-        """What the server says of it."""
+        """The server's diagnostics about it."""
         return _remarks(self._ask("textDocument/diagnostic"))
 
     def begin(self, text: str) -> None:
@@ -238,7 +238,7 @@ class Document:
         return self._locations("textDocument/definition", line, character, whole=False)
 
     def types(self, line: int, character: int) -> list[Location]:
-        """Where the type of that is defined which stands at a place: of an array also its elements', of a union all."""
+        """Definitions of the type at a position: of an array also its elements', of a union all."""
         return self._locations("textDocument/typeDefinition", line, character, whole=True)
 
     def _locations(self, method: str, line: int, character: int, *, whole: bool) -> list[Location]:

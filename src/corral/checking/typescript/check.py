@@ -72,9 +72,9 @@ from corral.types import Position
 __all__ = ["TypeScriptCheck"]
 
 _ROUNDS = 5
-"""How often a program is checked with more of its variables as `any`."""
+"""Most checks of a program with ever more of its variables as `any`."""
 _OF_TYPES = frozenset({"argument", "member"})
-"""What is not known for certain as long as the compiler has a wrong idea of a variable."""
+"""Remarks that are uncertain while the compiler is wrong about a variable."""
 _WARNED = frozenset({1, 2})
 """Severities: errors and warnings."""
 _AT_TOP = frozenset({"import_statement", "export_statement", "internal_module", "module", "ambient_declaration"})
@@ -92,7 +92,7 @@ _COMPUTED = frozenset({2356, 2362, 2363, 2365})
 _VALUE = _ITERATED | _COMPUTED | {2349, 2351, 2367, 2538, 2678, 2801, 7053, 18046}
 """Something is used as what it is not."""
 _OWN = _MEMBER | _ARGUMENT | {2349, 2351, 2403, 2451, 2540, 2719, 7005, 7034, 7053}
-"""What shows that the compiler has a wrong idea of a variable."""
+"""Remarks that show that the compiler is wrong about a variable."""
 _NOT_CALLABLE = 2349
 _INDEXED = frozenset({7015, 7053})
 _NULLISH = frozenset({2531, 18047})
@@ -104,7 +104,7 @@ _ADVICE = re.compile(r" (?:Do you need to (?:install|change)|Try changing the 'l
 """Advice of the compiler that nobody can follow here."""
 _OF_PROMISE = re.compile(r"\b(?:[Tt]ypes?|this) '(?:[^']*(?:' and '| ))?Promise<")
 _ENVIRONMENTS = frozenset({"require", "module", "process", "window", "document", "navigator", "Deno", "Bun"})
-"""What programs look for to find out where they run."""
+"""Names that programs look up to find out where they run."""
 _PLATFORM = frozenset(re.findall(r"declare var ([A-Z]\w*)", GLOBALS.read_text(encoding="utf-8")))
 """Classes that a program finds, by whose names declarations may call other types."""
 _AWAIT_IT = "It is a promise: `await` it first."
@@ -169,7 +169,7 @@ class TypeScriptCheck(Misuse):
 
     @cached_property
     def _undeclared(self) -> dict[str, str]:
-        """How to declare names that the program assigns to, by name."""
+        """Declarations of names that the program assigns to, by name."""
         return {
             name: f"Declare it: `let {name}`." if kind == "assignment" else f"Declare it: `for (const {name} of ...)`."
             for name, kind in assigned_names(self.root)
@@ -207,7 +207,7 @@ class TypeScriptCheck(Misuse):
     # --- what the server says
 
     def _judged(self, remark: Remark) -> Finding | _Relax | None:
-        """What a remark means. None: nothing."""
+        """The finding of a remark. None: nothing."""
         if not _is_told(remark):
             return None
         code = _number(remark)
@@ -413,7 +413,7 @@ def _literal_meant(given: str, wanted: str) -> str | None:
 
 
 def _is_element(value: Node) -> bool:
-    """Whether a value is an array's element, of which undefined leaves the program as null."""
+    """True if a value is an array's element: undefined leaves the program as null there."""
     parent = value.parent
     while parent is not None and parent.type in ("parenthesized_expression", "as_expression"):
         parent = parent.parent
@@ -421,14 +421,14 @@ def _is_element(value: Node) -> bool:
 
 
 def _is_undefined(key: Node) -> bool:
-    """Whether a member is given as undefined, which does not leave the program."""
+    """True if a member is given as undefined, which does not leave the program."""
     pair = key.parent
     value = None if pair is None or pair.type != "pair" else pair.child_by_field_name("value")
     return value is not None and text_of(value) == "undefined"
 
 
 def _is_told(remark: Remark) -> bool:
-    """Whether a remark may mean something."""
+    """True if a remark may mean something."""
     return remark.severity in _WARNED and _number(remark) not in _SILENT
 
 

@@ -1,4 +1,4 @@
-"""Where a TypeScript program puts values of its own: the compiler goes by the declared types all the same."""
+"""Places where a TypeScript program stores values of its own: the compiler still believes the declared types."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def member_name(node: Node) -> str | None:
 
 
 def is_written(node: Node) -> bool:
-    """Whether a value is put where an expression points to, or taken away from there."""
+    """True if a value is stored at an expression's place, or deleted there."""
     parent = node.parent
     while parent is not None and parent.type in ("non_null_expression", "parenthesized_expression", "as_expression"):
         node, parent = parent, parent.parent
@@ -81,7 +81,7 @@ def is_written(node: Node) -> bool:
 
 
 def object_of(node: Node) -> Node | None:
-    """What a member expression takes its member of."""
+    """The owner of a member expression."""
     return node.child_by_field_name("object") if node.type in _MEMBERS else None
 
 
@@ -101,7 +101,7 @@ def root_of(node: Node) -> Node | None:
 
 
 def writes_of(node: Node) -> Iterator[Write]:
-    """What a node itself puts anywhere."""
+    """The writes of a node itself."""
     if node.type in _ASSIGNMENTS:
         operator = node.child_by_field_name("operator")
         is_computing = operator is not None and text_of(operator) not in ("??=", "||=", "&&=")
@@ -122,7 +122,7 @@ def writes_of(node: Node) -> Iterator[Write]:
 
 
 def _targets(target: Node, value: Node | None) -> Iterator[Write]:
-    """What is written to, by the target of an assignment."""
+    """The writes of an assignment's target."""
     waiting, first = [target], True
     while waiting:
         node = waiting.pop()
@@ -138,7 +138,7 @@ def _targets(target: Node, value: Node | None) -> Iterator[Write]:
 
 
 def _added(given: list[Node]) -> Iterator[Write]:
-    """What `Object.assign(…)` and its like add to the first of their arguments."""
+    """The writes of `Object.assign(…)` and similar calls to their first argument."""
     target = unwrapped(given[0])
     if len(given) > 1 and given[1].type == "string":
         yield Write(target, given[2] if len(given) > 2 else None, name=text_of(given[1])[1:-1])

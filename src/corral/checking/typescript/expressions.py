@@ -1,4 +1,4 @@
-"""What the rules for TypeScript ask of a program's tree: what an expression stands for, and what is around it."""
+"""Queries on a TypeScript program's tree: the meaning of an expression, and its surroundings."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def anchor(expression: Node) -> Node | None:
 
 
 def receiver(name: Node) -> Node | None:
-    """What a member is taken of, given its name: in an expression, or in a pattern."""
+    """The owner of a member, given its name: in an expression, or in a pattern."""
     parent = name.parent
     if parent is None:
         return None
@@ -119,7 +119,7 @@ def receiver(name: Node) -> Node | None:
 
 
 def called_on(value: Node) -> Node | None:
-    """What is called to get a value that is awaited."""
+    """The callee of an awaited value."""
     value = unwrapped(value)
     call = unwrapped(value.named_children[0]) if value.type == "await_expression" and value.named_children else None
     return None if call is None or call.type != "call_expression" else call.child_by_field_name("function")
@@ -135,7 +135,7 @@ def called_with(bound: Node) -> Node | None:
 
 
 def defines_async(name: Node) -> bool:
-    """Whether what declares a name makes it an async function, which is no generator."""
+    """True if the declaration of a name is an async function that is no generator."""
     function = name.parent
     if function is not None and function.type == "variable_declarator":
         function = function.child_by_field_name("value")
@@ -232,7 +232,7 @@ def assigned_in(root: Node) -> dict[str, list[tuple[int, int]]]:
 
 
 def first_parameter(function: Node) -> Node | None:
-    """What the first argument of a function is bound to, unless it says of what type it is."""
+    """The target of a function's first argument, unless it is annotated."""
     single = function.child_by_field_name("parameter")
     if single is not None:
         return single
@@ -295,7 +295,7 @@ def hedged_variable(node: Node) -> str | None:
 
 
 def _has_alternative(node: Node, parent: Node) -> bool:
-    """Whether an expression says what else is taken if a value is not there, or asks whether it is."""
+    """True if an expression gives a fallback for a missing value, or tests for it."""
     if parent.type != "binary_expression":
         return False
     operator = parent.children[1].type
@@ -306,7 +306,7 @@ def _has_alternative(node: Node, parent: Node) -> bool:
 
 
 def _is_alternative(node: Node) -> bool:
-    """Whether an expression is in what is taken only if something else is not there."""
+    """True if an expression is in a fallback."""
     below, above = node, node.parent
     while above is not None and above.type not in FUNCTIONS and not above.type.endswith("statement"):
         if above.type == "binary_expression" and above.children[1].type in ("??", "||"):
@@ -316,13 +316,13 @@ def _is_alternative(node: Node) -> bool:
 
 
 def is_asked(name: Node) -> bool:
-    """Whether a member is only asked for whether it is there, given its name."""
+    """True if a member is only tested for presence, given its name."""
     member = name.parent
     return member is not None and member.parent is not None and is_tested(member, member.parent)
 
 
 def is_tested(node: Node, parent: Node) -> bool:
-    """Whether a value is only asked for whether there is one."""
+    """True if a value is only tested for presence."""
     if parent.type == "parenthesized_expression" and parent.parent is not None:
         node, parent = parent, parent.parent
     if parent.type in ("if_statement", "while_statement", "ternary_expression"):
@@ -344,7 +344,7 @@ def _asked_for(call: Node) -> str | None:
 
 
 def _is_guarded(member: Node) -> bool:
-    """Whether a member is taken where the same member of the same value has been asked for, or asks for it there."""
+    """True if a member is read where the same member of the same value has been tested, or is the test."""
     below, above = member, member.parent
     while above is not None and above.type not in FUNCTIONS:
         condition = above.child_by_field_name("condition")
@@ -374,12 +374,12 @@ def _takes_member(node: Node) -> bool:
 
 
 def is_typeof(node: Node) -> bool:
-    """Whether an expression asks of what type a name is, which also one may do that is bound to nothing."""
+    """True if an expression tests the type of a name, which is allowed for an unbound one too."""
     return node.type == "unary_expression" and node.children[0].type == "typeof" and bool(node.named_children)
 
 
 def is_called(expression: Node) -> bool:
-    """Whether an expression is what a call calls, unless it says that there may be nothing to call."""
+    """True if an expression is a callee, but not an optional one."""
     call = expression.parent
     if call is None or call.type != "call_expression" or call.child_by_field_name("function") != expression:
         return False
@@ -387,7 +387,7 @@ def is_called(expression: Node) -> bool:
 
 
 def iterated(node: Node) -> Node | None:
-    """What is gone through, given a node of it: in a loop, a spread or a pattern of an array."""
+    """The iterable around a node: in a loop, a spread or an array pattern."""
     value, parent = node, node.parent
     while parent is not None and parent.type in (
         "member_expression",
@@ -408,7 +408,7 @@ def iterated(node: Node) -> Node | None:
 
 
 def parsed_by(node: Node) -> Node | None:
-    """What is given to `JSON.parse`, given a node of it."""
+    """The argument of `JSON.parse` around a node."""
     value, parent = node, node.parent
     while parent is not None and parent.type not in FUNCTIONS:
         if parent.type == "arguments":
@@ -429,7 +429,7 @@ def bound_by(name: Node) -> str | None:
 
 
 def has_default(name: Node) -> bool:
-    """Whether a pattern says what a member is where it is not there."""
+    """True if a pattern has a default for a missing member."""
     parent = name.parent
     while parent is not None and parent.type in ("pair_pattern", "assignment_pattern", "object_assignment_pattern"):
         if parent.type == "object_assignment_pattern":
@@ -442,7 +442,7 @@ def has_default(name: Node) -> bool:
 
 
 def is_conditional(node: Node) -> bool:
-    """Whether a program gets there only under a condition."""
+    """True if a program gets there only under a condition."""
     return any(
         above.type == "switch_case" or (above.type in _BRANCHING and above.named_children[0] != below)
         for below, above in _ascent(node)
@@ -450,7 +450,7 @@ def is_conditional(node: Node) -> bool:
 
 
 def is_on_failure(node: Node) -> bool:
-    """Whether a program gets there only when something has failed."""
+    """True if a program gets there only when something has failed."""
     for below, above in _ascent(node):
         if above.type == "catch_clause":
             return True
@@ -462,7 +462,7 @@ def is_on_failure(node: Node) -> bool:
 
 
 def is_tried(node: Node) -> bool:
-    """Whether an error there would be caught."""
+    """True if an error there would be caught."""
     for below, above in _ascent(node):
         if above.type == "try_statement" and above.child_by_field_name("body") == below:
             return above.child_by_field_name("handler") is not None
@@ -485,7 +485,7 @@ def is_awaited(node: Node) -> bool:
 
 
 def is_shown(node: Node) -> bool:
-    """Whether a value is used where no promise is of any use, and where the compiler takes one all the same."""
+    """True if a value is used where a promise is useless, although the compiler accepts one."""
     parent = node.parent
     while parent is not None and parent.type in ("parenthesized_expression", "non_null_expression"):
         node, parent = parent, parent.parent
@@ -520,7 +520,7 @@ def _shows(call: Node | None) -> bool:
 
 
 def _takes_apart(call: Node | None) -> bool:
-    """Whether a call is one that wants a value to look into."""
+    """True if a call reads the members of its argument."""
     if call is None:
         return False
     made = call.child_by_field_name("constructor")
@@ -534,7 +534,7 @@ def _owner(call: Node) -> str:
 
 
 def _is_printed(node: Node) -> bool:
-    """Whether a literal is in what is shown. In what the program gives back, promises are awaited."""
+    """True if a literal is in console output. In the program's result, promises are awaited."""
     parent = node.parent
     while parent is not None and node.type in _CONTAINERS:
         if parent.type == "arguments":

@@ -99,7 +99,7 @@ def named_types(declarations: str) -> dict[str, str]:
 
 
 def certainly_differs(source: str, target: str, named: Mapping[str, str]) -> bool:
-    """Whether no value of a type, as the host would get it, is of another one. `named`: declared types by name."""
+    """True if no value of a type, as the host would get it, is of another one. `named`: declared types by name."""
     given, wanted = list(_kinds(source, named)), list(_kinds(target, named))
     if all(literal is not None and kind == "string" for kind, literal in given):
         return not all(any(_may_be(one, other) for other in wanted) for one in given)
@@ -107,12 +107,12 @@ def certainly_differs(source: str, target: str, named: Mapping[str, str]) -> boo
 
 
 def is_object(type_: str, named: Mapping[str, str]) -> bool:
-    """Whether values of a type have members by name."""
+    """True if values of a type have members by name."""
     return any(kind == "object" for kind, _ in _kinds(type_, named))
 
 
 def is_text_for_less(source: str, target: str, named: Mapping[str, str]) -> bool:
-    """Whether a text is given where a number or a truth value is wanted, which a text may spell."""
+    """True if a string is given for a number or a boolean, which it may spell."""
     given, wanted = ({kind for kind, _ in _kinds(each, named)} for each in (source, target))
     return given == {"string"} and bool(wanted & {"number", "bigint", "boolean"})
 
@@ -142,7 +142,7 @@ def union_members(type_: str) -> list[str]:
 
 
 def _kinds(type_: str, named: Mapping[str, str], hops: int = 0) -> Iterator[tuple[str, str | None]]:
-    """What the values of a type are, member by member: a kind, and the literal if it is one value only."""
+    """The members of a type: the kind of each, and the literal if it is one value only."""
     for member in union_members(type_):
         if member in named and hops < _MAX_HOPS:
             yield from _kinds(named[member], named, hops + 1)
@@ -183,7 +183,7 @@ def _kind(member: str) -> Iterator[tuple[str, str | None]]:
 
 
 def _may_be(given: tuple[str, str | None], wanted: tuple[str, str | None]) -> bool:
-    """Whether some value is of both kinds, as far as it counts for the host."""
+    """True if some value is of both kinds, as far as it matters to the host."""
     if "any" in (given[0], wanted[0]):
         return True
     if {given[0], wanted[0]} <= {"number", "bigint"}:

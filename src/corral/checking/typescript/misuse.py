@@ -67,7 +67,7 @@ class Misuse(Origins):
         return frozenset(each.name for each in self.tools.tools)
 
     def _parsed(self, warning: Finding, value: Node) -> Finding:
-        """What is given to `JSON.parse`: a declared object is no text."""
+        """The argument of `JSON.parse`: a declared object is no string."""
         found = mismatch(warning.message)
         given = "" if found is None else found[0]
         is_object = certainly_differs(given, "string | number | boolean", self._named)
@@ -172,7 +172,7 @@ class Misuse(Origins):
         return is_called(member) or (text_of(name) == "length" and bool(self.types(name)))
 
     def _is_dictionary(self, expression: Node) -> bool:
-        """Whether the declarations say of a value that its members have any names."""
+        """True if a value is declared with arbitrary member names."""
         name = anchor(expression)
         places = [each for each in (*self.definitions(name), *self.types(name)) if each.declared]
         types = [self.tools.types.at(*self.tools.span(each)) for each in places]
@@ -184,7 +184,7 @@ class Misuse(Origins):
         return None if member is None else text_of(member)
 
     def _is_asked_for(self, owner: Node) -> bool:
-        """Whether the program asks whether something is an array."""
+        """True if the program tests whether something is an array."""
         return f"Array.isArray({text_of(owner)})" in text_of(self.root)
 
     def _unfinished(self) -> Iterator[Finding]:

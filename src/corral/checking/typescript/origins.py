@@ -1,4 +1,4 @@
-"""Where the values of a TypeScript program come from: tools and their results, or the program itself."""
+"""Origins of values in a TypeScript program: tools and their results, or the program itself."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Origins(Check):
         return text_of(called) if self._is_tool(called) or self._is_async(called) else None
 
     def _is_async(self, called: Node) -> bool:
-        """Whether it is a function of the program's own that gives a promise."""
+        """True if it is a function of the program's own that gives a promise."""
         if called.type != "identifier":
             return False
         places = [each for each in self.definitions(called) if each.own]
@@ -76,7 +76,7 @@ class Origins(Check):
         return None
 
     def _initial(self, name: Node) -> Node | None:
-        """What a constant is bound to where it is declared."""
+        """The value of a constant at its declaration."""
         for location in self.definitions(name):
             if location.own:
                 node = self.node_at(location)
@@ -89,7 +89,7 @@ class Origins(Check):
         return None
 
     def _is_declared(self, expression: Node, hops: int = 2) -> bool:
-        """Whether an expression is a member of a result, or a result, as the declarations have it."""
+        """True if an expression is a result, or a member of one, by the declarations."""
         name = anchor(expression)
         if name is None:
             return False
@@ -103,7 +103,7 @@ class Origins(Check):
         return value is not None and self._is_declared(value, hops - 1)
 
     def _is_set_elsewhere(self, name: Node) -> bool:
-        """Whether a function that is not around a variable's use assigns to it: the compiler does not follow that."""
+        """True if a function that is not around a variable's use assigns to it: the compiler does not follow that."""
         functions = self._assigned.get(text_of(name), ())
         return any(not start <= name.start_byte < end for start, end in functions)
 
@@ -111,7 +111,7 @@ class Origins(Check):
         return self._rewritten.covers(self.tools.span(location)[0])
 
     def _visited(self, name: Node) -> Node | None:
-        """What a function goes through whose parameter a name is: `rows` in `rows.map((row) => …)`."""
+        """The array iterated by the function whose parameter a name is: `rows` in `rows.map((row) => …)`."""
         for location in self.definitions(name):
             if location.own and (bound := self.node_at(location)) is not None:
                 call = called_with(bound)
@@ -120,14 +120,14 @@ class Origins(Check):
         return None
 
     def _is_annotated(self, expression: Node) -> bool:
-        """Whether the program itself says of what type a variable is."""
+        """True if the program annotates the type of a variable."""
         root = root_of(expression)
         nodes = [] if root is None else [self.node_at(each) for each in self.definitions(root) if each.own]
         parents = [node.parent for node in nodes if node is not None and node.parent is not None]
         return any(parent.child_by_field_name("type") is not None for parent in parents)
 
     def _is_known(self, expression: Node) -> bool:
-        """Whether the program spells a value out, or the declarations say what it is."""
+        """True if a value is a literal, or its type is declared."""
         expression = unwrapped(expression)
         if expression.type.endswith("identifier") and (value := self._initial(expression)) is not None:
             expression = unwrapped(value)

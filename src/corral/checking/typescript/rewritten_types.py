@@ -76,13 +76,13 @@ def _add_contents(
 
 
 def _declared(target: Node, check: Check) -> list[Location]:
-    """Where the declarations say what a target holds: the member that it is, and its type."""
+    """The declaration of a target: its member, and its type."""
     name = anchor(unwrapped(target))
     return [each for each in (*check.definitions(name), *check.types(name)) if each.declared]
 
 
 def _fits(value: Node | None, declared: list[Location], check: Check) -> bool:
-    """Whether a value is of the very type that is declared."""
+    """True if a value is of the very type that is declared."""
     if value is not None and value.type == "spread_element" and value.named_children:
         value = value.named_children[0]
     name = None if value is None else anchor(value)
@@ -91,7 +91,7 @@ def _fits(value: Node | None, declared: list[Location], check: Check) -> bool:
 
 
 def _initial(name: Node, check: Check) -> Node | None:
-    """What a variable is bound to where it is declared."""
+    """The value of a variable at its declaration."""
     declarator = _binding(name, check)
     if declarator is None or declarator.type != "variable_declarator":
         return None
@@ -105,7 +105,7 @@ def _is_annotated(name: Node, check: Check) -> bool:
 
 
 def _is_parameter(name: Node, check: Check) -> bool:
-    """Whether a name is bound by a function that is called by its own name, with whatever it is given."""
+    """True if a name is a parameter of a function that is called by its own name, with any arguments."""
     bound = _binding(name, check)
     while bound is not None and bound.type not in FUNCTIONS:
         if bound.type in ("variable_declarator", "statement_block"):
@@ -115,7 +115,7 @@ def _is_parameter(name: Node, check: Check) -> bool:
 
 
 def _binding(name: Node, check: Check) -> Node | None:
-    """What binds a variable."""
+    """The binding of a variable."""
     own = [each for each in check.definitions(name) if each.own]
     node = check.node_at(own[0]) if own else None
     return None if node is None else node.parent

@@ -86,7 +86,7 @@ def given_to(call: Node) -> Node | None:
 
 
 def named_tools(places: Places, names: frozenset[str]) -> Iterator[Node]:
-    """What may be a tool that is awaited, or whose length is asked for, and that is not called. `names`: of tools."""
+    """Names that may be a tool that is awaited, or whose length is read, without a call. `names`: of tools."""
     for awaited in _AWAITED(places.root).get("value", []):
         if text_of(unwrapped(awaited)).rpartition(".")[2] in names:
             yield unwrapped(awaited)
@@ -100,7 +100,7 @@ def named_tools(places: Places, names: frozenset[str]) -> Iterator[Node]:
 
 
 def tools_as_callbacks(places: Places, names: frozenset[str]) -> Iterator[Node]:
-    """What may be a tool that an array's method is to call: with three arguments, of which it takes one."""
+    """Names that may be a tool given to an array's method, which calls it with three arguments; it takes one."""
     for call in places.calls:
         called, arguments = call.child_by_field_name("function"), call.child_by_field_name("arguments")
         given = [] if arguments is None else arguments.named_children
@@ -113,7 +113,7 @@ def tools_as_callbacks(places: Places, names: frozenset[str]) -> Iterator[Node]:
 
 
 def _is_settled(value: Node) -> bool:
-    """Whether what becomes of promises is looked at one by one."""
+    """True if the outcomes of promises are looked at one by one."""
     call = None if value.parent is None else value.parent.parent
     called = None if call is None else call.child_by_field_name("function")
     return called is not None and text_of(called) == "Promise.allSettled"
@@ -158,7 +158,7 @@ def gathered_too_late(call: Node) -> str | None:
 
 
 def _may_be_passed(node: Node, function: Node) -> bool:
-    """Whether a function may go on without coming to a place in it."""
+    """True if a function may go on without reaching a place in it."""
     above = node.parent
     while above is not None and above != function:
         if above.type in _PASSED or (

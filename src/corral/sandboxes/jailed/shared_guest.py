@@ -26,7 +26,7 @@ _EXECUTIONS = 1000
 """After so many a guest takes no more: its memory is never quite as it was."""
 _AGE_SECONDS = 600.0
 _GROWTH_BYTES = 56 << 20
-"""By so much more than at first a guest may hold when an execution starts: the room that its engine has for what it has
+"""Bytes that a shared guest may have grown by when an execution starts: room for garbage that its engine has
 dropped and not collected yet. With more, a program would not find all of the memory that it may use."""
 _AT_ONCE = 64
 """Executions that share a guest at the same time; further ones start another."""
@@ -50,9 +50,9 @@ class SharedGuest:
         self.tier: Tier = guest.tier
         self._idle_since = time.monotonic()
         self.shares: dict[bytes, Share] = {}
-        """Those that are open, by their nonce."""
+        """Open shares, by their nonce."""
         self.writer: Share | None = None
-        """Who is in the middle of a frame."""
+        """The share in the middle of a frame."""
         self._written = anyio.Event()
         self._born = time.monotonic()
         self._executions = 0

@@ -1,4 +1,4 @@
-"""What comes in from an MCP server, between its transport and the session: bounded in rate, and mended if need be."""
+"""Messages from an MCP server, between its transport and the session: bounded in rate, and mended if needed."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Quota:
 
 
 class ListRoom:
-    """What is left of the bytes that a list of tools may have, of which each page is asked for by a request."""
+    """Bytes left for a list of tools, whose pages are requested one by one."""
 
     problem = f"its list of tools is larger than {MAX_LIST_BYTES} bytes"
 
@@ -59,7 +59,7 @@ class ListRoom:
         """The request for a page that is not answered yet."""
 
     def asks(self, request: JSONRPCRequest) -> bool:
-        """Whether a request that is about to be sent is for a page."""
+        """True if a request that is about to be sent is for a page."""
         if request.method != "tools/list":
             return False
         if not (request.params or {}).get("cursor"):
@@ -189,7 +189,7 @@ def _input_schema(schema: object) -> JsonSchema:
 
 
 def _is_object(schema: JsonSchema) -> bool:
-    """Whether the root has the form that the protocol asks for since 2024-11-05."""
+    """True if the root has the form that the protocol requires since 2024-11-05."""
     properties, required = schema.get("properties", {}), schema.get("required", [])
     return (
         schema.get("type") == "object"

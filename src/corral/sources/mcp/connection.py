@@ -37,9 +37,9 @@ _STABLE_SECONDS = 10.0
 _FRESH_SECONDS = 5.0
 """A call fails at once if an attempt to connect has failed so recently."""
 _WAIT_SECONDS = 5.0
-"""How long a call waits for an attempt to connect."""
+"""Seconds that a call waits for an attempt to connect."""
 _GRACE_SECONDS = 4.0
-"""How long leaving a connection may take; a process needs up to three of them."""
+"""Seconds that closing a connection may take; a process needs up to three times as long."""
 _RELIST_PAUSE_SECONDS = 0.5
 _RELIST_PAUSE_FACTOR = 10
 """The pause after a list of tools, as a multiple of the time it took to read it, and to make tools of it."""
@@ -47,9 +47,9 @@ _MAX_TEXT_CHARACTERS = 1_000
 _MAX_LOG_CHARACTERS = 500
 _LINES_PER_SECOND = 50
 _SESSION_GONE = "Session terminated"
-"""What mcp says of a server over HTTP that answers 404: it does not know our session, so it has done nothing."""
+"""Message of mcp for an HTTP server that answers 404: it does not know our session, so it has done nothing."""
 _LOST = ("Connection closed", "SSE stream ")
-"""What mcp says of a request to which no answer will come."""
+"""Message of mcp for a request that gets no answer."""
 
 _Answer: TypeAdapter[types.CallToolResult | types.InputRequiredResult] = TypeAdapter(
     types.CallToolResult | types.InputRequiredResult
@@ -61,7 +61,7 @@ class _TooLargeList(RuntimeError):
 
 
 class Connection:
-    """What is known of one connection while it lasts."""
+    """State of one connection while it lasts."""
 
     def __init__(self) -> None:
         self.over = anyio.Event()
@@ -74,7 +74,7 @@ class Connection:
         self.refused_with: int | None = None
         """The last HTTP status of an answer that was an error."""
         self.stood = False
-        """Whether it has been made."""
+        """True once it has been made."""
         self.scope = anyio.CancelScope()
 
     def leave(self) -> None:
@@ -113,9 +113,9 @@ class Link:
         self.settled = anyio.Event()
         """The first attempt to connect is over."""
         self.refused: ToolDefinitionError | None = None
-        """Why the tools of the first attempt cannot be offered."""
+        """The reason that the tools of the first attempt cannot be offered."""
         self.problem: str | None = None
-        """Why it is not connected."""
+        """The reason that it is not connected."""
         self._label = f"the MCP server {name!r}"
         self._offer = offer
         self._connect = connect
@@ -364,7 +364,7 @@ class Link:
     # --- what only the host hears of
 
     async def notified(self, message: types.ServerNotification | Exception) -> None:
-        """What the server says without having been asked."""
+        """Handles notifications of the server."""
         if isinstance(message, types.ToolListChangedNotification):
             if self._connection is not None:
                 self._connection.changed.set()

@@ -1,4 +1,4 @@
-"""What mcp calls a server or a client, as a source of tools."""
+"""Servers and clients of mcp as sources of tools."""
 
 from __future__ import annotations
 

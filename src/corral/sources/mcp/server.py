@@ -42,7 +42,7 @@ Chosen: TypeAlias = Collection[str] | Callable[[types.Tool], bool] | None
 _SHORTEST_SECRET = 6
 """Shorter texts are in others by chance."""
 _PARTS = re.compile(r"[\s;,=]+")
-"""What is between the parts of a header, such as those of a cookie."""
+"""Separators of the parts of a header, such as those of a cookie."""
 
 
 @checked
@@ -69,30 +69,30 @@ class McpServer(ToolSource):
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     server: MCPServer | Server[Any] | None = field(default=None, repr=False)
     namespace: str | None = None
-    """Where programs find its tools; None: under its name."""
+    """Namespace of its tools for programs; None: its name."""
     include: Chosen = None
     """The tools to take; None: all."""
     exclude: Chosen = None
     """The tools to leave, of those."""
     needs_approval: Literal["annotated"] | bool | Callable[[types.Tool], Approval] = "annotated"
-    """Which calls need an approval: of tools that the server says are destructive, of all, of none; or as a function
+    """Calls that need an approval: of tools that the server declares destructive, of all, of none; or as a function
     says of each tool."""
     scopes: Iterable[str] = frozenset()
-    """What a caller must have for any of its tools."""
+    """Scopes that a caller needs for any of its tools."""
     sequential: Chosen = ()
     """The tools that run alone within an execution."""
     rate_limit: RateLimit | None = None
     """Of each of its tools."""
     meta: Callable[[ExecutionContext], Mapping[str, Any]] | None = field(default=None, repr=False)
-    """What to send as `_meta` with a call, such as the user for whom a program runs."""
+    """The `_meta` to send with a call, such as the user for whom a program runs."""
     required: bool = False
-    """Whether a Corral must not open without it."""
+    """True if a Corral must not open without it."""
     connect_timeout_seconds: float = 30.0
     call_timeout_seconds: float = 30.0
     max_message_bytes: int = 10_000_000
     """Of one message of the server, which is one result or one page of its tools."""
     validate_output: OutputValidation | bool = "warn"
-    """What becomes of results that are not what the server's own output schemas say."""
+    """Treatment of results that do not fit the server's own output schemas."""
 
     def __post_init__(self) -> None:
         if self.namespace is None:
@@ -249,7 +249,7 @@ class McpServer(ToolSource):
 
 
 def _has(chosen: Chosen, tool: types.Tool, *, without: bool = False) -> bool:
-    """Whether a tool is among the chosen; `without` is the answer if nothing was chosen."""
+    """True if a tool is among the chosen; `without` is the answer if nothing was chosen."""
     if chosen is None:
         return without
     return chosen(tool) if callable(chosen) else tool.name in chosen

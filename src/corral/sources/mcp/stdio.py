@@ -26,12 +26,12 @@ from corral.sources.mcp.bounded_transport import ListRoom, Quota
 __all__ = ["stdio"]
 
 _GRACE_SECONDS = 1.0
-"""How long a server may take to end by itself once its input is closed, and then once it is told to."""
+"""Seconds that a server may take to end once its input is closed, and again once it is told to."""
 _POLL_SECONDS = 0.01
 _LINES_PER_SECOND = 20
 _HEAD_BYTES = 10_000
 _TAIL_BYTES = 300
-"""What is kept of a line that is too long: for the log, and to find the request that it answers."""
+"""Bytes kept of an overlong line: for the log, and to find the request that it answers."""
 
 _UNKNOWN_BYTES = 100_000
 """While a list is read, a longer line counts as a page of it, unless it says that it is another answer."""
@@ -182,7 +182,7 @@ def _answered(line: bytes) -> RequestId | None:
 
 
 def _is_page(line: bytes, page: RequestId) -> bool:
-    """Whether a line answers the request for a page, or is as large as one may be and does not say what it answers."""
+    """True if a line answers the request for a page, or is overlong and does not say what it answers."""
     answered = _answered(line)
     return len(line) > _UNKNOWN_BYTES if answered is None else str(answered) == str(page)
 

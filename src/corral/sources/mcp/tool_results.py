@@ -1,4 +1,4 @@
-"""What a call of an MCP tool gives, as the value that a program receives."""
+"""The result of an MCP tool's call as the value that a program receives."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WRAPPER = "result"
 
 
 class Unwrapping:
-    """How the results of one tool are unwrapped, and the schema of what comes out, or None if the server gives none."""
+    """The way to unwrap the results of one tool, and the schema of the value, or None if the server gives none."""
 
     def __init__(self, output_schema: JsonSchema | None, *, owner: str) -> None:
         self._owner = owner
@@ -65,7 +65,7 @@ def _joined(result: CallToolResult) -> str:
 
 
 def _wraps(schema: JsonSchema) -> bool:
-    """Whether the schema is of an object with nothing but a required "result", to which no part of it refers back."""
+    """True for a schema of an object with only a required "result", which no part of it refers back to."""
     properties = schema.get("properties")
     return (
         schema.get("type") == "object"

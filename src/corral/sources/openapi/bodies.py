@@ -50,7 +50,7 @@ Form: TypeAlias = list[tuple[str, tuple[str | None, bytes, str]]]
 
 
 class Content(NamedTuple):
-    """What is sent: bytes of a media type, or parts, whose boundary is found when they are."""
+    """Body to send: bytes of a media type, or parts, whose boundary is chosen when they are written."""
 
     media: str
     data: bytes
@@ -58,7 +58,7 @@ class Content(NamedTuple):
 
 
 def kind_of(media: str) -> Kind:
-    """How bodies of a media type are read and written. What may be anything is taken for JSON."""
+    """The way to read and write bodies of a media type. Wildcards count as JSON."""
     essence = media.partition(";")[0].strip().lower()
     if essence in ("application/json", "*/*", "application/*") or essence.endswith(("+json", "/json")):
         return "json"
@@ -125,7 +125,7 @@ class Body:
 
 
 def read_body(operation: Part, schemas: Schemas) -> Body | None:
-    """That of an operation, in the media type that suits programs best. Raises Unusable."""
+    """The body of an operation, in the media type that suits programs best. Raises Unusable."""
     declared = operation.member("requestBody")
     if declared is None:
         return None
@@ -223,7 +223,7 @@ def _json(value: object) -> bytes:
 
 
 def _base64(value: object) -> str:
-    """How OpenAPI's `format: byte` wants bytes in JSON."""
+    """Bytes in JSON as OpenAPI's `format: byte` wants them."""
     if isinstance(value, bytes):
         return b64encode(value).decode("ascii")
     raise TypeError(type(value).__name__)
@@ -236,7 +236,7 @@ def _is_nested(value: object) -> bool:
 
 
 def _named(name: str, write: Callable[[], T]) -> T:
-    """What `write` gives; its Unwritable names the field."""
+    """The result of `write`; its Unwritable names the field."""
     try:
         return write()
     except Unwritable as problem:

@@ -24,7 +24,7 @@ __all__ = ["Endpoint"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """What calling one operation takes."""
+    """Everything that a call of one operation needs."""
 
     label: str
     method: str
@@ -36,7 +36,7 @@ class Endpoint:
     security: Security
     schemes: Sequence[str]
     follow: bool
-    """Whether redirects are followed."""
+    """True if redirects are followed."""
 
     @property
     def input(self) -> Use:

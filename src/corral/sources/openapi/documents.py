@@ -45,7 +45,7 @@ class Part:
         return Unusable(f"{self.pointer[:300]}: {why}")
 
     def member(self, name: str) -> Part | None:
-        """What stands there, at the end of its references; None if it is null or not there."""
+        """The value there, at the end of its references; None if it is null or missing."""
         found = self.own(name)
         return found and found.resolved()
 
@@ -59,7 +59,7 @@ class Part:
         return ((name, self._below(name, value)) for name, value in self.object().items())
 
     def items(self) -> list[Part]:
-        """What a list has, at the end of its references."""
+        """The items of a list, at the end of its references."""
         if not isinstance(self.value, list):
             raise self.refused("is not a list")
         return [self._below(str(number), each).resolved() for number, each in enumerate(cast("list[Any]", self.value))]
@@ -95,7 +95,7 @@ class Part:
         raise self.refused("its references lead nowhere: there are too many, or they lead in a circle")
 
     def target(self, reference: object) -> Part:
-        """Where a reference leads, one step."""
+        """The target of a reference, one step."""
         if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
             shown = json.dumps(reference, default=str)[:100]
             raise self.refused(f"refers to {shown}, which is not in this document; bundle it into one document")

@@ -57,7 +57,7 @@ class Skipped(NamedTuple):
 
 
 Select: TypeAlias = str | Iterable[str] | Callable[[Operation], bool]
-"""Which operations: patterns, of which one must match, or a function.
+"""Choice of operations: patterns, of which one must match, or a function.
 
 A pattern is a method ("GET"), a path ("/repos/*"), both ("GET /repos/*"), a tag ("tag:issues") or an operationId
 ("issues/*"). In paths, tags and ids `*` stands for any text, and `?` for one character.
@@ -67,9 +67,9 @@ A pattern is a method ("GET"), a path ("/repos/*"), both ("GET /repos/*"), a tag
 class Listed(NamedTuple):
     operation: Operation
     name: str
-    """That of its tool."""
+    """Name of its tool."""
     item: Part
-    """What stands at its path."""
+    """The path item."""
     part: Part
 
 
@@ -163,7 +163,7 @@ def _digest(operation: Operation) -> str:
 
 
 def selected(operations: Iterable[Operation], select: Select, option: str) -> set[Operation]:
-    """Those that are meant.
+    """The chosen operations.
 
     Raises:
         ConfigError: a pattern matches none.

@@ -1,4 +1,4 @@
-"""How parameters are written into a request: the styles of OpenAPI, after RFC 6570."""
+"""Styles by which parameters are written into a request: OpenAPI's, after RFC 6570."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Encode: TypeAlias = Callable[[str], str]
 
 _DELIMITERS = {"form": ",", "simple": ",", "spaceDelimited": "%20", "pipeDelimited": "%7C", "deepObject": ","}
 _MAX_LEVELS = 10
-"""How deep `deepObject` goes; beyond one level, servers differ: `a[b][c]` and `a[0]` are what most of them read."""
+"""Maximum depth of `deepObject`; beyond one level, servers differ: most of them read `a[b][c]` and `a[0]`."""
 
 
 class Unwritable(Exception):
@@ -30,7 +30,7 @@ class Style:
     name: str
     explode: bool
     reserved: bool = False
-    """Whether RFC 3986's reserved characters stand for themselves, as far as they do not end the value."""
+    """True if RFC 3986's reserved characters stay as they are, as far as they do not end the value."""
 
     @property
     def encode(self) -> Encode:

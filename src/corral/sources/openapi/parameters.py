@@ -29,7 +29,7 @@ BODY = "body"
 """The name of a request's body among the parameters."""
 
 NotOurs: TypeAlias = Callable[[Place, str], bool]
-"""Whether a parameter is for credentials, which are the host's to give."""
+"""True if a parameter is for credentials, which the host gives."""
 
 _PLACES: tuple[Place, ...] = ("path", "query", "header", "cookie")
 _STYLES: dict[Place, tuple[str, ...]] = {
@@ -43,7 +43,7 @@ _OWN_HEADERS = frozenset(
     """accept accept-encoding authorization connection content-encoding content-length content-type cookie expect
     forwarded host keep-alive proxy-authorization proxy-connection te trailer transfer-encoding upgrade via""".split()
 )
-"""Those that OpenAPI takes no parameters for, and those that say how a request is framed and from whom it comes."""
+"""Headers that OpenAPI allows no parameters for, and those that frame a request or name its sender."""
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"(?:[!-~](?:[\t -~]*[!-~])?)?")
 _MAX_DESCRIPTION = 1_000
@@ -51,7 +51,7 @@ _MAX_DESCRIPTION = 1_000
 
 @dataclass(slots=True)
 class Line:
-    """What parameters make of a request, before its body."""
+    """A request made of parameters, before its body."""
 
     path: str = ""
     query: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
@@ -155,7 +155,7 @@ class PathTemplate:
 def read_parameters(
     item: Part, operation: Part, schemas: Schemas, not_ours: NotOurs, *, taken: AbstractSet[str] = frozenset({BODY})
 ) -> list[Parameter]:
-    """Those of the path and those of the operation, which override them; without those that are the host's to give.
+    """Parameters of the path, and of the operation, which override them; without those that the host gives.
 
     A parameter has its own name in a tool's input. Where several have the same, or it is `body`, the first of path,
     query, header, cookie keeps it, and others are called `query_id`, `header_id`, `cookie_id`. Raises Unusable.

@@ -1,4 +1,4 @@
-"""What an operation answers: the schema of a tool's result, and how a response becomes one."""
+"""Responses of an operation: the schema of a tool's result, and the conversion to it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class _Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Responses:
-    """Those of an operation that mean success."""
+    """Responses of an operation that mean success."""
 
     outcomes: tuple[_Outcome, ...]
     headers: dict[str, Any] | None
@@ -57,7 +57,7 @@ class Responses:
 
     @property
     def redirects(self) -> bool:
-        """Whether a redirect is what the operation is for, rather than a way to go."""
+        """True if a redirect is the operation's own result, and not to be followed."""
         return all(each.status.startswith("3") for each in self.outcomes) and bool(self.outcomes)
 
     @property
@@ -73,7 +73,7 @@ class Responses:
         return Use({**members, "additionalProperties": False}, data.names, data.same_value)
 
     def read(self, response: httpx.Response, operation: str) -> object:
-        """What a program gets of a response.
+        """The value of a response for a program.
 
         Raises:
             ToolError: it is not a success, or a page where JSON is promised.
@@ -88,7 +88,7 @@ class Responses:
         return {"data": data, "headers": self._headers(response.headers)}
 
     def _outcome(self, status: int) -> _Outcome | None:
-        """What is promised for a status; for one that is not mentioned, what is promised first."""
+        """The declared content for a status; for one that is not declared, the first declared content."""
         by_status = {each.status: each for each in self.outcomes}
         for name in (str(status), f"{status // 100}XX", "default"):
             if name in by_status:
@@ -208,7 +208,7 @@ def _data(response: httpx.Response, wanted: _Outcome | None, operation: str) -> 
 
 
 def _unpromised(response: httpx.Response, operation: str) -> object:
-    """What came where JSON is promised: the request was done, so that it is delivered, as what it is.
+    """The body of a response that should be JSON: the request was done, so it is delivered as it is.
 
     Raises:
         ToolError: it is a page, as of a proxy that wants somebody to sign in.

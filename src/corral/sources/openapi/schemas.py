@@ -16,7 +16,7 @@ from corral.types import JsonSchema
 __all__ = ["Schemas", "Use"]
 
 _MAX_WEIGHT = 1_000
-"""How many schemas may apply to one and the same value: nested alternatives multiply."""
+"""Most schemas that may apply to one value: nested alternatives multiply."""
 _MAX_HOPS = 8
 _MAX_PARTS = 100
 """Schemas that one consists of, in which is looked for what it hides."""
@@ -33,7 +33,7 @@ _TEXTS = frozenset({"contentEncoding", "contentMediaType", "description", "forma
 _FLAGS = frozenset({"deprecated", "nullable", "uniqueItems", "writeOnly", "readOnly"})
 _TYPES = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
 _ANNOTATIONS = frozenset({"deprecated", "description", "nullable", "readOnly", "writeOnly"})
-"""What counts beside a `$ref` in OpenAPI 3.0 too. By the letter it does not; it is what authors mean."""
+"""Keywords that count beside a `$ref` in OpenAPI 3.0 too. By the letter they do not; authors mean them."""
 
 Schema: TypeAlias = dict[str, Any] | bool
 
@@ -45,7 +45,7 @@ class Use:
     schema: Schema
     names: set[str] = field(default_factory=set[str])
     same_value: Counter[str] = field(default_factory=Counter[str])
-    """Those of them that apply to the value itself, and how often."""
+    """Definitions that apply to the value itself, and their number of times."""
 
 
 class Schemas:
@@ -63,7 +63,7 @@ class Schemas:
         self._definitions: dict[str, Use] = {}
         self._waiting: list[str] = []
         self._wrong: dict[str, str] = {}
-        """Why a definition cannot be used."""
+        """Reasons that definitions cannot be used."""
 
     def read(self, part: Part) -> Use:
         """The schema that stands there. Raises Unusable."""
@@ -94,7 +94,7 @@ class Schemas:
                     spreading.append(name)
 
     def objection(self, use: Use) -> str | None:
-        """Why it cannot be used, once all is settled."""
+        """The reason that it cannot be used, once all is settled."""
         for name in sorted(use.names):
             if name in self._wrong:
                 return self._wrong[name]
@@ -110,7 +110,7 @@ class Schemas:
         return {"$defs": {name: self._definitions[name].schema for name in sorted(needed)}} if needed else {}
 
     def _find_bombs(self) -> None:
-        """Those that apply to a value for ever, or too often: validation would not end."""
+        """Definitions that apply to a value for ever, or too often: validation would not end."""
         weights: dict[str, int] = {}
         users: dict[str, list[str]] = {}
         open_: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Who a request comes from: the host's credentials, where a document's security schemes say that they go."""
+"""The host's credentials, in the places that a document's security schemes name."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class _Scheme:
 
 @dataclass(slots=True)
 class Identity:
-    """What credentials make of one request. `secrets` are the texts that no message may show."""
+    """Parts of one request made of credentials. `secrets` are the texts that no message may show."""
 
     pairs: list[tuple[Place, str, str]] = field(default_factory=list[tuple[Place, str, str]], repr=False)
     secrets: list[str] = field(default_factory=list[str], repr=False)
@@ -112,7 +112,7 @@ class Security:
         self._by_default = document.own("security")
 
     def is_credential(self, place: Place, name: str) -> bool:
-        """Whether a parameter is where credentials of this document go."""
+        """True if a parameter is the place of credentials of this document."""
         folded = name.lower() if place == "header" else name
         return any(
             each.place == place and (each.parameter.lower() if place == "header" else each.parameter) == folded

@@ -1,4 +1,4 @@
-"""Where the operations of a document are."""
+"""Base URLs of the operations of a document."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Servers:
 
     def __init__(self, document: Part, base_url: str | None, origins: Iterable[str]) -> None:
         self.is_given = base_url is not None
-        """Whether the host gave the base URL, rather than the document."""
+        """True if the host gave the base URL, rather than the document."""
         try:
             self._stated = _first(document)
         except Unusable as problem:
@@ -67,7 +67,7 @@ class Servers:
         return url
 
     def _here(self, said: str) -> httpx.URL | None:
-        """Where that is if it is beside the document's own server, in whose place is the base URL."""
+        """The URL of another server, moved as the document's own server was moved to the base URL."""
         stated, url = httpx.URL(self._stated), httpx.URL(said)
         if not url.host or (url.host, url.port) != (stated.host, stated.port):
             return None

@@ -40,7 +40,7 @@ logger = get_logger("corral.sources.openapi")
 _REASONS = 3
 _EVERYWHERE = ("0.0.0.0/0", "::/0")
 _GRACE_SECONDS = 5.0
-"""What the client has beyond the tool's own time: the tool's error is the clearer one."""
+"""Seconds that the client has beyond the tool's own time: the tool's error is the clearer one."""
 
 
 @checked
@@ -139,7 +139,7 @@ class OpenApi(ToolSource):
 
     @property
     def _problem(self) -> str | None:
-        """Why there is no tool at all, if there is none."""
+        """The reason that there is no tool at all, if there is none."""
         if self._made:
             return None
         reasons = Counter(reason for _, reason in self.skipped).most_common(1)

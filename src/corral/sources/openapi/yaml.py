@@ -27,7 +27,7 @@ def load_yaml(text: str) -> Any:
 
 
 _SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""That of LibYAML, where PyYAML was built with it."""
+"""LibYAML's loader, where PyYAML was built with it."""
 
 
 def _require_flat(text: str) -> None:
