@@ -138,7 +138,12 @@ class _Shaped(_Kind):
         self.words = (protocol.__name__,)
 
     def fits(self, value: object) -> bool:
-        return all(hasattr(value, member) for member in self._members)
+        return all(_has(value, member) for member in self._members)
+
+
+def _has(value: object, member: str) -> bool:
+    """True if `value` has the member. A property is not asked for its value, which may be costly to make."""
+    return hasattr(type(value), member) or hasattr(value, member)
 
 
 class _Elements(_Kind):

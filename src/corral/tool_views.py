@@ -116,6 +116,7 @@ class ToolViews:
         secret = [
             f"{name}({path})"
             for name, tool in self._tools.snapshot().items()
+            if tool.has_schemas  # to make thousands takes seconds of the event loop
             for path in secret_parameters(tool.input_schema)
         ]
         if secret:

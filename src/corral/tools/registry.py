@@ -202,8 +202,10 @@ class ToolRegistry:
         return self._now().namespaces
 
     def untyped(self) -> tuple[ToolName, ...]:
-        """Tools of which it is not known what they return: programs have to guess."""
-        return tuple(name for name, tool in self._now().by_name.items() if tool.output_schema is None)
+        """Tools without an output schema: programs have to guess. Schemas that are not made yet are not asked for."""
+        return tuple(
+            name for name, tool in self._now().by_name.items() if tool.has_schemas and tool.output_schema is None
+        )
 
     def __iter__(self) -> Iterator[ToolName]:
         return iter(self._now().by_name)

@@ -135,6 +135,11 @@ class Tool(Generic[P, R]):
         return self.function(*args, **kwargs)
 
     @property
+    def has_schemas(self) -> bool:
+        """True if both schemas exist. A source may make them on first use only."""
+        return all(getattr(schema, "is_made", True) for schema in (self.input, self.output))
+
+    @property
     def input_schema(self) -> JsonSchema | None:
         """JSON Schema of the input, or None if it takes anything."""
         return self.input.json_schema

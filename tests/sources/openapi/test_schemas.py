@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from corral import ToolRegistry, define_tool
+from corral import Corral, ToolRegistry, define_tool
 from corral.declarations import declare_python, declare_typescript
 from corral.errors import InvalidArguments, InvalidToolOutput
 from corral.sources.openapi import OpenApi
@@ -314,3 +314,13 @@ def test_a_tool_like_one_written_by_hand() -> None:
     said = tool_of(sending({"type": "string"}))
     by_hand = define_tool(name="call", input_schema=said.input_schema, output_schema={"type": "string"}, execute=print)
     assert (said.input_schema, said.output_schema) == (by_hand.input_schema, by_hand.output_schema)
+
+
+def test_warnings_about_tools_make_no_schemas() -> None:
+    source = sending({"type": "object", "properties": {"id": {"type": "integer"}}})
+    registry = ToolRegistry()
+    registry.exchange((), source.tools, namespace="api")
+    shown = define_tool(name="shown", description="Shown.", execute=print)
+    Corral(registry, check=False).catalog(tools=[shown])
+    assert not any(tool.has_schemas for tool in source.tools)
+    assert all(tool.input_schema and tool.output_schema and tool.has_schemas for tool in source.tools)

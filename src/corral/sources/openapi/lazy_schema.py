@@ -26,6 +26,11 @@ class DeferredSchema:
     def json_schema(self) -> JsonSchema:
         return self._built
 
+    @property
+    def is_made(self) -> bool:
+        """True once the schema has been asked for."""
+        return "_built" in self.__dict__
+
     @cached_property
     def _built(self) -> JsonSchema:
         return self._build()
