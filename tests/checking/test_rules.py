@@ -428,6 +428,8 @@ def test_an_input_that_is_written_out_is_held_against_its_schema(literal: str, m
         "{ __proto__: person }",
         "{ id: 1, to: { get name() { return 'a' } } }",
         "{ id: 1, copies: null, options: {} }",
+        "{ id: 'one' as any }",
+        "{ id: 1, options: [] as any, to: ({ name: 1 } as any) }",
     ],
 )
 def test_an_input_may_have_what_its_schema_requires(literal: str) -> None:

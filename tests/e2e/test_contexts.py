@@ -213,7 +213,7 @@ async def test_a_process_that_holds_much_takes_no_more(corral: Corral, sandbox: 
 async def test_only_so_many_idle_processes_are_kept(
     corral: Corral, sandbox: DenoSandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("corral.sandboxes.jailed.tenant_servers._IDLE_GUESTS", 2)
+    monkeypatch.setattr("corral.sandboxes.pool._MAX_IDLE", 2)
     used: list[int] = []
     for user in "abcdef":
         context = ExecutionContext(user_id=user)

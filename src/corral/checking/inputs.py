@@ -51,6 +51,8 @@ class Written(NamedTuple):
     elements: Sequence[Node] = ()
     complete: bool = True
     """It has no other members or elements."""
+    asserted: bool = False
+    """The program asserts its type, as by `as any`: only missing members count."""
 
 
 Read = Callable[[Node], Written]
@@ -115,7 +117,7 @@ class Inputs:
             found += self._of(each, value, path, depth + 1)
         for word in ("anyOf", "oneOf"):
             found += self._of_alternatives(_listed(known.get(word)), value, path, depth)
-        if (wanted := _misfit(known, value)) is not None:
+        if not value.asserted and (wanted := _misfit(known, value)) is not None:
             return [*found, self._flaw(value, path, wanted)]
         if "object" in value.kinds:
             found += self._of_object(known, value, path, depth)
@@ -182,7 +184,7 @@ class Inputs:
             where = f" in {path}" if path else " in the input"
             message = f"{names} {'is' if len(missing) == 1 else 'are'} missing{where}"
             yield Flaw(node, message, " ".join(hints) or None)
-        if others and (known := self._only(schema)) is not None:
+        if others and not value.asserted and (known := self._only(schema)) is not None:
             for name in [each for each in others if each not in known][:_MAX_FLAWS]:
                 meant = self._near(name, known - value.members.keys())
                 yield Flaw(others[name], f"{path or 'The input'} has no member {name!r}", meant)

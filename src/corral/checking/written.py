@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from tree_sitter import Node
@@ -29,6 +29,9 @@ Members = dict[str, tuple[Node, Node | None]]
 
 def read_typescript(node: Node) -> Written:
     """An expression of TypeScript."""
+    if _is_asserted(node):
+        inner = read_typescript(unwrapped(node))
+        return inner._replace(value=ABSENT, members=_replaceable(inner.members), elements=(), asserted=True)
     node = unwrapped(node)
     match node.type:
         case "string" | "template_string":
@@ -45,6 +48,14 @@ def read_typescript(node: Node) -> Written:
             return _object(node)
         case _:
             return Written(node)
+
+
+def _is_asserted(node: Node) -> bool:
+    while node.type in ("parenthesized_expression", "as_expression") and node.children:
+        if node.type == "as_expression" and text_of(node.children[-1]) != "const":
+            return True
+        node = next((child for child in node.named_children if child.type != "comment"), node.children[0])
+    return False
 
 
 def _object(node: Node) -> Written:
@@ -69,7 +80,7 @@ def _object(node: Node) -> Written:
     return Written(node, _OBJECT, members=members, complete=complete)
 
 
-def _replaceable(members: Members) -> Members:
+def _replaceable(members: Mapping[str, tuple[Node, Node | None]]) -> Members:
     """The members, in whose place others may come."""
     return {name: (key, None) for name, (key, _) in members.items()}
 
