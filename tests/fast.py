@@ -21,13 +21,13 @@ LEFT_OUT = {
         audit/test_events.py audit/test_files.py audit/test_log.py audit/test_postgres.py bench bridges/http
         bridges/test_approvals.py bridges/test_guards.py bridges/test_rates.py bridges/test_rates_redis.py
         bridges/test_records.py bridges/test_tokens.py bridges/test_turns.py catalog/test_describing_work.py
-        catalog/test_discovery.py catalog/test_filling.py catalog/test_programs.py checking cli declarations
-        docs e2e egress guest integrations model newcomer programs/test_bounds.py programs/test_entry.py
+        catalog/test_discovery.py catalog/test_filling.py catalog/test_programs.py checking cli containment declarations
+        docs doctor e2e egress guest integrations model newcomer programs/test_bounds.py programs/test_entry.py
         programs/test_lowering.py programs/test_modules.py programs/test_positions.py
         programs/test_python_bounds.py programs/test_python_unavailable.py programs/test_recover.py
         programs/test_references.py programs/test_results.py programs/test_strip.py programs/test_texts.py
-        sandboxes security soak sources test_logs.py test_public_api.py test_temporary.py tools/test_costs.py
-        tools/test_define_tool.py tools/test_dialects.py tools/test_problem_bounds.py tools/test_streams.py workers
+        json_schema sandboxes security soak sources test_logs.py test_public_api.py
+        tools/test_define_tool.py tools/test_streams.py workers
     """.split()
 }
 """Folders and files of tests that start engines, processes or servers, or take seconds."""
@@ -38,6 +38,8 @@ _started: dict[str, str] = {}
 
 
 def pytest_configure() -> None:
+    if moved := sorted(str(path.relative_to(TESTS)) for path in LEFT_OUT if not path.exists()):
+        raise pytest.UsageError(f"tests/fast.py leaves out files that do not exist: {', '.join(moved)}")
     sys.addaudithook(_note)
 
 
