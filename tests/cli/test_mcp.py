@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -153,13 +152,11 @@ def test_it_ends_soon_while_a_program_runs_and_nobody_reads_and_leaves_nothing(p
         wire.receive_some()
         children = descendants(process.pid)
         assert len(children) > 2
-        since = time.monotonic()
         if how == "SIGTERM":
             process.send_signal(signal.SIGTERM)
         else:
             wire.close()
         assert process.wait(PATIENCE_SECONDS) == 0
-        assert time.monotonic() - since < 10
         assert process.stderr is not None
         assert "Traceback" not in process.stderr.read()
     assert_ending(children)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
 
 import pytest
 
@@ -206,10 +205,8 @@ def test_a_program_that_never_ends_times_out(project: Project) -> None:
 
 
 def test_a_tool_that_still_runs_does_not_hold_up_the_end(project: Project) -> None:
-    started = time.monotonic()
-    done = project.run("await tools.wait_in_a_thread({ seconds: 15 })", "--wall-seconds", "0.3")
+    done = project.run("await tools.wait_in_a_thread({ seconds: 3600 })", "--wall-seconds", "0.3")
     assert done.returncode == 124
-    assert time.monotonic() - started < 10
 
 
 def test_progress_without_a_terminal_is_a_plain_line_per_call(project: Project) -> None:
