@@ -8,6 +8,8 @@ to 900 times as long.
 from __future__ import annotations
 
 import asyncio
+import gc
+from collections.abc import Generator
 
 import pytest
 from bench.stalls import CASES, idle, measured
@@ -21,6 +23,15 @@ CASE_NAMES = (
     "another server's enum of 9,000 objects",
     "another server's 40 patterns",
 )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_garbage_of_other_tests() -> Generator[None]:
+    """Keeps a full collection from walking through what thousands of tests have made, between two turns of the loop."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="module")
