@@ -13,6 +13,7 @@ from tree_sitter import Node
 
 from corral.checking.findings import near
 from corral.json_schema.closed_objects import alternatives, resolved
+from corral.json_schema.keywords import listing, mapping
 from corral.json_schema.problems import ABSENT, cut
 
 __all__ = ["Flaw", "Inputs", "Read", "Written"]
@@ -102,8 +103,8 @@ class Inputs:
         return near(name, known) if self._left > 0 else None
 
     def _of(self, schema: object, value: Written, path: str, depth: int) -> list[Flaw]:
-        known = _mapping(schema)
-        self._left -= 1 + (len(_listed(known.get("enum"))) + len(_listed(known.get("required")))) // 50
+        known = mapping(schema)
+        self._left -= 1 + (len(listing(known.get("enum"))) + len(listing(known.get("required")))) // 50
         if not value.kinds or self._left < 0 or depth > _MAX_DEPTH:
             return []
         if depth and "$id" in known:
@@ -113,10 +114,10 @@ class Inputs:
             found += self._of(resolved(self._root, reference), value, path, depth + 1)
             if self._ignores_siblings:
                 return found
-        for each in _listed(known.get("allOf")):
+        for each in listing(known.get("allOf")):
             found += self._of(each, value, path, depth + 1)
         for word in ("anyOf", "oneOf"):
-            found += self._of_alternatives(_listed(known.get(word)), value, path, depth)
+            found += self._of_alternatives(listing(known.get(word)), value, path, depth)
         if not value.asserted and (wanted := _misfit(known, value)) is not None:
             return [*found, self._flaw(value, path, wanted)]
         if "object" in value.kinds:
@@ -137,7 +138,7 @@ class Inputs:
 
     def _of_array(self, schema: Mapping[str, Any], value: Written, path: str, depth: int) -> list[Flaw]:
         items: object = schema.get("items")
-        first = _listed(schema.get("prefixItems") or items)
+        first = listing(schema.get("prefixItems") or items)
         if first and not value.complete:
             return []
         rest = None if isinstance(items, list) else items
@@ -150,7 +151,7 @@ class Inputs:
         ]
 
     def _of_object(self, schema: Mapping[str, Any], value: Written, path: str, depth: int) -> list[Flaw]:
-        properties = _mapping(schema.get("properties"))
+        properties = mapping(schema.get("properties"))
         found = list(self._of_names(schema, properties, value, path))
         others = None if "patternProperties" in schema else schema.get("additionalProperties")
         for name, (_, inner) in value.members.items():
@@ -163,7 +164,7 @@ class Inputs:
         self, schema: Mapping[str, Any], properties: Mapping[str, object], value: Written, path: str
     ) -> Iterator[Flaw]:
         """Members that are missing, and those that there must not be."""
-        required = [each for each in _listed(schema.get("required")) if isinstance(each, str)]
+        required = [each for each in listing(schema.get("required")) if isinstance(each, str)]
         missing = [
             name
             for name in required
@@ -192,13 +193,13 @@ class Inputs:
     def _only(self, schema: Mapping[str, Any]) -> frozenset[str] | None:
         """The members that an object may have; None: any."""
         if schema.get("additionalProperties") is False and "patternProperties" not in schema:
-            return frozenset(_mapping(schema.get("properties")))
+            return frozenset(mapping(schema.get("properties")))
         if schema.get("unevaluatedProperties") is not False:
             return None
         parts = alternatives(self._root, [schema])
         if any(_HARD_TO_SAY & each.keys() or each.get("additionalProperties") for each in parts):
             return None
-        return frozenset(name for each in parts for name in _mapping(each.get("properties")))
+        return frozenset(name for each in parts for name in mapping(each.get("properties")))
 
     def _flaw(self, value: Written, path: str, wanted: Sequence[str]) -> Flaw:
         names = list(dict.fromkeys(wanted))
@@ -214,15 +215,15 @@ class Inputs:
 def _misfit(schema: Mapping[str, Any], value: Written) -> list[str] | None:
     """A schema's expectation, for a value that certainly has none of its types or values."""
     given = schema.get("type")
-    types = [given] if isinstance(given, str) else _listed(given)
+    types = [given] if isinstance(given, str) else listing(given)
     if types and all(each in _KINDS for each in types):
         names = [str(each) for each in types] + (["null"] if schema.get("nullable") is True else [])
         kinds = {"number" if each == "integer" else each for each in names}
         is_broken = isinstance(value.value, float) and not value.value.is_integer()
         if value.kinds.isdisjoint(kinds) or (is_broken and "integer" in names and "number" not in names):
-            values = _listed(schema.get("enum"))
+            values = listing(schema.get("enum"))
             return [_spelt(each) for each in values[:_MAX_LISTED]] or [_described(each, schema) for each in names]
-    values = [schema["const"]] if "const" in schema else _listed(schema.get("enum"))
+    values = [schema["const"]] if "const" in schema else listing(schema.get("enum"))
     is_scalar = value.kinds.isdisjoint({"array", "object"})
     may_be_null = schema.get("nullable") is True and "null" in value.kinds
     if not values or not is_scalar or value.value is ABSENT or value.value in values or may_be_null:
@@ -231,21 +232,13 @@ def _misfit(schema: Mapping[str, Any], value: Written) -> list[str] | None:
 
 
 def _described(kind: str, schema: Mapping[str, Any]) -> str:
-    members = list(_mapping(schema.get("properties")) if kind == "object" else ())
+    members = list(mapping(schema.get("properties")) if kind == "object" else ())
     listed = ", ".join(members[:_MAX_NAMED]) + (", ..." if len(members) > _MAX_NAMED else "")
     return f"{_KINDS[kind]} {{ {cut(listed, _MAX_NAMED_CHARS)} }}" if members else _KINDS[kind]
 
 
 def _spelt(value: object) -> str:
     return cut(json.dumps(value, ensure_ascii=False, default=str))
-
-
-def _listed(value: object) -> list[object]:
-    return cast("list[object]", value) if isinstance(value, list) else []
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
 
 
 def _has_default(schema: object) -> bool:

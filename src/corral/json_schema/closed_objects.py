@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 from urllib.parse import unquote
 
+from corral.json_schema.keywords import pointer_tokens, value_at
+
 __all__ = ["alternatives", "open_objects", "resolved"]
 
 _CLOSING = ("additionalProperties", "unevaluatedProperties")
@@ -59,11 +61,10 @@ def alternatives(
 
 
 def resolved(root: Mapping[str, Any], reference: str) -> object:
-    """The target of a reference inside the document (RFC 6901)."""
+    """The target of a reference inside the document; None if there is none."""
     if reference != "#" and not reference.startswith("#/"):
         return None
-    found: object = root
-    for part in unquote(reference[1:]).split("/")[1:]:
-        key = part.replace("~1", "/").replace("~0", "~")
-        found = cast("Mapping[str, object]", found).get(key) if isinstance(found, Mapping) else None
-    return found
+    try:
+        return value_at(root, pointer_tokens(unquote(reference[1:])))
+    except LookupError:
+        return None

@@ -31,7 +31,6 @@ _PLAIN = re.compile(
     r"|Optional|Union|Sequence|Iterable|Mapping|typing)\b[\s|\[\],.]*)+"
 )
 """A type of which no set of tools is."""
-_SPLATS = frozenset({"list_splat_pattern", "dictionary_splat_pattern"})
 
 
 class Function(NamedTuple):
