@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Literal, TypeAlias
 
-__all__ = ["Surroundings", "run_in"]
+__all__ = ["Surroundings", "guests_change_user", "run_in"]
 
 Surroundings: TypeAlias = Literal["one user", "little address space", "no /proc", "no room for temporary files"]
 
@@ -29,6 +30,12 @@ _PREPARED: dict[Surroundings, str] = {
     "no /proc": _ONE_USER + "cover(b'/proc', b'')\n",
     "no room for temporary files": _ONE_USER + "cover(os.environ['TMPDIR'].encode(), b'size=8k')\n",
 }
+
+
+def guests_change_user() -> bool:
+    """True if guests run as another user than root: they cannot from a folder that is root's alone."""
+    folders = [*Path(sys.prefix).resolve().parents, Path(sys.prefix)]
+    return os.geteuid() != 0 or all(folder.stat().st_mode & 0o001 for folder in folders)
 
 
 def run_in(surroundings: Surroundings, command: list[str], **env: str) -> subprocess.CompletedProcess[str]:
