@@ -42,7 +42,17 @@ from corral.sandboxes.selection import Providers, Sandboxes
 from corral.tool_sources import Tools, registry_and_sources
 from corral.tool_views import ToolViews
 from corral.tools import Tool, ToolRegistry
-from corral.types import Audience, Diagnostic, ExecutionContext, Language, Limits, SandboxConfig, Tier
+from corral.types import (
+    LIMITS_OF_SANDBOXES,
+    Audience,
+    Diagnostic,
+    ExecutionContext,
+    Language,
+    LimitName,
+    Limits,
+    SandboxConfig,
+    Tier,
+)
 
 __all__ = ["Corral", "Sandboxes", "Tools"]
 
@@ -81,6 +91,7 @@ class Corral(Lifecycle):
         bridge: str | BridgeProtocol = "pipe",
         limits: Limits | None = None,
         required_tier: Tier = "landlock",
+        accept_unenforced: Collection[LimitName] = (),
         check: Check = True,
         audit: AuditLog | AuditSource | None = None,
         rates: RateLimits | None = None,
@@ -91,6 +102,11 @@ class Corral(Lifecycle):
         tokens: Tokens | None = None,
         pipeline: Pipeline = pipeline,
     ) -> None:
+        if unknown := sorted(set(accept_unenforced) - LIMITS_OF_SANDBOXES):
+            raise ConfigError(
+                f"accept_unenforced={unknown[0]!r} is not a limit that a sandbox enforces; those are: "
+                f"{', '.join(sorted(LIMITS_OF_SANDBOXES))}"
+            )
         if not approval_seconds > 0:
             raise ConfigError(f"Corral(): approval_seconds must be positive, not {approval_seconds}")
         super().__init__()
@@ -112,6 +128,7 @@ class Corral(Lifecycle):
             checker=Checker(),
             warm_up=self._warm_up,
             required_tier=required_tier,
+            accept_unenforced=frozenset(accept_unenforced),
             bridge=bridge if isinstance(bridge, BridgeProtocol) else load_by_name("corral.bridges", bridge),
             handler=pipeline(policy),
             grants=grants,

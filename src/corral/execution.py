@@ -52,10 +52,11 @@ from corral.results import (
     ExecutionStarted,
     ProgramCapabilities,
 )
-from corral.sandboxes import Job, Sandbox, SandboxProvider, failed_exit
+from corral.sandboxes import Job, Sandbox, SandboxProvider, below_required_tier, failed_exit
 from corral.sandboxes.selection import Providers
 from corral.tools import Tool, ToolRegistry
 from corral.types import (
+    LIMITS_OF_SANDBOXES,
     Diagnostic,
     ExecutionContext,
     ExecutionError,
@@ -63,12 +64,12 @@ from corral.types import (
     Handler,
     Isolation,
     Language,
+    LimitName,
     Limits,
     LogEntry,
     Program,
     SandboxConfig,
     Tier,
-    reaches,
 )
 from corral.workers import WorkerError, run_in_worker
 
@@ -82,10 +83,6 @@ Check: TypeAlias = bool | Literal["required"]
 """True: programs are type-checked before their first call if a checker is available. False: never. "required": a
 program that cannot be checked does not run."""
 
-_CORE_LIMITS = frozenset({"wall_seconds", "source_bytes"})
-"""Limits that are enforced outside the sandbox."""
-_START_SECONDS = 30.0
-"""Generous: on a loaded machine a sandbox starts in tenths of a second."""
 _ENDED_FROM_OUTSIDE = frozenset({ProgramTimeout.code, SandboxLost.code, MemoryExceeded.code})
 _CHECK_HELP = "`corral doctor` lists the language servers"
 _LONG_SOURCE_CHARS = 8_000
@@ -105,6 +102,8 @@ class Runtime:
     warm_up: Callable[[Language], Awaitable[None]]
     """Keeps sandboxes of a language ready from now on, if the Corral is open."""
     required_tier: Tier
+    accept_unenforced: frozenset[LimitName]
+    """Limits that a sandbox need not enforce."""
     bridge: BridgeProtocol
     handler: Handler
     grants: Grants
@@ -123,11 +122,12 @@ class Runtime:
         provider = self.providers.get(language)
         if self.bridge.name not in provider.capabilities.bridges:
             raise ConfigError(f"sandbox {provider.name!r} does not support the bridge {self.bridge.name!r}")
-        enforced = provider.capabilities.enforces | _CORE_LIMITS
-        if missing := [name for name in Limits.model_fields if name not in enforced]:
+        missing = sorted(LIMITS_OF_SANDBOXES - provider.capabilities.enforces - self.accept_unenforced)
+        if missing:
+            accepted = sorted({*missing, *self.accept_unenforced})
             raise LimitNotEnforceable(
-                f"sandbox {provider.name!r} cannot enforce {', '.join(missing)} on this system; run it on Linux, "
-                "the only system where it can"
+                f"sandbox {provider.name!r} does not enforce {', '.join(missing)} on this system; use one that does, "
+                f"or accept it with Corral(accept_unenforced={{{', '.join(map(repr, accepted))}}})"
             )
         return provider
 
@@ -315,17 +315,15 @@ class Execution:
             required_tier=required,
             trust_domain=self._request.context.trust_domain,
         )
-        with anyio.move_on_after(_START_SECONDS):
+        seconds = self._provider.capabilities.start_timeout_seconds
+        with anyio.move_on_after(seconds):
             await self._runtime.warm_up(self._request.language)
             sandbox = await self._provider.start(config)
-            if reaches(sandbox.isolation, required):
+            if sandbox.isolation.reaches(required):
                 return sandbox
             await sandbox.aclose()
-            raise StartFailed(
-                f"sandbox {name!r} runs in tier {sandbox.isolation!r}, below the required {required!r}; accept it "
-                f"with Corral(required_tier={sandbox.isolation!r})"
-            )
-        raise StartFailed(f"sandbox {name!r} did not start within {_START_SECONDS:g} s")
+            raise below_required_tier(name, sandbox.isolation, required)
+        raise StartFailed(f"sandbox {name!r} did not start within {seconds:g} s")
 
     async def _conclude(self, program: Program | None, exit: Exit | None) -> ExecutionResult:
         """Makes the result, records it and emits it. No exit: the execution was cancelled."""
@@ -384,7 +382,7 @@ class Execution:
             duration_ms=result.duration_ms,
             protocol=self._runtime.bridge.name,
             language=result.language,
-            isolation=result.isolation,
+            isolation=result.isolation and str(result.isolation),
             calls=len(result.tool_calls),
             program=digest(self._request.source),
         )

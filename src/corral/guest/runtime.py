@@ -18,7 +18,7 @@ from corral.containment.temporary import TemporaryFolder
 from corral.programs import strip_types
 from corral.types import Language
 
-__all__ = ["RuntimeDirectory", "http_runtime", "python_file", "python_modules"]
+__all__ = ["RuntimeDirectory", "http_runtime", "python_file", "python_guest", "python_modules", "typescript_guest"]
 
 _REALM = (
     "kinds",
@@ -135,6 +135,17 @@ def http_runtime(language: Language = "typescript") -> str:
         return python_file(_python(name) for name in _PYTHON_HTTP)
     code = _script([(name, _stripped(name)) for name in _HTTP])
     return f"{code}export const {{ connect, connectFromEnvironment }} = http_;\n"
+
+
+def typescript_guest() -> bytes:
+    """The guest of one program in TypeScript, as one file for Deno."""
+    return _modules()["main.js"].encode()
+
+
+@cache
+def python_guest() -> bytes:
+    """The guest of one program in Python, as one file for CPython from 3.11 on, on Linux."""
+    return python_file([*python_modules(), _python("standalone")]).encode()
 
 
 def python_modules() -> list[str]:
