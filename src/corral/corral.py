@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from corral.arguments import checked
 from corral.audit import AuditLog, AuditSource, as_audit_log
@@ -25,7 +25,7 @@ from corral.plugins import load_by_name
 from corral.sandboxes.selection import Providers, Sandboxes
 from corral.tool_sources import Tools, registry_and_sources
 from corral.tool_views import ToolViews
-from corral.types import Limits, Tier
+from corral.types import LIMITS_OF_SANDBOXES, LimitName, Limits, Tier
 
 __all__ = ["Corral", "Sandboxes", "Tools"]
 
@@ -49,6 +49,7 @@ class Corral(CorralAsking):
         bridge: str | BridgeProtocol = "pipe",
         limits: Limits | None = None,
         required_tier: Tier = "landlock",
+        accept_unenforced: Collection[LimitName] = (),
         check: Check = True,
         audit: AuditLog | AuditSource | None = None,
         rates: RateLimits | None = None,
@@ -59,6 +60,11 @@ class Corral(CorralAsking):
         tokens: Tokens | None = None,
         pipeline: Pipeline = pipeline,
     ) -> None:
+        if unknown := sorted(set(accept_unenforced) - LIMITS_OF_SANDBOXES):
+            raise ConfigError(
+                f"accept_unenforced={unknown[0]!r} is not a limit that a sandbox enforces; those are: "
+                f"{', '.join(sorted(LIMITS_OF_SANDBOXES))}"
+            )
         if not approval_seconds > 0:
             raise ConfigError(f"Corral(): approval_seconds must be positive, not {approval_seconds}")
         self.tools, sources = registry_and_sources(tools)
@@ -79,6 +85,7 @@ class Corral(CorralAsking):
             providers=Providers(sandbox),
             checker=Checker(),
             required_tier=required_tier,
+            accept_unenforced=frozenset(accept_unenforced),
             bridge=bridge if isinstance(bridge, BridgeProtocol) else load_by_name("corral.bridges", bridge),
             handler=pipeline(policy),
             grants=grants,

@@ -34,7 +34,7 @@ from corral.results import (
     ExecutionStarted,
     ProgramCapabilities,
 )
-from corral.sandboxes import Job, Sandbox, failed_exit
+from corral.sandboxes import Job, Sandbox, below_required_tier, failed_exit
 from corral.tools import Tool, ToolRegistry
 from corral.types import (
     ExecutionError,
@@ -43,7 +43,6 @@ from corral.types import (
     LogEntry,
     Program,
     SandboxConfig,
-    reaches,
 )
 
 __all__ = ["Execution"]
@@ -52,8 +51,6 @@ logger = get_logger("corral")
 program_logger = get_logger("corral.programs")
 """Logs every program as the model wrote it, at level DEBUG."""
 
-_START_SECONDS = 30.0
-"""Generous: on a loaded machine a sandbox starts in tenths of a second."""
 _CHECK_HELP = "`corral doctor` lists the language servers"
 
 
@@ -232,17 +229,15 @@ class Execution:
             required_tier=required,
             trust_domain=self._request.context.trust_domain,
         )
-        with anyio.move_on_after(_START_SECONDS):
+        seconds = self._provider.capabilities.start_timeout_seconds
+        with anyio.move_on_after(seconds):
             await self._runtime.warm_up(self._request.language)
             sandbox = await self._provider.start(config)
-            if reaches(sandbox.isolation, required):
+            if sandbox.isolation.reaches(required):
                 return sandbox
             await sandbox.aclose()
-            raise StartFailed(
-                f"sandbox {name!r} runs in tier {sandbox.isolation!r}, below the required {required!r}; accept it "
-                f"with Corral(required_tier={sandbox.isolation!r})"
-            )
-        raise StartFailed(f"sandbox {name!r} did not start within {_START_SECONDS:g} s")
+            raise below_required_tier(name, sandbox.isolation, required)
+        raise StartFailed(f"sandbox {name!r} did not start within {seconds:g} s")
 
     async def _run_in(self, sandbox: Sandbox, program: Program) -> Exit:
         runtime, limits = self._runtime, self._limits

@@ -17,8 +17,10 @@ from corral.sandboxes import SandboxProvider
 from corral.sandboxes.selection import Providers
 from corral.tools import ToolRegistry
 from corral.types import (
+    LIMITS_OF_SANDBOXES,
     ExecutionContext,
     Language,
+    LimitName,
     Limits,
     Program,
     SandboxConfig,
@@ -28,8 +30,6 @@ from corral.workers import WorkerError, run_in_worker
 
 __all__ = ["Runtime", "prepare"]
 
-_CORE_LIMITS = frozenset({"wall_seconds", "source_bytes"})
-"""Limits that are enforced outside the sandbox."""
 _LONG_SOURCE_CHARS = 8_000
 """Longer sources are prepared in a worker process."""
 _PARSE_HERE_SECONDS = 0.02
@@ -50,6 +50,8 @@ class Runtime:
     providers: Providers
     checker: Checker
     required_tier: Tier
+    accept_unenforced: frozenset[LimitName]
+    """Limits that a sandbox need not enforce."""
     bridge: BridgeProtocol
     handler: Handler
     grants: Grants
@@ -68,16 +70,17 @@ class Runtime:
         Raises:
             UnknownProvider: no provider runs this language.
             ConfigError: the provider cannot use this Corral's bridge.
-            LimitNotEnforceable: the provider cannot enforce all limits here.
+            LimitNotEnforceable: the provider does not enforce a limit here that has to be.
         """
         provider = self.providers.get(language)
         if self.bridge.name not in provider.capabilities.bridges:
             raise ConfigError(f"sandbox {provider.name!r} does not support the bridge {self.bridge.name!r}")
-        enforced = provider.capabilities.enforces | _CORE_LIMITS
-        if missing := [name for name in Limits.model_fields if name not in enforced]:
+        missing = sorted(LIMITS_OF_SANDBOXES - provider.capabilities.enforces - self.accept_unenforced)
+        if missing:
+            accepted = sorted({*missing, *self.accept_unenforced})
             raise LimitNotEnforceable(
-                f"sandbox {provider.name!r} cannot enforce {', '.join(missing)} on this system; run it on Linux, "
-                "the only system where it can"
+                f"sandbox {provider.name!r} does not enforce {', '.join(missing)} on this system; use one that does, "
+                f"or accept it with Corral(accept_unenforced={{{', '.join(map(repr, accepted))}}})"
             )
         return provider
 

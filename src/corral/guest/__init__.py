@@ -5,7 +5,14 @@
 """
 
 from corral.guest.frames import Frame, FrameKind, FrameReader, encode_frame
-from corral.guest.runtime import RuntimeDirectory, http_runtime, python_file, python_modules
+from corral.guest.runtime import (
+    RuntimeDirectory,
+    http_runtime,
+    python_file,
+    python_guest,
+    python_modules,
+    typescript_guest,
+)
 from corral.guest.values import ArrayBuffer, UnencodableValue, decode_value, encode_value, plain_json, revive_value
 
 __all__ = [
@@ -21,6 +28,8 @@ __all__ = [
     "http_runtime",
     "plain_json",
     "python_file",
+    "python_guest",
     "python_modules",
     "revive_value",
+    "typescript_guest",
 ]

@@ -18,7 +18,7 @@ from corral.containment.temporary import TemporaryFolder
 from corral.programs import strip_types
 from corral.types import Language
 
-__all__ = ["RuntimeDirectory", "http_runtime", "python_file", "python_modules"]
+__all__ = ["RuntimeDirectory", "http_runtime", "python_file", "python_guest", "python_modules", "typescript_guest"]
 
 _REALM = (
     "kinds",
@@ -144,6 +144,17 @@ def _python_http() -> str:
 
 
 _HTTP_RUNTIMES: Mapping[Language, Callable[[], str]] = {"typescript": _typescript_http, "python": _python_http}
+
+
+def typescript_guest() -> bytes:
+    """The guest of one program in TypeScript, as one file for Deno."""
+    return _modules()["main.js"].encode()
+
+
+@cache
+def python_guest() -> bytes:
+    """The guest of one program in Python, as one file for CPython from 3.11 on, on Linux."""
+    return python_file([*python_modules(), _python("standalone")]).encode()
 
 
 def python_modules() -> list[str]:
