@@ -33,7 +33,8 @@ from corral.concurrency.lifecycle import Lifecycle
 from corral.concurrency.threads import run_shielded_in_thread
 from corral.declarations import Catalog, declare_python, declare_typescript
 from corral.errors import ConfigError, ProgramRejected
-from corral.event_listener import OnEvent
+from corral.event_listener import Observation
+from corral.events import OnEvent
 from corral.execution import Check, Execution, ExecutionRequest, Run, Runtime, prepare
 from corral.model_tools import ModelOptions, ModelTool, model_tools, system_prompt
 from corral.plugins import load_by_name
@@ -60,6 +61,7 @@ class RunOptions(TypedDict, total=False):
     tools: Tools | None
     hide_denied: bool | None
     on_event: OnEvent | None
+    tool_call_id: str | None
 
 
 @checked
@@ -173,6 +175,15 @@ class Corral(Lifecycle):
             ConfigError: this thread already runs an event loop; await `execute` there.
         """
         return self._in_a_loop(partial(self.execute, source, **options))
+
+    @checked
+    def observe(self, callback: OnEvent, *, session_id: str | None = None) -> Observation:
+        """Calls a function, sync or async, with the events of all executions, or of one session's, from now on.
+
+        The observation ends with its `with` or `async with` block, or by `close()`. No execution waits for an async
+        function; one that is 10,000 events behind misses the next ones. Exceptions are logged.
+        """
+        return Observation(callback, session_id, self._runtime.observations)
 
     # --- checking programs
 
@@ -417,6 +428,9 @@ class Corral(Lifecycle):
             await self._runtime.grants.close_all()
             for execution in live:
                 await execution.ended.wait()
+            async with anyio.create_task_group() as tasks:
+                for observation in [*self._runtime.observations]:
+                    tasks.start_soon(observation.finish)
             await self._sources.aclose()
             await run_shielded_in_thread(self._runtime.checker.close)
             for provider in self._runtime.providers.made:
@@ -518,6 +532,7 @@ class Corral(Lifecycle):
             tools=registry,
             discovery=self._views.discovery(registry, language, keep=tools is None),
             on_event=options.get("on_event"),
+            tool_call_id=options.get("tool_call_id"),
         )
         execution = Execution(self._runtime, request)
         if request.check:

@@ -41,17 +41,19 @@ from corral.errors import (
     SandboxLost,
     StartFailed,
 )
-from corral.event_listener import EventListener, OnEvent
-from corral.logs import Lines, get_logger
-from corral.programs import TooLongToParse, parsing_within, read_program
-from corral.results import (
+from corral.event_listener import EventListener, Observation
+from corral.events import (
     ConsoleOutput,
     Event,
+    EventStream,
     ExecutionFinished,
-    ExecutionResult,
     ExecutionStarted,
-    ProgramCapabilities,
+    OnEvent,
+    ProgramChecked,
 )
+from corral.logs import Lines, get_logger
+from corral.programs import TooLongToParse, parsing_within, read_program
+from corral.results import ExecutionResult, ProgramCapabilities
 from corral.sandboxes import Job, Sandbox, SandboxProvider, failed_exit
 from corral.sandboxes.selection import Providers
 from corral.tools import Tool, ToolRegistry
@@ -111,6 +113,8 @@ class Runtime:
     implied: ImpliedScopes
     audit: AuditLog | None
     values: ValueRoom = field(default_factory=ValueRoom)
+    observations: list[Observation] = field(default_factory=list[Observation])
+    """Observers of all executions."""
 
     def provider(self, language: Language) -> SandboxProvider:
         """The sandbox provider for a language.
@@ -145,6 +149,8 @@ class ExecutionRequest:
     tools: ToolRegistry
     discovery: Mapping[str, Tool]
     on_event: OnEvent | None = None
+    tool_call_id: str | None = None
+    """The agent framework's id of the model's tool call that sent the program."""
 
 
 class Execution:
@@ -156,9 +162,12 @@ class Execution:
         self._runtime = runtime
         self._request = request
         self._provider = runtime.provider(request.language)
-        self._listener = None if request.on_event is None else EventListener(request.on_event, self.execution_id)
-        self._observers: list[Callable[[Event], object]] = [] if self._listener is None else [self._listener]
-        self._recorder = CallRecorder(self._emit, rooms=runtime.values, observed=lambda: bool(self._observers))
+        self._events = EventStream(self.execution_id, request.context, request.tool_call_id, runtime.observations)
+        self._listener: EventListener | None = None
+        if request.on_event is not None:
+            self._listener = EventListener(request.on_event, f"on_event of {self.execution_id}")
+            self.observe(self._listener)
+        self._recorder = CallRecorder(self._events, rooms=runtime.values)
         self._clock = PausableDeadline(request.limits.wall_seconds)
         self._grant = Grant(
             execution_id=self.execution_id,
@@ -182,9 +191,9 @@ class Execution:
         self._hidden_denial: ExecutionError | None = None
         """Denial of hidden tools that the program names, for the audit log only."""
 
-    def observe(self, observer: Callable[[Event], object]) -> None:
+    def observe(self, observer: OnEvent) -> None:
         """Adds a function that receives every event."""
-        self._observers.append(observer)
+        self._events.observers.append(observer)
 
     def cancel(self) -> None:
         """Ends the execution with the status `cancelled`; does nothing once it has ended."""
@@ -197,14 +206,17 @@ class Execution:
             StartFailed: the sandbox did not start.
         """
         try:
-            return await (self._run() if self._listener is None else self._listener.during(self._run))
+            return await self._run()
         finally:
+            if self._listener is not None:
+                await self._listener.finish()
             self.ended.set()
 
     async def _run(self) -> ExecutionResult:
         self._began, self._started = time.time(), time.perf_counter()
         program_logger.debug("%s runs this program:\n%s", self.execution_id, Lines(self._request.source))
-        self._emit(ExecutionStarted(execution_id=self.execution_id, language=self._request.language))
+        source, language = self._request.source, self._request.language
+        self._events.emit(lambda stamp: ExecutionStarted(language=language, source=source, **stamp))
         try:
             with self._scope:
                 return await self._conclude(*await self._prepare_check_and_run())
@@ -239,23 +251,26 @@ class Execution:
                 references=references,
                 context=request.context,
             )
+            started = time.perf_counter()
             gate = self._gate = Gate(self._runtime.checker, case)
             if not gate.is_decided:
-                return program, await self._start_and_run_checked(program, gate)
+                return program, await self._start_and_run_checked(program, gate, started)
+            self._emit_checked(gate, started)
             if gate.rejection is not None:
                 return program, _rejected(gate.rejection)
         return program, await self._start_and_run(program)
 
-    async def _start_and_run_checked(self, program: Program, gate: Gate) -> Exit:
+    async def _start_and_run_checked(self, program: Program, gate: Gate, started: float) -> Exit:
         """Runs the program while it is checked; a rejection ends it before its first call."""
         exit: Exit | None = None
         failure: Exception | None = None
 
         async def decide() -> None:
             await gate.decide()
+            self._emit_checked(gate, started)
             if gate.is_open:
                 for entry in self._logs:
-                    self._emit(ConsoleOutput(entry=entry))
+                    self._emit_console(entry)
             else:
                 tasks.cancel_scope.cancel()
 
@@ -334,7 +349,7 @@ class Execution:
         if self._runtime.audit is not None:
             with anyio.CancelScope(shield=True):
                 await self._record(self._runtime.audit, result)
-        self._emit(ExecutionFinished(result=result))
+        self._events.emit(lambda stamp: ExecutionFinished(result=result, **stamp))
         return result
 
     def _keep_outcome(self, outcome: Exit) -> None:
@@ -352,16 +367,25 @@ class Execution:
     def _log(self, entry: LogEntry) -> None:
         self._logs.append(entry)
         if self._gate is None or self._gate.is_open:
-            self._emit(ConsoleOutput(entry=entry))
+            self._emit_console(entry)
 
-    def _emit(self, event: Event) -> None:
-        for observer in self._observers:
-            try:
-                observer(event)
-            except (KeyboardInterrupt, SystemExit):
-                raise
-            except BaseException:
-                logger.warning("an observer of %s raised on %r", self.execution_id, event.type, exc_info=True)
+    def _emit_console(self, entry: LogEntry) -> None:
+        self._events.emit(lambda stamp: ConsoleOutput(entry=entry, **stamp))
+
+    def _emit_checked(self, gate: Gate, started: float) -> None:
+        if (verdict := gate.verdict) is None:  # the program ended first
+            return
+        rejected = gate.rejection is not None
+        duration_ms = (time.perf_counter() - started) * 1000
+        self._events.emit(
+            lambda stamp: ProgramChecked(
+                verdict="rejected" if rejected else "passed" if gate.is_checked else "unchecked",
+                diagnostics=verdict.diagnostics,
+                reason=verdict.unchecked,
+                duration_ms=duration_ms,
+                **stamp,
+            )
+        )
 
     async def _record(self, audit: AuditLog, result: ExecutionResult) -> None:
         """Writes the audit event of this execution. A denial is recorded before the result is returned."""

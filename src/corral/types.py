@@ -20,10 +20,12 @@ from corral.rendering.preview import preview_text, short_repr
 
 __all__ = [
     "MAX_TOOL_PATH",
+    "Approved",
     "Audience",
     "Call",
     "CallError",
     "Capabilities",
+    "Denied",
     "Diagnostic",
     "EncodedValue",
     "Endpoint",
@@ -36,6 +38,7 @@ __all__ = [
     "Isolation",
     "JsonSchema",
     "Language",
+    "Later",
     "Limits",
     "LogEntry",
     "LogLevel",
@@ -315,6 +318,31 @@ class HttpEndpoint:
 
 Endpoint: TypeAlias = PipeEndpoint | HttpEndpoint
 """Address of the bridge for a guest: one member for each kind of transport."""
+
+
+# --- a decision on a call that needs an approval ----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Approved:
+    """Lets a call through. `by`: who decided, for the record."""
+
+    by: str | None = field(default=None, kw_only=True)
+    type: Literal["approved"] = field(default="approved", init=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """Denies a call. The program sees the `reason`; `by` is for the record only."""
+
+    reason: str = ""
+    by: str | None = field(default=None, kw_only=True)
+    type: Literal["denied"] = field(default="denied", init=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """Leaves a call waiting for a decision by `Corral.decide`."""
 
 
 # --- a program and its run ------------------------------------------------------------------------------------

@@ -11,10 +11,11 @@ from functools import partial
 from itertools import islice
 
 from corral.errors import Cancelled, ProgramFailed
+from corral.events import EventStream, ToolCallFinished, ToolCallStarted
 from corral.guest import UnencodableValue, decode_value, encode_value
 from corral.json_schema.plain_data import json_value
 from corral.rendering.redaction import secret_names
-from corral.results import Event, ToolCallFinished, ToolCallRecord, ToolCallStarted, Unread
+from corral.results import ToolCallRecord, Unread
 from corral.tools import ToolRegistry
 from corral.types import Call, CallError, Diagnostic, EncodedValue, ExecutionError, Language, Reply
 
@@ -61,11 +62,8 @@ class CallRecorder:
     Small values are kept as objects, others encoded, as long as `rooms` has memory.
     """
 
-    def __init__(
-        self, emit: Callable[[Event], None], *, rooms: ValueRoom, observed: Callable[[], bool] = lambda: True
-    ) -> None:
-        self._emit = emit
-        self._observed = observed  # making events that nobody sees would cost a tenth of a call
+    def __init__(self, events: EventStream, *, rooms: ValueRoom) -> None:
+        self._events = events
         self._rooms = rooms
         self._room = 0
         self._taken = 0
@@ -82,8 +80,8 @@ class CallRecorder:
         started = time.time()
         record = _begun(call, kept, started)
         self.records.append(record)
-        if self._observed():
-            self._emit(ToolCallStarted(call=_begun(call, kept, started)))  # one that stays as it is
+        # A record of its own, which stays as it is.
+        self._events.emit(lambda stamp: ToolCallStarted(call=_begun(call, kept, started), **stamp))
         return record
 
     def finish(self, record: ToolCallRecord, call: Call, reply: Reply, duration_ms: float) -> None:
@@ -94,8 +92,7 @@ class CallRecorder:
         record.progress = call.progress
         if call.remark is not None:
             record.remark = call.remark
-        if self._observed():
-            self._emit(ToolCallFinished(call=record))
+        self._events.emit(lambda stamp: ToolCallFinished(call=record, **stamp))
 
     def _finish(self, record: ToolCallRecord, reply: Reply) -> None:
         encoded = reply.encoded or _encoded(reply.value)
