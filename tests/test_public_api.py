@@ -14,7 +14,7 @@ import corral.errors
 PUBLIC = """
     AccessDenied ApprovalDecided ApprovalRequest ApprovalRequested Approve Approved AuditEvent AuditLog BridgeError Catalog
     CheckResult ConfigError ConsoleOutput Corral CorralError Denied Diagnostic Event EventContext ExecutionContext
-    ExecutionError ExecutionFinished ExecutionResult ExecutionStarted Language Later Limits LogEntry ModelTool Observation
+    ExecutionError ExecutionFinished ExecutionRequest ExecutionResult ExecutionStarted Language Later Limits LogEntry ModelTool Observation
     OutsideExecution ProgramCapabilities ProgramChecked ProgramError RateLimits Run SandboxError Tool
     ToolCallFinished ToolCallRecord ToolCallStarted ToolError ToolName ToolRegistry ToolSource Unawaited define_tool tool tools_from
 """.split()

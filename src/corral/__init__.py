@@ -41,7 +41,7 @@ if TYPE_CHECKING:
         ToolCallFinished,
         ToolCallStarted,
     )
-    from corral.execution import Run
+    from corral.executions import ExecutionRequest, Run
     from corral.model_tools import ModelTool
     from corral.results import ExecutionResult, ProgramCapabilities, ToolCallRecord
     from corral.sources.conversion import tools_from
@@ -83,6 +83,7 @@ __all__ = [
     "ExecutionContext",
     "ExecutionError",
     "ExecutionFinished",
+    "ExecutionRequest",
     "ExecutionResult",
     "ExecutionStarted",
     "Language",
@@ -122,7 +123,7 @@ _HOMES = {
     "corral.event_listener": "Observation",
     "corral.events": "ApprovalDecided ApprovalRequested ConsoleOutput Event EventContext ExecutionFinished "
     "ExecutionStarted ProgramChecked ToolCallFinished ToolCallStarted",
-    "corral.execution": "Run",
+    "corral.executions": "ExecutionRequest Run",
     "corral.model_tools": "ModelTool",
     "corral.sources.conversion": "tools_from",
     "corral.tools": "Tool ToolRegistry ToolSource define_tool tool",

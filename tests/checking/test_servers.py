@@ -17,7 +17,7 @@ from unittest.mock import Mock
 import anyio
 import pytest
 
-from corral import Corral, Event, ExecutionContext, Language, Limits, ToolRegistry
+from corral import Corral, Event, ExecutionContext, Language, Limits, ProgramChecked, ToolRegistry
 from corral.checking import Checker
 from corral.checking import checker as checkers
 from corral.checking.servers import language_server as servers

@@ -134,7 +134,7 @@ async def test_an_error_of_the_start_is_raised_as_it_is() -> None:
 
 async def test_events_and_results_are_plain_data_on_demand() -> None:
     events: list[Event] = []
-    context = ExecutionContext(user_id="ann", session_id="s", organization_id="acme", metadata={"live": object()})
+    context = ExecutionContext(user_id="ann", session_id="s", organization_id="acme", local={"live": object()})
     result = await Corral([double], check=False).execute(
         PROGRAM, context=context, tool_call_id="call-7", on_event=events.append
     )
