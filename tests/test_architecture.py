@@ -69,7 +69,7 @@ ALLOWED: dict[str, set[str]] = {
         "tools",
         "types",
     },
-    "model_tools": {"declarations", "errors", "events", "json_schema", "results", "tools", "types"},
+    "model_tools": {"bridges", "declarations", "errors", "events", "json_schema", "results", "tools", "types"},
     "tool_views": {"bridges", "declarations", "rendering", "tool_sources", "tools", "types"},
     "executions": {
         "audit",

@@ -8,6 +8,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
+from corral.bridges import Approve
 from corral.declarations import Catalog
 from corral.errors import InvalidArguments, SandboxError, ToolError
 from corral.events import OnEvent
@@ -157,6 +158,8 @@ class ModelOptions(Audience, total=False):
     """True adds `search_tools` and `describe_tools`; by default, unless the catalog declares all tools in full."""
     env: Mapping[str, str] | None
     """Environment of programs: `process.env`, in Python `os.environ`."""
+    approve: Approve | None
+    """Decides on calls that need an approval, in place of the Corral's function."""
     in_prompt: bool
     """True if the prompt is that of `system_prompt`, so that the description needs only one sentence."""
 
@@ -177,9 +180,10 @@ def model_tools(
             hide_denied=hide_denied,
             on_event=on_event,
             tool_call_id=tool_call_id,
+            approve=approve,
         )
 
-    hide_denied, env = options.get("hide_denied"), options.get("env")
+    hide_denied, env, approve = options.get("hide_denied"), options.get("env"), options.get("approve")
     in_prompt = options.get("in_prompt", False)
     label = options.get("label", "")
     end = f"_{label}" if label else ""

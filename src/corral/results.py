@@ -28,7 +28,9 @@ from corral.rendering.images import Picture, pictures_in, without_pictures
 from corral.rendering.preview import json_text, preview_json, preview_text, short_repr, text_of
 from corral.rendering.redaction import redacted
 from corral.types import (
+    Approved,
     CallError,
+    Denied,
     Diagnostic,
     ExecutionError,
     Isolation,
@@ -162,6 +164,8 @@ class ToolCallRecord(_Values, JsonData):
     """True if the tool is declared read-only; set only if the execution failed."""
     remark: str | None = None
     """Mismatch between the output and its declaration."""
+    decision: Approved | Denied | None = None
+    """Decision on a call that needed an approval."""
     masked: frozenset[str] = frozenset()
     """Secret members of the input, by the tool's schema; set only if the execution failed."""
 
@@ -325,10 +329,13 @@ def _call_lines(calls: Sequence[ToolCallRecord]) -> Iterator[str]:
         "Calls that may have run: they were cut short, maybe after they took effect": [],
         "Calls that failed": [],
         "Calls that did not run": [],
+        "Calls that wait for a decision, and have not run": [],
     }
-    ran, read, withheld, cut, failed, refused = kinds.values()
+    ran, read, withheld, cut, failed, refused, parked = kinds.values()
     for call in calls:
-        if call.error is None:
+        if call.error is None and call.progress == "pending":
+            parked.append(call)
+        elif call.error is None:
             (read if call.read_only else ran).append(call)
         elif call.progress == "returned":
             withheld.append(call)

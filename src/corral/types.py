@@ -239,6 +239,31 @@ class _Short:
         return short_repr(self)
 
 
+# --- a decision on a call that needs an approval ----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Approved:
+    """Lets a call through. `by`: who decided, for the record."""
+
+    by: str | None = field(default=None, kw_only=True)
+    type: Literal["approved"] = field(default="approved", init=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """Denies a call. The program sees the `reason`; `by` is for the record only."""
+
+    reason: str = ""
+    by: str | None = field(default=None, kw_only=True)
+    type: Literal["denied"] = field(default="denied", init=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """Leaves a call waiting for a decision by `Corral.decide`."""
+
+
 # --- a call over a bridge -------------------------------------------------------------------------------------
 
 Progress: TypeAlias = Literal["pending", "started", "raised", "returned"]
@@ -273,6 +298,8 @@ class Call:
     progress: Progress = "pending"
     remark: str | None = None
     """Remark on a result that was delivered."""
+    decision: Approved | Denied | None = None
+    """Decision on a call that needed an approval."""
     reread: Callable[[], object] | None = None
     """Decodes the input again from its message, if that is kept."""
 
@@ -321,13 +348,15 @@ class EncodedValue(NamedTuple):
 class Reply(NamedTuple):
     """Reply to one call: a value, or an error if `error` is set.
 
-    `encoded` is the encoded value; `nothing` makes it `undefined` instead of null.
+    `encoded` is the encoded value; `nothing` makes it `undefined` instead of null. `parked`: the call waits for a
+    decision outside of this process, and has not run; it stays unanswered, or gets `error` where that is impossible.
     """
 
     value: object = None
     encoded: EncodedValue | None = None
     error: CallError | None = None
     nothing: bool = False
+    parked: bool = False
 
 
 Handler: TypeAlias = Callable[[Call], Awaitable[Reply]]
@@ -351,31 +380,6 @@ class HttpEndpoint:
 
 Endpoint: TypeAlias = PipeEndpoint | HttpEndpoint
 """Address of the bridge for a guest: one member for each kind of transport."""
-
-
-# --- a decision on a call that needs an approval ----------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Approved:
-    """Lets a call through. `by`: who decided, for the record."""
-
-    by: str | None = field(default=None, kw_only=True)
-    type: Literal["approved"] = field(default="approved", init=False, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Denied:
-    """Denies a call. The program sees the `reason`; `by` is for the record only."""
-
-    reason: str = ""
-    by: str | None = field(default=None, kw_only=True)
-    type: Literal["denied"] = field(default="denied", init=False, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Later:
-    """Leaves a call waiting for a decision by `Corral.decide`."""
 
 
 # --- a program and its run ------------------------------------------------------------------------------------

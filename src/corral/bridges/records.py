@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 
+from corral.bridges.parking import ApprovalRequest, Decision
 from corral.errors import Cancelled, ProgramFailed
-from corral.events import EventStream, ToolCallFinished, ToolCallStarted
+from corral.events import ApprovalDecided, ApprovalRequested, EventStream, ToolCallFinished, ToolCallStarted
 from corral.guest import UnencodableValue, decode_value, encode_value
 from corral.json_schema.plain_data import json_value
 from corral.rendering.redaction import secret_names
@@ -93,6 +94,26 @@ class CallRecorder:
         if call.remark is not None:
             record.remark = call.remark
         self._events.emit(lambda stamp: ToolCallFinished(call=record, **stamp))
+
+    def approval_requested(self, request: ApprovalRequest) -> None:
+        self._events.emit(
+            lambda stamp: ApprovalRequested(
+                sequence=request.sequence,
+                tool=request.tool,
+                input=request.input,
+                description=request.description,
+                read_only=request.read_only,
+                **stamp,
+            )
+        )
+
+    def approval_decided(self, request: ApprovalRequest, decision: Decision) -> None:
+        for record in self.records:
+            if record.sequence == request.sequence:
+                record.decision = decision
+        self._events.emit(
+            lambda stamp: ApprovalDecided(sequence=request.sequence, tool=request.tool, decision=decision, **stamp)
+        )
 
     def _finish(self, record: ToolCallRecord, reply: Reply) -> None:
         encoded = reply.encoded or _encoded(reply.value)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import anyio
 
 from corral.bridges import (
+    Approve,
     CallRecorder,
     Grant,
     capabilities_of,
@@ -64,6 +65,7 @@ class Execution:
         tools: ToolRegistry,
         discovery: Mapping[str, Tool],
         on_event: OnEvent | None = None,
+        approve: Approve | None = None,
     ) -> None:
         self.execution_id = new_execution_id()
         self.ended = anyio.Event()
@@ -89,6 +91,7 @@ class Execution:
             discovery=discovery,
             clock=self._clock,
             recorder=self._recorder,
+            approve=approve,
         )
         self._scope = anyio.CancelScope()
         self._began, self._started, self._check_started = 0.0, 0.0, 0.0

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import anyio
 
 from corral.audit import AuditLog
-from corral.bridges import BridgeProtocol, Grants, ImpliedScopes, RateLimits, ValueRoom
+from corral.bridges import BridgeProtocol, Grants, ImpliedScopes, ParkedCalls, RateLimits, ValueRoom
 from corral.checking import Checker
 from corral.errors import ConfigError, LimitNotEnforceable, ProgramRejected
 from corral.event_listener import Observation
@@ -58,6 +58,7 @@ class Runtime:
     rates: RateLimits
     implied: ImpliedScopes
     audit: AuditLog | None
+    parked: ParkedCalls
     values: ValueRoom = field(default_factory=ValueRoom)
     observations: list[Observation] = field(default_factory=list[Observation])
     """Observers of all executions."""

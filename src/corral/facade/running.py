@@ -10,7 +10,7 @@ from typing import Any, TypedDict, Unpack
 import anyio
 
 from corral.arguments import checked
-from corral.bridges import ASGIApp, BridgeProtocol, Grant, OutsideExecution, PipeBridge
+from corral.bridges import ApprovalRequest, Approve, ASGIApp, BridgeProtocol, Grant, OutsideExecution, PipeBridge
 from corral.errors import ConfigError
 from corral.event_listener import Observation
 from corral.events import OnEvent
@@ -21,7 +21,7 @@ from corral.results import ExecutionResult
 from corral.sandboxes.selection import Sandboxes
 from corral.tool_sources import Tools, ToolSources
 from corral.tool_views import ToolViews
-from corral.types import ExecutionContext, Language, Limits
+from corral.types import Approved, Denied, ExecutionContext, Language, Limits
 
 __all__ = ["CorralRunning", "RunOptions"]
 
@@ -31,6 +31,7 @@ class LiveOptions(TypedDict, total=False):
 
     tools: Tools | None
     on_event: OnEvent | None
+    approve: Approve | None
 
 
 class RunOptions(LiveOptions, total=False):
@@ -111,6 +112,19 @@ class CorralRunning(CorralLifetime):
         """
         return Observation(callback, session_id, self._runtime.observations)
 
+    def pending(self) -> tuple[ApprovalRequest, ...]:
+        """Returns the calls that wait for a decision, oldest first."""
+        return self._runtime.parked.requests()
+
+    @checked
+    def decide(self, execution_id: str, sequence: int, decision: Approved | Denied) -> bool:
+        """Decides on a call that waits for it; the first decision holds. Any thread may call it.
+
+        The host has to know that the person may decide: `pending` has the `context` of the call. Returns False if the
+        call does not wait, or no longer.
+        """
+        return self._runtime.parked.decide(execution_id, sequence, decision)
+
     # --- programs that run elsewhere
 
     @checked
@@ -185,6 +199,7 @@ class CorralRunning(CorralLifetime):
             tools=registry,
             discovery=self._views.discovery(registry, language, keep=tools is None),
             on_event=options.get("on_event"),
+            approve=options.get("approve"),
         )
         if self._runtime.check_of(request):
             self._runtime.checker.start(language, self._runtime.tools)
