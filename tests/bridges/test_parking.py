@@ -28,10 +28,9 @@ from corral import (
     tool,
 )
 from corral.audit import AuditFilter, open_audit
-from corral.bridges import Grant, ParkedCalls, Policy, pipeline
+from corral.bridges import Grant, Handler, ParkedCalls, Policy, pipeline
 from corral.bridges.grants import current_grant
 from corral.errors import ApprovalDenied
-from corral.types import Handler
 
 pytestmark = pytest.mark.anyio
 BOTH_LOOPS = pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])

@@ -16,7 +16,7 @@ from corral.bridges import CallRecorder, ValueRoom
 from corral.events import Event, EventStream, ToolCallFinished, ToolCallStarted
 from corral.guest import decode_value, encode_value
 from corral.results import ToolCallRecord
-from corral.types import Call, ExecutionContext, Reply
+from corral.types import CallRequest, ExecutionContext, Reply
 
 DENSE: dict[str, Any] = {"rows": [{"": n % 7} for n in range(4_000)]}
 """As objects it takes more than 20 times as much as its JSON."""
@@ -34,17 +34,16 @@ def recorder_in(rooms: ValueRoom, seen: list[Event] | None = None) -> CallRecord
     return CallRecorder(events, rooms=rooms)
 
 
-def call(input: Any, *, arrived: bool = True) -> Call:
+def call(input: Any, *, arrived: bool = True) -> CallRequest:
     text = to_json(input)
     reread = partial(decode_value, text, tagged=False) if arrived else None
-    return Call("query", copy.deepcopy(input), 1, len(text), reread=reread)
+    return CallRequest("query", copy.deepcopy(input), 1, len(text), reread)
 
 
 def made(records: CallRecorder, input: Any, output: Any, *, arrived: bool = True) -> ToolCallRecord:
     one = call(input, arrived=arrived)
     record = records.start(one)
-    one.progress = "returned"
-    records.finish(record, one, Reply(value=copy.deepcopy(output), encoded=encode_value(output)), 1.0)
+    records.finish(record, Reply(value=copy.deepcopy(output), encoded=encode_value(output)), 1.0, "returned")
     return record
 
 

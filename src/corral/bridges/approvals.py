@@ -8,12 +8,12 @@ from typing import Any
 
 import anyio
 
-from corral.bridges.dispatch import being_cancelled, parsed_of, unexpected
-from corral.bridges.grants import called, granted
+from corral.bridges.calls import Call, Handler
+from corral.bridges.dispatch import being_cancelled, unexpected
 from corral.bridges.parking import ApprovalRequest, Approve, Decision, ParkedCalls, WaitingCall
 from corral.errors import ApprovalDenied
 from corral.tools import Tool
-from corral.types import Approved, Call, CallError, Denied, Handler, Later, Reply
+from corral.types import Approved, CallError, Denied, Later, Reply
 
 __all__ = ["require_approval"]
 
@@ -29,26 +29,26 @@ def require_approval(
     open_requests = parked or ParkedCalls()
 
     async def guarded(call: Call) -> Reply:
-        tool, parsed = called(call), parsed_of(call)
+        tool, parsed = call.tool, call.parsed
         if tool.needs_approval is False or not await _needed(tool, parsed.value, call):
             return await handler(call)
-        grant = granted(call)
+        grant = call.grant
         asked = grant.approve or approve
         if asked is None:
-            raise ApprovalDenied(f"tools.{call.tool} needs an approval, and nobody can be asked for it here")
+            raise ApprovalDenied(f"tools.{call.request.tool} needs an approval, and nobody can be asked for it here")
         if grant.approval_timed_out:
             raise ApprovalDenied(
-                f"tools.{call.tool} needs an approval, and an earlier request was not answered in time"
+                f"tools.{call.request.tool} needs an approval, and an earlier request was not answered in time"
             )
         request = ApprovalRequest(
-            tool=call.tool,
+            tool=call.request.tool,
             input=parsed.value if tool.resolve is None else await tool.resolve(parsed.value, grant.context),
-            arguments=call.input,
+            arguments=call.request.input,
             description=tool.description,
             read_only=tool.read_only,
             context=grant.context,
             execution_id=grant.execution_id,
-            sequence=call.sequence,
+            sequence=call.request.sequence,
         )
         with (
             grant.clock.paused() if grant.clock is not None else nullcontext(),
@@ -57,16 +57,18 @@ def require_approval(
             if grant.recorder is not None:
                 grant.recorder.approval_requested(request)
             call.decision = await _decision(asked, waiting, call, open_requests)
-        refusal = ApprovalDenied(f"tools.{call.tool} was not approved")
+        refusal = ApprovalDenied(f"tools.{call.request.tool} was not approved")
         if call.decision is None:
-            refusal = ApprovalDenied(f"tools.{call.tool} needs an approval, and none came within {within_seconds:g} s")
+            refusal = ApprovalDenied(
+                f"tools.{call.request.tool} needs an approval, and none came within {within_seconds:g} s"
+            )
             if open_requests.take_over is not None:
                 await open_requests.take_over(request)
                 return Reply(error=CallError.of(refusal), parked=True)
             grant.approval_timed_out = True
             call.decision = Denied(f"none came within {within_seconds:g} s")
         elif isinstance(call.decision, Denied) and call.decision.reason:
-            refusal = ApprovalDenied(f"tools.{call.tool} was not approved: {call.decision.reason}")
+            refusal = ApprovalDenied(f"tools.{call.request.tool} was not approved: {call.decision.reason}")
         if grant.recorder is not None:
             grant.recorder.approval_decided(request, call.decision)
         if isinstance(call.decision, Denied):
@@ -79,7 +81,7 @@ def require_approval(
 async def _needed(tool: Tool, value: Any, call: Call) -> bool:
     if not callable(tool.needs_approval):
         return tool.needs_approval is not False
-    needed = tool.needs_approval(value, granted(call).context)
+    needed = tool.needs_approval(value, call.grant.context)
     return bool(await needed if inspect.isawaitable(needed) else needed)
 
 

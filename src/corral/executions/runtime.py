@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import anyio
 
 from corral.audit import AuditLog
-from corral.bridges import BridgeProtocol, Grants, ImpliedScopes, ParkedCalls, RateLimits, ValueRoom
+from corral.bridges import BridgeProtocol, Grants, Handler, ImpliedScopes, ParkedCalls, RateLimits, ValueRoom
 from corral.checking import Checker
 from corral.errors import ConfigError, LimitNotEnforceable, ProgramRejected
 from corral.event_listener import Observation
@@ -19,7 +19,6 @@ from corral.sandboxes.selection import Providers
 from corral.tools import ToolRegistry
 from corral.types import (
     ExecutionContext,
-    Handler,
     Language,
     Limits,
     Program,
