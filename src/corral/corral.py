@@ -92,6 +92,7 @@ class Corral(CorralAsking):
             rates=rates,
             implied=implied,
             audit=audit_log,
+            parked=policy.parked,
         )
         super().__init__(runtime, sources, sandbox, ToolViews(self.tools, implied, hide_denied=hide_denied))
 

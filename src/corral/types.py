@@ -29,10 +29,12 @@ from corral.rendering.preview import preview_text, short_repr
 
 __all__ = [
     "MAX_TOOL_PATH",
+    "Approved",
     "Audience",
     "CallError",
     "CallRequest",
     "Capabilities",
+    "Denied",
     "Diagnostic",
     "EncodedValue",
     "Endpoint",
@@ -44,6 +46,7 @@ __all__ = [
     "Isolation",
     "JsonSchema",
     "Language",
+    "Later",
     "LimitName",
     "Limits",
     "LogEntry",
@@ -238,6 +241,31 @@ class _Short:
         return short_repr(self)
 
 
+# --- a decision on a call that needs an approval ----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Approved:
+    """Lets a call through. `by`: who decided, for the record."""
+
+    by: str | None = field(default=None, kw_only=True)
+    type: Literal["approved"] = field(default="approved", init=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """Denies a call. The program sees the `reason`; `by` is for the record only."""
+
+    reason: str = ""
+    by: str | None = field(default=None, kw_only=True)
+    type: Literal["denied"] = field(default="denied", init=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """Leaves a call waiting for a decision by `Corral.decide`."""
+
+
 # --- a call over a bridge -------------------------------------------------------------------------------------
 
 Progress: TypeAlias = Literal["pending", "started", "raised", "returned"]
@@ -299,13 +327,15 @@ class EncodedValue(NamedTuple):
 class Reply(NamedTuple):
     """Reply to one call: a value, or an error if `error` is set.
 
-    `encoded` is the encoded value; `nothing` makes it `undefined` instead of null.
+    `encoded` is the encoded value; `nothing` makes it `undefined` instead of null. `parked`: the call waits for a
+    decision outside of this process, and has not run; it stays unanswered, or gets `error` where that is impossible.
     """
 
     value: object = None
     encoded: EncodedValue | None = None
     error: CallError | None = None
     nothing: bool = False
+    parked: bool = False
 
 
 RequestHandler: TypeAlias = Callable[[CallRequest], Awaitable[Reply]]

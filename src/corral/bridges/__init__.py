@@ -1,11 +1,11 @@
 """Bridges carry calls from a guest to the tools: `CallRequest -> Reply`. `guards.pipeline` orders their guards."""
 
-from corral.bridges.approvals import ApprovalRequest, Approve
 from corral.bridges.auditing import outcome_of, record_denial
 from corral.bridges.base import ASGIApp, BridgeProtocol
 from corral.bridges.calls import Call, Handler
 from corral.bridges.grants import Grant, Grants, OutsideExecution, Tokens, new_execution_id
 from corral.bridges.guards import Pipeline, Policy, pipeline
+from corral.bridges.parking import ApprovalRequest, Approve, ParkedCalls
 from corral.bridges.pipe import PipeBridge
 from corral.bridges.rates import MemoryRates, RateLimits, RateStore
 from corral.bridges.records import CallRecorder, ValueRoom, remarks_on
@@ -24,6 +24,7 @@ __all__ = [
     "ImpliedScopes",
     "MemoryRates",
     "OutsideExecution",
+    "ParkedCalls",
     "PipeBridge",
     "Pipeline",
     "Policy",

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 from corral.bridges.grants import Grant
+from corral.bridges.parking import Decision
 from corral.tools import ParsedInput, Tool
 from corral.types import CallRequest, Progress, Reply
 
@@ -19,7 +20,7 @@ class Call:
     before its guard has stored it raises AttributeError.
     """
 
-    __slots__ = ("_tool", "grant", "parsed", "progress", "protocol", "remark", "request", "token")
+    __slots__ = ("_tool", "decision", "grant", "parsed", "progress", "protocol", "remark", "request", "token")
 
     grant: Grant
     """Permissions and state of its execution. Set by the bridge, else by `authenticate`."""
@@ -39,6 +40,8 @@ class Call:
         self.progress: Progress = "pending"
         self.remark: str | None = None
         """Remark on a result that was delivered."""
+        self.decision: Decision | None = None
+        """Decision on a call that needed an approval."""
         self._tool: Tool | None = None
 
     @property

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 import anyio
 
 from corral.audit import AuditLog
-from corral.bridges import BridgeProtocol, Grants, Handler, ImpliedScopes, RateLimits, ValueRoom
+from corral.bridges import BridgeProtocol, Grants, Handler, ImpliedScopes, ParkedCalls, RateLimits, ValueRoom
 from corral.checking import Checker
 from corral.errors import ConfigError, LimitNotEnforceable, ProgramRejected
+from corral.event_listener import Observation
 from corral.executions.request import Check, ExecutionRequest
 from corral.programs import TooLongToParse, parsing_within, read_program
 from corral.sandboxes import SandboxProvider
@@ -58,7 +59,10 @@ class Runtime:
     rates: RateLimits
     implied: ImpliedScopes
     audit: AuditLog | None
+    parked: ParkedCalls
     values: ValueRoom = field(default_factory=ValueRoom)
+    observations: list[Observation] = field(default_factory=list[Observation])
+    """Observers of all executions."""
     keeps_warm: bool = False
     """True while the Corral is open: what is kept ready then will be closed with it."""
     _warm: set[Language] = field(default_factory=set[Language])

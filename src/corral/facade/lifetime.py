@@ -51,6 +51,9 @@ class CorralLifetime(Lifecycle):
             await runtime.grants.close_all()
             for execution in live:
                 await execution.ended.wait()
+            async with anyio.create_task_group() as tasks:
+                for observation in [*runtime.observations]:
+                    tasks.start_soon(observation.finish)
             await self._sources.aclose()
             await run_shielded_in_thread(runtime.checker.close)
             for provider in runtime.providers.made:

@@ -328,6 +328,8 @@ class GuestSession:
                 raise MalformedMessage("the sandbox sent a call that is not well formed")
 
     def _encoded(self, call: CallRequest, reply: Reply) -> bytes:
+        if reply.parked:
+            return b""
         if (error := reply.error) is not None:
             self.seen.failures.add(error.code)
             parts: list[object] = [error.code, error.name, error.message]
