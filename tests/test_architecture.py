@@ -47,6 +47,7 @@ ALLOWED: dict[str, set[str]] = {
         "errors",
         "guest",
         "json_schema",
+        "plugins",
         "rendering",
         "results",
         "tools",

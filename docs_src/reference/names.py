@@ -24,7 +24,7 @@ MODULES: Mapping[str, str] = {
     "corral.integrations.openai": "*",
     "corral.integrations.google_adk": "*",
     "corral.integrations.mcp": "mcp_server ask_client session_of",
-    "corral.bridges": "BridgeProtocol MemoryRates RateStore ImpliedScopes",
+    "corral.bridges": "BridgeProtocol BridgeHost MemoryRates RateStore ImpliedScopes",
     "corral.bridges.http": "*",
     "corral.bridges.tokens": "ExecutionTokens Key KeyRing Claims",
     "corral.bridges.rates_redis": "*",

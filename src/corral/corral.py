@@ -16,18 +16,19 @@ from corral.audit import AuditLog, AuditSource, as_audit_log
 from corral.bridges import (
     Approve,
     ASGIApp,
+    BridgeHost,
     BridgeProtocol,
     Grant,
     Grants,
     ImpliedScopes,
     OutsideExecution,
-    PipeBridge,
     Pipeline,
     Policy,
     RateLimits,
     Tokens,
     pipeline,
 )
+from corral.bridges.selection import Bridges, Protocols
 from corral.checking import Case, Checker, CheckResult
 from corral.concurrency.lifecycle import Lifecycle
 from corral.concurrency.threads import run_shielded_in_thread
@@ -44,7 +45,7 @@ from corral.tool_views import ToolViews
 from corral.tools import Tool, ToolRegistry
 from corral.types import Audience, Diagnostic, ExecutionContext, Language, Limits, SandboxConfig, Tier
 
-__all__ = ["Corral", "Sandboxes", "Tools"]
+__all__ = ["Bridges", "Corral", "Sandboxes", "Tools"]
 
 T = TypeVar("T")
 
@@ -78,7 +79,7 @@ class Corral(Lifecycle):
         tools: Tools = (),
         *,
         sandbox: Sandboxes = "auto",
-        bridge: str | BridgeProtocol = "pipe",
+        bridge: Bridges = "pipe",
         limits: Limits | None = None,
         required_tier: Tier = "landlock",
         check: Check = True,
@@ -107,13 +108,14 @@ class Corral(Lifecycle):
         policy = Policy(
             grants=grants, rates=self._rates, audit=audit_log, approve=approve, approval_seconds=approval_seconds
         )
+        handler = pipeline(policy)
         self._runtime = Runtime(
             providers=Providers(sandbox),
             checker=Checker(),
             warm_up=self._warm_up,
             required_tier=required_tier,
-            bridge=bridge if isinstance(bridge, BridgeProtocol) else load_by_name("corral.bridges", bridge),
-            handler=pipeline(policy),
+            protocols=Protocols(bridge, BridgeHost(handler, grants)),
+            handler=handler,
             grants=grants,
             implied=ImpliedScopes(implied_scopes or {}),
             audit=audit_log,
@@ -376,17 +378,15 @@ class Corral(Lifecycle):
             raise
 
     @checked
-    def asgi_app(self, protocol: BridgeProtocol | None = None) -> ASGIApp:
-        """Returns the bridge as an app for a web server: `protocol`, or this Corral's bridge, or `HttpBridge()`.
+    def asgi_app(self, protocol: str | BridgeProtocol | None = None) -> ASGIApp:
+        """Returns a bridge as an app for a web server: `protocol`, or a bridge of this Corral, or `HttpBridge()`.
 
         Raises:
-            ConfigError: the protocol is not mounted in a web server.
+            ConfigError: the protocol is unknown, or is not mounted in a web server.
             MissingExtra: the protocol's extra is not installed.
         """
-        chosen: BridgeProtocol = protocol or self._runtime.bridge
-        if protocol is None and isinstance(chosen, PipeBridge):
-            chosen = load_by_name("corral.bridges", "http")
-        return chosen.asgi_app(self._runtime.handler, self._runtime.grants)
+        protocols = self._runtime.protocols
+        return protocols.mounted(protocol).asgi_app(protocols.host)
 
     def _load_tokens(self) -> Tokens:
         with self._loading:  # two threads must not make two random keys
@@ -417,6 +417,7 @@ class Corral(Lifecycle):
             await self._runtime.grants.close_all()
             for execution in live:
                 await execution.ended.wait()
+            await self._runtime.protocols.aclose()
             await self._sources.aclose()
             await run_shielded_in_thread(self._runtime.checker.close)
             for provider in self._runtime.providers.made:
@@ -433,16 +434,17 @@ class Corral(Lifecycle):
     @override
     def _renew(self) -> object:
         runtime = self._runtime
-        behind = self._sources, runtime.checker, runtime.providers
+        behind = self._sources, runtime.checker, runtime.providers, runtime.protocols
         self._sources = self._sources.copy()
         runtime.providers, runtime.checker = Providers(self._sandbox), Checker()
+        runtime.protocols = runtime.protocols.copy()
         self._live, self._warm = set(), set()
         self._loading, self._warming = Lock(), anyio.Lock()
         return behind
 
     @override
     async def _get_ready(self) -> None:
-        """Opens tool sources and warms sandboxes; raises if the required isolation is not available."""
+        """Opens tool sources and bridges, and warms sandboxes; raises if the required isolation is not available."""
         self._reset_in_fork()
         if self._open:
             raise ConfigError("this Corral is open already")
@@ -452,6 +454,7 @@ class Corral(Lifecycle):
             self._runtime.checker = Checker()
         try:
             await self._sources.open()
+            await self._runtime.protocols.open()
             if self._closed:
                 raise ConfigError("this Corral was closed while it was being opened")
             self._open = True
@@ -460,6 +463,7 @@ class Corral(Lifecycle):
         except BaseException:
             self._open, self._closed = False, was_closed
             with anyio.CancelScope(shield=True):
+                await self._runtime.protocols.aclose()
                 await self._sources.aclose()
                 await run_shielded_in_thread(self._runtime.checker.close)
             self._runtime.checker = Checker()

@@ -13,7 +13,7 @@ import anyio
 
 from corral.audit import AuditEvent, AuditLog, digest, new_event_id
 from corral.bridges import (
-    BridgeProtocol,
+    BridgeHost,
     CallRecorder,
     Grant,
     Grants,
@@ -27,11 +27,11 @@ from corral.bridges import (
     record_denial,
     remarks_on,
 )
+from corral.bridges.selection import Protocols
 from corral.checking import Case, Checker, Gate
 from corral.concurrency.deadline import PausableDeadline
 from corral.errors import (
     Cancelled,
-    ConfigError,
     CorralError,
     LimitNotEnforceable,
     MemoryExceeded,
@@ -105,7 +105,7 @@ class Runtime:
     warm_up: Callable[[Language], Awaitable[None]]
     """Keeps sandboxes of a language ready from now on, if the Corral is open."""
     required_tier: Tier
-    bridge: BridgeProtocol
+    protocols: Protocols
     handler: Handler
     grants: Grants
     implied: ImpliedScopes
@@ -117,12 +117,9 @@ class Runtime:
 
         Raises:
             UnknownProvider: no provider runs this language.
-            ConfigError: the provider cannot use this Corral's bridge.
             LimitNotEnforceable: the provider cannot enforce all limits here.
         """
         provider = self.providers.get(language)
-        if self.bridge.name not in provider.capabilities.bridges:
-            raise ConfigError(f"sandbox {provider.name!r} does not support the bridge {self.bridge.name!r}")
         enforced = provider.capabilities.enforces | _CORE_LIMITS
         if missing := [name for name in Limits.model_fields if name not in enforced]:
             raise LimitNotEnforceable(
@@ -156,6 +153,7 @@ class Execution:
         self._runtime = runtime
         self._request = request
         self._provider = runtime.provider(request.language)
+        self._protocol = runtime.protocols.supported_by(self._provider.name, self._provider.capabilities.bridges)
         self._listener = None if request.on_event is None else EventListener(request.on_event, self.execution_id)
         self._observers: list[Callable[[Event], object]] = [] if self._listener is None else [self._listener]
         self._recorder = CallRecorder(self._emit, rooms=runtime.values, observed=lambda: bool(self._observers))
@@ -296,7 +294,7 @@ class Execution:
             self._isolation = sandbox.isolation
             with runtime.grants.live(self._grant), self._clock.running():
                 handler = runtime.handler if self._gate is None else self._gate.guard(runtime.handler, self._clock)
-                async with runtime.bridge.serve(handler, self._grant, runtime.grants) as endpoint:
+                async with self._protocol.serve(BridgeHost(handler, runtime.grants), self._grant) as endpoint:
                     return self._or_early_outcome(await sandbox.execute(job, endpoint))
             return self._or_early_outcome(
                 failed_exit(
@@ -382,7 +380,7 @@ class Execution:
             organization_id=context.organization_id,
             session_id=context.session_id,
             duration_ms=result.duration_ms,
-            protocol=self._runtime.bridge.name,
+            protocol=self._protocol.name,
             language=result.language,
             isolation=result.isolation,
             calls=len(result.tool_calls),

@@ -2,7 +2,7 @@
 
 from corral.bridges.approvals import ApprovalRequest, Approve
 from corral.bridges.auditing import outcome_of, record_denial
-from corral.bridges.base import ASGIApp, BridgeProtocol
+from corral.bridges.base import ASGIApp, BridgeHost, BridgeProtocol
 from corral.bridges.grants import Grant, Grants, OutsideExecution, Tokens, new_execution_id
 from corral.bridges.guards import Pipeline, Policy, pipeline
 from corral.bridges.pipe import PipeBridge
@@ -14,6 +14,7 @@ __all__ = [
     "ASGIApp",
     "ApprovalRequest",
     "Approve",
+    "BridgeHost",
     "BridgeProtocol",
     "CallRecorder",
     "Grant",

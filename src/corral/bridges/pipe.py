@@ -6,9 +6,9 @@ from collections.abc import AsyncGenerator, Awaitable
 from contextlib import asynccontextmanager
 from typing import ClassVar
 
-from corral.bridges.base import BridgeProtocol
-from corral.bridges.grants import Grant, Grants
-from corral.types import Call, Endpoint, Handler, PipeEndpoint, Reply
+from corral.bridges.base import BridgeHost, BridgeProtocol
+from corral.bridges.grants import Grant
+from corral.types import Call, Endpoint, PipeEndpoint, Reply
 
 __all__ = ["PipeBridge"]
 
@@ -19,9 +19,11 @@ class PipeBridge(BridgeProtocol):
     name: ClassVar[str] = "pipe"
 
     @asynccontextmanager
-    async def serve(self, handler: Handler, grant: Grant, grants: Grants) -> AsyncGenerator[Endpoint]:  # noqa: ARG002
+    async def serve(self, host: BridgeHost, grant: Grant) -> AsyncGenerator[Endpoint]:
+        handle = host.handle
+
         def take(call: Call) -> Awaitable[Reply]:
             call.grant = grant
-            return handler(call)
+            return handle(call)
 
         yield PipeEndpoint(handler=take)

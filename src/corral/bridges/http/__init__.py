@@ -11,10 +11,10 @@ from typing import ClassVar
 from urllib.parse import urlsplit
 
 from corral.arguments import checked
-from corral.bridges.base import ASGIApp, BridgeProtocol
-from corral.bridges.grants import Grant, Grants
+from corral.bridges.base import ASGIApp, BridgeHost, BridgeProtocol
+from corral.bridges.grants import Grant
 from corral.errors import ConfigError, MissingExtra
-from corral.types import Endpoint, Handler, HttpEndpoint
+from corral.types import Endpoint, HttpEndpoint
 
 try:
     from corral.bridges.http.app import bridge_app
@@ -60,14 +60,14 @@ class HttpBridge(BridgeProtocol):
         self._origins = frozenset(allowed_origins)
 
     @asynccontextmanager
-    async def serve(self, handler: Handler, grant: Grant, grants: Grants) -> AsyncGenerator[Endpoint]:  # noqa: ARG002
+    async def serve(self, host: BridgeHost, grant: Grant) -> AsyncGenerator[Endpoint]:
         if self.url is None:
             raise ConfigError(
                 "the HTTP bridge has no URL, so programs elsewhere cannot reach it; set HttpBridge(url=...)"
             )
-        yield HttpEndpoint(url=self.url, token=grants.issue(grant))
+        yield HttpEndpoint(url=self.url, token=host.issue(grant))
 
-    def asgi_app(self, handler: Handler, grants: Grants) -> ASGIApp:
+    def asgi_app(self, host: BridgeHost) -> ASGIApp:
         """Returns the app, to mount in a Starlette or FastAPI app, or to serve as it is."""
-        app = bridge_app(handler, grants)
-        return RequestFilter(app, CallsEndpoint(handler, grants), hosts=self._hosts, origins=self._origins)
+        app = bridge_app(host)
+        return RequestFilter(app, CallsEndpoint(host), hosts=self._hosts, origins=self._origins)

@@ -10,7 +10,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from corral.bridges.grants import Grant, Grants
+from corral.bridges.base import BridgeHost
+from corral.bridges.grants import Grant
 from corral.bridges.http.calls import ended, late, refused_token
 from corral.bridges.http.messages import failed, read_json
 from corral.bridges.http.openapi_cache import OpenApiCache
@@ -19,7 +20,7 @@ from corral.bridges.http.request_load import Body, load_of
 from corral.bridges.http.request_watch import watch_request
 from corral.errors import AccessDenied, BridgeError, CallBudgetExceeded, InvalidToken
 from corral.guest import http_runtime, plain_json
-from corral.types import MAX_TOOL_PATH, Call, Handler
+from corral.types import MAX_TOOL_PATH, Call
 
 __all__ = ["bridge_app"]
 
@@ -28,7 +29,7 @@ _NO_STORE = {"cache-control": "no-store"}
 Serve = Callable[[Request, RequestHead, Grant], Awaitable[Response]]
 
 
-def bridge_app(handler: Handler, grants: Grants) -> Starlette:
+def bridge_app(host: BridgeHost) -> Starlette:
     """Builds the app over a pipeline. All routes except `/health` and the runtimes require a token."""
 
     documents = OpenApiCache()
@@ -37,9 +38,9 @@ def bridge_app(handler: Handler, grants: Grants) -> Starlette:
         async def endpoint(request: Request) -> Response:
             head = RequestHead(request.scope)
             try:
-                return await serve(request, head, grants.find(head.token))
+                return await serve(request, head, host.find(head.token))
             except InvalidToken:
-                return await refused_token(handler, head.token)
+                return await refused_token(host, head.token)
             except (BridgeError, AccessDenied, CallBudgetExceeded) as error:
                 return failed(error)
 
@@ -57,7 +58,7 @@ def bridge_app(handler: Handler, grants: Grants) -> Starlette:
             sequence = load_of(grant).count(1)
             body_came = True
             watch.body_received()
-            reply = await handler(Call(name, body, sequence, size, protocol="http", grant=grant))
+            reply = await host.handle(Call(name, body, sequence, size, protocol="http", grant=grant))
             if reply.error is not None:
                 return failed(reply.error)
             return Response(plain_json(reply.value), headers=_NO_STORE, media_type="application/json")
@@ -66,7 +67,7 @@ def bridge_app(handler: Handler, grants: Grants) -> Starlette:
     async def token(request: Request, head: RequestHead, grant: Grant) -> Response:
         async with watch_request(grant, request.receive, _no_heartbeat):
             await read_json(head, request.receive, 1_000)
-            renewed, expires = grants.renew(grant)
+            renewed, expires = host.renew(grant)
             return JSONResponse({"token": renewed, "expires": expires}, headers=_NO_STORE)
         return failed(ended() if grant.ended else late())
 

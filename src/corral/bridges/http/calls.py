@@ -8,13 +8,14 @@ import anyio
 from starlette.responses import Response
 from starlette.types import Receive, Send
 
-from corral.bridges.grants import Grant, Grants
+from corral.bridges.base import BridgeHost
+from corral.bridges.grants import Grant
 from corral.bridges.http.messages import calls_of, failed, line
 from corral.bridges.http.request_filter import RequestHead, not_json
 from corral.bridges.http.request_load import Body, load_of
 from corral.bridges.http.request_watch import BODY_SECONDS, watch_request
 from corral.errors import BridgeError, CallBudgetExceeded, InvalidToken, MalformedMessage
-from corral.types import Call, CallError, Handler, Reply
+from corral.types import Call, CallError, Reply
 
 __all__ = ["CallsEndpoint", "ended", "late", "refused_token"]
 
@@ -27,15 +28,14 @@ _HEADERS = [(b"content-type", b"application/x-ndjson")]
 class CallsEndpoint:
     """Writes one line for each call as soon as it has a reply. If the client disconnects, its calls are cancelled."""
 
-    def __init__(self, handler: Handler, grants: Grants) -> None:
-        self._handler = handler
-        self._grants = grants
+    def __init__(self, host: BridgeHost) -> None:
+        self._host = host
 
     async def __call__(self, head: RequestHead, receive: Receive, send: Send) -> None:
         try:
-            grant = self._grants.find(head.token)
+            grant = self._host.find(head.token)
         except InvalidToken:
-            response = await refused_token(self._handler, head.token)
+            response = await refused_token(self._host, head.token)
         else:
             response = await self._respond(head, grant, _Lines(send), receive)
         if response is not None:
@@ -50,7 +50,7 @@ class CallsEndpoint:
         unanswered: set[int] = set()
 
         async def answer(index: int) -> None:
-            reply = await self._handler(calls[index])
+            reply = await self._host.handle(calls[index])
             unanswered.discard(index)
             await lines.write(line(numbers[index], reply), last=len(calls) == 1)
 
@@ -94,9 +94,9 @@ def late() -> MalformedMessage:
     return MalformedMessage(f"the request's body did not arrive within {BODY_SECONDS:g} s")
 
 
-async def refused_token(handler: Handler, token: str | None) -> Response:
+async def refused_token(host: BridgeHost, token: str | None) -> Response:
     """Responds to a request with an invalid token. The pipeline refuses it, so that it is audited like any call."""
-    reply = await handler(Call("", None, 0, protocol="http", token=token))
+    reply = await host.handle(Call("", None, 0, protocol="http", token=token))
     return failed(reply.error or ended())
 
 
