@@ -2,7 +2,8 @@
 
 from corral.bridges.approvals import ApprovalRequest, Approve
 from corral.bridges.auditing import outcome_of, record_denial
-from corral.bridges.base import ASGIApp, BridgeHost, BridgeProtocol
+from corral.bridges.base import ASGIApp, BridgeHost, BridgeProtocol, Document
+from corral.bridges.documents import DocumentCache
 from corral.bridges.grants import Grant, Grants, OutsideExecution, Tokens, new_execution_id
 from corral.bridges.guards import Pipeline, Policy, pipeline
 from corral.bridges.pipe import PipeBridge
@@ -17,6 +18,8 @@ __all__ = [
     "BridgeHost",
     "BridgeProtocol",
     "CallRecorder",
+    "Document",
+    "DocumentCache",
     "Grant",
     "Grants",
     "ImpliedScopes",

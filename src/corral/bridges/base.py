@@ -5,22 +5,26 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import AbstractAsyncContextManager
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from corral.bridges.grants import Grant, Grants
 from corral.errors import ConfigError
-from corral.types import Endpoint, Handler
+from corral.types import Endpoint, Handler, Language
 
-__all__ = ["ASGIApp", "BridgeHost", "BridgeProtocol"]
+__all__ = ["ASGIApp", "BridgeHost", "BridgeProtocol", "Document", "Message", "Receive", "Scope", "Send"]
 
-ASGIApp: TypeAlias = Callable[
-    [
-        MutableMapping[str, Any],
-        Callable[[], Awaitable[MutableMapping[str, Any]]],
-        Callable[[MutableMapping[str, Any]], Awaitable[None]],
-    ],
-    Awaitable[None],
-]
+Scope: TypeAlias = MutableMapping[str, Any]
+Message: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+ASGIApp: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class Document(NamedTuple):
+    """Description of the tools in the language of a protocol, such as OpenAPI."""
+
+    content: bytes
+    media_type: str
 
 
 class BridgeHost:
@@ -87,3 +91,15 @@ class BridgeProtocol(ABC):
             ConfigError: this protocol is not mounted in a web server.
         """
         raise ConfigError(f"bridge {self.name!r} has no ASGI app; use `asgi_app(HttpBridge())`")
+
+    async def document(self, grant: Grant) -> Document | None:  # noqa: ARG002
+        """Describes the tools that the scopes of a grant allow. None, the default: there is no such document."""
+        return None
+
+    def guest_runtime(self, language: Language) -> str:  # noqa: ARG002
+        """Returns the source of the module by which programs elsewhere call tools.
+
+        Raises:
+            ConfigError: the protocol has none for this language.
+        """
+        raise ConfigError(f"bridge {self.name!r} has no runtime for programs that run elsewhere")
