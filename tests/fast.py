@@ -27,7 +27,7 @@ LEFT_OUT = {
         programs/test_python_bounds.py programs/test_python_unavailable.py programs/test_recover.py
         programs/test_references.py programs/test_results.py programs/test_strip.py programs/test_texts.py
         json_schema sandboxes security soak sources test_logs.py test_public_api.py
-        tools/test_define_tool.py tools/test_streams.py workers
+        testing tools/test_define_tool.py tools/test_streams.py workers
     """.split()
 }
 """Folders and files of tests that start engines, processes or servers, or take seconds."""
