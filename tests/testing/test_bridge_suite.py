@@ -320,7 +320,8 @@ async def test_a_third_party_brings_only_a_transport_for_programs_elsewhere(lang
         grant = Grant(context=ExecutionContext(), limits=Limits(), tools=world.tools)
         with world.grants.live(grant):
             environment = {
-                "CORRAL_URL": f"http://127.0.0.1:{port}", "CORRAL_TOKEN": world.host.issue(grant),
+                "CORRAL_URL": f"http://127.0.0.1:{port}",
+                "CORRAL_TOKEN": world.host.issue(grant),
                 "DENO_DIR": str(tmp_path),
             }
             done = await anyio.run_process([*command, program], cwd=tmp_path, env=environment, check=False)
