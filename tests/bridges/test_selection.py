@@ -11,11 +11,11 @@ import anyio
 import pytest
 
 from corral import Corral, ExecutionContext, tool
-from corral.bridges import BridgeHost, BridgeProtocol, Grant, PipeBridge
+from corral.bridges import BridgeHost, BridgeProtocol, Call, Grant, PipeBridge
 from corral.bridges.http import HttpBridge
 from corral.errors import ConfigError, InvalidToken, StartFailed, UnknownProvider
 from corral.sandboxes import Job, Sandbox, SandboxProvider
-from corral.types import Call, Capabilities, Endpoint, Exit, HttpEndpoint, Isolation, LimitName, SandboxConfig
+from corral.types import CallRequest, Capabilities, Endpoint, Exit, HttpEndpoint, Isolation, LimitName, SandboxConfig
 
 pytestmark = pytest.mark.anyio
 
@@ -263,12 +263,12 @@ async def test_a_host_answers_calls_and_knows_tokens() -> None:
         assert host is not None
         with corral.grant(ExecutionContext(user_id="ada")) as execution:
             token = execution.token()
-            reply = await host.handle(Call("add", {"a": 1, "b": 2}, 1, protocol="telephone", token=token))
+            reply = await host.handle(Call(CallRequest("add", {"a": 1, "b": 2}, 1), protocol="telephone", token=token))
             assert reply.value == 3
             grant = host.find(token)
             assert grant.context.user_id == "ada"
             assert host.find(host.issue(grant)) is host.find(host.renew(grant)[0]) is grant
-        reply = await host.handle(Call("add", {"a": 1, "b": 2}, 1, protocol="telephone", token=token))
+        reply = await host.handle(Call(CallRequest("add", {"a": 1, "b": 2}, 1), protocol="telephone", token=token))
         assert reply.error is not None
         assert reply.error.code == "invalid_token"
         with pytest.raises(InvalidToken):

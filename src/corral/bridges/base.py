@@ -7,9 +7,10 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
+from corral.bridges.calls import Handler
 from corral.bridges.grants import Grant, Grants
 from corral.errors import ConfigError
-from corral.types import Endpoint, Handler, Language
+from corral.types import Endpoint, Language
 
 __all__ = ["ASGIApp", "BridgeHost", "BridgeProtocol", "Document", "Message", "Receive", "Scope", "Send"]
 
@@ -65,8 +66,8 @@ class BridgeHost:
 class BridgeProtocol(ABC):
     """Transport of calls. One object may serve many executions at the same time.
 
-    A protocol turns each message into a `Call`, passes it to `host.handle`, and sends the `Reply` back. The call
-    carries the `grant` if the protocol knows it, else the `token` of the message.
+    A protocol turns each message into a `CallRequest`, passes it to `host.handle` in a `Call`, and sends the `Reply`
+    back. The call carries the `grant` if the protocol knows it, else the `token` of the message.
     """
 
     name: ClassVar[str]

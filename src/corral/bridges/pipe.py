@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import ClassVar
 
 from corral.bridges.base import BridgeHost, BridgeProtocol
+from corral.bridges.calls import Call
 from corral.bridges.grants import Grant
-from corral.types import Call, Endpoint, PipeEndpoint, Reply
+from corral.types import Endpoint, PipeEndpoint
 
 __all__ = ["PipeBridge"]
 
@@ -21,9 +22,4 @@ class PipeBridge(BridgeProtocol):
     @asynccontextmanager
     async def serve(self, host: BridgeHost, grant: Grant) -> AsyncGenerator[Endpoint]:
         handle = host.handle
-
-        def take(call: Call) -> Awaitable[Reply]:
-            call.grant = grant
-            return handle(call)
-
-        yield PipeEndpoint(handler=take)
+        yield PipeEndpoint(handler=lambda request: handle(Call(request, grant)), must_finish=grant.must_finish)

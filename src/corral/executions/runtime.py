@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import anyio
 
 from corral.audit import AuditLog
-from corral.bridges import Grants, ImpliedScopes, RateLimits, ValueRoom
+from corral.bridges import Grants, Handler, ImpliedScopes, RateLimits, ValueRoom
 from corral.bridges.selection import Protocols
 from corral.checking import Checker
 from corral.errors import LimitNotEnforceable, ProgramRejected
@@ -19,7 +19,6 @@ from corral.sandboxes.selection import Providers
 from corral.tools import ToolRegistry
 from corral.types import (
     ExecutionContext,
-    Handler,
     Language,
     Limits,
     Program,

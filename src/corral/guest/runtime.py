@@ -131,8 +131,7 @@ class RuntimeDirectory:
 @cache
 def http_runtime(language: Language = "typescript") -> str:
     """The module that a program imports to call tools over HTTP: for Deno, Node from 20 on, or Python from 3.11 on."""
-    folder, name = ("python", "http.py") if language == "python" else ("typescript", "http.ts")
-    return client_runtime(language, (files("corral.guest") / folder / name).read_text(encoding="utf-8"))
+    return client_runtime(language, _source(*_HTTP_TRANSPORTS[language]))
 
 
 def client_runtime(language: Language, transport: str) -> str:
@@ -140,14 +139,29 @@ def client_runtime(language: Language, transport: str) -> str:
 
     `transport` is the source of a module that implements `Transport` of `corral/guest/typescript/client.ts` or
     `corral/guest/python/client.py`. It imports from that module, from `values`, and in Python from the standard
-    library only. It exports `connect` and `connectFromEnvironment`, or
-    `connect_from_environment`, as `bridgeTransport` or `bridge_transport` makes them. `http.ts` and `http.py` beside it
-    are examples.
+    library. It exports `connect` and `connectFromEnvironment`, or `connect_from_environment`, as `bridgeTransport` or
+    `bridge_transport` makes them. `http.ts` and `http.py` beside it are examples.
     """
-    if language == "python":
-        return python_file([*(_python(name) for name in _PYTHON_CLIENT), transport])
+    return _CLIENT_RUNTIMES[language](transport)
+
+
+def _typescript_client(transport: str) -> str:
     modules = [*((name, _stripped(name)) for name in _CLIENT), ("transport", strip_types(transport))]
     return f"{_script(modules)}export const {{ connect, connectFromEnvironment }} = transport_;\n"
+
+
+def _python_client(transport: str) -> str:
+    return python_file([*(_python(name) for name in _PYTHON_CLIENT), transport])
+
+
+_CLIENT_RUNTIMES: Mapping[Language, Callable[[str], str]] = {
+    "typescript": _typescript_client,
+    "python": _python_client,
+}
+_HTTP_TRANSPORTS: Mapping[Language, tuple[str, str]] = {
+    "typescript": ("typescript", "http.ts"),
+    "python": ("python", "http.py"),
+}
 
 
 def python_modules() -> list[str]:
@@ -162,13 +176,16 @@ def python_file(sources: Iterable[str]) -> str:
     return "\n\n".join(["from __future__ import annotations", *parts, last])
 
 
+def _source(folder: str, file: str) -> str:
+    return (files("corral.guest") / folder / file).read_text(encoding="utf-8")
+
+
 def _python(name: str) -> str:
-    return (files("corral.guest") / "python" / f"{name}.py").read_text(encoding="utf-8")
+    return _source("python", f"{name}.py")
 
 
 def _stripped(name: str) -> str:
-    source = files("corral.guest") / "typescript" / f"{name}.ts"
-    return strip_types(source.read_text(encoding="utf-8"))
+    return strip_types(_source("typescript", f"{name}.ts"))
 
 
 @cache

@@ -11,6 +11,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from corral.bridges.base import BridgeHost, BridgeProtocol
+from corral.bridges.calls import Call
 from corral.bridges.grants import Grant
 from corral.bridges.http.messages import failed
 from corral.bridges.web import (
@@ -27,7 +28,7 @@ from corral.bridges.web import (
 )
 from corral.errors import AccessDenied, BridgeError, CallBudgetExceeded
 from corral.guest import plain_json
-from corral.types import MAX_TOOL_PATH, Call, CallError
+from corral.types import MAX_TOOL_PATH, CallError, CallRequest
 
 __all__ = ["bridge_app"]
 
@@ -65,7 +66,7 @@ def bridge_app(bridge: BridgeProtocol, host: BridgeHost) -> Starlette:
             sequence = load_of(grant).count(1)
             body_came = True
             watch.body_received()
-            reply = await host.handle(Call(name, input, sequence, len(body), protocol="http", grant=grant))
+            reply = await host.handle(Call(CallRequest(name, input, sequence, len(body)), grant, protocol="http"))
             if reply.error is not None:
                 return failed(reply.error)
             return Response(plain_json(reply.value), headers=_NO_STORE, media_type="application/json")

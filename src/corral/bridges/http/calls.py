@@ -8,6 +8,7 @@ import anyio
 from starlette.responses import Response
 
 from corral.bridges.base import BridgeHost
+from corral.bridges.calls import Call
 from corral.bridges.grants import Grant
 from corral.bridges.http.messages import calls_of, failed, line
 from corral.bridges.web import (
@@ -24,7 +25,7 @@ from corral.bridges.web import (
     watch_request,
 )
 from corral.errors import BridgeError, CallBudgetExceeded
-from corral.types import Call, Reply
+from corral.types import Reply
 
 __all__ = ["CallsEndpoint"]
 
@@ -71,9 +72,10 @@ class CallsEndpoint:
                 found = calls_of(parse_json(body), len(body), grant)
                 first = load_of(grant).count(len(found))
                 numbers = [call.sequence for call in found]  # the client's numbers, which identify the lines
-                for index, call in enumerate(found):
-                    call.sequence = first + index
-                calls = found
+                calls = [
+                    Call(call._replace(sequence=first + index), grant, protocol="http")
+                    for index, call in enumerate(found)
+                ]
                 watch.body_received()
                 unanswered.update(range(len(calls)))
                 if len(calls) == 1:

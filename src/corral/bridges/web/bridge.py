@@ -10,11 +10,12 @@ from urllib.parse import urlsplit
 from typing_extensions import override
 
 from corral.bridges.base import ASGIApp, BridgeHost, BridgeProtocol
+from corral.bridges.calls import Call
 from corral.bridges.grants import Grant
 from corral.bridges.web.refusals import ended
 from corral.bridges.web.request_filter import FastPath, RequestFilter, RequestHead
 from corral.errors import ConfigError, InvalidToken
-from corral.types import Call, CallError, Endpoint, HttpEndpoint
+from corral.types import CallError, CallRequest, Endpoint, HttpEndpoint
 
 __all__ = ["WebBridge", "grant_of"]
 
@@ -88,5 +89,5 @@ async def grant_of(host: BridgeHost, head: RequestHead, protocol: str) -> Grant 
     try:
         return host.find(head.token)
     except InvalidToken:
-        reply = await host.handle(Call("", None, 0, protocol=protocol, token=head.token))
+        reply = await host.handle(Call(CallRequest("", None, 0), protocol=protocol, token=head.token))
         return reply.error or ended()
