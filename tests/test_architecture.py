@@ -17,7 +17,7 @@ MOST_LINES = 600
 LARGER = {"guest/typescript/platform.ts": 1748}
 """The platform of contexts, which is one table of classes."""
 MOST_FILES = 16
-CROWDED = {"guest/typescript": 21}
+CROWDED = {"guest/typescript": 22}
 """The guest and the realm of contexts, which share most of their modules."""
 
 # The parts from the lowest to the highest, and what each may import besides itself. Every part may import `logs`;
@@ -60,6 +60,7 @@ ALLOWED: dict[str, set[str]] = {
         "events",
         "guest",
         "json_schema",
+        "plugins",
         "rendering",
         "results",
         "tools",
@@ -131,7 +132,6 @@ ALLOWED: dict[str, set[str]] = {
         "events",
         "executions",
         "model_tools",
-        "plugins",
         "results",
         "sandboxes",
         "tool_sources",
@@ -169,6 +169,7 @@ ALLOWED: dict[str, set[str]] = {
         "tools",
         "types",
     },
+    "testing": {"audit", "bridges", "errors", "plugins", "tools", "types"},
     "doctor": {"__init__", "checking", "containment", "errors", "sandboxes", "types"},
     "integrations": {
         "__init__",

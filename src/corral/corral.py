@@ -8,7 +8,7 @@ from corral.arguments import checked
 from corral.audit import AuditLog, AuditSource, as_audit_log
 from corral.bridges import (
     Approve,
-    BridgeProtocol,
+    BridgeHost,
     Grants,
     ImpliedScopes,
     Pipeline,
@@ -17,6 +17,7 @@ from corral.bridges import (
     Tokens,
     pipeline,
 )
+from corral.bridges.selection import Bridges, Protocols
 from corral.checking import Checker
 from corral.errors import ConfigError
 from corral.executions import Check, Runtime
@@ -27,7 +28,7 @@ from corral.tool_sources import Tools, registry_and_sources
 from corral.tool_views import ToolViews
 from corral.types import LIMITS_OF_SANDBOXES, LimitName, Limits, Tier
 
-__all__ = ["Corral", "Sandboxes", "Tools"]
+__all__ = ["Bridges", "Corral", "Sandboxes", "Tools"]
 
 
 @checked
@@ -46,7 +47,7 @@ class Corral(CorralAsking):
         tools: Tools = (),
         *,
         sandbox: Sandboxes = "auto",
-        bridge: str | BridgeProtocol = "pipe",
+        bridge: Bridges = "pipe",
         limits: Limits | None = None,
         required_tier: Tier = "landlock",
         accept_unenforced: Collection[LimitName] = (),
@@ -77,6 +78,7 @@ class Corral(CorralAsking):
         audit_log = None if audit is None else as_audit_log(audit)
         grants = Grants(self._load_tokens)
         policy = Policy(grants=grants, rates=rates, audit=audit_log, approve=approve, approval_seconds=approval_seconds)
+        handler = pipeline(policy)
         implied = ImpliedScopes(implied_scopes or {})
         runtime = Runtime(
             tools=self.tools,
@@ -86,8 +88,8 @@ class Corral(CorralAsking):
             checker=Checker(),
             required_tier=required_tier,
             accept_unenforced=frozenset(accept_unenforced),
-            bridge=bridge if isinstance(bridge, BridgeProtocol) else load_by_name("corral.bridges", bridge),
-            handler=pipeline(policy),
+            protocols=Protocols(bridge, BridgeHost(handler, grants)),
+            handler=handler,
             grants=grants,
             rates=rates,
             implied=implied,

@@ -353,10 +353,12 @@ class PipeEndpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpEndpoint:
-    """Bridge over HTTP: the guest sends calls to `url`, each with the execution's token."""
+    """Bridge over HTTP: the guest sends calls to `url`, each with the execution's token, in `protocol`."""
 
     url: str
     token: str = field(repr=False)
+    protocol: str = "http"
+    """Name of the bridge protocol, whose `guest_runtime` a program elsewhere imports."""
 
 
 Endpoint: TypeAlias = PipeEndpoint | HttpEndpoint

@@ -1,8 +1,9 @@
 """Bridges carry calls from a guest to the tools: `CallRequest -> Reply`. `guards.pipeline` orders their guards."""
 
 from corral.bridges.auditing import outcome_of, record_denial
-from corral.bridges.base import ASGIApp, BridgeProtocol
+from corral.bridges.base import ASGIApp, BridgeHost, BridgeProtocol, Document
 from corral.bridges.calls import Call, Handler
+from corral.bridges.documents import DocumentCache
 from corral.bridges.grants import Grant, Grants, OutsideExecution, Tokens, new_execution_id
 from corral.bridges.guards import Pipeline, Policy, pipeline
 from corral.bridges.parking import ApprovalRequest, Approve, ParkedCalls
@@ -15,9 +16,12 @@ __all__ = [
     "ASGIApp",
     "ApprovalRequest",
     "Approve",
+    "BridgeHost",
     "BridgeProtocol",
     "Call",
     "CallRecorder",
+    "Document",
+    "DocumentCache",
     "Grant",
     "Grants",
     "Handler",

@@ -12,6 +12,7 @@ import anyio
 
 from corral.bridges import (
     Approve,
+    BridgeHost,
     CallRecorder,
     Grant,
     capabilities_of,
@@ -72,6 +73,7 @@ class Execution:
         self._limits = request.limits or runtime.limits
         self._check = runtime.check_of(request)
         self._provider = runtime.provider(request.language)
+        self._protocol = runtime.protocols.supported_by(self._provider.name, self._provider.capabilities.bridges)
         self._events = EventStream(self.execution_id, request.context, request.tool_call_id, runtime.observations)
         self._listener: EventListener | None = None
         if on_event is not None:
@@ -272,7 +274,7 @@ class Execution:
         )
         with runtime.grants.live(self._grant), self._clock.running():
             handler = runtime.handler if self._gate is None else self._gate.guard(runtime.handler, self._clock)
-            async with runtime.bridge.serve(handler, self._grant, runtime.grants) as endpoint:
+            async with self._protocol.serve(BridgeHost(handler, runtime.grants), self._grant) as endpoint:
                 return prefer_early_outcome(await sandbox.execute(job, endpoint), self._early_outcome)
         timeout = ProgramTimeout(f"the program did not end within {limits.wall_seconds:g} s, all it may take")
         return prefer_early_outcome(failed_exit(timeout), self._early_outcome)
@@ -315,7 +317,7 @@ class Execution:
                     self._request,
                     result,
                     began=self._began,
-                    protocol=self._runtime.bridge.name,
+                    protocol=self._protocol.name,
                     hidden_denial=self._hidden_denial,
                 )
         self._events.emit(lambda stamp: ExecutionFinished(result=result, **stamp))

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 import anyio
 
 from corral.audit import AuditLog
-from corral.bridges import BridgeProtocol, Grants, Handler, ImpliedScopes, ParkedCalls, RateLimits, ValueRoom
+from corral.bridges import Grants, Handler, ImpliedScopes, ParkedCalls, RateLimits, ValueRoom
+from corral.bridges.selection import Protocols
 from corral.checking import Checker
-from corral.errors import ConfigError, LimitNotEnforceable, ProgramRejected
+from corral.errors import LimitNotEnforceable, ProgramRejected
 from corral.event_listener import Observation
 from corral.executions.request import Check, ExecutionRequest
 from corral.programs import TooLongToParse, parsing_within, read_program
@@ -53,7 +54,7 @@ class Runtime:
     required_tier: Tier
     accept_unenforced: frozenset[LimitName]
     """Limits that a sandbox need not enforce."""
-    bridge: BridgeProtocol
+    protocols: Protocols
     handler: Handler
     grants: Grants
     rates: RateLimits
@@ -73,12 +74,9 @@ class Runtime:
 
         Raises:
             UnknownProvider: no provider runs this language.
-            ConfigError: the provider cannot use this Corral's bridge.
             LimitNotEnforceable: the provider does not enforce a limit here that has to be.
         """
         provider = self.providers.get(language)
-        if self.bridge.name not in provider.capabilities.bridges:
-            raise ConfigError(f"sandbox {provider.name!r} does not support the bridge {self.bridge.name!r}")
         missing = sorted(LIMITS_OF_SANDBOXES - provider.capabilities.enforces - self.accept_unenforced)
         if missing:
             accepted = sorted({*missing, *self.accept_unenforced})
@@ -113,6 +111,7 @@ class Runtime:
         """Takes new parts in place of those that a fork does not inherit, or that were closed."""
         if providers is not None:
             self.providers = providers
+            self.protocols = self.protocols.copy()
         self.checker = Checker()
         self._warm, self._warming = set(), anyio.Lock()
 

@@ -10,13 +10,12 @@ from typing import Any, TypedDict, Unpack
 import anyio
 
 from corral.arguments import checked
-from corral.bridges import ApprovalRequest, Approve, ASGIApp, BridgeProtocol, Grant, OutsideExecution, PipeBridge
+from corral.bridges import ApprovalRequest, Approve, ASGIApp, BridgeProtocol, Grant, OutsideExecution
 from corral.errors import ConfigError
 from corral.event_listener import Observation
 from corral.events import OnEvent
 from corral.executions import Check, Execution, ExecutionRequest, Run, Runtime
 from corral.facade.lifetime import CorralLifetime
-from corral.plugins import load_by_name
 from corral.results import ExecutionResult
 from corral.sandboxes.selection import Sandboxes
 from corral.tool_sources import Tools, ToolSources
@@ -175,17 +174,15 @@ class CorralRunning(CorralLifetime):
             raise
 
     @checked
-    def asgi_app(self, protocol: BridgeProtocol | None = None) -> ASGIApp:
-        """Returns the bridge as an app for a web server: `protocol`, or this Corral's bridge, or `HttpBridge()`.
+    def asgi_app(self, protocol: str | BridgeProtocol | None = None) -> ASGIApp:
+        """Returns a bridge as an app for a web server: `protocol`, or a bridge of this Corral, or `HttpBridge()`.
 
         Raises:
-            ConfigError: the protocol is not mounted in a web server.
+            ConfigError: the protocol is unknown, or is not mounted in a web server.
             MissingExtra: the protocol's extra is not installed.
         """
-        chosen: BridgeProtocol = protocol or self._runtime.bridge
-        if protocol is None and isinstance(chosen, PipeBridge):
-            chosen = load_by_name("corral.bridges", "http")
-        return chosen.asgi_app(self._runtime.handler, self._runtime.grants)
+        protocols = self._runtime.protocols
+        return protocols.mounted(protocol).asgi_app(protocols.host)
 
     def _execution(self, source: str | ExecutionRequest, **options: Unpack[RunOptions]) -> Execution:
         self._require_usable()

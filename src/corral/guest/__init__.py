@@ -7,6 +7,7 @@
 from corral.guest.frames import Frame, FrameKind, FrameReader, encode_frame
 from corral.guest.runtime import (
     RuntimeDirectory,
+    client_runtime,
     http_runtime,
     python_file,
     python_guest,
@@ -22,6 +23,7 @@ __all__ = [
     "FrameReader",
     "RuntimeDirectory",
     "UnencodableValue",
+    "client_runtime",
     "decode_value",
     "encode_frame",
     "encode_value",
