@@ -14,7 +14,8 @@ __all__ = ["MODULES", "Found", "found_in"]
 
 MODULES: Mapping[str, str] = {
     "corral": "*",
-    "corral.sandboxes": "DenoSandbox CPythonSandbox FramedProvider GuestChannel GuestFiles PostMortem SandboxProvider Sandbox Job",
+    "corral.sandboxes": "DenoSandbox CPythonSandbox FramedProvider GuestChannel GuestFiles PostMortem "
+    "SandboxProvider Sandbox Job",
     "corral.sandboxes.monty": "*",
     "corral.sources.mcp": "McpServer mcp_servers",
     "corral.sources.openapi": "*",
