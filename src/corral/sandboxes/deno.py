@@ -157,7 +157,7 @@ class _InProcess(Sandbox):
         assert isinstance(bridge, PipeEndpoint)
         process = self._process
         process.limit_cpu(job.limits.cpu_seconds)
-        return await GuestRun(process, job, bridge.handler, memory_mb=self._config.memory_mb).execute()
+        return await GuestRun(process, job, bridge, memory_mb=self._config.memory_mb).execute()
 
     async def aclose(self) -> None:
         self._process.close()
@@ -178,7 +178,7 @@ class _InContext(Sandbox):
 
     async def execute(self, job: Job, bridge: Endpoint) -> Exit:
         assert isinstance(bridge, PipeEndpoint)
-        self._run = GuestRun(self._share, job, bridge.handler, memory_mb=self._config.memory_mb)
+        self._run = GuestRun(self._share, job, bridge, memory_mb=self._config.memory_mb)
         return await self._run.execute()
 
     async def aclose(self) -> None:

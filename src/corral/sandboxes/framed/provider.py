@@ -81,7 +81,7 @@ class _Connected(Sandbox):
 
     async def execute(self, job: Job, bridge: Endpoint) -> Exit:
         assert isinstance(bridge, PipeEndpoint)
-        return await GuestRun(self._link, job, bridge.handler, memory_mb=self._memory_mb).execute()
+        return await GuestRun(self._link, job, bridge, memory_mb=self._memory_mb).execute()
 
     async def aclose(self) -> None:
         await self._link.aclose()

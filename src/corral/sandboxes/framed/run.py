@@ -15,7 +15,7 @@ from corral.sandboxes.framed.exits import cut_short, failed_exit, read_exit
 from corral.sandboxes.framed.link import Link
 from corral.sandboxes.framed.session import GuestExit, GuestSession
 from corral.sandboxes.framed.stack_traces import located_text
-from corral.types import Exit, Handler, LogEntry
+from corral.types import Exit, LogEntry, PipeEndpoint
 
 __all__ = ["GuestRun"]
 
@@ -37,13 +37,13 @@ a user."""
 class GuestRun:
     """Runs one job over a link to a guest, and reads its outcome."""
 
-    def __init__(self, link: Link, job: Job, handler: Handler, *, memory_mb: int) -> None:
+    def __init__(self, link: Link, job: Job, endpoint: PipeEndpoint, *, memory_mb: int) -> None:
         self._link = link
         self._job = job
         self._memory_mb = memory_mb
         self._out_of_cpu = False
         self._cpu_until = 0.0
-        self._session = GuestSession(link, _with_positions(job), handler)
+        self._session = GuestSession(link, _with_positions(job), endpoint)
         self.content: GuestExit | BridgeError | None = None
         """End of the session: EXIT as it came, a violation, or None if the process ended without an EXIT."""
 
