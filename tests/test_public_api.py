@@ -12,10 +12,10 @@ import corral
 import corral.errors
 
 PUBLIC = """
-    AccessDenied ApprovalRequest Approve AuditEvent AuditLog BridgeError Catalog CheckResult ConfigError ConsoleOutput Corral CorralError
-    Diagnostic Event ExecutionContext ExecutionError ExecutionFinished ExecutionResult ExecutionStarted Language
-    Limits LogEntry ModelTool OutsideExecution ProgramCapabilities ProgramError RateLimits Run SandboxError Tool
-    ToolCallFinished ToolCallRecord ToolCallStarted ToolError ToolName ToolRegistry ToolSource Unawaited define_tool tool tools_from
+    AccessDenied ApprovalRequest Approve AuditEvent AuditLog BridgeError CallRecord Catalog CheckResult ConfigError ConsoleOutput
+    Corral CorralError Diagnostic Event ExecutionContext ExecutionError ExecutionFinished ExecutionResult ExecutionStarted Language
+    Limits LogEntry ModelTool OutsideExecution ProgramCapabilities ProgramError RateLimits Run SandboxError Tool ToolCall
+    ToolCallFinished ToolCallProgress ToolCallStarted ToolError ToolName ToolRegistry ToolSource Unawaited define_tool tool tools_from
 """.split()
 
 

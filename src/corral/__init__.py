@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from corral.execution import Run
     from corral.model_tools import ModelTool
     from corral.results import (
+        CallRecord,
         ConsoleOutput,
         Event,
         ExecutionFinished,
@@ -38,11 +39,11 @@ if TYPE_CHECKING:
         ExecutionStarted,
         ProgramCapabilities,
         ToolCallFinished,
-        ToolCallRecord,
+        ToolCallProgress,
         ToolCallStarted,
     )
     from corral.sources.conversion import tools_from
-    from corral.tools import Tool, ToolRegistry, ToolSource, define_tool, tool
+    from corral.tools import Tool, ToolCall, ToolRegistry, ToolSource, define_tool, tool
     from corral.types import (
         Diagnostic,
         ExecutionContext,
@@ -61,6 +62,7 @@ __all__ = [
     "AuditEvent",
     "AuditLog",
     "BridgeError",
+    "CallRecord",
     "Catalog",
     "CheckResult",
     "ConfigError",
@@ -85,8 +87,9 @@ __all__ = [
     "Run",
     "SandboxError",
     "Tool",
+    "ToolCall",
     "ToolCallFinished",
-    "ToolCallRecord",
+    "ToolCallProgress",
     "ToolCallStarted",
     "ToolError",
     "ToolName",
@@ -108,9 +111,9 @@ _HOMES = {
     "corral.execution": "Run",
     "corral.model_tools": "ModelTool",
     "corral.sources.conversion": "tools_from",
-    "corral.tools": "Tool ToolRegistry ToolSource define_tool tool",
-    "corral.results": "ConsoleOutput Event ExecutionFinished ExecutionResult ExecutionStarted ProgramCapabilities "
-    "ToolCallFinished ToolCallRecord ToolCallStarted",
+    "corral.tools": "Tool ToolCall ToolRegistry ToolSource define_tool tool",
+    "corral.results": "CallRecord ConsoleOutput Event ExecutionFinished ExecutionResult ExecutionStarted "
+    "ProgramCapabilities ToolCallFinished ToolCallProgress ToolCallStarted",
     "corral.types": "Diagnostic ExecutionContext ExecutionError Language Limits LogEntry ToolName Unawaited",
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterable, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
+from logging import Logger, getLogger
 from threading import Lock
 from typing import Self, TypedDict, TypeVar, Unpack
 
@@ -69,6 +70,9 @@ class Corral(Lifecycle):
     The constructor and `declarations` do no input or output. Executions may overlap. `aclose`, from any task of the
     same event loop, cancels those that still run and frees all resources.
 
+    `logger` is the parent of the loggers of tools (`ToolCall.logger`) and programs; None: the logger `corral`. With
+    `log_code` every program is logged at level INFO, as the model wrote it.
+
     Raises:
         ConfigError: the options are wrong or do not fit together.
     """
@@ -90,6 +94,8 @@ class Corral(Lifecycle):
         approval_seconds: float = 300.0,
         tokens: Tokens | None = None,
         pipeline: Pipeline = pipeline,
+        logger: Logger | None = None,
+        log_code: bool = False,
     ) -> None:
         if not approval_seconds > 0:
             raise ConfigError(f"Corral(): approval_seconds must be positive, not {approval_seconds}")
@@ -105,7 +111,12 @@ class Corral(Lifecycle):
         audit_log = None if audit is None else as_audit_log(audit)
         grants = Grants(self._load_tokens)
         policy = Policy(
-            grants=grants, rates=self._rates, audit=audit_log, approve=approve, approval_seconds=approval_seconds
+            grants=grants,
+            rates=self._rates,
+            audit=audit_log,
+            approve=approve,
+            approval_seconds=approval_seconds,
+            logger=logger,
         )
         self._runtime = Runtime(
             providers=Providers(sandbox),
@@ -117,6 +128,7 @@ class Corral(Lifecycle):
             grants=grants,
             implied=ImpliedScopes(implied_scopes or {}),
             audit=audit_log,
+            code_logger=(logger or getLogger("corral")).getChild("programs") if log_code else None,
         )
         self.hide_denied = hide_denied
         self._views = ToolViews(self.tools, self._runtime.implied, hide_denied=hide_denied)

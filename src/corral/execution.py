@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
+from logging import Logger
 from math import inf
 from typing import Literal, TypeAlias
 
@@ -75,8 +76,6 @@ from corral.workers import WorkerError, run_in_worker
 __all__ = ["Check", "Execution", "ExecutionRequest", "Run", "Runtime", "prepare"]
 
 logger = get_logger("corral")
-program_logger = get_logger("corral.programs")
-"""Logs every program as the model wrote it, at level DEBUG."""
 
 Check: TypeAlias = bool | Literal["required"]
 """True: programs are type-checked before their first call if a checker is available. False: never. "required": a
@@ -110,6 +109,8 @@ class Runtime:
     grants: Grants
     implied: ImpliedScopes
     audit: AuditLog | None
+    code_logger: Logger | None = None
+    """Logs every program as the model wrote it."""
     values: ValueRoom = field(default_factory=ValueRoom)
 
     def provider(self, language: Language) -> SandboxProvider:
@@ -203,7 +204,8 @@ class Execution:
 
     async def _run(self) -> ExecutionResult:
         self._began, self._started = time.time(), time.perf_counter()
-        program_logger.debug("%s runs this program:\n%s", self.execution_id, Lines(self._request.source))
+        if (code_logger := self._runtime.code_logger) is not None:
+            code_logger.info("%s runs this program:\n%s", self.execution_id, Lines(self._request.source))
         self._emit(ExecutionStarted(execution_id=self.execution_id, language=self._request.language))
         try:
             with self._scope:

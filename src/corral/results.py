@@ -40,6 +40,7 @@ from corral.types import (
 )
 
 __all__ = [
+    "CallRecord",
     "ConsoleOutput",
     "Event",
     "ExecutionFinished",
@@ -47,7 +48,7 @@ __all__ = [
     "ExecutionStarted",
     "ProgramCapabilities",
     "ToolCallFinished",
-    "ToolCallRecord",
+    "ToolCallProgress",
     "ToolCallStarted",
     "Unread",
 ]
@@ -146,7 +147,7 @@ def _members(data: _Data) -> dict[str, object]:
 
 
 @dataclass(slots=True, kw_only=True, repr=False)
-class ToolCallRecord(_Values, _Data):
+class CallRecord(_Values, _Data):
     """One call of an execution. `error` is set if the call failed; `duration_ms` is None while it runs.
 
     A large `input` or `output` is kept as JSON, and decoded at each access. Beyond the memory bound a string with its
@@ -201,7 +202,7 @@ class ExecutionResult(_Data):
     error: ExecutionError | None = None
     exit_code: int = 0
     duration_ms: float = 0.0
-    tool_calls: tuple[ToolCallRecord, ...] = ()
+    tool_calls: tuple[CallRecord, ...] = ()
     unawaited: tuple[Unawaited, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
     truncated: tuple[str, ...] = ()
@@ -321,9 +322,9 @@ def _is_deadlock(error: ExecutionError) -> bool:
     return error.name == "Deadlock" and error.code == ProgramFailed.code
 
 
-def _call_lines(calls: Sequence[ToolCallRecord]) -> Iterator[str]:
+def _call_lines(calls: Sequence[CallRecord]) -> Iterator[str]:
     """Lists the calls of a program that failed, so that the next program does not repeat them."""
-    kinds: dict[str, list[ToolCallRecord]] = {
+    kinds: dict[str, list[CallRecord]] = {
         "Calls that ran, and whose effects stand; do not repeat them": [],
         "Calls that only read": [],
         "Calls that ran, but whose results were withheld; do not repeat them": [],
@@ -349,7 +350,7 @@ def _call_lines(calls: Sequence[ToolCallRecord]) -> Iterator[str]:
             yield f"{title}: {preview_text(told, _CALLS_CHARS)}"
 
 
-def _with_inputs(calls: Sequence[ToolCallRecord]) -> str:
+def _with_inputs(calls: Sequence[CallRecord]) -> str:
     """Lists calls by tool, with its last inputs: those are the likeliest to be repeated."""
     inputs: dict[str, list[str]] = {call.name: [] for call in calls}
     room = _READ_BYTES
@@ -363,11 +364,11 @@ def _with_inputs(calls: Sequence[ToolCallRecord]) -> str:
     return "; ".join(told)
 
 
-def _input_text(call: ToolCallRecord) -> str:
+def _input_text(call: CallRecord) -> str:
     return preview_json(redacted(call.input, names=call.masked, text_chars=_LONGEST), _INPUT_CHARS)
 
 
-def _counted(calls: Sequence[ToolCallRecord]) -> str:
+def _counted(calls: Sequence[CallRecord]) -> str:
     counts = Counter(call.name for call in calls)
     return ", ".join(name if count == 1 else f"{name} ×{count}" for name, count in counts.items())
 
@@ -415,14 +416,27 @@ class ToolCallStarted(_Event):
     """A call arrived from the program."""
 
     type: ClassVar[Literal["call"]] = "call"
-    call: ToolCallRecord
+    call: CallRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ToolCallProgress(_Event):
+    """A tool reported the progress of a call by `ToolCall.progress`. `tool` and `sequence` are those of the call."""
+
+    type: ClassVar[Literal["progress"]] = "progress"
+    tool: str
+    sequence: int
+    done: float
+    total: float | None = None
+    """Value of `done` at the end, if the tool knows it."""
+    message: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ToolCallFinished(_Event):
     """A call has its reply; `type` is `error` if it failed."""
 
-    call: ToolCallRecord
+    call: CallRecord
 
     @property
     def type(self) -> Literal["result", "error"]:
@@ -445,5 +459,7 @@ class ExecutionFinished(_Event):
     result: ExecutionResult
 
 
-Event: TypeAlias = ExecutionStarted | ToolCallStarted | ToolCallFinished | ConsoleOutput | ExecutionFinished
+Event: TypeAlias = (
+    ExecutionStarted | ToolCallStarted | ToolCallProgress | ToolCallFinished | ConsoleOutput | ExecutionFinished
+)
 """Event of an execution, from `Corral.start` or `on_event`; `type` is its kind."""

@@ -14,7 +14,7 @@ from corral.errors import Cancelled, ProgramFailed
 from corral.guest import UnencodableValue, decode_value, encode_value
 from corral.json_schema.plain_data import json_value
 from corral.rendering.redaction import secret_names
-from corral.results import Event, ToolCallFinished, ToolCallRecord, ToolCallStarted, Unread
+from corral.results import CallRecord, Event, ToolCallFinished, ToolCallProgress, ToolCallStarted, Unread
 from corral.tools import ToolRegistry
 from corral.types import CallError, CallRequest, Diagnostic, EncodedValue, ExecutionError, Language, Progress, Reply
 
@@ -69,9 +69,9 @@ class CallRecorder:
         self._rooms = rooms
         self._room = 0
         self._taken = 0
-        self.records: list[ToolCallRecord] = []
+        self.records: list[CallRecord] = []
 
-    def start(self, request: CallRequest) -> ToolCallRecord:
+    def start(self, request: CallRequest) -> CallRecord:
         size = request.size
         cost = size * _AS_OBJECTS
         if size <= _SMALL_BYTES and cost <= self._room:
@@ -87,7 +87,7 @@ class CallRecorder:
         return record
 
     def finish(
-        self, record: ToolCallRecord, reply: Reply, duration_ms: float, progress: Progress, remark: str | None = None
+        self, record: CallRecord, reply: Reply, duration_ms: float, progress: Progress, remark: str | None = None
     ) -> None:
         record.duration_ms = duration_ms
         if reply.value is not None:
@@ -99,7 +99,7 @@ class CallRecorder:
         if self._observed():
             self._emit(ToolCallFinished(call=record))
 
-    def _finish(self, record: ToolCallRecord, reply: Reply) -> None:
+    def _finish(self, record: CallRecord, reply: Reply) -> None:
         encoded = reply.encoded or _encoded(reply.value)
         cost = len(encoded.text) * _AS_OBJECTS
         if len(encoded.text) <= _SMALL_BYTES and cost <= self._room:
@@ -133,9 +133,7 @@ class CallRecorder:
         self._room += size
         return True
 
-    def cut_short(
-        self, record: ToolCallRecord, duration_ms: float, progress: Progress, remark: str | None = None
-    ) -> None:
+    def cut_short(self, record: CallRecord, duration_ms: float, progress: Progress, remark: str | None = None) -> None:
         error = CallError.of(Cancelled("the program ended before the tool answered"))
         self.finish(record, Reply(error=error), duration_ms, progress, remark)
 
@@ -143,6 +141,14 @@ class CallRecorder:
         """Releases the reserved memory: from now on the caller who holds the result owns the records."""
         self._rooms.give_back(self._taken)
         self._room, self._taken = 0, _EXECUTION_BYTES
+
+    def report(self, request: CallRequest, done: float, total: float | None, message: str | None) -> None:
+        """Emits a tool's progress."""
+        if self._observed():
+            event = ToolCallProgress(
+                tool=request.tool, sequence=request.sequence, done=done, total=total, message=message
+            )
+            self._emit(event)
 
     def look_up(self, tools: ToolRegistry) -> None:
         """Adds the facts about tools that the model text of a failed program needs."""
@@ -153,9 +159,7 @@ class CallRecorder:
                 record.masked = secret_names(tool.input_schema)
 
 
-def remarks_on(
-    records: Sequence[ToolCallRecord], error: ExecutionError | None, language: Language
-) -> Iterator[Diagnostic]:
+def remarks_on(records: Sequence[CallRecord], error: ExecutionError | None, language: Language) -> Iterator[Diagnostic]:
     """Yields remarks on the results of calls, one for each tool: outputs that do not match their declaration; and, if
     the program failed, JSON texts that it may have mistaken for objects."""
     told = Counter(record.name for record in records if record.remark is not None)
@@ -177,8 +181,8 @@ def remarks_on(
         yield Diagnostic(severity="warning", code="json_text", message=message, show="on_failure")
 
 
-def _begun(request: CallRequest, kept: object, started: float) -> ToolCallRecord:
-    record = ToolCallRecord(name=request.tool, sequence=request.sequence, input=kept, started=started)
+def _begun(request: CallRequest, kept: object, started: float) -> CallRecord:
+    record = CallRecord(name=request.tool, sequence=request.sequence, input=kept, started=started)
     if type(kept) is Unread:
         record.keep("input", kept)
     return record
