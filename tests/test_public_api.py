@@ -12,8 +12,8 @@ import corral
 import corral.errors
 
 PUBLIC = """
-    AccessDenied ApprovalRequest Approve AuditEvent AuditLog BridgeError CallRecord Catalog CheckResult ConfigError ConsoleOutput
-    Corral CorralError Diagnostic Event ExecutionContext ExecutionError ExecutionFinished ExecutionResult ExecutionStarted Language
+    AccessDenied ApprovalRequest Approve AuditEvent AuditLog BridgeError CallRecord Catalog CheckResult ConfigError ConsoleOutput Corral CorralError
+    Diagnostic Event ExecutionContext ExecutionError ExecutionFinished ExecutionRequest ExecutionResult ExecutionStarted Language
     Limits LogEntry ModelTool OutsideExecution ProgramCapabilities ProgramError RateLimits Run SandboxError Tool ToolCall
     ToolCallFinished ToolCallProgress ToolCallStarted ToolError ToolName ToolRegistry ToolSource Unawaited define_tool tool tools_from
 """.split()

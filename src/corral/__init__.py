@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         SandboxError,
         ToolError,
     )
-    from corral.execution import Run
+    from corral.executions import ExecutionRequest, Run
     from corral.model_tools import ModelTool
     from corral.results import (
         CallRecord,
@@ -74,6 +74,7 @@ __all__ = [
     "ExecutionContext",
     "ExecutionError",
     "ExecutionFinished",
+    "ExecutionRequest",
     "ExecutionResult",
     "ExecutionStarted",
     "Language",
@@ -108,7 +109,7 @@ _HOMES = {
     "corral.corral": "Corral",
     "corral.declarations": "Catalog",
     "corral.errors": "AccessDenied BridgeError ConfigError CorralError ProgramError SandboxError ToolError",
-    "corral.execution": "Run",
+    "corral.executions": "ExecutionRequest Run",
     "corral.model_tools": "ModelTool",
     "corral.sources.conversion": "tools_from",
     "corral.tools": "Tool ToolCall ToolRegistry ToolSource define_tool tool",

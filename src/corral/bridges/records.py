@@ -13,6 +13,7 @@ from itertools import islice
 from corral.errors import Cancelled, ProgramFailed
 from corral.guest import UnencodableValue, decode_value, encode_value
 from corral.json_schema.plain_data import json_value
+from corral.languages import LANGUAGES
 from corral.rendering.redaction import secret_names
 from corral.results import CallRecord, Event, ToolCallFinished, ToolCallProgress, ToolCallStarted, Unread
 from corral.tools import ToolRegistry
@@ -175,7 +176,7 @@ def remarks_on(records: Sequence[CallRecord], error: ExecutionError | None, lang
         for record in records
         if "output" not in record.unread and isinstance(record.output, str)
     }
-    read = "json.loads(...)" if language == "python" else "JSON.parse(...)"
+    read = LANGUAGES[language].parse_json
     for name in (name for name, text in islice(texts.items(), _MOST_REMARKS) if _is_json(text)):
         message = f"tools.{name} returned a text that is JSON, not an object: use {read}"
         yield Diagnostic(severity="warning", code="json_text", message=message, show="on_failure")
