@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
-from corral import Corral, ExecutionContext, ExecutionResult, Limits, Tool, ToolError, define_tool, tool
+from corral import Corral, ExecutionContext, ExecutionResult, Limits, Tool, ToolCall, ToolError, define_tool, tool
 from corral.errors import InvalidToolOutput
 
 pytestmark = pytest.mark.anyio
@@ -168,7 +168,7 @@ async def test_an_item_of_another_type_is_a_wrong_result() -> None:
 
     context = ExecutionContext()
     with pytest.raises(InvalidToolOutput, match=r"\[1\]: expected integer"):
-        await wrong.dump_output(await wrong.execute(await wrong.parse_input({}), context))
+        await wrong.dump_output(await wrong.execute(await wrong.parse_input({}), ToolCall(context)))
 
 
 @pytest.mark.parametrize("kind", ["async", "sync"])

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import secrets
+from functools import partial
 
 import anyio
 
@@ -12,7 +14,7 @@ from corral.bridges.calls import Call, Handler
 from corral.errors import AccessDenied, ExecutionEnded, InvalidToolOutput, MessageTooLarge, ToolError, ToolFailed
 from corral.guest import UnencodableValue, encode_value
 from corral.logs import get_logger
-from corral.tools import ParsedInput, Tool
+from corral.tools import ParsedInput, Tool, ToolCall
 from corral.tools.streams import TooMuch
 from corral.types import Reply
 
@@ -21,8 +23,11 @@ __all__ = ["being_cancelled", "dispatch", "encode_output", "unexpected"]
 logger = get_logger("corral.tools")
 
 
-def dispatch() -> Handler:
-    """Runs the tool on validated input. Its `ToolError`s reach the program; its other errors reach only the log."""
+def dispatch(tool_logger: logging.Logger | None = None) -> Handler:
+    """Runs the tool on validated input. Its `ToolError`s reach the program; its other errors reach only the log.
+
+    `tool_logger` is the parent of the loggers of tools.
+    """
 
     async def run(call: Call) -> Reply:
         tool, parsed = call.tool, call.parsed
@@ -31,11 +36,20 @@ def dispatch() -> Handler:
             raise ExecutionEnded("the execution of this call has ended")
         most_bytes = grant.limits.tool_output_bytes
         call.progress = "started"
+        request, recorder = call.request, grant.recorder
+        tool_call = ToolCall(
+            grant.context,
+            execution_id=grant.execution_id,
+            sequence=request.sequence,
+            tool=request.tool,
+            report=None if recorder is None else partial(recorder.report, request),
+            logger=tool_logger,
+        )
         try:
             if tool.timeout_seconds is None:
-                value = await tool.execute(parsed, grant.context, most_bytes=most_bytes)
+                value = await tool.execute(parsed, tool_call, most_bytes=most_bytes)
             else:
-                value = await _within(tool.timeout_seconds, tool, parsed, call)
+                value = await _within(tool.timeout_seconds, tool, parsed, tool_call, most_bytes)
         except (ToolError, AccessDenied) as error:
             if error.outcome_known:
                 call.progress = "raised"
@@ -55,6 +69,8 @@ def dispatch() -> Handler:
         except BaseException as error:  # SystemExit too: tools wrap command lines, and must not end the host
             call.progress = "raised"
             raise unexpected(call) from error
+        finally:
+            tool_call.end()
         call.progress = "returned"
         try:
             value = await tool.dump_output(value, call.warn, grant.context)
@@ -101,12 +117,11 @@ def unexpected(call: Call, failed: str | None = None) -> ToolFailed:
     return ToolFailed(f"{failed} failed (correlation id {correlation})", correlation_id=correlation)
 
 
-async def _within(seconds: float, tool: Tool, parsed: ParsedInput, call: Call) -> object:
-    grant = call.grant
+async def _within(seconds: float, tool: Tool, parsed: ParsedInput, call: ToolCall, most_bytes: int) -> object:
     with anyio.move_on_after(seconds):
-        return await tool.execute(parsed, grant.context, most_bytes=grant.limits.tool_output_bytes)
+        return await tool.execute(parsed, call, most_bytes=most_bytes)
     raise ToolFailed(
-        f"tools.{call.request.tool} did not answer within {seconds:g} s; it may have taken effect", outcome_known=False
+        f"tools.{call.tool} did not answer within {seconds:g} s; it may have taken effect", outcome_known=False
     )
 
 

@@ -27,13 +27,14 @@ from corral.tools.rates import Rate, RateLimit, RateScope, parse_rates
 from corral.tools.schema import InputSchema, OutputSchema, input_schema_of, output_schema_of, says_nothing
 from corral.tools.signature import (
     Arguments,
-    context_place,
+    injected_places,
     read_parameters,
     read_result,
     underlying_function,
     without_partial,
 )
 from corral.tools.streams import Gathering, is_iterator
+from corral.tools.tool_call import ToolCall
 from corral.types import ExecutionContext, JsonSchema, ToolName, TrustDomain
 
 __all__ = ["Approval", "OutputValidation", "ParsedInput", "Tool", "as_tool", "define_tool", "output_validation", "tool"]
@@ -93,8 +94,8 @@ class Tool(Generic[P, R]):
     input: InputSchema = field(repr=False)
     output: OutputSchema = field(repr=False)
     function: Callable[P, R] = field(repr=False)
-    bind: Callable[[Any, ExecutionContext], Arguments] = field(repr=False)
-    """From validated input and context to the function's arguments."""
+    bind: Callable[[Any, ToolCall], Arguments] = field(repr=False)
+    """From validated input and the call to the function's arguments."""
     resolve: Callable[[Any, ExecutionContext], Awaitable[Any]] | None = field(default=None, repr=False)
     """From validated input and context to what its function gets in the end, where another library validates once more:
     this is what somebody is asked about."""
@@ -186,7 +187,7 @@ class Tool(Generic[P, R]):
         absent = [name for name in field_names(self.input_schema) if name not in given]
         return InvalidArguments(f'tool "{self.label}": {mismatch.public(absent)}')
 
-    async def execute(self, parsed: ParsedInput, context: ExecutionContext, *, most_bytes: float = math.inf) -> object:
+    async def execute(self, parsed: ParsedInput, call: ToolCall, *, most_bytes: float = math.inf) -> object:
         """Runs the function, in a worker thread if it is not async; its exceptions pass through.
 
         What it yields becomes a list. A cancelled call of a function in a thread returns at once; the thread goes on to
@@ -195,7 +196,7 @@ class Tool(Generic[P, R]):
         Raises:
             TooMuch: it yields far more than `most_bytes`.
         """
-        arguments, keywords = self.bind(parsed.value, context)
+        arguments, keywords = self.bind(parsed.value, call)
         function: Callable[..., Any] = self.function
         if self.is_async:
             given: Any = function(*arguments, **keywords)
@@ -389,8 +390,9 @@ def tool(
     """Makes a tool of a function, a bound method, a partial or a callable object.
 
     Name, description and schemas come from the function, its docstring and its type hints, unless given. A parameter
-    annotated `ExecutionContext` receives the caller's context and is hidden from programs, as are the keywords that
-    a partial has bound. With an `input_schema` the function takes `(input, context)`, as with `define_tool`.
+    annotated `ExecutionContext` receives the caller's context, and one annotated `ToolCall` the call. They are hidden
+    from programs, as are the keywords that a partial has bound. With an `input_schema` the
+    function takes `(input, context)`, as with `define_tool`.
 
     Raises:
         ToolDefinitionError: the function cannot be declared as written.
@@ -424,7 +426,8 @@ def define_tool(
     """Makes a tool whose schemas are known only at run time.
 
     A schema is a JSON Schema document, a pydantic model (or another type that pydantic knows), or None: anything.
-    `execute(input, context)`, sync or async, receives the validated document or the model; it may take `input` alone.
+    `execute(input, context)`, sync or async, receives the validated document or the model; it may take `input` alone,
+    and a parameter annotated `ToolCall`.
 
     Raises:
         ToolDefinitionError: the name, a schema or a setting is wrong.
@@ -509,14 +512,26 @@ def _class_docstring(bare: Callable[..., Any]) -> str | None:
     return None if inspect.isroutine(bare) else bare.__doc__
 
 
-def _bind_input(function: Callable[..., Any], name: str) -> Callable[[Any, ExecutionContext], Arguments]:
-    """Calls `function` as `(input, context)`, or as `(input)` if it has no parameter for the context."""
-    place = context_place(function, name)
-    if place is None:
-        return lambda value, context: ([value], {})  # noqa: ARG005
-    if place == 1:
-        return lambda value, context: ([value, context], {})
-    return lambda value, context: ([value], {place: context})
+def _bind_input(function: Callable[..., Any], name: str) -> Callable[[Any, ToolCall], Arguments]:
+    """Calls `function` as `(input, context)`, without what it does not take, and with its `ToolCall`."""
+    context, call = injected_places(function, name)
+    if call is None:
+        if context is None:
+            return lambda value, call: ([value], {})  # noqa: ARG005
+        if context == 1:
+            return lambda value, call: ([value, call.context], {})
+
+    def bind(value: Any, made: ToolCall) -> Arguments:
+        arguments: list[object] = [value]
+        keywords: dict[str, object] = {}
+        for place, given in ((context, made.context), (call, made.attach())):
+            if place == 1:
+                arguments.append(given)
+            elif isinstance(place, str):
+                keywords[place] = given
+        return arguments, keywords
+
+    return bind
 
 
 def _frozen(settings: ToolSettings) -> dict[str, Any]:
