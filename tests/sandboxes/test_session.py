@@ -19,7 +19,7 @@ from corral.programs import prepare_typescript
 from corral.sandboxes import Job
 from corral.sandboxes.framed.session import GuestSession
 from corral.sandboxes.jailed.guest_process import GuestProcess
-from corral.types import Call, EncodedValue, Exit, Reply
+from corral.types import CallRequest, EncodedValue, Exit, PipeEndpoint, Reply
 
 pytestmark = pytest.mark.anyio
 
@@ -47,12 +47,12 @@ class Host:
     """What a session needs: a handler that counts, and a place for logs."""
 
     def __init__(self) -> None:
-        self.calls: list[Call] = []
+        self.calls: list[CallRequest] = []
         self.logs: list[LogEntry] = []
         self.outcomes: list[Exit] = []
         self.reply = Reply(value=1, encoded=EncodedValue(b"1", tagged=False))
 
-    async def handle(self, call: Call) -> Reply:
+    async def handle(self, call: CallRequest) -> Reply:
         self.calls.append(call)
         await anyio.lowlevel.checkpoint()
         return self.reply
@@ -81,7 +81,7 @@ async def run(host: Host, script: str) -> list[Any] | None:
     process = GuestProcess.spawn(launcher, Plan(executable=python, arguments=arguments, environment={}))
     try:
         with anyio.fail_after(10):
-            return await GuestSession(process, host.job(), host.handle).run({})
+            return await GuestSession(process, host.job(), PipeEndpoint(handler=host.handle)).run({})
     finally:
         process.close()
         launcher.close()
