@@ -3,7 +3,6 @@
 from corral.bridges.auditing import outcome_of, record_denial
 from corral.bridges.base import ASGIApp, BridgeHost, BridgeProtocol, Document
 from corral.bridges.calls import Call, Handler
-from corral.bridges.documents import DocumentCache
 from corral.bridges.grants import Grant, Grants, OutsideExecution, Tokens, new_execution_id
 from corral.bridges.guards import Pipeline, Policy, pipeline
 from corral.bridges.parking import ApprovalRequest, Approve, ParkedCalls
@@ -11,6 +10,7 @@ from corral.bridges.pipe import PipeBridge
 from corral.bridges.rates import MemoryRates, RateLimits, RateStore
 from corral.bridges.records import CallRecorder, ValueRoom, remarks_on
 from corral.bridges.scopes import ImpliedScopes, capabilities_of, early_denial, hidden_denial
+from corral.bridges.web.documents import DocumentCache
 
 __all__ = [
     "ASGIApp",

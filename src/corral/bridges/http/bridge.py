@@ -10,13 +10,13 @@ from typing_extensions import override
 
 from corral.arguments import checked
 from corral.bridges.base import ASGIApp, BridgeHost, Document
-from corral.bridges.documents import DocumentCache
 from corral.bridges.grants import Grant
 from corral.bridges.http.app import bridge_app
 from corral.bridges.http.calls import CallsEndpoint
 from corral.bridges.http.messages import failed
 from corral.bridges.http.openapi import openapi
 from corral.bridges.web import FastPath, RequestHead, WebBridge
+from corral.bridges.web.documents import DocumentCache
 from corral.guest import http_runtime
 from corral.types import CallError, Language
 
