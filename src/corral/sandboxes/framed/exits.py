@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -26,14 +25,12 @@ from corral.errors import (
     error_class,
 )
 from corral.rendering.lists import first_few
+from corral.sandboxes.framed.engines import ENGINES
 from corral.sandboxes.framed.session import GuestExit, Seen
-from corral.sandboxes.framed.stack_traces import located_text, program_trace
-from corral.sandboxes.framed.undefined_access import explained
-from corral.types import Diagnostic, ExecutionError, Exit, Position, Program, Unawaited
+from corral.types import Diagnostic, ExecutionError, Exit, Program, Unawaited
 
 __all__ = ["TIMEOUT_EXIT_CODE", "cut_short", "failed_exit", "read_exit"]
 
-_LINE_END = re.compile("\r\n|[\r\n\u2028\u2029]")
 TIMEOUT_EXIT_CODE = 124
 """As timeout(1) has it."""
 _MAX_REMARK = 1_100
@@ -98,11 +95,12 @@ def read_exit(content: GuestExit, program: Program, seen: Seen) -> Exit:
             raise MalformedMessage("the sandbox says that a program did not run, which it did")
         syntax_error = _syntax_error(name, message, stack, program)
         return Exit(status="rejected", exit_code=1, error=syntax_error, **rest)
-    trace = program_trace(stack, program)
+    engine = ENGINES[program.language]
+    trace = engine.trace(stack, program)
     error = ExecutionError(
         code=code if _is_true(code, seen) else ProgramFailed.code,
         name=name,
-        message=_explained(located_text(message, program), trace.position, program),
+        message=engine.explain(engine.locate(message, program), program, trace.position),
         cause=cause,
         line=trace.position and trace.position.line,
         column=trace.position and trace.position.column,
@@ -115,29 +113,16 @@ def _is_true(code: str, seen: Seen) -> bool:
     return code in _OWN_CODES or (code in seen.failures and issubclass(error_class(code), ToolError | AccessDenied))
 
 
-def _explained(message: str, position: Position | None, program: Program) -> str:
-    return explained(message, program.source, position) if program.language == "typescript" else message
-
-
 def _syntax_error(name: str, message: str, stack: str, program: Program) -> ExecutionError:
-    position = program_trace(stack, program).position
-    text = message.splitlines()[0] if message else "the program does not parse"
-    if position is not None and program.language == "typescript" and _is_end(position, program.source):
-        text = "Unexpected end of input"
+    engine = ENGINES[program.language]
+    position = engine.trace(stack, program).position
     return ExecutionError(
         code=ProgramRejected.code,
         name=name,
-        message=text,
+        message=engine.syntax_error(message, program, position),
         line=position and position.line,
         column=position and position.column,
     )
-
-
-def _is_end(position: Position, source: str) -> bool:
-    """True if the frame is not the program's: the engine names a place of its own."""
-    lines = _LINE_END.split(source.rstrip())
-    here = lines[position.line - 1].encode("utf-16-le", "surrogatepass") if position.line <= len(lines) else b""
-    return position.line >= len(lines) and 2 * (position.column - 1) >= len(here)
 
 
 def _unawaited(call: object, program: Program, seen: Seen) -> Unawaited:
@@ -145,7 +130,7 @@ def _unawaited(call: object, program: Program, seen: Seen) -> Unawaited:
         case [int() as sequence, str() as tool, str() | None as error, str() as stack] if (
             not 1 <= sequence <= len(seen.called) or seen.called[sequence - 1] == tool
         ):
-            position = program_trace(stack, program).position
+            position = ENGINES[program.language].trace(stack, program).position
             return Unawaited(
                 tool=tool,
                 sequence=sequence if 1 <= sequence <= len(seen.called) else 0,
@@ -160,4 +145,4 @@ def _unawaited(call: object, program: Program, seen: Seen) -> Unawaited:
 def _remark(remark: object, program: Program) -> Diagnostic:
     if not isinstance(remark, str) or len(remark) > _MAX_REMARK:
         raise MalformedMessage("the sandbox sent a remark that is not well formed")
-    return Diagnostic(severity="warning", message=located_text(remark, program), code="guest")
+    return Diagnostic(severity="warning", message=ENGINES[program.language].locate(remark, program), code="guest")

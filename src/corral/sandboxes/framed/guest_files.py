@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from corral.guest import python_guest, typescript_guest
 from corral.sandboxes.channel import GuestFiles
-from corral.types import SandboxConfig
+from corral.types import Language, SandboxConfig
 
 __all__ = ["DENO_ENVIRONMENT", "deno_options", "guest_files"]
 
@@ -20,19 +22,28 @@ _SEMI_SPACE_MB = 32
 
 def guest_files(config: SandboxConfig) -> GuestFiles:
     """The guest for one program in the configured language."""
-    if config.language == "python":
-        return GuestFiles(
-            files={"guest.py": python_guest()},
-            options=("-I", "-S", "-B"),
-            main="guest.py",
-            environment={"LC_CTYPE": "C.UTF-8"},
-        )
+    return _GUESTS[config.language](config)
+
+
+def _deno(config: SandboxConfig) -> GuestFiles:
     return GuestFiles(
         files={"main.js": typescript_guest()},
         options=deno_options(config.memory_mb, allow_eval=False),
         main="main.js",
         environment=DENO_ENVIRONMENT,
     )
+
+
+def _cpython(config: SandboxConfig) -> GuestFiles:  # noqa: ARG001
+    return GuestFiles(
+        files={"guest.py": python_guest()},
+        options=("-I", "-S", "-B"),
+        main="guest.py",
+        environment={"LC_CTYPE": "C.UTF-8"},
+    )
+
+
+_GUESTS: Mapping[Language, Callable[[SandboxConfig], GuestFiles]] = {"typescript": _deno, "python": _cpython}
 
 
 def deno_options(memory_mb: int, *, allow_eval: bool) -> tuple[str, ...]:

@@ -11,10 +11,10 @@ from corral.errors import BridgeError, MalformedMessage, MemoryExceeded, Program
 from corral.logs import get_logger
 from corral.sandboxes.base import Job
 from corral.sandboxes.channel import PostMortem
+from corral.sandboxes.framed.engines import ENGINES
 from corral.sandboxes.framed.exits import cut_short, failed_exit, read_exit
 from corral.sandboxes.framed.link import Link
 from corral.sandboxes.framed.session import GuestExit, GuestSession
-from corral.sandboxes.framed.stack_traces import located_text
 from corral.types import Exit, LogEntry, PipeEndpoint
 
 __all__ = ["GuestRun"]
@@ -111,7 +111,8 @@ class GuestRun:
         if self._out_of_cpu or (status is not None and -status == _OUT_OF_CPU):
             seconds = self._job.limits.cpu_seconds
             return failed_exit(ProgramTimeout(f"the program used {seconds:g} s of processor time, all it may"))
-        crashed = status is not None and -status in _CRASHES and self._job.program.language == "typescript" and not said
+        may_crash = ENGINES[self._job.program.language].crashes_out_of_memory and not said
+        crashed = may_crash and status is not None and -status in _CRASHES
         if crashed or traces.out_of_memory or any(sign in said for sign in _OUT_OF_MEMORY):
             return failed_exit(
                 MemoryExceeded(f"the program needed more than the {self._memory_mb} MB of memory it may use")
@@ -130,8 +131,10 @@ def _described(status: int | None) -> str:
 def _with_positions(job: Job) -> Job:
     """The same job, with places of the program in its console output as the model wrote them."""
 
+    engine = ENGINES[job.program.language]
+
     def on_log(entry: LogEntry) -> None:
-        text = located_text(entry.text, job.program)
+        text = engine.locate(entry.text, job.program)
         job.on_log(entry if text is entry.text else replace(entry, text=text))
 
     return replace(job, on_log=on_log)

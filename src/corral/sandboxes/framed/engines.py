@@ -1,0 +1,122 @@
+"""Engines as they appear in what a guest reports: stack traces, messages, and the way they end."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from corral.sandboxes.framed.undefined_access import explained
+from corral.types import Language, Position, Program
+
+__all__ = ["ENGINES", "GuestEngine", "Trace"]
+
+_MAX_PLACES = 50
+"""Places that are renamed in one text. A program may print thousands; a stack has ten."""
+_LINE_END = re.compile("\r\n|[\r\n\u2028\u2029]")
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """A stack with the program's frames only, and the innermost of them."""
+
+    text: str
+    position: Position | None
+
+
+class GuestEngine(ABC):
+    """Traits of the engine that runs a guest's programs."""
+
+    file: ClassVar[str]
+    """Name under which the guest runs a program. Models read it without the prefix `corral:`."""
+    place: ClassVar[re.Pattern[str]]
+    """A place of the program in a text of the engine, with the groups `line` and `column`."""
+    crashes_out_of_memory: ClassVar[bool]
+    """True if a signal without a text may mean that memory has run out."""
+
+    @abstractmethod
+    def trace(self, stack: str, program: Program) -> Trace:
+        """Keeps a stack's header and the program's own frames."""
+
+    @abstractmethod
+    def rename(self, position: Position) -> str:
+        """Writes a place of the model's source as the engine would."""
+
+    def explain(self, message: str, program: Program, position: Position | None) -> str:  # noqa: ARG002
+        """Returns a message in the model's own terms, if the engine's says too little."""
+        return message
+
+    def syntax_error(self, message: str, program: Program, position: Position | None) -> str:  # noqa: ARG002
+        """Returns the text of a syntax error."""
+        return message.splitlines()[0] if message else "the program does not parse"
+
+    def locate(self, text: str, program: Program) -> str:
+        """Returns `text` with each place of the program in it as in the model's source."""
+        if self.file not in text:
+            return text
+        return self.place.sub(lambda place: self.rename(_position(place, program)), text, count=_MAX_PLACES)
+
+
+class _V8(GuestEngine):
+    file = "corral:program.ts:"
+    place = re.compile(r"corral:program\.ts:(?P<line>\d{1,7}):(?P<column>\d{1,7})", re.ASCII)
+    crashes_out_of_memory = True
+    _wrapper = re.compile(r"(at (?:async )?)(?:<anonymous>|Object\.<anonymous>) \(([^()]*)\)$")
+    """The function around the program is not the model's: its frames show only the place."""
+
+    def trace(self, stack: str, program: Program) -> Trace:
+        """The innermost frame is the first."""
+        header: list[str] = []
+        frames: list[str] = []
+        position: Position | None = None
+        for line in stack.splitlines():
+            place = self.place.search(line)
+            if place is not None:
+                position = position or _position(place, program)
+                frames.append(self.locate(self._wrapper.sub(r"\1\2", line), program))
+            elif not line.lstrip().startswith("at ") and not frames:
+                header.append(line)
+        return Trace("\n".join([*header, *frames]), position)
+
+    def rename(self, position: Position) -> str:
+        return f"program.ts:{position.line}:{position.column}"
+
+    def explain(self, message: str, program: Program, position: Position | None) -> str:
+        return explained(message, program.source, position)
+
+    def syntax_error(self, message: str, program: Program, position: Position | None) -> str:
+        if position is not None and _is_end(position, program.source):
+            return "Unexpected end of input"
+        return super().syntax_error(message, program, position)
+
+
+class _CPython(GuestEngine):
+    file = "corral:program.py"
+    # Its own stacks have columns; those that a program prints have none.
+    place = re.compile(r'File "corral:program\.py", line (?P<line>\d{1,7})(?::(?P<column>\d{1,7}))?', re.ASCII)
+    crashes_out_of_memory = False
+
+    def trace(self, stack: str, program: Program) -> Trace:
+        """The innermost frame is the last."""
+        places = list(self.place.finditer(stack))
+        return Trace(self.locate(stack, program), _position(places[-1], program) if places else None)
+
+    def rename(self, position: Position) -> str:
+        return f'File "program.py", line {position.line}'
+
+
+ENGINES: Mapping[Language, GuestEngine] = {"typescript": _V8(), "python": _CPython()}
+"""Engine of our guest for each language."""
+
+
+def _position(place: re.Match[str], program: Program) -> Position:
+    return program.locate(int(place["line"]), max(int(place["column"] or 1), 1))
+
+
+def _is_end(position: Position, source: str) -> bool:
+    """True if the engine names a place of its own, behind the program."""
+    lines = _LINE_END.split(source.rstrip())
+    here = lines[position.line - 1].encode("utf-16-le", "surrogatepass") if position.line <= len(lines) else b""
+    return position.line >= len(lines) and 2 * (position.column - 1) >= len(here)
