@@ -355,7 +355,7 @@ class Corral(Lifecycle):
             limits=limits or self.limits,
             tools=registry,
             lives_seconds=lives_seconds,
-            discovery=self._views.discovery(registry, language, keep=tools is None),
+            services=self._views.discovery(registry, language, keep=tools is None),
         )
         self._runtime.grants.open(grant)
         return OutsideExecution(grant, self._runtime.grants)
@@ -516,7 +516,7 @@ class Corral(Lifecycle):
             env=options.get("env"),
             check=self.check_by_default if check is None else check,
             tools=registry,
-            discovery=self._views.discovery(registry, language, keep=tools is None),
+            services=self._views.discovery(registry, language, keep=tools is None),
             on_event=options.get("on_event"),
         )
         execution = Execution(self._runtime, request)

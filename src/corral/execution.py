@@ -18,6 +18,7 @@ from corral.bridges import (
     Grant,
     Grants,
     ImpliedScopes,
+    Services,
     ValueRoom,
     capabilities_of,
     early_denial,
@@ -54,7 +55,7 @@ from corral.results import (
 )
 from corral.sandboxes import Job, Sandbox, SandboxProvider, failed_exit
 from corral.sandboxes.selection import Providers
-from corral.tools import Tool, ToolRegistry
+from corral.tools import ToolRegistry
 from corral.types import (
     Diagnostic,
     ExecutionContext,
@@ -134,7 +135,7 @@ class Runtime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionRequest:
-    """One program, its caller, and its settings. `tools`, `discovery` and `on_event` are live objects."""
+    """One program, its caller, and its settings. `tools`, `services` and `on_event` are live objects."""
 
     source: str
     language: Language
@@ -143,7 +144,7 @@ class ExecutionRequest:
     env: Mapping[str, str] | None
     check: Check
     tools: ToolRegistry
-    discovery: Mapping[str, Tool]
+    services: Services
     on_event: OnEvent | None = None
 
 
@@ -166,7 +167,7 @@ class Execution:
             scopes=runtime.implied.held_with(request.context.scopes),
             limits=request.limits,
             tools=request.tools,
-            discovery=request.discovery,
+            services=request.services,
             clock=self._clock,
             recorder=self._recorder,
         )

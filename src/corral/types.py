@@ -9,7 +9,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Protocol, TypeAlias, TypedDict
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -39,6 +39,7 @@ __all__ = [
     "Limits",
     "LogEntry",
     "LogLevel",
+    "OpenStream",
     "PipeEndpoint",
     "Position",
     "Program",
@@ -48,6 +49,7 @@ __all__ = [
     "Reply",
     "SandboxConfig",
     "Status",
+    "StreamSink",
     "ToolName",
     "Unawaited",
 ]
@@ -240,6 +242,11 @@ class Call:
     reread: Callable[[], object] | None = None
     """Decodes the input again from its message, if that is kept."""
 
+    open_stream: OpenStream | None = None
+    """Opens the stream of the call; None if the bridge has none, so that a tool's items arrive as a list."""
+    streamed: str | None = None
+    """Note on the items that were streamed."""
+
     def warn(self, remark: str) -> None:
         """Sets the remark on the result."""
         self.remark = remark
@@ -292,6 +299,22 @@ class Reply(NamedTuple):
     encoded: EncodedValue | None = None
     error: CallError | None = None
     nothing: bool = False
+
+
+class StreamSink(Protocol):
+    """Passes the items of a call's stream to the program. The reply to the call ends it."""
+
+    def put(self, item: EncodedValue) -> bool:
+        """Takes an item. False: `room` must be awaited before the next one."""
+        ...
+
+    async def room(self) -> None:
+        """Waits until the program has read enough, or reads no further."""
+        ...
+
+
+OpenStream: TypeAlias = Callable[[Callable[[], object]], StreamSink]
+"""Opens the stream of a call. Its argument is called when the program reads no further."""
 
 
 Handler: TypeAlias = Callable[[Call], Awaitable[Reply]]

@@ -3,7 +3,7 @@
 from corral.bridges.approvals import ApprovalRequest, Approve
 from corral.bridges.auditing import outcome_of, record_denial
 from corral.bridges.base import ASGIApp, BridgeProtocol
-from corral.bridges.grants import Grant, Grants, OutsideExecution, Tokens, new_execution_id
+from corral.bridges.grants import Grant, Grants, OutsideExecution, Services, Tokens, new_execution_id
 from corral.bridges.guards import Pipeline, Policy, pipeline
 from corral.bridges.pipe import PipeBridge
 from corral.bridges.rates import MemoryRates, RateLimits, RateStore
@@ -26,6 +26,7 @@ __all__ = [
     "Policy",
     "RateLimits",
     "RateStore",
+    "Services",
     "Tokens",
     "ValueRoom",
     "capabilities_of",

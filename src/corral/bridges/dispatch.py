@@ -14,9 +14,18 @@ from corral.guest import UnencodableValue, encode_value
 from corral.logs import get_logger
 from corral.tools import ParsedInput, Tool
 from corral.tools.streams import TooMuch
-from corral.types import Call, Handler, Reply
+from corral.types import Call, EncodedValue, Handler, Reply
 
-__all__ = ["being_cancelled", "dispatch", "encode_output", "parsed_of", "unexpected"]
+__all__ = [
+    "being_cancelled",
+    "dispatch",
+    "encode_output",
+    "encoded_output",
+    "failure_of",
+    "parsed_of",
+    "too_much",
+    "unexpected",
+]
 
 logger = get_logger("corral.tools")
 
@@ -36,25 +45,13 @@ def dispatch() -> Handler:
                 value = await tool.execute(parsed, grant.context, most_bytes=most_bytes)
             else:
                 value = await _within(tool.timeout_seconds, tool, parsed, call)
-        except (ToolError, AccessDenied) as error:
-            if error.outcome_known:
-                call.progress = "raised"
-            raise
         except TooMuch:
-            raise MessageTooLarge(
-                f"tools.{call.tool} ran, and was stopped: it yields more than {most_bytes} bytes, all that are "
-                "allowed; ask for less at a time"
-            ) from None
-        except KeyboardInterrupt:
-            raise
-        except anyio.get_cancelled_exc_class() as error:
-            if being_cancelled():
+            raise too_much(call, most_bytes) from None
+        except BaseException as error:
+            failure = failure_of(call, error)
+            if failure is error:
                 raise
-            call.progress = "raised"
-            raise unexpected(call) from error  # something inside the tool was cancelled: an error for the program
-        except BaseException as error:  # SystemExit too: tools wrap command lines, and must not end the host
-            call.progress = "raised"
-            raise unexpected(call) from error
+            raise failure from error
         call.progress = "returned"
         try:
             value = await tool.dump_output(value, call.warn, grant.context)
@@ -68,6 +65,44 @@ def dispatch() -> Handler:
     return run
 
 
+def failure_of(call: Call, error: BaseException) -> BaseException:
+    """Returns what the call fails with for an error of its tool, which is the current exception."""
+    match error:
+        case ToolError() | AccessDenied():
+            if error.outcome_known:
+                call.progress = "raised"
+            return error
+        case KeyboardInterrupt():
+            return error
+        case _ if isinstance(error, anyio.get_cancelled_exc_class()) and being_cancelled():
+            return error
+        case _:  # SystemExit too: tools wrap command lines, and must not end the host
+            call.progress = "raised"
+            return unexpected(call)
+
+
+def too_much(call: Call, allowed: int) -> MessageTooLarge:
+    """Returns the error of a tool that was stopped at its bound."""
+    return MessageTooLarge(
+        f"tools.{call.tool} ran, and was stopped: it yields more than {allowed} bytes, all that are allowed; ask for "
+        "less at a time"
+    )
+
+
+def encoded_output(call: Call, value: object) -> EncodedValue:
+    """Encodes a result, or an item of a stream.
+
+    Raises:
+        InvalidToolOutput: a program cannot receive it.
+    """
+    try:
+        return encode_value(value)
+    except UnencodableValue as problem:
+        raise InvalidToolOutput(
+            f"tools.{call.tool} ran, but its result was withheld: a program cannot receive it: {problem}"
+        ) from problem
+
+
 def encode_output(handler: Handler) -> Handler:
     """Encodes the output and enforces `tool_output_bytes`."""
 
@@ -75,12 +110,7 @@ def encode_output(handler: Handler) -> Handler:
         reply = await handler(call)
         if reply.error is not None or reply.nothing:
             return reply
-        try:
-            value = encode_value(reply.value)
-        except UnencodableValue as problem:
-            raise InvalidToolOutput(
-                f"tools.{call.tool} ran, but its result was withheld: a program cannot receive it: {problem}"
-            ) from problem
+        value = encoded_output(call, reply.value)
         allowed = granted(call).limits.tool_output_bytes
         if len(value.text) > allowed:
             raise MessageTooLarge(

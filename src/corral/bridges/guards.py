@@ -21,6 +21,7 @@ from corral.bridges.dispatch import being_cancelled, dispatch, encode_output, un
 from corral.bridges.grants import Grants, called, current_grant, granted
 from corral.bridges.rates import RateLimits
 from corral.bridges.scopes import require_scopes
+from corral.bridges.streams import deliver_streams
 from corral.errors import CallBudgetExceeded, CorralError, ExecutionEnded, MessageTooLarge
 from corral.logs import get_logger
 from corral.types import Call, CallError, Handler, Reply
@@ -60,6 +61,7 @@ Pipeline: TypeAlias = Callable[[Policy], Handler]
 def pipeline(policy: Policy) -> Handler:
     """audit ▸ authenticate ▸ authorize ▸ limit ▸ validate ▸ approve ▸ dispatch; read from the last line up."""
     handler = dispatch()
+    handler = deliver_streams(handler)
     handler = sequence_calls(handler)
     handler = encode_output(handler)
     handler = require_approval(handler, policy.approve, policy.approval_seconds)

@@ -90,6 +90,8 @@ class CallRecorder:
         record.duration_ms = duration_ms
         if reply.value is not None:
             self._finish(record, reply)
+        elif call.streamed is not None:
+            record.output = call.streamed
         record.error = reply.error
         record.progress = call.progress
         if call.remark is not None:

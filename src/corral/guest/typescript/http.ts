@@ -88,7 +88,7 @@ class Client {
     this.#token = token;
     this.#maxOutputBytes = maxOutputBytes;
     const limits = { calls: Infinity, callsInFlight: CALLS_IN_FLIGHT, inputBytes: maxInputBytes, plain: true };
-    this.calls = new Calls((_payload, input, sequence, path) => this.#add(sequence, path, input), limits);
+    this.calls = new Calls((_payload, input, sequence, path) => this.#add(sequence, path, input), () => {}, limits);
     this.#scheduleRenewal();
   }
 
