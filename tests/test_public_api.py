@@ -13,7 +13,7 @@ import corral.errors
 
 PUBLIC = """
     AccessDenied ApprovalRequest Approve AuditEvent AuditLog BridgeError Catalog CheckResult ConfigError ConsoleOutput Corral CorralError
-    Diagnostic Event ExecutionContext ExecutionError ExecutionFinished ExecutionResult ExecutionStarted Language
+    Diagnostic Event ExecutionContext ExecutionError ExecutionFinished ExecutionRequest ExecutionResult ExecutionStarted Language
     Limits LogEntry ModelTool OutsideExecution ProgramCapabilities ProgramError RateLimits Run SandboxError Tool
     ToolCallFinished ToolCallRecord ToolCallStarted ToolError ToolName ToolRegistry ToolSource Unawaited define_tool tool tools_from
 """.split()

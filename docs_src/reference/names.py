@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import griffe
@@ -35,6 +36,8 @@ MODULES: Mapping[str, str] = {
 """The modules of the page, and their names: all that they export, or those that are for users."""
 
 _DATA = ("dataclass", "NamedTuple", "BaseModel", "TypedDict", "Frozen")
+_PARTS = "corral.facade."
+"""Bases whose methods are shown as those of the class itself."""
 _UNPACKED = re.compile(r"Unpack\[(\w+)\]")
 
 
@@ -92,7 +95,8 @@ class Found:
         ]
 
     def _members(self) -> Iterator[Any]:
-        for name, member in self.source.members.items():
+        parts = (base for base in _bases(self.source) if base.module.path.startswith(_PARTS))
+        for name, member in chain.from_iterable(each.members.items() for each in (self.source, *parts)):
             if not name.startswith("_") or name == "__call__":
                 yield member
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         SandboxError,
         ToolError,
     )
-    from corral.execution import Run
+    from corral.executions import ExecutionRequest, Run
     from corral.model_tools import ModelTool
     from corral.results import (
         ConsoleOutput,
@@ -72,6 +72,7 @@ __all__ = [
     "ExecutionContext",
     "ExecutionError",
     "ExecutionFinished",
+    "ExecutionRequest",
     "ExecutionResult",
     "ExecutionStarted",
     "Language",
@@ -105,7 +106,7 @@ _HOMES = {
     "corral.corral": "Corral",
     "corral.declarations": "Catalog",
     "corral.errors": "AccessDenied BridgeError ConfigError CorralError ProgramError SandboxError ToolError",
-    "corral.execution": "Run",
+    "corral.executions": "ExecutionRequest Run",
     "corral.model_tools": "ModelTool",
     "corral.sources.conversion": "tools_from",
     "corral.tools": "Tool ToolRegistry ToolSource define_tool tool",

@@ -427,6 +427,14 @@ def _checked(target: F, error: type[ConfigError]) -> F:
     return cast("F", _wrapped(target, target.__qualname__, error))
 
 
+def _owner_of(function: Callable[..., Any], owner: str, arguments: tuple[object, ...]) -> str:
+    """Names a method after the class of its object, which users know, and not after a base."""
+    if not arguments or "." not in owner:
+        return owner
+    first = arguments[0]
+    return f"{first.__name__ if isinstance(first, type) else type(first).__name__}.{function.__name__}"
+
+
 def _wrapped(function: Callable[..., Any], owner: str, error: type[ConfigError]) -> Callable[..., Any]:
     parameters: _Parameters | None = None
     skipped = next(iter(inspect.signature(function).parameters), "") in ("self", "cls")
@@ -434,7 +442,7 @@ def _wrapped(function: Callable[..., Any], owner: str, error: type[ConfigError])
     def problem(arguments: tuple[object, ...], keywords: Mapping[str, object]) -> ConfigError | None:
         nonlocal parameters
         if parameters is None:
-            parameters = _Parameters(function, owner, error)
+            parameters = _Parameters(function, _owner_of(function, owner, arguments) if skipped else owner, error)
         return parameters.problem(arguments[1:] if skipped else arguments, keywords)
 
     if inspect.iscoroutinefunction(function):

@@ -11,7 +11,16 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Protocol, TypeAlias, TypedDict
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    TypeAdapter,
+    ValidationError,
+)
 
 from corral.arguments import did_you_mean
 from corral.errors import ConfigError, CorralError, RateLimited, ToolFailed
@@ -162,14 +171,33 @@ class TrustDomain(NamedTuple):
     user_id: str
 
 
+_JSON_VALUE: TypeAdapter[JsonValue] = TypeAdapter(JsonValue)
+
+
+def _json_only(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    for name, each in value.items():
+        try:
+            _JSON_VALUE.validate_python(each)
+        except ValidationError:
+            raise ValueError(
+                f"{name!r} is not JSON (it has a {type(each).__name__}); objects belong into local={{{name!r}: ...}}"
+            ) from None
+    return value
+
+
 class ExecutionContext(Frozen):
-    """Caller of a program; every tool call receives it. `scopes` takes any iterable of strings."""
+    """Caller of a program; every tool call receives it. `scopes` takes any iterable of strings.
+
+    `metadata` is plain data and travels with the context. `local` holds objects of this process, such as a database
+    connection or an agent's run; it is left out where the context is stored or sent, by JSON or pickle.
+    """
 
     user_id: str = "anonymous"
     session_id: str = Field(default_factory=_new_session_id)
     organization_id: str | None = None
     scopes: Annotated[frozenset[str], BeforeValidator(_scopes)] = frozenset()
-    metadata: Mapping[str, Any] = Field(default_factory=dict, repr=False)
+    metadata: Annotated[Mapping[str, Any], AfterValidator(_json_only)] = Field(default_factory=dict, repr=False)
+    local: Mapping[str, Any] = Field(default_factory=dict, repr=False, exclude=True)
 
     if TYPE_CHECKING:  # the fields' types are what one reads; scopes may be written as any iterable
 
@@ -181,12 +209,17 @@ class ExecutionContext(Frozen):
             organization_id: str | None = ...,
             scopes: Iterable[str] = ...,
             metadata: Mapping[str, Any] = ...,
+            local: Mapping[str, Any] = ...,
         ) -> None: ...
 
     @property
     def trust_domain(self) -> TrustDomain:
         """Its user and organization."""
         return TrustDomain(self.organization_id, self.user_id)
+
+    def __getstate__(self) -> dict[Any, Any]:
+        state = super().__getstate__()
+        return {**state, "__dict__": {**state["__dict__"], "local": {}}}
 
 
 class Audience(TypedDict, total=False):

@@ -23,7 +23,7 @@ from corral.checking.servers.workspace import Document
 from corral.concurrency.deadline import PausableDeadline
 from corral.containment import Engine
 from corral.errors import ConfigError, StartFailed
-from corral.execution import Execution
+from corral.executions import Execution
 from corral.types import LogEntry
 from tests.checking.test_servers import slow_to_start
 from tests.conftest import TOOLS

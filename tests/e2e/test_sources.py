@@ -13,6 +13,7 @@ import pytest
 
 from corral import Corral, ExecutionContext, Tool, ToolRegistry, ToolSource, define_tool, tool, tools_from
 from corral.errors import ConfigError, StartFailed, ToolDefinitionError
+from corral.executions import Runtime
 from corral.tools import Offer
 
 pytestmark = pytest.mark.anyio
@@ -233,7 +234,7 @@ async def test_one_that_could_not_be_opened_can_be_opened_later(monkeypatch: pyt
     source = Numbers()
     corral = Corral([source], check=False)
     with monkeypatch.context() as patch:
-        patch.setattr(Corral, "_warm_up", fail)
+        patch.setattr(Runtime, "warm_up", fail)
         with pytest.raises(StartFailed):
             await corral.__aenter__()
     assert not corral.is_open

@@ -230,7 +230,7 @@ async def test_a_function_tool_knows_the_run_that_the_program_is_part_of() -> No
 
     @tool
     async def own(*, context: ExecutionContext) -> None:
-        seen.append(context.metadata[RUN_CONTEXT])
+        seen.append(context.local[RUN_CONTEXT])
 
     read: list[str] = []
     look_there = 'return await tools.look({ place: "Oslo" })'

@@ -78,6 +78,10 @@ def callable_name(each: Callable[..., Any]) -> str:
     return f"{each.__module__}.{each.__qualname__}"
 
 
+def shown_name(each: Callable[..., Any]) -> str:
+    return f"Corral.{each.__name__}" if each in METHODS else each.__qualname__
+
+
 def parameters(each: Callable[..., Any]) -> Iterator[str]:
     function = each.__init__ if isinstance(each, type) else each
     for name, parameter in inspect.signature(function).parameters.items():
@@ -92,7 +96,7 @@ def parameters(each: Callable[..., Any]) -> Iterator[str]:
 
 def call(each: Callable[..., Any], *arguments: Any, **keywords: Any) -> None:
     """Calls it, and awaits what it gives."""
-    owner = {"Corral": corral, "ToolRegistry": ToolRegistry}.get(each.__qualname__.rpartition(".")[0])
+    owner = {"Corral": corral, "ToolRegistry": ToolRegistry}.get(shown_name(each).rpartition(".")[0])
     finish(each(*(() if owner is None else (owner(),)), *arguments, **keywords))
 
 
@@ -105,7 +109,7 @@ def test_every_parameter_of_the_wrong_type_is_named_with_what_it_takes(each: Cal
             call(each, **{name: object()})
         message = str(raised.value)
         assert f"{name} takes " in message, message
-        assert each.__qualname__ in message, message
+        assert shown_name(each) in message, message
         assert "not an object" in message, message
 
 

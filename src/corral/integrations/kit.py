@@ -147,8 +147,8 @@ def parts_of(result: ExecutionResult, text: Callable[[str], B], picture: Callabl
 
 
 def carrying(context: ExecutionContext, key: str, value: object) -> ExecutionContext:
-    """The same context with one more entry in its metadata."""
-    return context.model_copy(update={"metadata": {**context.metadata, key: value}})
+    """Returns the same context with one more object in its `local`."""
+    return context.model_copy(update={"local": {**context.local, key: value}})
 
 
 def read_arguments(text: str) -> Any:

@@ -25,12 +25,12 @@ except ModuleNotFoundError as error:
 __all__ = ["RUNTIME", "runtime_of", "tools_of"]
 
 RUNTIME = "langchain.runtime"
-"""The key in `ExecutionContext.metadata` under which tools find the `ToolRuntime` of the agent that runs a program."""
+"""The key in `ExecutionContext.local` under which tools find the `ToolRuntime` of the agent that runs a program."""
 
 
 def runtime_of(context: ExecutionContext) -> ToolRuntime[Any, Any] | None:
     """The runtime of the agent that runs the program; None outside of an agent."""
-    return context.metadata.get(RUNTIME)
+    return context.local.get(RUNTIME)
 
 
 def tools_of(thing: object, namespace: str | None = None) -> Sequence[Tool | ToolSource]:

@@ -19,7 +19,7 @@ from corral.integrations.kit import carrying
 __all__ = ["Client", "ClientInTouch", "approves", "ask_client", "asked_by", "can_elicit", "question"]
 
 _CLIENT = "corral.integrations.mcp.client"
-"""Key of the client in the metadata of a program's context."""
+"""Key of the client in the `local` of a program's context."""
 _FORM: Mapping[str, Any] = MappingProxyType(
     {
         "type": "object",
@@ -64,7 +64,7 @@ async def ask_client(request: ApprovalRequest) -> bool:
     Raises:
         ApprovalDenied: it has no elicitation, or the program did not come from a client of `mcp_server`.
     """
-    client = request.context.metadata.get(_CLIENT)
+    client = request.context.local.get(_CLIENT)
     if not isinstance(client, Client):
         raise ApprovalDenied("there is no MCP client that can ask somebody: it needs elicitation")
     return await client.approves(request)

@@ -51,7 +51,7 @@ except ModuleNotFoundError as error:
 __all__ = ["RUN_CONTEXT", "tools_of"]
 
 RUN_CONTEXT = "openai_agents.run_context"
-"""The key in `ExecutionContext.metadata` under which tools find the `RunContextWrapper` of the run of an agent that a
+"""The key in `ExecutionContext.local` under which tools find the `RunContextWrapper` of the run of an agent that a
 program is part of."""
 
 _CONNECT_SECONDS = 30
@@ -134,7 +134,7 @@ def _refuse_guardrails(function: FunctionTool) -> None:
 
 def _call_of(function: FunctionTool, context: ExecutionContext, arguments: str) -> ToolContext[Any]:
     """The tool's context of its call: that of the run, if the program is part of one."""
-    run: RunContextWrapper[Any] = context.metadata.get(RUN_CONTEXT) or RunContextWrapper(context)
+    run: RunContextWrapper[Any] = context.local.get(RUN_CONTEXT) or RunContextWrapper(context)
     return ToolContext[Any].from_agent_context(
         run,
         tool_call_id=f"corral-{secrets.token_hex(8)}",

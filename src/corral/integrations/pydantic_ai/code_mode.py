@@ -166,7 +166,7 @@ class CodeMode(AbstractCapability[Any]):
         return None
 
     def context_of(self, run: RunContext[Any]) -> ExecutionContext:
-        """On whose behalf a program of this run runs, with the run itself in its metadata."""
+        """On whose behalf a program of this run runs, with the run itself in its `local`."""
         if self.context is not None:
             context = context_for(self.context, run)
         elif isinstance(run.deps, ExecutionContext):

@@ -31,7 +31,7 @@ logger = get_logger("corral.tools")
 CODE_ARGUMENT = "code_arg_name"
 """Key in a tool's metadata that names the argument that is a program, as pydantic-ai calls it."""
 _OWN = "corral.integrations.pydantic_ai.own"
-"""Key of a run's `OwnTools` in the metadata of a program's context."""
+"""Key of a run's `OwnTools` in the `local` of a program's context."""
 
 
 @dataclass
@@ -126,5 +126,5 @@ class OwnTools(WrapperToolset[Any]):
 
 
 def _toolset_of(context: ExecutionContext) -> AbstractToolset[Any]:
-    found: OwnTools = context.metadata[_OWN]
+    found: OwnTools = context.local[_OWN]
     return found

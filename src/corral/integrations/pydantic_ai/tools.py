@@ -33,14 +33,14 @@ __all__ = ["RUN_CONTEXT", "ToolsetSource", "run_context", "tool_of", "tools_of"]
 logger = get_logger("corral.tools")
 
 RUN_CONTEXT = "pydantic_ai.run_context"
-"""The key in `ExecutionContext.metadata` under which tools find the `RunContext` of the agent that runs the program."""
+"""The key in `ExecutionContext.local` under which tools find the `RunContext` of the agent that runs the program."""
 
 _AnyToolset: TypeAlias = AbstractToolset[Any]
 
 
 def run_context(context: ExecutionContext) -> RunContext[Any]:
     """The run context of the program's agent run; outside of a run, one whose `deps` are the context itself."""
-    found: RunContext[Any] | None = context.metadata.get(RUN_CONTEXT)
+    found: RunContext[Any] | None = context.local.get(RUN_CONTEXT)
     return found or RunContext[Any](deps=context, model=TestModel(), usage=RunUsage())
 
 

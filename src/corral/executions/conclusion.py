@@ -1,0 +1,140 @@
+"""The end of an execution: its result for the caller, and its event for the audit log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from corral.audit import AuditEvent, AuditLog, digest, new_event_id
+from corral.bridges import outcome_of, record_denial, remarks_on
+from corral.checking import Gate
+from corral.errors import (
+    Cancelled,
+    CorralError,
+    MemoryExceeded,
+    ProgramRejected,
+    ProgramTimeout,
+    SandboxError,
+    SandboxLost,
+)
+from corral.executions.request import ExecutionRequest
+from corral.results import ExecutionResult, ToolCallRecord
+from corral.types import Diagnostic, ExecutionError, Exit, Program
+
+__all__ = ["broken", "concluded", "prefer_early_outcome", "record_execution", "rejected"]
+
+_ENDED_FROM_OUTSIDE = frozenset({ProgramTimeout.code, SandboxLost.code, MemoryExceeded.code})
+
+
+def broken(error: BaseException) -> Exit:
+    """Returns the end of an execution that failed on the host's side."""
+    shown = error if isinstance(error, CorralError) else SandboxError("the sandbox could not be used")
+    return Exit(
+        status="failed",
+        exit_code=1,
+        error=ExecutionError(code=shown.code, name=type(shown).__name__, message=str(shown)),
+    )
+
+
+def rejected(error: ProgramRejected) -> Exit:
+    """Returns the end of a program that must not run."""
+    return Exit(
+        status="rejected",
+        exit_code=1,
+        error=ExecutionError(
+            code=error.code, name=type(error).__name__, message=str(error), line=error.line, column=error.column
+        ),
+    )
+
+
+def prefer_early_outcome(exit: Exit, early: Exit | None) -> Exit:
+    """Returns the outcome that the program had reported before its remaining calls were cut short, if it had."""
+    if early is None or exit.error is None or exit.error.code not in _ENDED_FROM_OUTSIDE:
+        return exit
+    message = f"calls that nobody awaited were cut short: {exit.error.message}"
+    remark = Diagnostic(severity="warning", message=message, code=exit.error.code)
+    return replace(early, diagnostics=(*early.diagnostics, remark))
+
+
+def concluded(
+    running: ExecutionResult,
+    program: Program | None,
+    exit: Exit | None,
+    *,
+    records: Sequence[ToolCallRecord],
+    gate: Gate | None,
+) -> ExecutionResult:
+    """Completes a result with the end of its program. No exit: the execution was cancelled."""
+    if exit is None:
+        error = ExecutionError(code=Cancelled.code, name=Cancelled.__name__, message="the execution was cancelled")
+        return replace(running, status="cancelled", exit_code=130, error=error)
+    dropped = exit.dropped_log_bytes
+    return replace(
+        running,
+        status=exit.status,
+        value=exit.value,
+        error=exit.error,
+        exit_code=exit.exit_code,
+        unawaited=exit.unawaited,
+        diagnostics=(
+            *_remarks(program, exit),
+            *exit.diagnostics,
+            *remarks_on(records, exit.error, running.language),
+            *_check_remarks(gate),
+        ),
+        truncated=(f"{dropped} bytes of console output over the limit were dropped",) if dropped else (),
+    )
+
+
+async def record_execution(
+    audit: AuditLog,
+    request: ExecutionRequest,
+    result: ExecutionResult,
+    *,
+    began: float,
+    protocol: str,
+    hidden_denial: ExecutionError | None,
+) -> None:
+    """Writes the audit event of an execution. A denial is recorded before the result is returned."""
+    context = request.context
+    error = (hidden_denial if result.status == "rejected" else None) or result.error
+    outcome = outcome_of(error)
+    if outcome == "denied" and result.status != "rejected":
+        outcome = "failed"  # the program threw the denial of a call; that call has its own event
+    event = AuditEvent(
+        id=new_event_id(began),
+        time=began,
+        kind="execution",
+        outcome=outcome,
+        code=error and error.code,
+        reason=error.message if error is not None and outcome == "denied" else None,
+        execution_id=result.execution_id,
+        user_id=context.user_id,
+        organization_id=context.organization_id,
+        session_id=context.session_id,
+        duration_ms=result.duration_ms,
+        protocol=protocol,
+        language=result.language,
+        isolation=result.isolation,
+        calls=len(result.tool_calls),
+        program=digest(request.source),
+    )
+    if outcome == "denied":
+        await record_denial(audit, event)
+    else:
+        await audit.record(event)
+
+
+def _remarks(program: Program | None, exit: Exit) -> tuple[Diagnostic, ...]:
+    """Returns recovery's remarks. The remark that a program has no result is left out if it has one."""
+    if program is None or exit.value is not None or exit.error is not None:
+        return tuple(each for each in (program.diagnostics if program else ()) if each.severity != "info")
+    return program.diagnostics
+
+
+def _check_remarks(gate: Gate | None) -> tuple[Diagnostic, ...]:
+    verdict = None if gate is None else gate.verdict
+    if verdict is not None and verdict.unchecked is not None:
+        message = f"the program was not checked: {verdict.unchecked}"
+        return (Diagnostic(severity="info", message=message, code="unchecked", show="on_failure"),)
+    return () if verdict is None else verdict.diagnostics

@@ -1,0 +1,314 @@
+"""One execution, in five phases: prepare, admit, start, run, conclude.
+
+Deadline, cancellation and cleanup are here, and only here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import anyio
+
+from corral.bridges import (
+    CallRecorder,
+    Grant,
+    Services,
+    capabilities_of,
+    early_denial,
+    hidden_denial,
+    new_execution_id,
+)
+from corral.checking import Case, Gate
+from corral.concurrency.deadline import PausableDeadline
+from corral.errors import ProgramRejected, ProgramTimeout, StartFailed
+from corral.event_listener import EventListener, OnEvent
+from corral.executions.conclusion import broken, concluded, prefer_early_outcome, record_execution, rejected
+from corral.executions.request import ExecutionRequest
+from corral.executions.runtime import Runtime, prepare
+from corral.logs import Lines, get_logger
+from corral.results import (
+    ConsoleOutput,
+    Event,
+    ExecutionFinished,
+    ExecutionResult,
+    ExecutionStarted,
+    ProgramCapabilities,
+)
+from corral.sandboxes import Job, Sandbox, failed_exit
+from corral.tools import ToolRegistry
+from corral.types import (
+    ExecutionError,
+    Exit,
+    Isolation,
+    LogEntry,
+    Program,
+    SandboxConfig,
+    reaches,
+)
+
+__all__ = ["Execution"]
+
+logger = get_logger("corral")
+program_logger = get_logger("corral.programs")
+"""Logs every program as the model wrote it, at level DEBUG."""
+
+_START_SECONDS = 30.0
+"""Generous: on a loaded machine a sandbox starts in tenths of a second."""
+_CHECK_HELP = "`corral doctor` lists the language servers"
+
+
+class Execution:
+    """Takes one request through its phases. `run` is called once, `cancel` at any time.
+
+    `tools` and `services` are the tools that the caller sees.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        request: ExecutionRequest,
+        *,
+        tools: ToolRegistry,
+        services: Services,
+        on_event: OnEvent | None = None,
+    ) -> None:
+        self.execution_id = new_execution_id()
+        self.ended = anyio.Event()
+        self._runtime = runtime
+        self._request = request
+        self._tools = tools
+        self._limits = request.limits or runtime.limits
+        self._check = runtime.check_of(request)
+        self._provider = runtime.provider(request.language)
+        self._listener = None if on_event is None else EventListener(on_event, self.execution_id)
+        self._observers: list[Callable[[Event], object]] = [] if self._listener is None else [self._listener]
+        self._recorder = CallRecorder(self._emit, rooms=runtime.values, observed=lambda: bool(self._observers))
+        self._clock = PausableDeadline(self._limits.wall_seconds)
+        self._grant = Grant(
+            execution_id=self.execution_id,
+            context=request.context,
+            scopes=runtime.implied.held_with(request.context.scopes),
+            limits=self._limits,
+            tools=tools,
+            services=services,
+            clock=self._clock,
+            recorder=self._recorder,
+        )
+        self._scope = anyio.CancelScope()
+        self._began, self._started = 0.0, 0.0
+        self._concluded = False
+        """True once the result exists and is recorded."""
+        self._gate: Gate | None = None
+        self._logs: list[LogEntry] = []
+        self._isolation: Isolation | None = None
+        self._capabilities: ProgramCapabilities | None = None
+        self._early_outcome: Exit | None = None
+        self._hidden_denial: ExecutionError | None = None
+        """Denial of hidden tools that the program names, for the audit log only."""
+
+    def observe(self, observer: Callable[[Event], object]) -> None:
+        """Adds a function that receives every event."""
+        self._observers.append(observer)
+
+    def cancel(self) -> None:
+        """Ends the execution with the status `cancelled`; does nothing once it has ended."""
+        self._scope.cancel()
+
+    async def run(self) -> ExecutionResult:
+        """Runs the program to its end.
+
+        Raises:
+            StartFailed: the sandbox did not start.
+        """
+        try:
+            return await (self._run() if self._listener is None else self._listener.during(self._run))
+        finally:
+            self.ended.set()
+
+    async def _run(self) -> ExecutionResult:
+        self._began, self._started = time.time(), time.perf_counter()
+        program_logger.debug("%s runs this program:\n%s", self.execution_id, Lines(self._request.source))
+        self._emit(ExecutionStarted(execution_id=self.execution_id, language=self._request.language))
+        try:
+            with self._scope:
+                return await self._conclude(*await self._prepare_and_run())
+            return await self._conclude(None, None)
+        except BaseException as error:
+            if not self._concluded:  # a failure, or the task was cancelled: recorded like any other end
+                cancelled = isinstance(error, anyio.get_cancelled_exc_class())
+                await self._conclude(None, None if cancelled else broken(error))
+            raise
+        finally:
+            self._recorder.close()
+            self.ended.set()
+
+    async def _prepare_and_run(self) -> tuple[Program | None, Exit]:
+        request = self._request
+        try:
+            program = await prepare(request.source, request.language, self._limits, request.context)
+        except ProgramRejected as error:
+            return None, rejected(error)
+        if (refusal := self._admit(program)) is not None:
+            return program, refusal
+        if self._gate is None or self._gate.is_decided:
+            return program, await self._start_and_run(program)
+        return program, await self._start_and_run_checked(program, self._gate)
+
+    # --- admit
+
+    def _admit(self, program: Program) -> Exit | None:
+        """Begins the check of the program. Returns the refusal of one that names tools beyond its scopes, or that an
+        earlier check has rejected."""
+        if (references := program.references) is not None:
+            self._capabilities = capabilities_of(references, self._tools)
+            self._hidden_denial = hidden_denial(references, self._tools, self._grant.scopes)
+            if denial := early_denial(references, self._tools, self._grant.scopes):
+                return Exit(status="rejected", exit_code=1, error=denial)
+        if not self._check:
+            return None
+        request = self._request
+        case = Case(
+            request.source,
+            request.language,
+            self._tools,
+            env=request.env is not None,
+            must=self._check == "required",
+            references=references,
+            context=request.context,
+        )
+        gate = self._gate = Gate(self._runtime.checker, case)
+        return rejected(gate.rejection) if gate.is_decided and gate.rejection is not None else None
+
+    async def _start_and_run_checked(self, program: Program, gate: Gate) -> Exit:
+        """Runs the program while it is checked; a rejection ends it before its first call."""
+        exit: Exit | None = None
+        failure: Exception | None = None
+
+        async def decide() -> None:
+            await gate.decide()
+            if gate.is_open:
+                for entry in self._logs:
+                    self._emit(ConsoleOutput(entry=entry))
+            else:
+                tasks.cancel_scope.cancel()
+
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(decide)
+                try:
+                    exit = await self._start_and_run(program)
+                    await gate.wait()
+                except Exception as error:  # raised below: a task group would wrap it
+                    failure = error
+                    tasks.cancel_scope.cancel()
+        finally:
+            gate.close()
+        if gate.rejection is not None:
+            self._logs.clear()
+            return rejected(gate.rejection)
+        if failure is not None:
+            raise failure
+        if exit is None or not gate.is_open:
+            reason = gate.verdict.unchecked if gate.verdict else "the program ended first"
+            raise StartFailed(f"the program could not be checked, as it must be: {reason}; {_CHECK_HELP}")
+        return exit
+
+    # --- start and run
+
+    async def _start_and_run(self, program: Program) -> Exit:
+        sandbox = await self._start()
+        try:
+            self._isolation = sandbox.isolation
+            return await self._run_in(sandbox, program)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await sandbox.aclose()
+
+    async def _start(self) -> Sandbox:
+        name, required = self._provider.name, self._runtime.required_tier
+        config = SandboxConfig(
+            language=self._request.language,
+            memory_mb=self._limits.memory_mb,
+            required_tier=required,
+            trust_domain=self._request.context.trust_domain,
+        )
+        with anyio.move_on_after(_START_SECONDS):
+            await self._runtime.warm_up(self._request.language)
+            sandbox = await self._provider.start(config)
+            if reaches(sandbox.isolation, required):
+                return sandbox
+            await sandbox.aclose()
+            raise StartFailed(
+                f"sandbox {name!r} runs in tier {sandbox.isolation!r}, below the required {required!r}; accept it "
+                f"with Corral(required_tier={sandbox.isolation!r})"
+            )
+        raise StartFailed(f"sandbox {name!r} did not start within {_START_SECONDS:g} s")
+
+    async def _run_in(self, sandbox: Sandbox, program: Program) -> Exit:
+        runtime, limits = self._runtime, self._limits
+        job = Job(
+            execution_id=self.execution_id,
+            program=program,
+            limits=limits,
+            tools=self._tools.names(),
+            env=self._request.env,
+            on_log=self._log,
+            on_outcome=self._keep_outcome,
+        )
+        with runtime.grants.live(self._grant), self._clock.running():
+            handler = runtime.handler if self._gate is None else self._gate.guard(runtime.handler, self._clock)
+            async with runtime.bridge.serve(handler, self._grant, runtime.grants) as endpoint:
+                return prefer_early_outcome(await sandbox.execute(job, endpoint), self._early_outcome)
+        timeout = ProgramTimeout(f"the program did not end within {limits.wall_seconds:g} s, all it may take")
+        return prefer_early_outcome(failed_exit(timeout), self._early_outcome)
+
+    def _keep_outcome(self, outcome: Exit) -> None:
+        self._early_outcome = outcome
+
+    def _log(self, entry: LogEntry) -> None:
+        self._logs.append(entry)
+        if self._gate is None or self._gate.is_open:
+            self._emit(ConsoleOutput(entry=entry))
+
+    # --- conclude
+
+    async def _conclude(self, program: Program | None, exit: Exit | None) -> ExecutionResult:
+        """Makes the result, records it and emits it. No exit: the execution was cancelled."""
+        records = self._recorder.records
+        if exit is None or exit.error is not None:
+            self._recorder.look_up(self._tools)
+        running = ExecutionResult(
+            execution_id=self.execution_id,
+            status="cancelled",
+            language=self._request.language,
+            logs=tuple(self._logs),
+            duration_ms=(time.perf_counter() - self._started) * 1000,
+            tool_calls=tuple(records),
+            isolation=self._isolation,
+            capabilities=self._capabilities,
+            checked=self._gate is not None and self._gate.is_checked,
+        )
+        result = concluded(running, program, exit, records=records, gate=self._gate)
+        self._concluded = True
+        if self._runtime.audit is not None:
+            with anyio.CancelScope(shield=True):
+                await record_execution(
+                    self._runtime.audit,
+                    self._request,
+                    result,
+                    began=self._began,
+                    protocol=self._runtime.bridge.name,
+                    hidden_denial=self._hidden_denial,
+                )
+        self._emit(ExecutionFinished(result=result))
+        return result
+
+    def _emit(self, event: Event) -> None:
+        for observer in self._observers:
+            try:
+                observer(event)
+            except (KeyboardInterrupt, SystemExit):
+                raise
+            except BaseException:
+                logger.warning("an observer of %s raised on %r", self.execution_id, event.type, exc_info=True)

@@ -1,0 +1,132 @@
+"""Shared parts of the executions of one Corral, and the first phase of each."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field
+
+import anyio
+
+from corral.audit import AuditLog
+from corral.bridges import BridgeProtocol, Grants, ImpliedScopes, RateLimits, ValueRoom
+from corral.checking import Checker
+from corral.errors import ConfigError, LimitNotEnforceable, ProgramRejected
+from corral.executions.request import Check, ExecutionRequest
+from corral.programs import TooLongToParse, parsing_within, read_program
+from corral.sandboxes import SandboxProvider
+from corral.sandboxes.selection import Providers
+from corral.tools import ToolRegistry
+from corral.types import (
+    ExecutionContext,
+    Handler,
+    Language,
+    Limits,
+    Program,
+    SandboxConfig,
+    Tier,
+)
+from corral.workers import WorkerError, run_in_worker
+
+__all__ = ["Runtime", "prepare"]
+
+_CORE_LIMITS = frozenset({"wall_seconds", "source_bytes"})
+"""Limits that are enforced outside the sandbox."""
+_LONG_SOURCE_CHARS = 8_000
+"""Longer sources are prepared in a worker process."""
+_PARSE_HERE_SECONDS = 0.02
+"""Shorter sources too, if parsing takes longer; usual programs take a millisecond."""
+_READ_SECONDS = 5.0
+"""Processor time in a worker; the largest programs take one second."""
+
+
+@dataclass(kw_only=True)
+class Runtime:
+    """Parts and settings of one Corral that all its executions share."""
+
+    tools: ToolRegistry
+    limits: Limits
+    """Limits of requests without their own."""
+    check: Check
+    """Check of requests without their own."""
+    providers: Providers
+    checker: Checker
+    required_tier: Tier
+    bridge: BridgeProtocol
+    handler: Handler
+    grants: Grants
+    rates: RateLimits
+    implied: ImpliedScopes
+    audit: AuditLog | None
+    values: ValueRoom = field(default_factory=ValueRoom)
+    keeps_warm: bool = False
+    """True while the Corral is open: what is kept ready then will be closed with it."""
+    _warm: set[Language] = field(default_factory=set[Language])
+    _warming: anyio.Lock = field(default_factory=anyio.Lock)
+
+    def provider(self, language: Language) -> SandboxProvider:
+        """Returns the sandbox provider for a language.
+
+        Raises:
+            UnknownProvider: no provider runs this language.
+            ConfigError: the provider cannot use this Corral's bridge.
+            LimitNotEnforceable: the provider cannot enforce all limits here.
+        """
+        provider = self.providers.get(language)
+        if self.bridge.name not in provider.capabilities.bridges:
+            raise ConfigError(f"sandbox {provider.name!r} does not support the bridge {self.bridge.name!r}")
+        enforced = provider.capabilities.enforces | _CORE_LIMITS
+        if missing := [name for name in Limits.model_fields if name not in enforced]:
+            raise LimitNotEnforceable(
+                f"sandbox {provider.name!r} cannot enforce {', '.join(missing)} on this system; run it on Linux, "
+                "the only system where it can"
+            )
+        return provider
+
+    def check_of(self, request: ExecutionRequest) -> Check:
+        """Returns how the program of a request is to be checked."""
+        return self.check if request.check is None else request.check
+
+    async def warm_up(self, language: Language) -> None:
+        """Keeps sandboxes of this language ready from now on, if the Corral is open.
+
+        Raises:
+            StartFailed: no sandbox can be started.
+        """
+        if not self.keeps_warm or language in self._warm:
+            return
+        if self.check:
+            self.checker.start(language, self.tools)
+        async with self._warming:
+            if language not in self._warm:
+                await self.providers.get(language).warm(
+                    SandboxConfig(language=language, memory_mb=self.limits.memory_mb, required_tier=self.required_tier)
+                )
+                self._warm.add(language)
+
+    def renew(self, providers: Providers | None = None) -> None:
+        """Takes new parts in place of those that a fork does not inherit, or that were closed."""
+        if providers is not None:
+            self.providers = providers
+        self.checker = Checker()
+        self._warm, self._warming = set(), anyio.Lock()
+
+
+async def prepare(source: str, language: Language, limits: Limits, context: ExecutionContext | None = None) -> Program:
+    """Finds and prepares the program in a model's answer.
+
+    Raises:
+        ProgramRejected: the answer has no valid program, or is too large.
+    """
+    size = len(source) if source.isascii() else len(source.encode("utf-8", "surrogatepass"))
+    if size > limits.source_bytes:
+        raise ProgramRejected(f"the program has {size} bytes; {limits.source_bytes} are allowed")
+    if len(source) < _LONG_SOURCE_CHARS:
+        with contextlib.suppress(TooLongToParse), parsing_within(_PARSE_HERE_SECONDS):
+            return read_program(source, language)
+    tenant = None if context is None else context.trust_domain
+    with anyio.move_on_after(limits.wall_seconds):
+        try:
+            return await run_in_worker(read_program, source, language, seconds=_READ_SECONDS, tenant=tenant)
+        except WorkerError as error:
+            raise ProgramRejected(f"the program could not be prepared: {error}; write a smaller one") from error
+    raise ProgramRejected("the program took longer to prepare than it may run; write a smaller one")

@@ -1,0 +1,137 @@
+"""Opening and closing a Corral."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Self
+
+import anyio
+from typing_extensions import override
+
+from corral.concurrency.lifecycle import Lifecycle
+from corral.concurrency.threads import run_shielded_in_thread
+from corral.errors import ConfigError
+from corral.executions import Execution, Runtime
+from corral.sandboxes.selection import Providers, Sandboxes
+from corral.tool_sources import ToolSources
+
+__all__ = ["CorralLifetime"]
+
+
+class CorralLifetime(Lifecycle):
+    """Opens tool sources and sandboxes, and closes them with all executions that still run."""
+
+    def __init__(self, runtime: Runtime, sources: ToolSources, sandbox: Sandboxes) -> None:
+        super().__init__()
+        self._runtime = runtime
+        self._sources = sources
+        self._sandbox = sandbox
+        self._live: set[Execution] = set()
+
+    @override
+    async def aclose(self) -> None:
+        """Cancels running executions, waits for their end, and frees sandboxes and sources. Idempotent.
+
+        In a fork of the process that opened it, it leaves that process's resources alone.
+        """
+        if not self._owner.is_current:
+            self._reset_in_fork()
+            return
+        self._expect_no_closing()
+        runtime = self._runtime
+        if runtime.grants.is_calling():
+            raise ConfigError("a tool cannot close the Corral that runs it")
+        self._closed = True
+        self._open = runtime.keeps_warm = False
+        live = list(self._live)
+        for execution in live:
+            execution.cancel()
+        with anyio.CancelScope(shield=True):
+            await runtime.grants.close_all()
+            for execution in live:
+                await execution.ended.wait()
+            await self._sources.aclose()
+            await run_shielded_in_thread(runtime.checker.close)
+            for provider in runtime.providers.made:
+                await provider.aclose()  # a provider shared with other Corrals keeps their sandboxes
+            await runtime.rates.store.aclose()
+            if runtime.audit is not None:
+                await runtime.audit.aclose()
+
+    def __repr__(self) -> str:
+        state = "open" if self._open else "closed" if self._closed else "not open"
+        count = len(self._runtime.tools)
+        return f"<Corral of {count} tool{'' if count == 1 else 's'}, {state}>"
+
+    @override
+    def _renew(self) -> object:
+        runtime = self._runtime
+        behind = self._sources, runtime.checker, runtime.providers
+        self._sources = self._sources.copy()
+        self._live = set()
+        runtime.renew(Providers(self._sandbox))
+        return behind
+
+    @override
+    async def _get_ready(self) -> None:
+        """Opens tool sources and warms sandboxes; raises if the required isolation is not available."""
+        self._reset_in_fork()
+        if self._open:
+            raise ConfigError("this Corral is open already")
+        runtime = self._runtime
+        was_closed, self._closed = self._closed, False
+        if was_closed:
+            runtime.renew()
+        try:
+            await self._sources.open()
+            if self._closed:
+                raise ConfigError("this Corral was closed while it was being opened")
+            self._open = runtime.keeps_warm = True
+            await runtime.providers.warm_up(runtime.warm_up)
+            self._expect_closing()
+        except BaseException:
+            self._open, self._closed = False, was_closed
+            runtime.keeps_warm = False
+            with anyio.CancelScope(shield=True):
+                await self._sources.aclose()
+                await run_shielded_in_thread(runtime.checker.close)
+            runtime.renew()
+            raise
+
+    @asynccontextmanager
+    async def connected(self) -> AsyncGenerator[Self]:
+        """Opens only the tool sources, for the duration of the block: enough to declare all tools.
+
+        Raises:
+            CorralError: a required tool source cannot be opened.
+        """
+        self._require_own()
+        if self._open:
+            yield self
+            return
+        await self._sources.open()
+        try:
+            yield self
+        finally:
+            await self._sources.aclose()
+
+    def _require_usable(self) -> None:
+        self._require_own()
+        if self._closed:
+            raise ConfigError("this Corral is closed")
+
+    def _require_sources(self) -> None:
+        if self._sources.missing:
+            raise ConfigError(
+                "this Corral has tool sources, which are not open; open it with `async with corral` or `with corral`"
+            )
+
+    @contextmanager
+    def _lives(self, execution: Execution) -> Generator[None]:
+        """Keeps an execution among those that `aclose` ends, for the duration of the block."""
+        self._live.add(execution)
+        try:
+            yield
+        finally:
+            self._live.discard(execution)

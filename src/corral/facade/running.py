@@ -1,0 +1,195 @@
+"""Running programs: here, in sandboxes, and elsewhere, with tokens."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, TypedDict, Unpack
+
+import anyio
+
+from corral.arguments import checked
+from corral.bridges import ASGIApp, BridgeProtocol, Grant, OutsideExecution, PipeBridge
+from corral.errors import ConfigError
+from corral.event_listener import OnEvent
+from corral.executions import Check, Execution, ExecutionRequest, Run, Runtime
+from corral.facade.lifetime import CorralLifetime
+from corral.plugins import load_by_name
+from corral.results import ExecutionResult
+from corral.sandboxes.selection import Sandboxes
+from corral.tool_sources import Tools, ToolSources
+from corral.tool_views import ToolViews
+from corral.types import ExecutionContext, Language, Limits
+
+__all__ = ["CorralRunning", "RunOptions"]
+
+
+class LiveOptions(TypedDict, total=False):
+    """Options of one execution that are objects of this process."""
+
+    tools: Tools | None
+    on_event: OnEvent | None
+
+
+class RunOptions(LiveOptions, total=False):
+    """Options of one execution, over the defaults of its `Corral`."""
+
+    language: Language
+    context: ExecutionContext | None
+    limits: Limits | None
+    env: Mapping[str, str] | None
+    check: Check | None
+    hide_denied: bool | None
+
+
+class CorralRunning(CorralLifetime):
+    """Runs programs."""
+
+    def __init__(self, runtime: Runtime, sources: ToolSources, sandbox: Sandboxes, views: ToolViews) -> None:
+        super().__init__(runtime, sources, sandbox)
+        self._views = views
+
+    @checked
+    async def execute(self, source: str | ExecutionRequest, **options: Unpack[RunOptions]) -> ExecutionResult:
+        """Runs a program to its end. The result holds whatever the program did, errors included.
+
+        `source` is the model's answer, or a request made before, which has its own options.
+
+        Raises:
+            StartFailed: the sandbox did not start.
+            ConfigError: the options do not fit together, or the Corral is closed.
+        """
+        execution = self._execution(source, **options)
+        with self._lives(execution):
+            return await execution.run()
+
+    @checked
+    @asynccontextmanager
+    async def start(self, source: str | ExecutionRequest, **options: Unpack[RunOptions]) -> AsyncGenerator[Run]:
+        """Starts a program and yields its handle; leaving the block cancels a program that still runs.
+
+        Raises:
+            As `execute`; a sandbox that does not start raises from `Run.result()`.
+        """
+        execution = self._execution(source, **options)
+        failure: BaseException | None = None
+        async with anyio.create_task_group() as tasks:
+            run = Run(execution)
+            with self._lives(execution):
+                tasks.start_soon(run.drive)
+                try:
+                    yield run
+                except BaseException as error:  # raised below: a task group would wrap it
+                    failure = error
+                execution.cancel()
+                with anyio.CancelScope(shield=True):
+                    await run.done.wait()
+                run.close()
+        if failure is not None:
+            raise failure
+
+    @checked
+    def execute_sync(self, source: str | ExecutionRequest, **options: Unpack[RunOptions]) -> ExecutionResult:
+        """Runs `execute` for callers without an event loop, in a thread with its own loop.
+
+        Inside `with Corral(...)` the loop lives on between calls.
+
+        Raises:
+            ConfigError: this thread already runs an event loop; await `execute` there.
+        """
+        return self._in_a_loop(partial(self.execute, source, **options))
+
+    # --- programs that run elsewhere
+
+    @checked
+    def grant(
+        self,
+        context: ExecutionContext,
+        *,
+        limits: Limits | None = None,
+        tools: Tools | None = None,
+        lives_seconds: float | None = None,
+        language: Language = "typescript",
+        hide_denied: bool | None = None,
+    ) -> OutsideExecution:
+        """Lets a program elsewhere call tools through `asgi_app`, until the block ends or `lives_seconds` have passed.
+
+        Only the limits of calls apply: nothing else of the program runs here. `language` is that of `tools.describe`.
+
+        Raises:
+            ConfigError: the Corral is closed, or the language is unknown.
+        """
+        self._require_usable()
+        self._require_sources()
+        registry = self._views.registry(tools, context, hide_denied)
+        grant = Grant(
+            context=context,
+            scopes=self._runtime.implied.held_with(context.scopes),
+            limits=limits or self._runtime.limits,
+            tools=registry,
+            lives_seconds=lives_seconds,
+            services=self._views.discovery(registry, language, keep=tools is None),
+        )
+        self._runtime.grants.open(grant)
+        return OutsideExecution(grant, self._runtime.grants)
+
+    @checked
+    def execution_token(self, context: ExecutionContext, ttl_seconds: float = 300.0) -> str:
+        """Issues a token for one program that runs elsewhere. It expires after `ttl_seconds`, at most 300, for good.
+
+        Raises:
+            ConfigError: `ttl_seconds` or the context does not fit a token.
+            MissingExtra: the extra `http` is not installed.
+        """
+        execution = self.grant(context, lives_seconds=ttl_seconds)
+        try:
+            return execution.token(ttl_seconds)
+        except BaseException:
+            execution.end()
+            raise
+
+    @checked
+    def asgi_app(self, protocol: BridgeProtocol | None = None) -> ASGIApp:
+        """Returns the bridge as an app for a web server: `protocol`, or this Corral's bridge, or `HttpBridge()`.
+
+        Raises:
+            ConfigError: the protocol is not mounted in a web server.
+            MissingExtra: the protocol's extra is not installed.
+        """
+        chosen: BridgeProtocol = protocol or self._runtime.bridge
+        if protocol is None and isinstance(chosen, PipeBridge):
+            chosen = load_by_name("corral.bridges", "http")
+        return chosen.asgi_app(self._runtime.handler, self._runtime.grants)
+
+    def _execution(self, source: str | ExecutionRequest, **options: Unpack[RunOptions]) -> Execution:
+        self._require_usable()
+        self._require_sources()
+        request = _request(source, options)
+        tools, language = options.get("tools"), request.language
+        registry = self._views.registry(tools, request.context, request.hide_denied)
+        execution = Execution(
+            self._runtime,
+            request,
+            tools=registry,
+            services=self._views.discovery(registry, language, keep=tools is None),
+            on_event=options.get("on_event"),
+        )
+        if self._runtime.check_of(request):
+            self._runtime.checker.start(language, self._runtime.tools)
+        return execution
+
+
+def _request(source: str | ExecutionRequest, options: RunOptions) -> ExecutionRequest:
+    """Returns the request that the arguments of `execute` are, or make.
+
+    Raises:
+        ConfigError: a request comes with options that it has itself.
+    """
+    own: dict[str, Any] = {name: value for name, value in options.items() if name not in LiveOptions.__annotations__}
+    if isinstance(source, str):
+        return ExecutionRequest(source=source, **{name: value for name, value in own.items() if value is not None})
+    if own:
+        names = ", ".join(own)
+        raise ConfigError(f"{names}: an ExecutionRequest has its own; set them in the request")
+    return source
