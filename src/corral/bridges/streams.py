@@ -157,7 +157,8 @@ class _Delivery:
 
     def _end_step(self) -> None:
         self._stepping = False
-        self._scope.deadline = math.inf
+        if self._timeout is not None:
+            self._scope.deadline = math.inf
 
     async def _close(self, iterator: AsyncIterator[object]) -> None:
         close: Any = getattr(iterator, "aclose", None)

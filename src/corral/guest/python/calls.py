@@ -241,16 +241,8 @@ class ToolStream:
     def __aiter__(self) -> ToolStream:
         return self
 
-    async def __anext__(self) -> Any:
-        state = self._state
-        while not state.items:
-            if state.ended:
-                failure, state.failure = state.failure, None
-                if failure is not None:
-                    raise failure
-                raise StopAsyncIteration
-            await state.wait()
-        return state.take()
+    def __anext__(self) -> Coroutine[Any, Any, Any]:
+        return self._state.next()
 
     async def aclose(self) -> None:
         """Has the host close the tool's iterator."""
@@ -290,13 +282,20 @@ class _OpeningStream:
     def __aiter__(self) -> _OpeningStream:
         return self
 
-    async def __anext__(self) -> Any:
-        if self._stream is None:
-            value = await self._call
-            if not isinstance(value, ToolStream):
+    def __anext__(self) -> Coroutine[Any, Any, Any]:
+        return self._open() if self._stream is None else self._stream.__anext__()
+
+    async def _open(self) -> Any:
+        try:
+            self._stream = stream = await self._call
+            if not isinstance(stream, ToolStream):
+                self._stream = None
                 raise NotAwaited(self._call.not_awaited)
-            self._stream = value
-        return await self._stream.__anext__()
+            first = stream.__anext__()
+            del stream
+        finally:
+            del self  # the traceback of an error would keep the stream from being closed
+        return await first
 
     async def aclose(self) -> None:
         if self._stream is not None:
@@ -347,15 +346,27 @@ class _Stream:
             self._tell("cancel", self.sequence)
             self._wake()
 
-    def take(self) -> Any:
+    async def next(self) -> Any:
+        """Waits for the next item.
+
+        Raises:
+            StopAsyncIteration: there is none.
+            CorralError: the tool failed.
+        """
+        while not self.items:
+            if self.ended:
+                failure, self.failure = self.failure, None
+                if failure is not None:
+                    raise failure
+                raise StopAsyncIteration
+            await self._wait()
         item = self.items.popleft()
         if self._wanted and len(self.items) <= self._wanted[0] and not self.ended:
             self._wanted.popleft()
             self._tell("credit", self.sequence)
         return item
 
-    async def wait(self) -> None:
-        """Waits until there are items, or the stream has ended."""
+    async def _wait(self) -> None:
         future = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
         try:
@@ -463,10 +474,12 @@ class Calls:
             return
         if pending.stream is None:
             pending.stream = _Stream(pending.tool, sequence, self._tell)
-            if pending.future.done():
+            opened, pending.future = pending.future, pending.future.get_loop().create_future()
+            pending.future.cancel()  # only the program is to refer to the stream, so that letting go of it closes it
+            if opened.done():
                 pending.stream.cancel()
             else:
-                pending.future.set_result(ToolStream(pending.stream))
+                opened.set_result(ToolStream(pending.stream))
         pending.stream.deliver(items, wanted=wanted)
 
     def fail(self, sequence: int, code: str, name: str, message: str, retry_after_seconds: float | None = None) -> None:

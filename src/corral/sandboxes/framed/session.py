@@ -298,7 +298,7 @@ class GuestSession:
 
     def _stream_of(self, frame: Frame) -> FramedStream:
         match decode_value(frame.payload, tagged=False):
-            case [int() as sequence] if sequence in self._streams:
+            case [int() as sequence] if type(sequence) is int and sequence in self._streams:
                 return self._streams[sequence]
             case _:
                 raise MalformedMessage("the sandbox named a stream that it does not have")
