@@ -12,6 +12,7 @@ from corral.declarations import Catalog
 from corral.errors import InvalidArguments, SandboxError, ToolError
 from corral.json_schema.document_schema import PendingValidation
 from corral.json_schema.problems import SchemaMismatch
+from corral.languages import LANGUAGES
 from corral.logs import get_logger
 from corral.results import Event, ExecutionResult
 from corral.tools import Tool, ToolRegistry, define_tool
@@ -29,8 +30,6 @@ Answer: TypeAlias = Callable[[Any, ExecutionContext, OnEvent | None], Awaitable[
 Discovery: TypeAlias = Callable[[ExecutionContext], Mapping[str, Tool]]
 """Function from a caller to its `tools.search` and `tools.describe`, by name."""
 
-_NAMES: Mapping[Language, str] = {"typescript": "TypeScript", "python": "Python"}
-_ENVIRONMENTS: Mapping[Language, str] = {"typescript": "process.env", "python": "os.environ"}
 _RULES: Mapping[Language, str] = {
     "typescript": """\
 Write the body of an async function: `await` at the top level, and `return` what you need to know, small and plain \
@@ -106,7 +105,7 @@ class ModelTool:
     """Validates arguments. Raises ToolError."""
 
     def __repr__(self) -> str:
-        return f"<ModelTool {self.name}, {_NAMES[self.language]}>"
+        return f"<ModelTool {self.name}, {LANGUAGES[self.language].title}>"
 
     async def __call__(
         self,
@@ -182,7 +181,7 @@ def model_tools(
     label = options.get("label", "")
     end = f"_{label}" if label else ""
     how = ", as the system prompt says." if in_prompt else f".\n\n{_told(language, catalog)}"
-    description = f"Runs a program in {_NAMES[language]} that calls tools{how}{_told_of_env(language, env)}"
+    description = f"Runs a program in {LANGUAGES[language].title} that calls tools{how}{_told_of_env(language, env)}"
     runs = _model_tool(options.get("name", "execute_code") + end, description, _CODE, run, language)
     searches = options.get("search", catalog.level != "full" or not catalog.complete)
     return (runs, *_search_tools(discovery, language, end)) if searches else (runs,)
@@ -217,7 +216,7 @@ def _search_tools(discovery: Discovery, language: Language, end: str = "") -> tu
 
 def system_prompt(base: str, language: Language, catalogs: Mapping[str, Catalog]) -> str:
     """Appends to `base` the rules for programs, and the catalog of each tool that runs programs, by its name."""
-    rules = f"You call tools from programs in {_NAMES[language]}.\n\n{_rules(language, *catalogs.values())}"
+    rules = f"You call tools from programs in {LANGUAGES[language].title}.\n\n{_rules(language, *catalogs.values())}"
     shown = [
         f"Programs that `{name}` runs have these tools, and no others:\n{catalog.text.rstrip()}"
         if len(catalogs) > 1
@@ -237,7 +236,7 @@ def _rules(language: Language, *catalogs: Catalog) -> str:
 
 
 def _told_of_env(language: Language, env: Mapping[str, str] | None) -> str:
-    return f"\n\n`{_ENVIRONMENTS[language]}` has {', '.join(sorted(env))}." if env else ""
+    return f"\n\n`{LANGUAGES[language].environment}` has {', '.join(sorted(env))}." if env else ""
 
 
 def _model_tool(name: str, description: str, schema: JsonSchema, answer: Answer, language: Language) -> ModelTool:
@@ -274,7 +273,7 @@ def _without_nulls(arguments: object) -> object:
 
 
 def _found_text(found: dict[str, Any], language: Language) -> str:
-    comment = "#" if language == "python" else "//"
+    comment = LANGUAGES[language].comment
     lines = [
         f"{item['signature']}  {comment} {item['description']}" if item["description"] else item["signature"]
         for item in found["items"]

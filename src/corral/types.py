@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Protocol, TypeAlias, TypedDict
 
@@ -30,8 +30,8 @@ from corral.rendering.preview import preview_text, short_repr
 __all__ = [
     "MAX_TOOL_PATH",
     "Audience",
-    "Call",
     "CallError",
+    "CallRequest",
     "Capabilities",
     "Diagnostic",
     "EncodedValue",
@@ -40,7 +40,6 @@ __all__ = [
     "ExecutionError",
     "Exit",
     "Frozen",
-    "Handler",
     "HttpEndpoint",
     "Isolation",
     "JsonSchema",
@@ -56,6 +55,7 @@ __all__ = [
     "Reference",
     "References",
     "Reply",
+    "RequestHandler",
     "SandboxConfig",
     "Status",
     "StreamSink",
@@ -245,12 +245,8 @@ Progress: TypeAlias = Literal["pending", "started", "raised", "returned"]
 `raised`: it failed by itself. `returned`: it ran, even if its result was withheld."""
 
 
-@dataclass(slots=True)
-class Call:
-    """One tool call on its way through the guards. All that the guest sent is hostile input.
-
-    Not frozen: guards store their findings for the inner guards, and for the audit around them.
-    """
+class CallRequest(NamedTuple):
+    """One tool call as it arrived. All that the guest sent is hostile input."""
 
     tool: str
     """`name` or `namespace.name`, as the program wrote it."""
@@ -259,30 +255,11 @@ class Call:
     """Number of the call within its execution: 1, 2, 3 and so on, as the calls arrive."""
     size: int = 0
     """Bytes that the input took as it arrived."""
-    protocol: str = "pipe"
-    """Name of the bridge protocol."""
-    token: str | None = None
-    """Execution token that came with it, if the bridge does not know the grant."""
-    grant: Any = None
-    """The `corral.bridges.Grant` of the call; None until it is authenticated."""
-    found: Any = None
-    """The `Tool` of the call, looked up once, so that all guards see the one that runs; None before that."""
-    parsed: Any = None
-    """The `ParsedInput`; None until it is validated."""
-    progress: Progress = "pending"
-    remark: str | None = None
-    """Remark on a result that was delivered."""
     reread: Callable[[], object] | None = None
     """Decodes the input again from its message, if that is kept."""
 
     open_stream: OpenStream | None = None
     """Opens the stream of the call; None if the bridge has none, so that a tool's items arrive as a list."""
-    streamed: str | None = None
-    """Note on the items that were streamed."""
-
-    def warn(self, remark: str) -> None:
-        """Sets the remark on the result."""
-        self.remark = remark
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -350,15 +327,17 @@ OpenStream: TypeAlias = Callable[[Callable[[], object]], StreamSink]
 """Opens the stream of a call. Its argument is called when the program reads no further."""
 
 
-Handler: TypeAlias = Callable[[Call], Awaitable[Reply]]
-"""Function that answers calls. Every guard takes a handler and returns a handler."""
+RequestHandler: TypeAlias = Callable[[CallRequest], Awaitable[Reply]]
+"""Function that answers the calls of one guest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipeEndpoint:
     """Bridge in this process: calls arrive over the sandbox's own control channel."""
 
-    handler: Handler
+    handler: RequestHandler
+    must_finish: Container[int] = ()
+    """Sequence numbers of calls that are awaited although their program has ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

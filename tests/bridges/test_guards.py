@@ -8,10 +8,10 @@ import anyio
 import pytest
 
 from corral import Corral, Event, ExecutionContext, Limits, Tool, ToolError, ToolRegistry, tool
-from corral.bridges import Grant
+from corral.bridges import Call, Grant
 from corral.bridges.guards import authorize, limit_calls
 from corral.errors import ScopeDenied
-from corral.types import Call, Reply
+from corral.types import CallRequest, Reply
 
 pytestmark = pytest.mark.anyio
 
@@ -21,7 +21,7 @@ def grant(*tools: Tool, limits: Limits | None = None, **context: Any) -> Grant:
 
 
 def call(grant: Grant, name: str = "t") -> Call:
-    return Call(name, {}, 1, grant=grant)
+    return Call(CallRequest(name, {}, 1), grant)
 
 
 async def test_calls_beyond_those_in_flight_wait_whoever_sends_them() -> None:

@@ -15,7 +15,7 @@ from pydantic_core import to_json
 from corral.bridges import CallRecorder, ValueRoom
 from corral.guest import decode_value, encode_value
 from corral.results import Event, ToolCallFinished, ToolCallRecord, ToolCallStarted
-from corral.types import Call, Reply
+from corral.types import CallRequest, Reply
 
 DENSE: dict[str, Any] = {"rows": [{"": n % 7} for n in range(4_000)]}
 """As objects it takes more than 20 times as much as its JSON."""
@@ -26,17 +26,16 @@ def recorder(size: int = 100_000_000) -> CallRecorder:
     return CallRecorder(lambda _: None, rooms=ValueRoom(size), observed=lambda: False)
 
 
-def call(input: Any, *, arrived: bool = True) -> Call:
+def call(input: Any, *, arrived: bool = True) -> CallRequest:
     text = to_json(input)
     reread = partial(decode_value, text, tagged=False) if arrived else None
-    return Call("query", copy.deepcopy(input), 1, len(text), reread=reread)
+    return CallRequest("query", copy.deepcopy(input), 1, len(text), reread)
 
 
 def made(records: CallRecorder, input: Any, output: Any, *, arrived: bool = True) -> ToolCallRecord:
     one = call(input, arrived=arrived)
     record = records.start(one)
-    one.progress = "returned"
-    records.finish(record, one, Reply(value=copy.deepcopy(output), encoded=encode_value(output)), 1.0)
+    records.finish(record, Reply(value=copy.deepcopy(output), encoded=encode_value(output)), 1.0, "returned")
     return record
 
 

@@ -9,9 +9,9 @@ import anyio
 import pytest
 
 from corral import Corral, ExecutionContext, Limits, Tool, ToolRegistry, define_tool, tool
-from corral.bridges import Grant
+from corral.bridges import Call, Grant
 from corral.bridges.guards import sequence_calls
-from corral.types import Call, Reply
+from corral.types import CallRequest, Reply
 
 pytestmark = pytest.mark.anyio
 
@@ -35,7 +35,7 @@ class Desk:
         self.handler = sequence_calls(self.work)
 
     async def work(self, call: Call) -> Reply:
-        key = str(call.input)
+        key = str(call.request.input)
         self.log.append(f"+{key}")
         try:
             await self.events.setdefault(key, anyio.Event()).wait()
@@ -48,7 +48,7 @@ class Desk:
 
     def call(self, name: str, key: str) -> Callable[[], Coroutine[Any, Any, None]]:
         async def made() -> None:
-            await self.handler(Call(name, key, 1, grant=self.grant))
+            await self.handler(Call(CallRequest(name, key, 1), self.grant))
 
         return made
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from itertools import count
 from typing import Any
@@ -32,7 +32,7 @@ class Shop:
         self.closings = 0
 
     @asynccontextmanager
-    async def watched(self) -> AsyncIterator[None]:
+    async def watched(self) -> AsyncGenerator[None]:
         try:
             yield
         finally:
@@ -96,10 +96,12 @@ class Shop:
         return 2 * n
 
     def tools(self) -> list[Tool]:
-        streams = (self.numbers, self.endless, self.waiting, self.broken, self.pieces, self.lines)
+        streams: list[Any] = [self.numbers, self.endless, self.waiting, self.broken, self.pieces, self.lines]
         return [
             *(tool(stream=True)(each) for each in streams),
-            *map(tool, (self.when_full, self.when_closed, self.double)),
+            tool(self.when_full),
+            tool(self.when_closed),
+            tool(self.double),
             tool(name="alone", sequential=True)(self.double),
             tool(name="numbers_alone", stream=True, sequential=True)(self.numbers),
         ]
@@ -111,9 +113,15 @@ async def shop() -> Shop:
 
 
 async def run(
-    tools: list[Tool], language: Language, source: str, *, limits: Limits | None = None, **options: Any
+    tools: list[Tool],
+    language: Language,
+    source: str,
+    *,
+    limits: Limits | None = None,
+    check: Any = False,
+    **options: Any,
 ) -> ExecutionResult:
-    async with Corral(tools=tools, **{"check": False, **options}) as corral:
+    async with Corral(tools=tools, check=check, **options) as corral:
         return await corral.execute(source, language=language, limits=limits or Limits(wall_seconds=20))
 
 
@@ -124,9 +132,11 @@ READS = {
         "const stream = tools.numbers({n: 1000}); const found = []; for await (const each of stream) found.push(each); return found",
         "return await Array.fromAsync(tools.numbers({n: 1000}))",
         "const [one] = await Promise.all([tools.numbers({n: 1000}), tools.double({n: 1})]); return await Array.fromAsync(one)",
-        "const it = (await tools.numbers({n: 1000}))[Symbol.asyncIterator](); const found = [];"
-        "for (let all = [it.next(), it.next()]; ; all = [it.next(), it.next()]) {"
-        " for (const each of await Promise.all(all)) { if (each.done) return found; found.push(each.value) } }",
+        (
+            "const it = (await tools.numbers({n: 1000}))[Symbol.asyncIterator](); const found = [];"
+            "for (let all = [it.next(), it.next()]; ; all = [it.next(), it.next()]) {"
+            " for (const each of await Promise.all(all)) { if (each.done) return found; found.push(each.value) } }"
+        ),
     ],
     "python": [
         "found = []\nasync for each in tools.numbers(n=1000):\n    found.append(each)\nfound",
@@ -134,8 +144,10 @@ READS = {
         "stream = await tools.numbers(n=1000)\n[each async for each in stream]",
         "[each async for each in tools.numbers(n=1000)]",
         "import asyncio\none, _ = await asyncio.gather(tools.numbers(n=1000), tools.double(n=1))\n[each async for each in one]",
-        "import asyncio\nasync def read(number):\n    return [each async for each in tools.numbers(n=1000)]\n"
-        "(await asyncio.gather(read(1), read(2)))[1]",
+        (
+            "import asyncio\nasync def read(number):\n    return [each async for each in tools.numbers(n=1000)]\n"
+            "(await asyncio.gather(read(1), read(2)))[1]"
+        ),
     ],
 }
 
@@ -177,8 +189,10 @@ BREAKS = {
         "async for each in tools.{tool}:\n    break\nawait tools.when_closed()",
         "async for each in await tools.{tool}:\n    break\nawait tools.when_closed()",
         "stream = await tools.{tool}\nasync for each in stream:\n    break\nawait stream.aclose()\nawait tools.when_closed()",
-        "import asyncio\nasync def read():\n    async for each in tools.{tool}:\n        pass\n"
-        "task = asyncio.create_task(read())\nawait asyncio.sleep(0.05)\ntask.cancel()\nawait tools.when_closed()",
+        (
+            "import asyncio\nasync def read():\n    async for each in tools.{tool}:\n        pass\n"
+            "task = asyncio.create_task(read())\nawait asyncio.sleep(0.05)\ntask.cancel()\nawait tools.when_closed()"
+        ),
     ],
 }
 
@@ -324,16 +338,12 @@ async def test_sequential_tools_take_turns_between_two_items(
 
 @BOTH
 async def test_each_item_is_validated(language: Language) -> None:
-    async def mixed() -> AsyncIterator[Any]:
+    async def mixed(_: object) -> AsyncIterator[Any]:
         yield 1
         yield "two"
 
     def tools(**settings: Any) -> list[Tool]:
-        return [
-            define_tool(
-                name="mixed", output_schema={"type": "integer"}, execute=lambda _: mixed(), stream=True, **settings
-            )
-        ]
+        return [define_tool(name="mixed", output_schema={"type": "integer"}, execute=mixed, stream=True, **settings)]
 
     source = {
         "typescript": "const found = []; try { for await (const each of tools.mixed()) found.push(each) }\n"
@@ -435,7 +445,8 @@ async def test_in_monty_the_items_arrive_as_a_list(shop: Shop) -> None:
 @BOTH
 async def test_a_stream_is_a_call_to_the_audit_when_it_ends(shop: Shop, language: Language, must_finish: bool) -> None:
     events: list[AuditEvent] = []
-    streams = [tool(stream=True, must_finish=must_finish)(each) for each in (shop.numbers, shop.broken, shop.waiting)]
+    streaming: list[Any] = [shop.numbers, shop.broken, shop.waiting]
+    streams = [tool(stream=True, must_finish=must_finish)(each) for each in streaming]
     source = {
         "typescript": "for await (const each of tools.numbers({n: 2})); try { for await (const each of tools.broken({n: 1})); } catch {}\n"
         "for await (const each of tools.waiting()) return 1",

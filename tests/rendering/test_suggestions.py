@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from corral import Corral, ExecutionContext, Limits, tool
-from corral.bridges.grants import Grant, called
+from corral.bridges import Call, Grant
 from corral.errors import ToolNotFound
 from corral.json_schema.problems import UNEXPECTED, Problem, SchemaMismatch
 from corral.rendering.suggestions import NearNames
 from corral.tools import Tool, define_tool
-from corral.types import Call
+from corral.types import CallRequest
 from tests.work import calls_of
 
 
@@ -65,7 +65,7 @@ def test_only_the_first_unknown_names_of_an_execution_get_near_ones() -> None:
     messages: list[str] = []
     for number in range(60):
         with pytest.raises(ToolNotFound) as raised:
-            called(Call("get_isue", {}, number, 2, "pipe", None, grant))
+            _ = Call(CallRequest("get_isue", {}, number, 2), grant).tool
         messages.append(str(raised.value))
     assert messages[0] == 'no tool "get_isue"; did you mean get_issue?'
     assert set(messages[30:]) == {'no tool "get_isue"'}
@@ -79,7 +79,7 @@ def test_further_unknown_names_cost_next_to_nothing() -> None:
 
     def ask() -> None:
         with pytest.raises(ToolNotFound):
-            called(Call("operation_do_something", {}, 1, 2, "pipe", None, grant))
+            _ = Call(CallRequest("operation_do_something", {}, 1, 2), grant).tool
 
     ask()
     first = calls_of(ask)

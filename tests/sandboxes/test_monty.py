@@ -20,16 +20,16 @@ from corral.programs import prepare_python
 from corral.sandboxes.base import Job
 from corral.sandboxes.monty import MontySandbox
 from corral.types import (
-    Call,
     CallError,
+    CallRequest,
     Exit,
-    Handler,
     Limits,
     LogEntry,
     PipeEndpoint,
     Position,
     Program,
     Reply,
+    RequestHandler,
     SandboxConfig,
     ToolName,
     TrustDomain,
@@ -45,7 +45,7 @@ THEIRS = TrustDomain(None, "theirs")
 TOOLS = (ToolName(None, "echo"), ToolName(None, "fail"), ToolName(None, "wait"), ToolName("ns", "echo"))
 
 
-async def answer(call: Call) -> Reply:
+async def answer(call: CallRequest) -> Reply:
     match call.tool.rpartition(".")[2]:
         case "fail":
             error = CallError(code="rate_limited", name="RateLimited", message="too many", retry_after_seconds=2)
@@ -69,7 +69,7 @@ class Bench:
         self,
         code: str,
         *,
-        handler: Handler = answer,
+        handler: RequestHandler = answer,
         env: dict[str, str] | None = None,
         domain: TrustDomain | None = OURS,
         memory_mb: int = 32,
@@ -211,7 +211,7 @@ async def test_a_few_bytes_that_stand_for_a_huge_tree_are_refused(bench: Bench) 
 
 
 async def test_what_a_tool_returns_arrives_as_python_has_it(bench: Bench) -> None:
-    async def handler(_: Call) -> Reply:
+    async def handler(_: CallRequest) -> Reply:
         return Reply(value={"b": b"\x01", "n": float("nan"), "i": 2**70, "o": {"$bytes": 1}, "z": -0.0})
 
     code = (
@@ -238,7 +238,7 @@ async def test_tools_are_reached_in_every_way_that_a_program_may_write(bench: Be
 async def test_unknown_names_are_asked_of_the_host(bench: Bench) -> None:
     seen: list[str] = []
 
-    async def handler(call: Call) -> Reply:
+    async def handler(call: CallRequest) -> Reply:
         seen.append(call.tool)
         return Reply()
 
@@ -330,7 +330,7 @@ async def test_only_so_many_calls_run_at_the_same_time(bench: Bench) -> None:
     running: list[int] = []
     most = 0
 
-    async def handler(_: Call) -> Reply:
+    async def handler(_: CallRequest) -> Reply:
         nonlocal most
         running.append(1)
         most = max(most, len(running))
@@ -355,7 +355,7 @@ async def test_calls_that_nobody_awaited_are_finished_and_listed(bench: Bench) -
 async def test_the_outcome_is_told_before_the_last_calls_have_ended(bench: Bench) -> None:
     release = anyio.Event()
 
-    async def handler(_: Call) -> Reply:
+    async def handler(_: CallRequest) -> Reply:
         await release.wait()
         return Reply()
 
@@ -514,7 +514,7 @@ async def test_a_killed_worker_is_an_error_and_the_next_program_runs(bench: Benc
     await bench.provider.aclose()
     before = workers()
 
-    async def handler(_: Call) -> Reply:
+    async def handler(_: CallRequest) -> Reply:
         for pid in workers() - before:
             os.kill(pid, signal.SIGKILL)
         return Reply()
@@ -529,7 +529,7 @@ async def test_a_worker_that_dies_while_a_call_runs_is_noticed_at_once(bench: Be
     await bench.provider.aclose()
     before = workers()
 
-    async def handler(_: Call) -> Reply:
+    async def handler(_: CallRequest) -> Reply:
         for pid in workers() - before:
             os.kill(pid, signal.SIGKILL)
         await anyio.sleep_forever()
@@ -543,7 +543,7 @@ async def test_a_worker_that_dies_while_a_call_runs_is_noticed_at_once(bench: Be
 
 
 async def test_a_tool_that_breaks_ends_the_execution(bench: Bench) -> None:
-    async def handler(_: Call) -> Reply:
+    async def handler(_: CallRequest) -> Reply:
         raise LookupError("not a reply")
 
     with pytest.raises(ExceptionGroup) as caught:
@@ -566,7 +566,7 @@ async def test_a_worker_serves_the_same_user_again_and_no_other() -> None:
         assert workers() - before == ours
         running: list[set[int]] = []
 
-        async def handler(_: Call) -> Reply:
+        async def handler(_: CallRequest) -> Reply:
             running.append(workers() - before)
             return Reply()
 

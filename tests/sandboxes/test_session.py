@@ -20,7 +20,7 @@ from corral.sandboxes import Job
 from corral.sandboxes.framed.session import GuestSession
 from corral.sandboxes.framed.streams import WINDOW_BYTES
 from corral.sandboxes.jailed.guest_process import GuestProcess
-from corral.types import Call, EncodedValue, Exit, Reply
+from corral.types import CallRequest, EncodedValue, Exit, PipeEndpoint, Reply
 
 pytestmark = pytest.mark.anyio
 
@@ -48,12 +48,12 @@ class Host:
     """What a session needs: a handler that counts, and a place for logs."""
 
     def __init__(self) -> None:
-        self.calls: list[Call] = []
+        self.calls: list[CallRequest] = []
         self.logs: list[LogEntry] = []
         self.outcomes: list[Exit] = []
         self.reply = Reply(value=1, encoded=EncodedValue(b"1", tagged=False))
 
-    async def handle(self, call: Call) -> Reply:
+    async def handle(self, call: CallRequest) -> Reply:
         self.calls.append(call)
         await anyio.lowlevel.checkpoint()
         return self.reply
@@ -82,7 +82,7 @@ async def run(host: Host, script: str) -> list[Any] | None:
     process = GuestProcess.spawn(launcher, Plan(executable=python, arguments=arguments, environment={}))
     try:
         with anyio.fail_after(10):
-            return await GuestSession(process, host.job(), host.handle).run({})
+            return await GuestSession(process, host.job(), PipeEndpoint(handler=host.handle)).run({})
     finally:
         process.close()
         launcher.close()
@@ -150,7 +150,7 @@ class Streaming(Host):
         self.sent = 0
         self.abandoned = False
 
-    async def handle(self, call: Call) -> Reply:
+    async def handle(self, call: CallRequest) -> Reply:
         self.calls.append(call)
         assert call.open_stream is not None
         sink = call.open_stream(self.abandon)
@@ -200,7 +200,7 @@ async def test_a_guest_that_lies_about_a_stream_ends_the_run(script: str) -> Non
 
 async def test_a_guest_that_reads_no_stream_gets_no_more_than_its_window() -> None:
     host = Streaming()
-    read = "asked()\nwrite(frame(LOG, b'[\"log\",\"x\"]'))\nimport time\nwhile os.read(0, 1 << 20): pass"
+    read = 'asked()\nwrite(frame(LOG, b\'["log","x"]\'))\nimport time\nwhile os.read(0, 1 << 20): pass'
     with anyio.move_on_after(1):
         await run(host, f"{TAKE}{read}")
     assert WINDOW_BYTES <= host.sent <= WINDOW_BYTES + ITEM_BYTES

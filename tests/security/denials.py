@@ -14,9 +14,9 @@ import anyio
 
 from corral import AuditEvent, AuditLog, ExecutionContext, Limits, RateLimits, ToolRegistry, tool
 from corral.audit import AuditSink
-from corral.bridges import Grant, Grants, Policy, pipeline
+from corral.bridges import Call, Grant, Grants, Handler, Policy, pipeline
 from corral.bridges.tokens import ExecutionTokens, Key, KeyRing
-from corral.types import Call, Handler, Reply
+from corral.types import CallRequest, Reply
 
 __all__ = ["DENIALS", "checks_that_fail"]
 
@@ -112,10 +112,10 @@ class World:
         return grant
 
     async def call(self, name: str, input: object = None, *, grant: Grant | None = None) -> Reply:
-        return await self.handler(Call(name, {} if input is None else input, 1, grant=grant or self.grant))
+        return await self.handler(Call(CallRequest(name, {} if input is None else input, 1), grant or self.grant))
 
     async def call_with(self, token: str | None) -> Reply:
-        return await self.handler(Call("plain", {}, 1, protocol="http", token=token))
+        return await self.handler(Call(CallRequest("plain", {}, 1), protocol="http", token=token))
 
 
 def refused(reply: Reply, code: str, ran: str | None = None) -> str | None:

@@ -1,8 +1,9 @@
-"""Bridges carry calls from a guest to the tools: `Call -> Reply`, through guards that `guards.pipeline` orders."""
+"""Bridges carry calls from a guest to the tools: `CallRequest -> Reply`. `guards.pipeline` orders their guards."""
 
 from corral.bridges.approvals import ApprovalRequest, Approve
 from corral.bridges.auditing import outcome_of, record_denial
 from corral.bridges.base import ASGIApp, BridgeProtocol
+from corral.bridges.calls import Call, Handler
 from corral.bridges.grants import Grant, Grants, OutsideExecution, Services, Tokens, new_execution_id
 from corral.bridges.guards import Pipeline, Policy, pipeline
 from corral.bridges.pipe import PipeBridge
@@ -15,9 +16,11 @@ __all__ = [
     "ApprovalRequest",
     "Approve",
     "BridgeProtocol",
+    "Call",
     "CallRecorder",
     "Grant",
     "Grants",
+    "Handler",
     "ImpliedScopes",
     "MemoryRates",
     "OutsideExecution",

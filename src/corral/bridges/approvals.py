@@ -10,12 +10,12 @@ from typing import Any, TypeAlias
 
 import anyio
 
-from corral.bridges.dispatch import being_cancelled, parsed_of, unexpected
-from corral.bridges.grants import called, granted
+from corral.bridges.calls import Call, Handler
+from corral.bridges.dispatch import being_cancelled, unexpected
 from corral.errors import ApprovalDenied
 from corral.rendering.full_text import full_text
 from corral.tools import Tool
-from corral.types import Call, ExecutionContext, Handler, Reply
+from corral.types import ExecutionContext, Reply
 
 __all__ = ["ApprovalRequest", "Approve", "require_approval"]
 
@@ -61,25 +61,25 @@ def require_approval(handler: Handler, approve: Approve | None, within_seconds: 
     """
 
     async def guarded(call: Call) -> Reply:
-        tool, parsed = called(call), parsed_of(call)
+        tool, parsed = call.tool, call.parsed
         if tool.needs_approval is False or not await _needed(tool, parsed.value, call):
             return await handler(call)
         if approve is None:
-            raise ApprovalDenied(f"tools.{call.tool} needs an approval, and nobody can be asked for it here")
-        grant = granted(call)
+            raise ApprovalDenied(f"tools.{call.request.tool} needs an approval, and nobody can be asked for it here")
+        grant = call.grant
         if grant.approval_timed_out:
             raise ApprovalDenied(
-                f"tools.{call.tool} needs an approval, and an earlier request was not answered in time"
+                f"tools.{call.request.tool} needs an approval, and an earlier request was not answered in time"
             )
         request = ApprovalRequest(
-            tool=call.tool,
+            tool=call.request.tool,
             input=parsed.value if tool.resolve is None else await tool.resolve(parsed.value, grant.context),
-            arguments=call.input,
+            arguments=call.request.input,
             description=tool.description,
             read_only=tool.read_only,
             context=grant.context,
             execution_id=grant.execution_id,
-            sequence=call.sequence,
+            sequence=call.request.sequence,
         )
         answer: object = None
         with grant.clock.paused() if grant.clock is not None else nullcontext():
@@ -87,9 +87,11 @@ def require_approval(handler: Handler, approve: Approve | None, within_seconds: 
                 answer = await _answer(approve, request, call)
         if deadline.cancelled_caught:
             grant.approval_timed_out = True
-            raise ApprovalDenied(f"tools.{call.tool} needs an approval, and none came within {within_seconds:g} s")
+            raise ApprovalDenied(
+                f"tools.{call.request.tool} needs an approval, and none came within {within_seconds:g} s"
+            )
         if answer is not True:
-            raise ApprovalDenied(f"tools.{call.tool} was not approved")
+            raise ApprovalDenied(f"tools.{call.request.tool} was not approved")
         return await handler(call)
 
     return guarded
@@ -98,7 +100,7 @@ def require_approval(handler: Handler, approve: Approve | None, within_seconds: 
 async def _needed(tool: Tool, value: Any, call: Call) -> bool:
     if not callable(tool.needs_approval):
         return tool.needs_approval is not False
-    needed = tool.needs_approval(value, granted(call).context)
+    needed = tool.needs_approval(value, call.grant.context)
     return bool(await needed if inspect.isawaitable(needed) else needed)
 
 
@@ -108,10 +110,10 @@ async def _answer(approve: Approve, request: ApprovalRequest, call: Call) -> obj
         return await answer if inspect.isawaitable(answer) else answer
     except ApprovalDenied as denied:
         reason = f": {denied}" if str(denied) else ""
-        raise ApprovalDenied(f"tools.{call.tool} was not approved{reason}") from denied
+        raise ApprovalDenied(f"tools.{call.request.tool} was not approved{reason}") from denied
     except anyio.get_cancelled_exc_class() as error:
         if being_cancelled():
             raise
-        raise ApprovalDenied(f"tools.{call.tool} was not approved: {unexpected(call, 'asking')}") from error
+        raise ApprovalDenied(f"tools.{call.request.tool} was not approved: {unexpected(call, 'asking')}") from error
     except Exception as error:
-        raise ApprovalDenied(f"tools.{call.tool} was not approved: {unexpected(call, 'asking')}") from error
+        raise ApprovalDenied(f"tools.{call.request.tool} was not approved: {unexpected(call, 'asking')}") from error

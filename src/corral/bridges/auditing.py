@@ -8,11 +8,11 @@ from collections.abc import Mapping
 import anyio
 
 from corral.audit import AuditEvent, AuditLog, Outcome, new_event_id
-from corral.bridges.grants import Grant, granted
+from corral.bridges.calls import Call, Handler
 from corral.bridges.scopes import denied_unseen
 from corral.errors import AccessDenied, CallBudgetExceeded, Cancelled, ScopeDenied, ToolNotFound, error_class
 from corral.logs import get_logger
-from corral.types import Call, CallError, ExecutionError, Handler, JsonSchema, Progress, Reply
+from corral.types import CallError, ExecutionError, JsonSchema, Progress, Reply
 
 __all__ = ["audit_calls", "outcome_of", "record_denial"]
 
@@ -32,7 +32,7 @@ def audit_calls(handler: Handler, log: AuditLog | None) -> Handler:
 
     async def guarded(call: Call) -> Reply:
         began, started = time.time(), time.perf_counter()
-        arguments = log.shown(call.input, _input_schema(call) if log.copies_arguments else None)
+        arguments = log.shown(call.request.input, _input_schema(call) if log.copies_arguments else None)
         try:
             log.check()
             reply = await handler(call)
@@ -74,23 +74,23 @@ def outcome_of(error: CallError | ExecutionError | None) -> Outcome:
 
 
 def _input_schema(call: Call) -> JsonSchema | None:
-    if call.grant is None:
+    if not call.authenticated:
         return None
-    tools = granted(call).tools
-    tool = tools.get(call.tool) or tools.hidden(call.tool)
+    tools = call.grant.tools
+    tool = tools.get(call.request.tool) or tools.hidden(call.request.tool)
     return None if tool is None else tool.input_schema
 
 
 def _unseen(call: Call) -> ScopeDenied | None:
     """Denial of a call whose tool is hidden from its caller; None for a tool that does not exist."""
-    return None if call.grant is None else denied_unseen(call.tool, granted(call).tools, granted(call).scopes)
+    return denied_unseen(call.request.tool, call.grant.tools, call.grant.scopes) if call.authenticated else None
 
 
 def _event(call: Call, began: float, started: float, arguments: object, error: CallError | None) -> AuditEvent:
     outcome = outcome_of(error)
     if outcome == "failed" and call.progress in _FAILED_AFTER:
         outcome = _FAILED_AFTER[call.progress]
-    grant: Grant | None = call.grant
+    grant = call.grant if call.authenticated else None
     context = None if grant is None else grant.context
     return AuditEvent(  # in the order of its fields: with keywords, the slowest part of the audit
         new_event_id(began),
@@ -105,8 +105,8 @@ def _event(call: Call, began: float, started: float, arguments: object, error: C
         context and context.user_id,
         context and context.organization_id,
         context and context.session_id,
-        call.tool or None,
-        call.sequence,
+        call.request.tool or None,
+        call.request.sequence,
         arguments,
         error and error.correlation_id,
     )

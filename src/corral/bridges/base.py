@@ -7,9 +7,10 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, ClassVar, TypeAlias
 
+from corral.bridges.calls import Handler
 from corral.bridges.grants import Grant, Grants
 from corral.errors import ConfigError
-from corral.types import Endpoint, Handler
+from corral.types import Endpoint
 
 __all__ = ["ASGIApp", "BridgeProtocol"]
 
@@ -26,8 +27,9 @@ ASGIApp: TypeAlias = Callable[
 class BridgeProtocol(ABC):
     """Transport of calls. One object may serve many executions at the same time.
 
-    `handler` is the whole pipeline of guards. A protocol turns each message into a `Call` and sends the `Reply` back.
-    The call carries the `grant` if the channel belongs to one execution, else the `token` of the message.
+    `handler` is the whole pipeline of guards. A protocol turns each message into a `CallRequest`, passes it on in a
+    `Call`, and sends the `Reply` back. The call carries the `grant` if the channel belongs to one execution, else the
+    `token` of the message.
     """
 
     name: ClassVar[str]

@@ -8,13 +8,13 @@ import secrets
 
 import anyio
 
-from corral.bridges.grants import called, granted
+from corral.bridges.calls import Call, Handler
 from corral.errors import AccessDenied, ExecutionEnded, InvalidToolOutput, MessageTooLarge, ToolError, ToolFailed
 from corral.guest import UnencodableValue, encode_value
 from corral.logs import get_logger
 from corral.tools import ParsedInput, Tool
 from corral.tools.streams import TooMuch
-from corral.types import Call, EncodedValue, Handler, Reply
+from corral.types import EncodedValue, Reply
 
 __all__ = [
     "being_cancelled",
@@ -22,7 +22,6 @@ __all__ = [
     "encode_output",
     "encoded_output",
     "failure_of",
-    "parsed_of",
     "too_much",
     "unexpected",
 ]
@@ -34,8 +33,8 @@ def dispatch() -> Handler:
     """Runs the tool on validated input. Its `ToolError`s reach the program; its other errors reach only the log."""
 
     async def run(call: Call) -> Reply:
-        tool, parsed = called(call), parsed_of(call)
-        grant = granted(call)
+        tool, parsed = call.tool, call.parsed
+        grant = call.grant
         if not grant.live:  # it may have ended while the call waited for its turn or an approval
             raise ExecutionEnded("the execution of this call has ended")
         most_bytes = grant.limits.tool_output_bytes
@@ -84,8 +83,8 @@ def failure_of(call: Call, error: BaseException) -> BaseException:
 def too_much(call: Call, allowed: int) -> MessageTooLarge:
     """Returns the error of a tool that was stopped at its bound."""
     return MessageTooLarge(
-        f"tools.{call.tool} ran, and was stopped: it yields more than {allowed} bytes, all that are allowed; ask for "
-        "less at a time"
+        f"tools.{call.request.tool} ran, and was stopped: it yields more than {allowed} bytes, all that are allowed; "
+        "ask for less at a time"
     )
 
 
@@ -99,7 +98,7 @@ def encoded_output(call: Call, value: object) -> EncodedValue:
         return encode_value(value)
     except UnencodableValue as problem:
         raise InvalidToolOutput(
-            f"tools.{call.tool} ran, but its result was withheld: a program cannot receive it: {problem}"
+            f"tools.{call.request.tool} ran, but its result was withheld: a program cannot receive it: {problem}"
         ) from problem
 
 
@@ -111,38 +110,32 @@ def encode_output(handler: Handler) -> Handler:
         if reply.error is not None or reply.nothing:
             return reply
         value = encoded_output(call, reply.value)
-        allowed = granted(call).limits.tool_output_bytes
+        allowed = call.grant.limits.tool_output_bytes
         if len(value.text) > allowed:
             raise MessageTooLarge(
-                f"tools.{call.tool} ran, but its result was withheld: it has {len(value.text)} bytes, and {allowed} "
-                "are allowed; ask for less at a time"
+                f"tools.{call.request.tool} ran, but its result was withheld: it has {len(value.text)} bytes, and "
+                f"{allowed} are allowed; ask for less at a time"
             )
         return Reply(value=reply.value, encoded=value)
 
     return guarded
 
 
-def parsed_of(call: Call) -> ParsedInput:
-    """Returns the parsed input of a validated call."""
-    assert isinstance(call.parsed, ParsedInput)
-    return call.parsed
-
-
 def unexpected(call: Call, failed: str | None = None) -> ToolFailed:
     """Logs the current exception with a correlation id; returns the error for the program, which names `failed`."""
-    failed = failed or f"tools.{call.tool}"
+    failed = failed or f"tools.{call.request.tool}"
     correlation = secrets.token_hex(6)
-    execution = call.grant and granted(call).execution_id
+    execution = call.grant.execution_id if call.authenticated else None
     logger.exception("%s failed in execution %s (correlation id %s)", failed, execution, correlation)
     return ToolFailed(f"{failed} failed (correlation id {correlation})", correlation_id=correlation)
 
 
 async def _within(seconds: float, tool: Tool, parsed: ParsedInput, call: Call) -> object:
-    grant = granted(call)
+    grant = call.grant
     with anyio.move_on_after(seconds):
         return await tool.execute(parsed, grant.context, most_bytes=grant.limits.tool_output_bytes)
     raise ToolFailed(
-        f"tools.{call.tool} did not answer within {seconds:g} s; it may have taken effect", outcome_known=False
+        f"tools.{call.request.tool} did not answer within {seconds:g} s; it may have taken effect", outcome_known=False
     )
 
 

@@ -19,7 +19,7 @@ from corral.concurrency.deadline import PausableDeadline
 from corral.concurrency.shared_lock import SharedLock
 from corral.errors import AccessDenied, ConfigError, InvalidToken, ToolNotFound
 from corral.tools import Tool, ToolRegistry
-from corral.types import Call, ExecutionContext, Limits
+from corral.types import ExecutionContext, Limits
 
 __all__ = [
     "Grant",
@@ -28,9 +28,7 @@ __all__ = [
     "Services",
     "TokenClaims",
     "Tokens",
-    "called",
     "current_grant",
-    "granted",
     "new_execution_id",
 ]
 
@@ -68,6 +66,7 @@ class Grant:
         "ended",
         "execution_id",
         "limits",
+        "must_finish",
         "on_end",
         "recorder",
         "running",
@@ -114,6 +113,8 @@ class Grant:
         """Calls whose streams are open."""
         self.turns = SharedLock()
         """Order of calls that have passed all other guards."""
+        self.must_finish: set[int] = set()
+        """Sequence numbers of calls that are awaited although their program has ended."""
         self.approval_timed_out = False
         """True once an approval request was not answered in time."""
         self.ended = False
@@ -131,6 +132,20 @@ class Grant:
         """True if it has no lifetime of its own, so that tokens can be renewed until it is ended."""
         return self._ends_at is None
 
+    def find_tool(self, path: str) -> Tool:
+        """Finds the tool that programs call by `path`.
+
+        Raises:
+            ToolNotFound: no such tool; with suggestions, the first few times.
+        """
+        if (found := self.services.get(path)) is not None:
+            return found
+        try:
+            return self.tools.resolve(path, helping=self.unknown < _MOST_HELPED)
+        except ToolNotFound:
+            self.unknown += 1
+            raise
+
     def end(self) -> None:
         """Refuses further calls, and cancels those of a program that runs elsewhere. Idempotent."""
         self.ended = True
@@ -140,32 +155,6 @@ class Grant:
 
 current_grant: ContextVar[Grant | None] = ContextVar("current_grant", default=None)
 """Grant of the call that the current task serves."""
-
-
-def granted(call: Call) -> Grant:
-    """Returns the grant of an authenticated call."""
-    assert isinstance(call.grant, Grant)
-    return call.grant
-
-
-def called(call: Call) -> Tool:
-    """Finds the tool of a call, once.
-
-    Raises:
-        ToolNotFound: no such tool; with suggestions, the first few times in an execution.
-    """
-    found: Tool | None = call.found
-    if found is None:
-        grant = granted(call)
-        found = grant.services.get(call.tool)
-        if found is None:
-            try:
-                found = grant.tools.resolve(call.tool, helping=grant.unknown < _MOST_HELPED)
-            except ToolNotFound:
-                grant.unknown += 1
-                raise
-        call.found = found
-    return found
 
 
 class TokenClaims(Protocol):

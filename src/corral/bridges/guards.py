@@ -17,14 +17,15 @@ import anyio
 from corral.audit import AuditLog
 from corral.bridges.approvals import Approve, require_approval
 from corral.bridges.auditing import audit_calls
+from corral.bridges.calls import Call, Handler
 from corral.bridges.dispatch import being_cancelled, dispatch, encode_output, unexpected
-from corral.bridges.grants import Grants, called, current_grant, granted
+from corral.bridges.grants import Grants, current_grant
 from corral.bridges.rates import RateLimits
 from corral.bridges.scopes import require_scopes
 from corral.bridges.streams import deliver_streams
 from corral.errors import CallBudgetExceeded, CorralError, ExecutionEnded, MessageTooLarge
 from corral.logs import get_logger
-from corral.types import Call, CallError, Handler, Reply
+from corral.types import CallError, Reply
 
 __all__ = [
     "Pipeline",
@@ -100,11 +101,11 @@ def authenticate(handler: Handler, grants: Grants) -> Handler:
     """Finds the live grant of a call: by its token, unless the bridge has set the grant."""
 
     async def guarded(call: Call) -> Reply:
-        if call.grant is None:
+        if not call.authenticated:
             call.grant = grants.find(call.token)
-        elif not granted(call).live:
+        elif not call.grant.live:
             raise ExecutionEnded("the execution of this call has ended")
-        before = current_grant.set(granted(call))
+        before = current_grant.set(call.grant)
         try:
             return await handler(call)
         finally:
@@ -117,22 +118,26 @@ def record_calls(handler: Handler) -> Handler:
     """Records the call and its outcome for the result; at level DEBUG also in the log, without its values."""
 
     async def guarded(call: Call) -> Reply:
-        recorder = granted(call).recorder
+        recorder = call.grant.recorder
         if recorder is None:
             return await handler(call)
-        entry = recorder.start(call)
+        entry = recorder.start(call.request)
         started = time.perf_counter()
         try:
             reply = await handler(call)
         except BaseException:
-            recorder.cut_short(entry, call, (time.perf_counter() - started) * 1000)
+            entry.output = call.streamed
+            recorder.cut_short(entry, (time.perf_counter() - started) * 1000, call.progress, call.remark)
             raise
         duration_ms = (time.perf_counter() - started) * 1000
-        recorder.finish(entry, call, reply, duration_ms)
+        entry.output = call.streamed
+        recorder.finish(entry, reply, duration_ms, call.progress, call.remark)
         if logger.isEnabledFor(logging.DEBUG):
             outcome = "answered" if reply.error is None else reply.error.name
-            execution_id = granted(call).execution_id
-            logger.debug("tools.%s %s in %.1f ms in execution %s", call.tool, outcome, duration_ms, execution_id)
+            execution_id = call.grant.execution_id
+            logger.debug(
+                "tools.%s %s in %.1f ms in execution %s", call.request.tool, outcome, duration_ms, execution_id
+            )
         return reply
 
     return guarded
@@ -142,8 +147,8 @@ def authorize(handler: Handler) -> Handler:
     """Compares the scopes that a tool requires with those of the caller."""
 
     async def guarded(call: Call) -> Reply:
-        grant = granted(call)
-        require_scopes(called(call), call.tool, grant.scopes)
+        grant = call.grant
+        require_scopes(call.tool, call.request.tool, grant.scopes)
         return await handler(call)
 
     return guarded
@@ -153,7 +158,7 @@ def limit_calls(handler: Handler) -> Handler:
     """Enforces the call budget, and queues calls while `calls_in_flight` of their execution are running."""
 
     async def guarded(call: Call) -> Reply:
-        grant = granted(call)
+        grant = call.grant
         grant.calls += 1
         if grant.calls > (calls := grant.limits.calls):
             raise CallBudgetExceeded(f"the budget of {calls} tool call{'' if calls == 1 else 's'} is used up")
@@ -172,12 +177,12 @@ def limit_rates(handler: Handler, rates: RateLimits) -> Handler:
     """Enforces the rates of the tool, the user, the organization and everyone."""
 
     async def guarded(call: Call) -> Reply:
-        grant, tool = granted(call), called(call)
+        grant, tool = call.grant, call.tool
         buckets = grant.buckets.get(tool)
         if buckets is None:
-            buckets = grant.buckets[tool] = rates.buckets(tool, call.tool, grant.context)
+            buckets = grant.buckets[tool] = rates.buckets(tool, call.request.tool, grant.context)
         if buckets:
-            await rates.take(buckets, call.tool)
+            await rates.take(buckets, call.request.tool)
         return await handler(call)
 
     return guarded
@@ -187,10 +192,12 @@ def validate_input(handler: Handler) -> Handler:
     """Bounds the size of the input and validates it against the tool's schema."""
 
     async def guarded(call: Call) -> Reply:
-        allowed = granted(call).limits.tool_input_bytes
-        if call.size > allowed:
-            raise MessageTooLarge(f"tools.{call.tool}: the input has {call.size} bytes; {allowed} are allowed")
-        call.parsed = await called(call).parse_input(call.input, granted(call).context)
+        allowed = call.grant.limits.tool_input_bytes
+        if call.request.size > allowed:
+            raise MessageTooLarge(
+                f"tools.{call.request.tool}: the input has {call.request.size} bytes; {allowed} are allowed"
+            )
+        call.parsed = await call.tool.parse_input(call.request.input, call.grant.context)
         return await handler(call)
 
     return guarded
@@ -200,8 +207,8 @@ def sequence_calls(handler: Handler) -> Handler:
     """Starts calls in order of arrival. A sequential tool waits for all earlier calls, and later calls wait for it."""
 
     async def guarded(call: Call) -> Reply:
-        turns = granted(call).turns
-        alone = called(call).sequential
+        turns = call.grant.turns
+        alone = call.tool.sequential
         if alone or turns.contended:
             await turns.wait(alone=alone)
         else:

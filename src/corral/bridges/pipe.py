@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import ClassVar
 
 from corral.bridges.base import BridgeProtocol
+from corral.bridges.calls import Call, Handler
 from corral.bridges.grants import Grant, Grants
-from corral.types import Call, Endpoint, Handler, PipeEndpoint, Reply
+from corral.types import Endpoint, PipeEndpoint
 
 __all__ = ["PipeBridge"]
 
@@ -20,8 +21,4 @@ class PipeBridge(BridgeProtocol):
 
     @asynccontextmanager
     async def serve(self, handler: Handler, grant: Grant, grants: Grants) -> AsyncGenerator[Endpoint]:  # noqa: ARG002
-        def take(call: Call) -> Awaitable[Reply]:
-            call.grant = grant
-            return handler(call)
-
-        yield PipeEndpoint(handler=take)
+        yield PipeEndpoint(handler=lambda request: handler(Call(request, grant)), must_finish=grant.must_finish)

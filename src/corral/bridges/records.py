@@ -13,10 +13,11 @@ from itertools import islice
 from corral.errors import Cancelled, ProgramFailed
 from corral.guest import UnencodableValue, decode_value, encode_value
 from corral.json_schema.plain_data import json_value
+from corral.languages import LANGUAGES
 from corral.rendering.redaction import secret_names
 from corral.results import Event, ToolCallFinished, ToolCallRecord, ToolCallStarted, Unread
 from corral.tools import ToolRegistry
-from corral.types import Call, CallError, Diagnostic, EncodedValue, ExecutionError, Language, Reply
+from corral.types import CallError, CallRequest, Diagnostic, EncodedValue, ExecutionError, Language, Progress, Reply
 
 __all__ = ["CallRecorder", "ValueRoom", "remarks_on"]
 
@@ -71,31 +72,31 @@ class CallRecorder:
         self._taken = 0
         self.records: list[ToolCallRecord] = []
 
-    def start(self, call: Call) -> ToolCallRecord:
-        size = call.size
+    def start(self, request: CallRequest) -> ToolCallRecord:
+        size = request.size
         cost = size * _AS_OBJECTS
         if size <= _SMALL_BYTES and cost <= self._room:
             self._room -= cost
-            kept = call.input
+            kept = request.input
         else:
-            kept = self._kept(call.input, size, call.reread)
+            kept = self._kept(request.input, size, request.reread)
         started = time.time()
-        record = _begun(call, kept, started)
+        record = _begun(request, kept, started)
         self.records.append(record)
         if self._observed():
-            self._emit(ToolCallStarted(call=_begun(call, kept, started)))  # one that stays as it is
+            self._emit(ToolCallStarted(call=_begun(request, kept, started)))  # one that stays as it is
         return record
 
-    def finish(self, record: ToolCallRecord, call: Call, reply: Reply, duration_ms: float) -> None:
+    def finish(
+        self, record: ToolCallRecord, reply: Reply, duration_ms: float, progress: Progress, remark: str | None = None
+    ) -> None:
         record.duration_ms = duration_ms
         if reply.value is not None:
             self._finish(record, reply)
-        elif call.streamed is not None:
-            record.output = call.streamed
         record.error = reply.error
-        record.progress = call.progress
-        if call.remark is not None:
-            record.remark = call.remark
+        record.progress = progress
+        if remark is not None:
+            record.remark = remark
         if self._observed():
             self._emit(ToolCallFinished(call=record))
 
@@ -133,9 +134,11 @@ class CallRecorder:
         self._room += size
         return True
 
-    def cut_short(self, record: ToolCallRecord, call: Call, duration_ms: float) -> None:
+    def cut_short(
+        self, record: ToolCallRecord, duration_ms: float, progress: Progress, remark: str | None = None
+    ) -> None:
         error = CallError.of(Cancelled("the program ended before the tool answered"))
-        self.finish(record, call, Reply(error=error), duration_ms)
+        self.finish(record, Reply(error=error), duration_ms, progress, remark)
 
     def close(self) -> None:
         """Releases the reserved memory: from now on the caller who holds the result owns the records."""
@@ -169,14 +172,14 @@ def remarks_on(
         for record in records
         if "output" not in record.unread and isinstance(record.output, str)
     }
-    read = "json.loads(...)" if language == "python" else "JSON.parse(...)"
+    read = LANGUAGES[language].parse_json
     for name in (name for name, text in islice(texts.items(), _MOST_REMARKS) if _is_json(text)):
         message = f"tools.{name} returned a text that is JSON, not an object: use {read}"
         yield Diagnostic(severity="warning", code="json_text", message=message, show="on_failure")
 
 
-def _begun(call: Call, kept: object, started: float) -> ToolCallRecord:
-    record = ToolCallRecord(name=call.tool, sequence=call.sequence, input=kept, started=started)
+def _begun(request: CallRequest, kept: object, started: float) -> ToolCallRecord:
+    record = ToolCallRecord(name=request.tool, sequence=request.sequence, input=kept, started=started)
     if type(kept) is Unread:
         record.keep("input", kept)
     return record

@@ -9,12 +9,12 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 
-from corral.bridges.dispatch import encoded_output, failure_of, parsed_of, too_much
-from corral.bridges.grants import called, granted
+from corral.bridges.calls import Call, Handler
+from corral.bridges.dispatch import encoded_output, failure_of, too_much
 from corral.errors import CallBudgetExceeded, ExecutionEnded, InvalidToolOutput, ToolFailed
 from corral.logs import get_logger
 from corral.tools.streams import CHECKPOINT_EVERY, CLOSING_SECONDS
-from corral.types import Call, Handler, OpenStream, Reply, StreamSink
+from corral.types import OpenStream, Reply, StreamSink
 
 __all__ = ["deliver_streams"]
 
@@ -31,20 +31,20 @@ def deliver_streams(handler: Handler) -> Handler:
     """
 
     async def guarded(call: Call) -> Reply:
-        if not called(call).stream or call.open_stream is None:
+        if not call.tool.stream or call.request.open_stream is None:
             return await handler(call)
-        grant = granted(call)
+        grant = call.grant
         if not grant.live:
             raise ExecutionEnded("the execution of this call has ended")
         most = min(_MOST_OPEN, grant.limits.calls_in_flight - 1)  # so that there is room for calls within the loop
         if grant.streams >= most:
             raise CallBudgetExceeded(
-                f"tools.{call.tool} was not called: {grant.streams} streams are open, and {most} are allowed; read one "
-                "to its end or leave its loop first"
+                f"tools.{call.request.tool} was not called: {grant.streams} streams are open, and {most} are allowed; "
+                "read one to its end or leave its loop first"
             )
         grant.streams += 1
         try:
-            await _Delivery(call).run(call.open_stream)
+            await _Delivery(call).run(call.request.open_stream)
         finally:
             grant.streams -= 1
         return Reply(nothing=True)
@@ -61,8 +61,8 @@ class _Delivery:
 
     def __init__(self, call: Call) -> None:
         self._call = call
-        self._tool = called(call)
-        self._grant = granted(call)
+        self._tool = call.tool
+        self._grant = call.grant
         self._scope = anyio.CancelScope()
         self._timeout = self._tool.timeout_seconds
         self._stepping = self._abandoned = False
@@ -84,7 +84,7 @@ class _Delivery:
             call.streamed = f"… {self._items} item{'' if self._items == 1 else 's'}, {self._bytes} bytes, streamed{end}"
         if self._scope.cancelled_caught and not self._abandoned:
             raise ToolFailed(
-                f"tools.{call.tool} did not yield within {self._timeout} s; it may have taken effect",
+                f"tools.{call.request.tool} did not yield within {self._timeout} s; it may have taken effect",
                 outcome_known=False,
             )
         call.progress = "returned"
@@ -107,7 +107,7 @@ class _Delivery:
 
     async def _started(self) -> AsyncIterator[object]:
         try:
-            return await self._tool.open_stream(parsed_of(self._call), self._grant.context)
+            return await self._tool.open_stream(self._call.parsed, self._grant.context)
         except BaseException as error:
             if (failure := failure_of(self._call, error)) is error:
                 raise

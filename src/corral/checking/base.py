@@ -10,6 +10,7 @@ from tree_sitter import Node
 from corral.checking.declared_tools import DeclaredTool, ToolSet
 from corral.checking.findings import Finding
 from corral.checking.inputs import Flaw, Inputs, Written
+from corral.checking.languages import CHECKED
 from corral.checking.servers.workspace import Document, Location, Remark
 from corral.checking.source_map import CheckedText
 from corral.concurrency.cached_property import cached_property
@@ -85,6 +86,7 @@ class Check(ABC):
         for call, tool in self._calls:
             if call.start_byte not in calls:
                 calls[call.start_byte] = call, self._flaws(call, tool.name)
+        takes_one_object = CHECKED[self.tools.language].takes_one_object
         for call, flaws in calls.values():
             tool = self.tool_called(call) if flaws else None
             if tool is None:
@@ -97,7 +99,7 @@ class Check(ABC):
                 is_named = flaw.wanted and around is not None and around.type in ("pair", "keyword_argument")
                 offset = around.start_byte if is_named and around is not None else flaw.node.start_byte
                 if offset not in known:
-                    is_all = flaw.wanted and self.tools.language == "typescript" and flaw.node == self._whole(call)
+                    is_all = flaw.wanted and takes_one_object and flaw.node == self._whole(call)
                     hint = flaw.hint or (f"Write `{self.tools.call_of(tool.name)}`." if is_all else None)
                     finding = Finding(code="input", message=flaw.message, offset=offset)
                     findings.append(finding.rejected("argument", hint=hint, declared=tool.signature))

@@ -9,7 +9,7 @@ from hashlib import blake2b
 from tree_sitter import Node
 
 from corral.concurrency.cached_property import cached_property
-from corral.programs import TypedProgram, TypedPython, typed_python, typed_typescript
+from corral.programs import TypedProgram, TypedPython, read_types
 from corral.programs.syntax.parsing import TooLongToParse, parsing_within
 from corral.tools import ToolRegistry
 from corral.types import ExecutionContext, Language, References, TrustDomain
@@ -51,7 +51,7 @@ class Case:
         Raises:
             ProgramRejected: as when it is prepared.
         """
-        return typed_python(self.source) if self.language == "python" else typed_typescript(self.source)
+        return read_types(self.source, self.language)
 
     @cached_property
     def is_light(self) -> bool:

@@ -15,31 +15,26 @@ from tree_sitter import Node
 from corral.checking.case import Case
 from corral.checking.declared_types import DeclaredTypes, tool_name
 from corral.checking.findings import near
-from corral.checking.hints import python as python_hints
-from corral.checking.hints import typescript as typescript_hints
+from corral.checking.languages import CHECKED
 from corral.checking.schema_weight import MAX_WEIGHT, affordable, weight
 from corral.checking.servers.workspace import Location
 from corral.checking.source_map import Declarations
 from corral.checking.verdict import Verdict
 from corral.concurrency.cached_property import cached_property
-from corral.declarations import checked_discovery, declare_python, declare_typescript
+from corral.declarations import checked_discovery, declare_tools
 from corral.errors import ToolNotFound
-from corral.guest.python.calls import failure_classes
 from corral.json_schema.closed_objects import open_objects
 from corral.programs.syntax.parsing import parsing_within
-from corral.programs.syntax.python import parse as parse_python
 from corral.programs.syntax.python import text_of
-from corral.programs.syntax.typescript import parse as parse_typescript
 from corral.tools import Tool, ToolRegistry
 from corral.tools.schema import TypeOutput
 from corral.types import Language, References, ToolName
 
-__all__ = ["ANY", "DeclaredTool", "ToolSet", "ToolSets"]
+__all__ = ["DeclaredTool", "ToolSet", "ToolSets"]
 
 _COMMENT = re.compile(r"#:[^\n]*")
 _SPACE = re.compile(r"(?<!\s)\s*\n\s*")
 _METHODS = frozenset({"method_signature", "function_definition"})
-_NAMES: Mapping[Language, Mapping[str, str]] = {"python": python_hints.NAMES, "typescript": typescript_hints.NAMES}
 _ROOTS = frozenset({"functions", "api", "client", "default_api", "tool", "mcp", "sdk", "Tools", "server", "agent"})
 """Under which names models look for tools elsewhere."""
 _SEARCH = 'Use names as they are declared; await tools.search("words") finds them.'
@@ -64,17 +59,6 @@ _MOST_DEFINITIONS = 20_000
 """With more, not all tools are declared together: it would take minutes."""
 
 
-_FAILURES = "".join(
-    f"class {name}({', '.join(base.__name__ for base in each.__bases__)}):\n"
-    "    code: str\n    retry_after_seconds: float | None\n    def __getattr__(self, name: str): ...\n"
-    for name, each in failure_classes().items()
-)
-"""Error classes of calls, which programs may catch."""
-ANY = "_corral_any"
-"""Gives back what it takes, as a value of any type."""
-_ANY = f"import typing as _typing\ndef {ANY}(value: object, /) -> _typing.Any: ...\n"
-
-
 class DeclaredTool(NamedTuple):
     """A tool as it is declared."""
 
@@ -97,10 +81,8 @@ class ToolSet:
         self._verdicts: dict[tuple[bytes, bool], tuple[Verdict, float]] = {}
         """On the last programs, and until when they hold (`time.monotonic`)."""
         declared = {**affordable(self.tools), **checked_discovery(registry, language)}
-        if language == "python":
-            self.declarations = Declarations(declare_python(declared, checked=True) + _FAILURES + _ANY)
-        else:
-            self.declarations = Declarations(declare_typescript(declared, checked=True))
+        declarations = declare_tools(declared, language, checked=True)
+        self.declarations = Declarations(declarations + CHECKED[language].surroundings)
 
     @cached_property
     def every(self) -> tuple[object, ...]:
@@ -203,7 +185,7 @@ class ToolSet:
             return f"Did you mean `tools.{name}`?"
         if path and (found := self._tool_in(path, names)):
             return f"Did you mean `tools.{found}`?"
-        if hint := _NAMES[self.language].get(name):
+        if hint := CHECKED[self.language].names.get(name):
             return hint
         if name in _ROOTS and path:
             return "Tools are members of `tools`."
@@ -230,7 +212,7 @@ class ToolSet:
     def _root(self) -> Node:
         text = self.declarations.text.encode()
         with parsing_within(_DECLARATIONS_SECONDS):
-            return (parse_python if self.language == "python" else parse_typescript)(text).root_node
+            return CHECKED[self.language].parse(text).root_node
 
 
 class ToolSets:

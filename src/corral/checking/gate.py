@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
 import anyio
 
 from corral.checking.case import Case
@@ -9,9 +12,11 @@ from corral.checking.checker import Begun, Checker
 from corral.checking.verdict import Verdict
 from corral.concurrency.deadline import PausableDeadline
 from corral.errors import ProgramRejected
-from corral.types import Call, Handler, Reply
+from corral.types import Reply
 
 __all__ = ["Gate"]
+
+C = TypeVar("C")
 
 
 class Gate:
@@ -71,10 +76,12 @@ class Gate:
         """Until it is decided."""
         await self._decided.wait()
 
-    def guard(self, handler: Handler, clock: PausableDeadline) -> Handler:
+    def guard(
+        self, handler: Callable[[C], Awaitable[Reply]], clock: PausableDeadline
+    ) -> Callable[[C], Awaitable[Reply]]:
         """Lets calls through once it is open; if it stays shut, none. The clock stands while they wait."""
 
-        async def gated(call: Call) -> Reply:
+        async def gated(call: C) -> Reply:
             if not self.is_open:
                 with clock.paused():
                     await self._decided.wait()

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from corral import Language
 from corral.cli.run_options import add_env, env_of
 from corral.errors import ConfigError
+from corral.languages import LANGUAGES, language_of_file
 
 __all__ = ["GivenProgram", "add_program", "given_program"]
 
@@ -25,7 +26,7 @@ class GivenProgram(NamedTuple):
 def add_program(parser: argparse.ArgumentParser) -> None:
     """Adds the options that `given_program` reads."""
     parser.add_argument("program", metavar="PROGRAM", help="file with the program, or - for standard input")
-    parser.add_argument("--language", choices=("typescript", "python"), help="default: by the file's name")
+    parser.add_argument("--language", choices=tuple(LANGUAGES), help="default: by the file's name")
     add_env(parser)
 
 
@@ -38,7 +39,7 @@ def given_program(arguments: argparse.Namespace) -> GivenProgram:
     program: str = arguments.program
     return GivenProgram(
         source=_read(program),
-        language=arguments.language or ("python" if program.endswith(".py") else "typescript"),
+        language=arguments.language or language_of_file(program),
         file="<stdin>" if program == "-" else program,
         env=env_of(arguments),
     )

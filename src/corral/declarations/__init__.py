@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from corral.declarations.catalog import Catalog, CatalogLevel
 from corral.declarations.discovery import checked_discovery, discovery_tools
+from corral.declarations.printing.printers import declare_tools
 from corral.declarations.printing.python import declare_python
 from corral.declarations.printing.signatures import ToolShape
 from corral.declarations.printing.typescript import declare_typescript
@@ -15,6 +16,7 @@ __all__ = [
     "ToolShape",
     "checked_discovery",
     "declare_python",
+    "declare_tools",
     "declare_typescript",
     "discovery_tools",
     "secret_parameters",

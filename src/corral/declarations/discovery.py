@@ -20,6 +20,7 @@ from corral.declarations.text_cache import TextCache, one_at_a_time
 from corral.errors import ToolNotFound
 from corral.json_schema.document_schema import DocumentSchema
 from corral.json_schema.problems import quoted
+from corral.languages import LANGUAGES
 from corral.rendering.lists import first_few
 from corral.tools import Tool, ToolRegistry
 from corral.tools.schema import ANYTHING
@@ -235,10 +236,7 @@ class _Discovery:
         """A program's call of search without words."""
         if namespace is None:
             return "tools.search()"
-        named = (
-            f"namespace={quoted(namespace)}" if self._language == "python" else f"{{ namespace: {quoted(namespace)} }}"
-        )
-        return f"tools.search({named})"
+        return f"tools.search({LANGUAGES[self._language].named_argument('namespace', quoted(namespace))})"
 
 
 def _path(asked: str) -> str:

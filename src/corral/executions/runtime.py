@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import anyio
 
 from corral.audit import AuditLog
-from corral.bridges import BridgeProtocol, Grants, ImpliedScopes, RateLimits, ValueRoom
+from corral.bridges import BridgeProtocol, Grants, Handler, ImpliedScopes, RateLimits, ValueRoom
 from corral.checking import Checker
 from corral.errors import ConfigError, LimitNotEnforceable, ProgramRejected
 from corral.executions.request import Check, ExecutionRequest
@@ -18,7 +18,6 @@ from corral.sandboxes.selection import Providers
 from corral.tools import ToolRegistry
 from corral.types import (
     ExecutionContext,
-    Handler,
     Language,
     Limits,
     Program,

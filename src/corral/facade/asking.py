@@ -8,7 +8,7 @@ from typing import Unpack
 
 from corral.arguments import checked
 from corral.checking import Case, CheckResult
-from corral.declarations import Catalog, declare_python, declare_typescript
+from corral.declarations import Catalog, declare_tools
 from corral.errors import ConfigError, ProgramRejected
 from corral.executions import prepare
 from corral.facade.running import CorralRunning
@@ -95,8 +95,7 @@ class CorralAsking(CorralRunning):
             ConfigError: the language is unknown, or tool sources are not open.
         """
         self._require_declarable()
-        declare = declare_python if language == "python" else declare_typescript
-        return declare(self._views.registry(**audience).snapshot())
+        return declare_tools(self._views.registry(**audience).snapshot(), language)
 
     @checked
     def catalog(

@@ -131,10 +131,19 @@ class RuntimeDirectory:
 @cache
 def http_runtime(language: Language = "typescript") -> str:
     """The module that a program imports to call tools over HTTP: for Deno, Node from 20 on, or Python from 3.11 on."""
-    if language == "python":
-        return python_file(_python(name) for name in _PYTHON_HTTP)
+    return _HTTP_RUNTIMES[language]()
+
+
+def _typescript_http() -> str:
     code = _script([(name, _stripped(name)) for name in _HTTP])
     return f"{code}export const {{ connect, connectFromEnvironment }} = http_;\n"
+
+
+def _python_http() -> str:
+    return python_file(_python(name) for name in _PYTHON_HTTP)
+
+
+_HTTP_RUNTIMES: Mapping[Language, Callable[[], str]] = {"typescript": _typescript_http, "python": _python_http}
 
 
 def python_modules() -> list[str]:

@@ -1,7 +1,7 @@
 """Source to Program: what a model wrote, made runnable."""
 
 from corral.programs.python import TypedPython, prepare_python, typed_python
-from corral.programs.reading import read_program
+from corral.programs.reading import read_program, read_types
 from corral.programs.syntax.parsing import TooLongToParse, parsing_within
 from corral.programs.typescript.erasure.strip import strip_types
 from corral.programs.typescript.prepare import TypedProgram, prepare_typescript, typed_typescript
@@ -14,6 +14,7 @@ __all__ = [
     "prepare_python",
     "prepare_typescript",
     "read_program",
+    "read_types",
     "strip_types",
     "typed_python",
     "typed_typescript",

@@ -107,7 +107,7 @@ class _InFork(Sandbox):
         assert isinstance(bridge, PipeEndpoint)
         process = self._fork.process
         process.limit_cpu(job.limits.cpu_seconds)
-        return await GuestRun(process, process, job, bridge.handler, memory_mb=self._config.memory_mb).execute()
+        return await GuestRun(process, process, job, bridge, memory_mb=self._config.memory_mb).execute()
 
     async def aclose(self) -> None:
         self._fork.close()

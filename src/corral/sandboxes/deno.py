@@ -158,7 +158,7 @@ class _InProcess(Sandbox):
         assert isinstance(bridge, PipeEndpoint)
         process = self._process
         process.limit_cpu(job.limits.cpu_seconds)
-        return await GuestRun(process, process, job, bridge.handler, memory_mb=self._config.memory_mb).execute()
+        return await GuestRun(process, process, job, bridge, memory_mb=self._config.memory_mb).execute()
 
     async def aclose(self) -> None:
         self._process.close()
@@ -180,7 +180,7 @@ class _InContext(Sandbox):
     async def execute(self, job: Job, bridge: Endpoint) -> Exit:
         assert isinstance(bridge, PipeEndpoint)
         process = self._share.guest.process
-        self._run = GuestRun(self._share, process, job, bridge.handler, memory_mb=self._config.memory_mb)
+        self._run = GuestRun(self._share, process, job, bridge, memory_mb=self._config.memory_mb)
         return await self._run.execute()
 
     async def aclose(self) -> None:

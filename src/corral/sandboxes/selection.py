@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeAlias
 
 from corral.errors import ConfigError, StartFailed, UnknownProvider
+from corral.languages import LANGUAGES
 from corral.logs import get_logger
 from corral.plugins import load_by_name
 from corral.sandboxes import SandboxProvider
@@ -18,7 +19,6 @@ __all__ = ["Providers", "Sandboxes"]
 Sandboxes: TypeAlias = str | SandboxProvider | Mapping[Language, str | SandboxProvider]
 """A provider or its name, one of those per language, or "auto"."""
 
-_DEFAULTS: Mapping[Language, str] = {"typescript": "deno", "python": "python"}
 _WARM_BY_DEFAULT: tuple[Language, Language] = ("typescript", "python")
 """Sandboxes are ready as soon as a Corral is open for the first of these, or for the second where programs in the first
 do not run; for another language from its first program on."""
@@ -75,11 +75,9 @@ class Providers:
         if isinstance(sandbox, type):
             raise ConfigError(f"sandbox={sandbox.__name__} is a class; pass an object: {sandbox.__name__}()")
         if isinstance(sandbox, str):
-            name = _DEFAULTS.get(language)
-            if name is None:
-                known = ", ".join(_DEFAULTS)
-                raise UnknownProvider(f"no sandbox runs {language!r}; there are sandboxes for {known}")
-            provider: SandboxProvider = load_by_name("corral.sandboxes", name)
+            if language not in LANGUAGES:
+                raise UnknownProvider(f"no sandbox runs {language!r}; there are sandboxes for {', '.join(LANGUAGES)}")
+            provider: SandboxProvider = load_by_name("corral.sandboxes", LANGUAGES[language].sandbox)
             return provider
         if language not in sandbox:
             raise UnknownProvider(f"this Corral has no sandbox for {language!r}")

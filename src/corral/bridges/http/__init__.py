@@ -12,9 +12,10 @@ from urllib.parse import urlsplit
 
 from corral.arguments import checked
 from corral.bridges.base import ASGIApp, BridgeProtocol
+from corral.bridges.calls import Handler
 from corral.bridges.grants import Grant, Grants
 from corral.errors import ConfigError, MissingExtra
-from corral.types import Endpoint, Handler, HttpEndpoint
+from corral.types import Endpoint, HttpEndpoint
 
 try:
     from corral.bridges.http.app import bridge_app

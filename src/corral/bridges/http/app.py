@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from corral.bridges.calls import Call, Handler
 from corral.bridges.grants import Grant, Grants
 from corral.bridges.http.calls import ended, late, refused_token
 from corral.bridges.http.messages import failed, read_json
@@ -19,7 +20,7 @@ from corral.bridges.http.request_load import Body, load_of
 from corral.bridges.http.request_watch import watch_request
 from corral.errors import AccessDenied, BridgeError, CallBudgetExceeded, InvalidToken
 from corral.guest import http_runtime, plain_json
-from corral.types import MAX_TOOL_PATH, Call, Handler
+from corral.types import MAX_TOOL_PATH, CallRequest
 
 __all__ = ["bridge_app"]
 
@@ -57,7 +58,7 @@ def bridge_app(handler: Handler, grants: Grants) -> Starlette:
             sequence = load_of(grant).count(1)
             body_came = True
             watch.body_received()
-            reply = await handler(Call(name, body, sequence, size, protocol="http", grant=grant))
+            reply = await handler(Call(CallRequest(name, body, sequence, size), grant, protocol="http"))
             if reply.error is not None:
                 return failed(reply.error)
             return Response(plain_json(reply.value), headers=_NO_STORE, media_type="application/json")

@@ -8,13 +8,14 @@ import anyio
 from starlette.responses import Response
 from starlette.types import Receive, Send
 
+from corral.bridges.calls import Call, Handler
 from corral.bridges.grants import Grant, Grants
 from corral.bridges.http.messages import calls_of, failed, line
 from corral.bridges.http.request_filter import RequestHead, not_json
 from corral.bridges.http.request_load import Body, load_of
 from corral.bridges.http.request_watch import BODY_SECONDS, watch_request
 from corral.errors import BridgeError, CallBudgetExceeded, InvalidToken, MalformedMessage
-from corral.types import Call, CallError, Handler, Reply
+from corral.types import CallError, CallRequest, Reply
 
 __all__ = ["CallsEndpoint", "ended", "late", "refused_token"]
 
@@ -63,9 +64,10 @@ class CallsEndpoint:
                 found = calls_of(body, size, grant)
                 first = load_of(grant).count(len(found))
                 numbers = [call.sequence for call in found]  # the client's numbers, which identify the lines
-                for index, call in enumerate(found):
-                    call.sequence = first + index
-                calls = found
+                calls = [
+                    Call(call._replace(sequence=first + index), grant, protocol="http")
+                    for index, call in enumerate(found)
+                ]
                 watch.body_received()
                 unanswered.update(range(len(calls)))
                 if len(calls) == 1:
@@ -96,7 +98,7 @@ def late() -> MalformedMessage:
 
 async def refused_token(handler: Handler, token: str | None) -> Response:
     """Responds to a request with an invalid token. The pipeline refuses it, so that it is audited like any call."""
-    reply = await handler(Call("", None, 0, protocol="http", token=token))
+    reply = await handler(Call(CallRequest("", None, 0), protocol="http", token=token))
     return failed(reply.error or ended())
 
 

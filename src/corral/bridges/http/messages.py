@@ -15,7 +15,7 @@ from corral.bridges.grants import Grant
 from corral.bridges.http.request_filter import RequestHead
 from corral.errors import AccessDenied, CorralError, MalformedMessage, MessageTooLarge, error_class
 from corral.guest import encode_value, revive_value
-from corral.types import MAX_TOOL_PATH, Call, CallError, JsonSchema, Reply
+from corral.types import MAX_TOOL_PATH, CallError, CallRequest, JsonSchema, Reply
 
 __all__ = ["CALLS_SCHEMA", "MAX_CALLS", "calls_of", "failed", "line", "read_json"]
 
@@ -80,7 +80,7 @@ async def read_json(head: RequestHead, receive: Receive, most_bytes: int) -> tup
         raise MalformedMessage("the request's body is not JSON") from error
 
 
-def calls_of(body: object, size: int, grant: Grant) -> list[Call]:
+def calls_of(body: object, size: int, grant: Grant) -> list[CallRequest]:
     """Returns the calls of a parsed body of `size` bytes.
 
     Raises:
@@ -94,14 +94,14 @@ def calls_of(body: object, size: int, grant: Grant) -> list[Call]:
         raise MalformedMessage(f"the request's body is wrong at {place or 'its root'}: {first['msg']}") from None
     if len(calls) > 1 and len({call["sequence"] for call in calls}) < len(calls):
         raise MalformedMessage("two calls of the request have the same sequence number")
-    made: list[Call] = []
+    made: list[CallRequest] = []
     for call in calls:
         value = call.get("input", {})
         small = len(calls) == 1 and size <= grant.limits.tool_input_bytes
         own_size = size if small else len(to_json(value))
         if call.get("tagged"):
             value = revive_value(value)
-        made.append(Call(call["tool"], value, call["sequence"], own_size, "http", None, grant))
+        made.append(CallRequest(call["tool"], value, call["sequence"], own_size))
     return made
 
 

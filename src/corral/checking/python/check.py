@@ -9,10 +9,11 @@ from dataclasses import replace
 
 from tree_sitter import Node
 
-from corral.checking.declared_tools import ANY, DeclaredTool, ToolSet
+from corral.checking.declared_tools import DeclaredTool, ToolSet
 from corral.checking.findings import NOTHING_SHARED, Finding, near
 from corral.checking.hints.python import cannot_be_added, has_no_keys, method_hint, operation_hint
 from corral.checking.inputs import Written
+from corral.checking.languages import ANY
 from corral.checking.python.dynamic_members import Writes, key_of, value_of
 from corral.checking.python.expressions import (
     TAKING_VALUES,

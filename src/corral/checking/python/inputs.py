@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 from tree_sitter import Node
 
-from corral.checking.declared_tools import ANY
+from corral.checking.languages import ANY
 from corral.programs.edits import Edits
 from corral.programs.python.names import Names, TooMuch, dotted_path
 from corral.programs.syntax.python import finder, text_of

@@ -8,17 +8,23 @@ from functools import partial
 from typing import NamedTuple
 
 from corral.declarations.printing.named_types import share
-from corral.declarations.printing.python import PYTHON_ALIAS, print_python, python_call
+from corral.declarations.printing.python import PYTHON_ALIAS, declare_python, print_python, python_call
 from corral.declarations.printing.short import shortened
 from corral.declarations.printing.signatures import Signature, ToolShape, in_order, read_signature
-from corral.declarations.printing.typescript import TYPESCRIPT_ALIAS, print_typescript, typescript_call
+from corral.declarations.printing.typescript import (
+    TYPESCRIPT_ALIAS,
+    declare_typescript,
+    print_typescript,
+    typescript_call,
+)
 from corral.declarations.shapes import type_systems
 from corral.declarations.shapes.definitions import Definitions
 from corral.declarations.shapes.descriptions import summary
 from corral.declarations.shapes.shape import Doc
+from corral.languages import LANGUAGES
 from corral.types import Language, ToolName
 
-__all__ = ["Degree", "DegreePrinter", "comment_lines", "declare", "declare_short", "one_line"]
+__all__ = ["Degree", "DegreePrinter", "comment_lines", "declare", "declare_short", "declare_tools", "one_line"]
 
 _LINE_CHARACTERS = 240
 
@@ -41,14 +47,21 @@ class _Printer(NamedTuple):
     language: type_systems.TypeSystem
     declare: Callable[[Mapping[ToolName, Signature]], str]
     call: Callable[[ToolName, Signature], str | None]
-    comment: str
     alias: str
+    declare_all: Callable[..., str]
 
 
 _PRINTERS: Mapping[Language, _Printer] = {
-    "typescript": _Printer(type_systems.TYPESCRIPT, print_typescript, typescript_call, "//", TYPESCRIPT_ALIAS),
-    "python": _Printer(type_systems.PYTHON, print_python, python_call, "#", PYTHON_ALIAS),
+    "typescript": _Printer(
+        type_systems.TYPESCRIPT, print_typescript, typescript_call, TYPESCRIPT_ALIAS, declare_typescript
+    ),
+    "python": _Printer(type_systems.PYTHON, print_python, python_call, PYTHON_ALIAS, declare_python),
 }
+
+
+def declare_tools(tools: Mapping[ToolName, ToolShape], language: Language, *, checked: bool = False) -> str:
+    """Declares all tools in full, for a model, or with `checked` for a type checker."""
+    return _PRINTERS[language].declare_all(tools, checked=checked)
 
 
 class DegreePrinter:
@@ -123,4 +136,4 @@ def one_line(name: ToolName, tool: ToolShape, language: Language) -> str:
 
 def comment_lines(text: str, language: Language) -> str:
     """The lines of the text as comments."""
-    return "".join(f"{_PRINTERS[language].comment} {line}\n" for line in text.splitlines())
+    return "".join(f"{LANGUAGES[language].comment} {line}\n" for line in text.splitlines())

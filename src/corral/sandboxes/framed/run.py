@@ -14,7 +14,7 @@ from corral.sandboxes.base import Job
 from corral.sandboxes.framed.exits import cut_short, failed_exit, read_exit
 from corral.sandboxes.framed.session import Channel, GuestExit, GuestSession
 from corral.sandboxes.framed.stack_traces import located_text
-from corral.types import Exit, Handler, LogEntry
+from corral.types import Exit, LogEntry, PipeEndpoint
 
 __all__ = ["GuestRun"]
 
@@ -38,7 +38,7 @@ class GuestRun:
     """Runs one job over a channel to `process`, and reads what came of it."""
 
     def __init__(
-        self, channel: Channel, process: ContainedProcess, job: Job, handler: Handler, *, memory_mb: int
+        self, channel: Channel, process: ContainedProcess, job: Job, endpoint: PipeEndpoint, *, memory_mb: int
     ) -> None:
         self._process = process
         self._job = job
@@ -46,7 +46,7 @@ class GuestRun:
         self._out_of_cpu = False
         self._cpu_until = 0.0
         self._run = channel.run
-        self._session = GuestSession(channel, _with_positions(job), handler)
+        self._session = GuestSession(channel, _with_positions(job), endpoint)
         self.content: GuestExit | BridgeError | None = None
         """End of the session: EXIT as it came, a violation, or None if the process ended without an EXIT."""
 

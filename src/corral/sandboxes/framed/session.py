@@ -20,9 +20,9 @@ from corral.guest.frames import run_address
 from corral.logs import get_logger
 from corral.sandboxes.base import GRACE_SECONDS, Job
 from corral.sandboxes.framed.streams import FramedStream
-from corral.types import MAX_TOOL_PATH, Call, Handler, LogEntry, LogLevel, Reply
+from corral.types import MAX_TOOL_PATH, CallRequest, LogEntry, LogLevel, PipeEndpoint, Reply
 
-__all__ = ["Channel", "GuestExit", "GuestSession", "Seen", "must_finish"]
+__all__ = ["Channel", "GuestExit", "GuestSession", "Seen"]
 
 _AROUND_BYTES = len('[,"",]')
 _NAME_BYTES = 1_000
@@ -95,11 +95,12 @@ class GuestSession:
     task costs more than all guards together; replies that become ready in one turn leave in one write.
     """
 
-    def __init__(self, channel: Channel, job: Job, handler: Handler) -> None:
+    def __init__(self, channel: Channel, job: Job, endpoint: PipeEndpoint) -> None:
         self._channel = channel
         self._address = run_address(channel.run)
         self._job = job
-        self._handler = handler
+        self._handler = endpoint.handler
+        self._must_finish = endpoint.must_finish
         limits = job.limits
         self._frames = FrameReader(
             channel.nonce,
@@ -138,7 +139,7 @@ class GuestSession:
         """Workers that will look for a call."""
         self._busy = 0
         """Workers that have one."""
-        self._serving: dict[anyio.CancelScope, Call] = {}
+        self._serving: dict[anyio.CancelScope, CallRequest] = {}
         """The call that each worker answers."""
         self._answered: anyio.Event | None = None
         """Set when no worker has a call any more, once the calls that nobody needs have been cut short."""
@@ -279,7 +280,7 @@ class GuestSession:
         cut = {
             scope: call.tool
             for scope, call in self._serving.items()
-            if not must_finish(call) and call.sequence not in self._streams
+            if call.sequence not in self._must_finish and call.sequence not in self._streams
         }
         for scope in cut:
             scope.cancel()
@@ -400,25 +401,19 @@ class GuestSession:
             return False  # `_flush` will look again
         return self._input_bytes == 0 or self._input_bytes + len(frame.payload) <= _INPUT_BYTES
 
-    def _call(self, frame: Frame) -> Call:
+    def _call(self, frame: Frame) -> CallRequest:
         match decode_value(frame.payload, tagged=frame.tagged):
             case [sequence, str() as tool, value] if len(tool) <= MAX_TOOL_PATH:
                 if type(sequence) is not int or sequence != len(self.seen.called) + 1:
                     raise MalformedMessage("the sandbox sent a call that is not numbered as the next one")
                 self.seen.called.append(tool)
                 size = len(frame.payload) - len(tool) - len(str(sequence)) - _AROUND_BYTES
-                return Call(
-                    tool,
-                    value,
-                    sequence,
-                    size,
-                    reread=partial(_input_of, frame) if size > _LARGE else None,
-                    open_stream=partial(self._open_stream, sequence),
-                )
+                reread = partial(_input_of, frame) if size > _LARGE else None
+                return CallRequest(tool, value, sequence, size, reread, partial(self._open_stream, sequence))
             case _:
                 raise MalformedMessage("the sandbox sent a call that is not well formed")
 
-    def _encoded(self, call: Call, reply: Reply) -> bytes:
+    def _encoded(self, call: CallRequest, reply: Reply) -> bytes:
         if (error := reply.error) is not None:
             self.seen.failures.add(error.code)
             parts: list[object] = [error.code, error.name, error.message]
@@ -471,11 +466,6 @@ class GuestSession:
         begun = self._lines.pop(level, None)
         self.seen.printed = True
         self._job.on_log(LogEntry(level=level, text=text if begun is None else "".join([*begun, text])))
-
-
-def must_finish(call: Call) -> bool:
-    """True if the call is awaited although its program has ended."""
-    return call.found is not None and call.found.must_finish
 
 
 def _input_of(frame: Frame) -> object:

@@ -98,7 +98,7 @@ class _InMonty(Sandbox):
     async def execute(self, job: Job, bridge: Endpoint) -> Exit:
         assert isinstance(bridge, PipeEndpoint)
         renew = self._provider is not None and self._provider.keeps(self._config)
-        run = MontyRun(self._worker, job, bridge.handler, renew=renew)
+        run = MontyRun(self._worker, job, bridge, renew=renew)
         exit = await run.execute()
         self._renewed = run.renewed
         return exit

@@ -18,10 +18,9 @@ from corral.guest import decode_value
 from corral.logs import get_logger
 from corral.sandboxes.base import Job
 from corral.sandboxes.framed.exits import cut_short, failed_exit
-from corral.sandboxes.framed.session import must_finish
 from corral.sandboxes.monty.program import Ended, MontyProgram, PendingRequest
 from corral.sandboxes.monty.worker import Worker, can_limit
-from corral.types import Call, Exit, Handler, LogEntry
+from corral.types import CallRequest, Exit, LogEntry, PipeEndpoint
 
 __all__ = ["MontyRun"]
 
@@ -36,17 +35,18 @@ _OUT_OF_CPU = "SIGXCPU"
 class MontyRun:
     """Runs one job in a worker. A thread drives the interpreter (`MontyProgram`); this answers what it asks."""
 
-    def __init__(self, worker: Worker, job: Job, handler: Handler, *, renew: bool) -> None:
+    def __init__(self, worker: Worker, job: Job, endpoint: PipeEndpoint, *, renew: bool) -> None:
         self._worker = worker
         self._job = job
-        self._handler = handler
+        self._handler = endpoint.handler
+        self._must_finish = endpoint.must_finish
         self._program = MontyProgram(worker, job, self)
         self._in_flight = anyio.Semaphore(job.limits.calls_in_flight, fast_acquire=True)
         self._unanswered: deque[PendingRequest] = deque()
         self._make_one_shot: Callable[[], OneShot[None]] = one_shot_factory()
         self._waker: OneShot[None] | None = None
         self._logs: deque[LogEntry] = deque()
-        self._serving: dict[int, Call] = {}
+        self._serving: dict[int, CallRequest] = {}
         """The calls that are being answered, by Monty's numbers."""
         self._answered: anyio.Event | None = None
         """Set when one has been, once the program has ended."""
@@ -152,11 +152,11 @@ class MontyRun:
     async def _finish_calls(self) -> None:
         """Once the program has ended, waits for the calls that must be finished."""
         left = list(self._serving.values())
-        self._cut_short += [call.tool for call in left if not must_finish(call)]
+        self._cut_short += [call.tool for call in left if call.sequence not in self._must_finish]
         if len(self._cut_short) < len(left):
             assert self._exit is not None
             self._job.on_outcome(self._exit)  # for a deadline that comes before them
-        while any(map(must_finish, self._serving.values())):
+        while any(call.sequence in self._must_finish for call in self._serving.values()):
             self._answered = anyio.Event()
             await self._answered.wait()
 
@@ -172,7 +172,7 @@ class MontyRun:
             return
         async with self._in_flight:
             value = decode_value(request.input.text, tagged=request.input.tagged)
-            call = Call(
+            call = CallRequest(
                 request.tool,
                 value,
                 request.sequence,
