@@ -20,14 +20,14 @@ LEFT_OUT = {
     for name in """
         audit/test_events.py audit/test_files.py audit/test_log.py audit/test_postgres.py bench bridges/http
         bridges/test_approvals.py bridges/test_guards.py bridges/test_rates.py bridges/test_rates_redis.py
-        bridges/test_records.py bridges/test_tokens.py bridges/test_turns.py catalog/test_describing_work.py
-        catalog/test_discovery.py catalog/test_filling.py catalog/test_programs.py checking cli containment declarations
-        docs doctor e2e egress guest integrations model newcomer programs/test_bounds.py programs/test_entry.py
+        bridges/test_records.py bridges/test_selection.py bridges/test_tokens.py bridges/test_turns.py
+        catalog/test_describing_work.py catalog/test_discovery.py catalog/test_filling.py catalog/test_programs.py
+        checking cli containment declarations docs doctor e2e egress guest integrations model newcomer programs/test_bounds.py programs/test_entry.py
         programs/test_lowering.py programs/test_modules.py programs/test_positions.py
         programs/test_python_bounds.py programs/test_python_unavailable.py programs/test_recover.py
         programs/test_references.py programs/test_results.py programs/test_strip.py programs/test_texts.py
         json_schema sandboxes security soak sources test_logs.py test_public_api.py
-        tools/test_define_tool.py tools/test_streams.py workers
+        testing tools/test_define_tool.py tools/test_streams.py workers
     """.split()
 }
 """Folders and files of tests that start engines, processes or servers, or take seconds."""

@@ -12,9 +12,10 @@ import corral
 import corral.errors
 
 PUBLIC = """
-    AccessDenied ApprovalRequest Approve AuditEvent AuditLog BridgeError Catalog CheckResult ConfigError ConsoleOutput Corral CorralError
-    Diagnostic Event ExecutionContext ExecutionError ExecutionFinished ExecutionRequest ExecutionResult ExecutionStarted Language
-    Limits LogEntry ModelTool OutsideExecution ProgramCapabilities ProgramError RateLimits Run SandboxError Tool
+    AccessDenied ApprovalDecided ApprovalRequest ApprovalRequested Approve Approved AuditEvent AuditLog BridgeError Catalog
+    CheckResult ConfigError ConsoleOutput Corral CorralError Denied Diagnostic Event EventContext ExecutionContext
+    ExecutionError ExecutionFinished ExecutionRequest ExecutionResult ExecutionStarted Language Later Limits LogEntry ModelTool Observation
+    OutsideExecution ProgramCapabilities ProgramChecked ProgramError RateLimits Run SandboxError Tool
     ToolCallFinished ToolCallRecord ToolCallStarted ToolError ToolName ToolRegistry ToolSource Unawaited define_tool tool tools_from
 """.split()
 

@@ -14,7 +14,8 @@ __all__ = ["MODULES", "Found", "found_in"]
 
 MODULES: Mapping[str, str] = {
     "corral": "*",
-    "corral.sandboxes": "DenoSandbox CPythonSandbox SandboxProvider Sandbox Job",
+    "corral.sandboxes": "DenoSandbox CPythonSandbox FramedProvider GuestChannel GuestFiles PostMortem SandboxProvider "
+    "Sandbox Job",
     "corral.sandboxes.monty": "*",
     "corral.sources.mcp": "McpServer mcp_servers",
     "corral.sources.openapi": "*",
@@ -25,8 +26,11 @@ MODULES: Mapping[str, str] = {
     "corral.integrations.openai": "*",
     "corral.integrations.google_adk": "*",
     "corral.integrations.mcp": "mcp_server ask_client session_of",
-    "corral.bridges": "BridgeProtocol MemoryRates RateStore ImpliedScopes",
+    "corral.bridges": "BridgeProtocol BridgeHost Document DocumentCache MemoryRates RateStore ImpliedScopes",
     "corral.bridges.http": "*",
+    "corral.bridges.web": "WebBridge RequestHead RequestWatch Body load_of watch_request grant_of "
+    "read_body parse_json status_of",
+    "corral.testing": "*",
     "corral.bridges.tokens": "ExecutionTokens Key KeyRing Claims",
     "corral.bridges.rates_redis": "*",
     "corral.audit": "AuditSink JsonLinesSink SqliteSink PostgresSink OpenTelemetrySink CallbackSink "
@@ -87,12 +91,11 @@ class Found:
         ]
 
     def methods(self) -> list[Found]:
-        """Those that users call."""
+        """Those that users call; the tests of a suite say in their names what they show."""
         if not self.source.is_class:
             return []
-        return [
-            Found(each.name, each, self) for each in self._members() if each.is_function and each.name != "__init__"
-        ]
+        functions = [each for each in self._members() if each.is_function and each.name != "__init__"]
+        return [Found(each.name, each, self) for each in functions if not each.name.startswith("test_")]
 
     def _members(self) -> Iterator[Any]:
         parts = (base for base in _bases(self.source) if base.module.path.startswith(_PARTS))

@@ -28,26 +28,32 @@ if TYPE_CHECKING:
         SandboxError,
         ToolError,
     )
-    from corral.executions import ExecutionRequest, Run
-    from corral.model_tools import ModelTool
-    from corral.results import (
+    from corral.event_listener import Observation
+    from corral.events import (
+        ApprovalDecided,
+        ApprovalRequested,
         ConsoleOutput,
         Event,
+        EventContext,
         ExecutionFinished,
-        ExecutionResult,
         ExecutionStarted,
-        ProgramCapabilities,
+        ProgramChecked,
         ToolCallFinished,
-        ToolCallRecord,
         ToolCallStarted,
     )
+    from corral.executions import ExecutionRequest, Run
+    from corral.model_tools import ModelTool
+    from corral.results import ExecutionResult, ProgramCapabilities, ToolCallRecord
     from corral.sources.conversion import tools_from
     from corral.tools import Tool, ToolRegistry, ToolSource, define_tool, tool
     from corral.types import (
+        Approved,
+        Denied,
         Diagnostic,
         ExecutionContext,
         ExecutionError,
         Language,
+        Later,
         Limits,
         LogEntry,
         ToolName,
@@ -56,8 +62,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AccessDenied",
+    "ApprovalDecided",
     "ApprovalRequest",
+    "ApprovalRequested",
     "Approve",
+    "Approved",
     "AuditEvent",
     "AuditLog",
     "BridgeError",
@@ -67,8 +76,10 @@ __all__ = [
     "ConsoleOutput",
     "Corral",
     "CorralError",
+    "Denied",
     "Diagnostic",
     "Event",
+    "EventContext",
     "ExecutionContext",
     "ExecutionError",
     "ExecutionFinished",
@@ -76,11 +87,14 @@ __all__ = [
     "ExecutionResult",
     "ExecutionStarted",
     "Language",
+    "Later",
     "Limits",
     "LogEntry",
     "ModelTool",
+    "Observation",
     "OutsideExecution",
     "ProgramCapabilities",
+    "ProgramChecked",
     "ProgramError",
     "RateLimits",
     "Run",
@@ -106,13 +120,16 @@ _HOMES = {
     "corral.corral": "Corral",
     "corral.declarations": "Catalog",
     "corral.errors": "AccessDenied BridgeError ConfigError CorralError ProgramError SandboxError ToolError",
+    "corral.event_listener": "Observation",
+    "corral.events": "ApprovalDecided ApprovalRequested ConsoleOutput Event EventContext ExecutionFinished "
+    "ExecutionStarted ProgramChecked ToolCallFinished ToolCallStarted",
     "corral.executions": "ExecutionRequest Run",
     "corral.model_tools": "ModelTool",
     "corral.sources.conversion": "tools_from",
     "corral.tools": "Tool ToolRegistry ToolSource define_tool tool",
-    "corral.results": "ConsoleOutput Event ExecutionFinished ExecutionResult ExecutionStarted ProgramCapabilities "
-    "ToolCallFinished ToolCallRecord ToolCallStarted",
-    "corral.types": "Diagnostic ExecutionContext ExecutionError Language Limits LogEntry ToolName Unawaited",
+    "corral.results": "ExecutionResult ProgramCapabilities ToolCallRecord",
+    "corral.types": "Approved Denied Diagnostic ExecutionContext ExecutionError Language Later Limits LogEntry "
+    "ToolName Unawaited",
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 

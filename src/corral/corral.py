@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from corral.arguments import checked
 from corral.audit import AuditLog, AuditSource, as_audit_log
 from corral.bridges import (
     Approve,
-    BridgeProtocol,
+    BridgeHost,
     Grants,
     ImpliedScopes,
     Pipeline,
@@ -17,6 +17,7 @@ from corral.bridges import (
     Tokens,
     pipeline,
 )
+from corral.bridges.selection import Bridges, Protocols
 from corral.checking import Checker
 from corral.errors import ConfigError
 from corral.executions import Check, Runtime
@@ -25,9 +26,9 @@ from corral.plugins import load_by_name
 from corral.sandboxes.selection import Providers, Sandboxes
 from corral.tool_sources import Tools, registry_and_sources
 from corral.tool_views import ToolViews
-from corral.types import Limits, Tier
+from corral.types import LIMITS_OF_SANDBOXES, LimitName, Limits, Tier
 
-__all__ = ["Corral", "Sandboxes", "Tools"]
+__all__ = ["Bridges", "Corral", "Sandboxes", "Tools"]
 
 
 @checked
@@ -46,9 +47,10 @@ class Corral(CorralAsking):
         tools: Tools = (),
         *,
         sandbox: Sandboxes = "auto",
-        bridge: str | BridgeProtocol = "pipe",
+        bridge: Bridges = "pipe",
         limits: Limits | None = None,
         required_tier: Tier = "landlock",
+        accept_unenforced: Collection[LimitName] = (),
         check: Check = True,
         audit: AuditLog | AuditSource | None = None,
         rates: RateLimits | None = None,
@@ -59,6 +61,11 @@ class Corral(CorralAsking):
         tokens: Tokens | None = None,
         pipeline: Pipeline = pipeline,
     ) -> None:
+        if unknown := sorted(set(accept_unenforced) - LIMITS_OF_SANDBOXES):
+            raise ConfigError(
+                f"accept_unenforced={unknown[0]!r} is not a limit that a sandbox enforces; those are: "
+                f"{', '.join(sorted(LIMITS_OF_SANDBOXES))}"
+            )
         if not approval_seconds > 0:
             raise ConfigError(f"Corral(): approval_seconds must be positive, not {approval_seconds}")
         self.tools, sources = registry_and_sources(tools)
@@ -71,6 +78,7 @@ class Corral(CorralAsking):
         audit_log = None if audit is None else as_audit_log(audit)
         grants = Grants(self._load_tokens)
         policy = Policy(grants=grants, rates=rates, audit=audit_log, approve=approve, approval_seconds=approval_seconds)
+        handler = pipeline(policy)
         implied = ImpliedScopes(implied_scopes or {})
         runtime = Runtime(
             tools=self.tools,
@@ -79,12 +87,14 @@ class Corral(CorralAsking):
             providers=Providers(sandbox),
             checker=Checker(),
             required_tier=required_tier,
-            bridge=bridge if isinstance(bridge, BridgeProtocol) else load_by_name("corral.bridges", bridge),
-            handler=pipeline(policy),
+            accept_unenforced=frozenset(accept_unenforced),
+            protocols=Protocols(bridge, BridgeHost(handler, grants)),
+            handler=handler,
             grants=grants,
             rates=rates,
             implied=implied,
             audit=audit_log,
+            parked=policy.parked,
         )
         super().__init__(runtime, sources, sandbox, ToolViews(self.tools, implied, hide_denied=hide_denied))
 

@@ -1,96 +1,142 @@
-"""Delivers events to a host's function: at once; an async function is awaited event by event, in its own task."""
+"""Delivers events to a host's function: at once; an async function is awaited event by event, in a task of its own."""
 
 from __future__ import annotations
 
 import inspect
 from collections import deque
-from collections.abc import Awaitable, Callable
-from typing import TypeVar, cast
+from collections.abc import Awaitable
+from types import TracebackType
+from typing import Self, cast
 
 import anyio
+from typing_extensions import override
 
+from corral.concurrency.task_owned import spawn
+from corral.events import Event, OnEvent
 from corral.logs import get_logger
-from corral.results import Event
 
-__all__ = ["EventListener", "OnEvent"]
+__all__ = ["EventListener", "Observation"]
 
 logger = get_logger("corral")
 
-OnEvent = Callable[[Event], object]
-"""Function, sync or async, that receives events in order. Its exceptions are logged."""
-
-T = TypeVar("T")
-
 _FINISH_SECONDS = 5.0
-"""Time for the remaining events once the execution has ended; then delivery is cancelled."""
+"""Time for the remaining events at the end; then delivery is cancelled."""
+_MOST_WAITING = 10_000
+"""Events that wait for an async function of `Corral.observe`; further ones are dropped."""
 
 
 class EventListener:
-    """Calls a function with every event. The limits of the execution bound how many events wait."""
+    """Calls a function with every event."""
 
-    def __init__(self, function: OnEvent, execution_id: str) -> None:
+    def __init__(self, function: OnEvent, name: str) -> None:
+        """`name`: the function's name in the log."""
         self._function = function
-        self._execution_id = execution_id
+        self._name = name
         self._waiting: deque[tuple[str, Awaitable[object]]] = deque()
-        self._more = anyio.Event()
-        self._over = False
-        self._delivered = anyio.Event()
-        self._scope = anyio.CancelScope(shield=True)
+        self._delivery: tuple[anyio.CancelScope, anyio.Event] | None = None
+        """Scope and end of the delivering task; None if there is no such task."""
 
     def __call__(self, event: Event) -> None:
         answer = self._function(event)
-        if inspect.isawaitable(answer):
-            self._waiting.append((event.type, cast("Awaitable[object]", answer)))
-            self._more.set()
+        if not inspect.isawaitable(answer):
+            return
+        self._waiting.append((event.type, cast("Awaitable[object]", answer)))
+        if self._delivery is None:
+            self._delivery = anyio.CancelScope(), anyio.Event()
+            spawn(self._deliver)
 
-    async def during(self, function: Callable[[], Awaitable[T]]) -> T:
-        """Awaits `function` and delivers its events meanwhile."""
-        results: list[T] = []
-        failure: BaseException | None = None
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._listen)
-            try:
-                results.append(await function())
-            except BaseException as error:  # raised below: a task group would wrap it
-                failure = error
-            await self._finish()
-        if failure is not None:
-            raise failure
-        return results[0]
+    async def finish(self) -> None:
+        """Returns when all events are delivered, or after a few seconds."""
+        if self._delivery is None:
+            return
+        scope, delivered = self._delivery
+        with anyio.move_on_after(_FINISH_SECONDS, shield=True):
+            await delivered.wait()
+            return
+        logger.warning("%s did not end in time; %d events were dropped", self._name, len(self._waiting))
+        scope.cancel()
+        with anyio.CancelScope(shield=True):
+            await delivered.wait()
 
-    async def _listen(self) -> None:
-        """Awaits the function's results in order, until `_finish`."""
-        with self._scope:
-            while not self._over or self._waiting:
+    async def _deliver(self) -> None:
+        """Awaits the function's results in order, until none is left."""
+        assert self._delivery is not None
+        scope, delivered = self._delivery
+        try:
+            with scope:
                 while self._waiting:
                     await self._await_next()
-                if not self._over:
-                    await self._more.wait()
-                    self._more = anyio.Event()
-        self._drop()
-        self._delivered.set()
-
-    async def _finish(self) -> None:
-        """Returns when all events are delivered, or after a few seconds."""
-        self._over = True
-        self._more.set()
-        with anyio.move_on_after(_FINISH_SECONDS, shield=True):
-            await self._delivered.wait()
-            return
-        left = len(self._waiting)
-        logger.warning("on_event of %s did not end in time; %d events were dropped", self._execution_id, left)
-        self._scope.cancel()
+        finally:
+            for _, answer in self._waiting:
+                if inspect.iscoroutine(answer):
+                    answer.close()
+            self._waiting.clear()
+            self._delivery = None
+            delivered.set()
 
     async def _await_next(self) -> None:
         kind, answer = self._waiting[0]
         try:
             await answer
         except Exception:
-            logger.warning("on_event of %s raised on %r", self._execution_id, kind, exc_info=True)
+            logger.warning("%s raised on %r", self._name, kind, exc_info=True)
         self._waiting.popleft()
 
-    def _drop(self) -> None:
-        for _, answer in self._waiting:
-            if inspect.iscoroutine(answer):
-                answer.close()
-        self._waiting.clear()
+
+class Observation(EventListener):
+    """Observation of a Corral's executions, until `close`, or the end of its `with` or `async with` block."""
+
+    def __init__(self, function: OnEvent, session_id: str | None, observations: list[Observation]) -> None:
+        super().__init__(function, "an observer")
+        self._session_id = session_id
+        self._observations = observations
+        self._dropped = False
+        self._closed = False
+        observations.append(self)
+
+    @override
+    def __call__(self, event: Event) -> None:
+        if self._closed or self._session_id not in (None, event.context.session_id):
+            return
+        if len(self._waiting) < _MOST_WAITING:
+            self._dropped = False
+            super().__call__(event)
+        elif not self._dropped:
+            self._dropped = True
+            logger.warning(
+                "%s is too slow; events are dropped from %r of %s", self._name, event.type, event.execution_id
+            )
+
+    def close(self) -> None:
+        """Ends the observation. Events that wait for an async function are still delivered. Idempotent."""
+        self._closed = True
+        if self._delivery is None:
+            self._forget()
+
+    @override
+    async def _deliver(self) -> None:
+        await super()._deliver()
+        if self._closed:  # until now the Corral's end would have waited for what is left
+            self._forget()
+
+    def _forget(self) -> None:
+        if self in self._observations:
+            self._observations.remove(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Waits until the remaining events are delivered, a few seconds at most."""
+        self.close()
+        await self.finish()

@@ -8,13 +8,15 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
+from corral.bridges import Approve
 from corral.declarations import Catalog
 from corral.errors import InvalidArguments, SandboxError, ToolError
+from corral.events import OnEvent
 from corral.json_schema.document_schema import PendingValidation
 from corral.json_schema.problems import SchemaMismatch
 from corral.languages import LANGUAGES
 from corral.logs import get_logger
-from corral.results import Event, ExecutionResult
+from corral.results import ExecutionResult
 from corral.tools import Tool, ToolRegistry, define_tool
 from corral.types import Audience, ExecutionContext, ExecutionError, JsonSchema, Language
 
@@ -24,9 +26,8 @@ logger = get_logger("corral")
 
 Execute: TypeAlias = Callable[..., Awaitable[ExecutionResult]]
 """`Corral.execute`."""
-OnEvent: TypeAlias = Callable[[Event], object]
-Answer: TypeAlias = Callable[[Any, ExecutionContext, OnEvent | None], Awaitable[ExecutionResult]]
-"""Function from validated arguments to a result."""
+Answer: TypeAlias = Callable[[Any, ExecutionContext, OnEvent | None, str | None], Awaitable[ExecutionResult]]
+"""Function from validated arguments, caller, `on_event` and `tool_call_id` to a result."""
 Discovery: TypeAlias = Callable[[ExecutionContext], Mapping[str, Tool]]
 """Function from a caller to its `tools.search` and `tools.describe`, by name."""
 
@@ -113,13 +114,14 @@ class ModelTool:
         context: ExecutionContext | None = None,
         *,
         on_event: OnEvent | None = None,
+        tool_call_id: str | None = None,
     ) -> str:
         """Returns the text for the model, also if the arguments or the program are wrong.
 
         Raises:
             As `run`.
         """
-        return (await self.run(arguments, context, on_event=on_event)).model_text()
+        return (await self.run(arguments, context, on_event=on_event, tool_call_id=tool_call_id)).model_text()
 
     async def run(
         self,
@@ -127,10 +129,12 @@ class ModelTool:
         context: ExecutionContext | None = None,
         *,
         on_event: OnEvent | None = None,
+        tool_call_id: str | None = None,
     ) -> ExecutionResult:
         """Runs the tool and returns the result; for wrong arguments its status is `rejected`. Nulls are ignored.
 
-        `on_event` receives the program's events, as with `Corral.execute`.
+        `on_event` receives the program's events, as with `Corral.execute`. `tool_call_id` is the framework's id of the
+        model's tool call, for the events.
 
         Raises:
             StartFailed: the sandbox did not start. Only the log has the reason: frameworks show errors to models.
@@ -138,7 +142,7 @@ class ModelTool:
         """
         try:
             read = self.read(_without_nulls(arguments))
-            return await self.answer(read, context or ExecutionContext(), on_event)
+            return await self.answer(read, context or ExecutionContext(), on_event, tool_call_id)
         except ToolError as error:
             return _refused(error, self.language)
         except SandboxError as error:
@@ -162,6 +166,8 @@ class ModelOptions(Audience, total=False):
     """True adds `search_tools` and `describe_tools`; by default, unless the catalog declares all tools in full."""
     env: Mapping[str, str] | None
     """Environment of programs: `process.env`, in Python `os.environ`."""
+    approve: Approve | None
+    """Decides on calls that need an approval, in place of the Corral's function."""
     in_prompt: bool
     """True if the prompt is that of `system_prompt`, so that the description needs only one sentence."""
 
@@ -171,12 +177,21 @@ def model_tools(
 ) -> tuple[ModelTool, ...]:
     """Makes the tool that runs programs; and, by `options`, two search tools."""
 
-    async def run(input: dict[str, str], context: ExecutionContext, on_event: OnEvent | None) -> ExecutionResult:
+    async def run(
+        input: dict[str, str], context: ExecutionContext, on_event: OnEvent | None, tool_call_id: str | None
+    ) -> ExecutionResult:
         return await execute(
-            input["code"], language=language, context=context, env=env, hide_denied=hide_denied, on_event=on_event
+            input["code"],
+            language=language,
+            context=context,
+            env=env,
+            hide_denied=hide_denied,
+            on_event=on_event,
+            tool_call_id=tool_call_id,
+            approve=approve,
         )
 
-    hide_denied, env = options.get("hide_denied"), options.get("env")
+    hide_denied, env, approve = options.get("hide_denied"), options.get("env"), options.get("approve")
     in_prompt = options.get("in_prompt", False)
     label = options.get("label", "")
     end = f"_{label}" if label else ""
@@ -194,10 +209,10 @@ def _search_tools(discovery: Discovery, language: Language, end: str = "") -> tu
         tool = discovery(context)[which]
         return await tool.dump_output(await tool.execute(await tool.parse_input(input), context))
 
-    async def search(input: object, context: ExecutionContext, _: OnEvent | None) -> ExecutionResult:
+    async def search(input: object, context: ExecutionContext, *_: object) -> ExecutionResult:
         return _answered(_found_text(await ask("search", input, context), language), language)
 
-    async def describe(input: object, context: ExecutionContext, _: OnEvent | None) -> ExecutionResult:
+    async def describe(input: object, context: ExecutionContext, *_: object) -> ExecutionResult:
         found: object = await ask("describe", input, context)
         described = cast("list[dict[str, str]]", found if isinstance(found, list) else [found])
         return _answered("\n".join(each["declaration"] for each in described), language)

@@ -1,11 +1,11 @@
-"""Results and events of executions."""
+"""Results of executions."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 
 from pydantic_core import from_json
 
@@ -28,7 +28,9 @@ from corral.rendering.images import Picture, pictures_in, without_pictures
 from corral.rendering.preview import json_text, preview_json, preview_text, short_repr, text_of
 from corral.rendering.redaction import redacted
 from corral.types import (
+    Approved,
     CallError,
+    Denied,
     Diagnostic,
     ExecutionError,
     Isolation,
@@ -40,15 +42,10 @@ from corral.types import (
 )
 
 __all__ = [
-    "ConsoleOutput",
-    "Event",
-    "ExecutionFinished",
     "ExecutionResult",
-    "ExecutionStarted",
+    "JsonData",
     "ProgramCapabilities",
-    "ToolCallFinished",
     "ToolCallRecord",
-    "ToolCallStarted",
     "Unread",
 ]
 
@@ -118,7 +115,7 @@ class _Values:
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
 
-class _Data:
+class JsonData:
     """Base of dataclasses with a JSON form and a short `repr`."""
 
     __slots__ = ()
@@ -140,13 +137,13 @@ class _Data:
         return short_repr(self)
 
 
-def _members(data: _Data) -> dict[str, object]:
+def _members(data: JsonData) -> dict[str, object]:
     own = {field.name: getattr(data, field.name) for field in fields(cast("Any", data))}
-    return {name: _members(each) if isinstance(each, _Data) else each for name, each in own.items()} | data.computed
+    return {name: _members(each) if isinstance(each, JsonData) else each for name, each in own.items()} | data.computed
 
 
 @dataclass(slots=True, kw_only=True, repr=False)
-class ToolCallRecord(_Values, _Data):
+class ToolCallRecord(_Values, JsonData):
     """One call of an execution. `error` is set if the call failed; `duration_ms` is None while it runs.
 
     A large `input` or `output` is kept as JSON, and decoded at each access. Beyond the memory bound a string with its
@@ -167,6 +164,8 @@ class ToolCallRecord(_Values, _Data):
     """True if the tool is declared read-only; set only if the execution failed."""
     remark: str | None = None
     """Mismatch between the output and its declaration."""
+    decision: Approved | Denied | None = None
+    """Decision on a call that needed an approval."""
     masked: frozenset[str] = frozenset()
     """Secret members of the input, by the tool's schema; set only if the execution failed."""
 
@@ -185,7 +184,7 @@ class ProgramCapabilities:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class ExecutionResult(_Data):
+class ExecutionResult(JsonData):
     """Result of an execution, successful or not.
 
     `output` is the console as text, `logs` the same as entries. `tool_calls` lists every call, also after a failure.
@@ -330,10 +329,13 @@ def _call_lines(calls: Sequence[ToolCallRecord]) -> Iterator[str]:
         "Calls that may have run: they were cut short, maybe after they took effect": [],
         "Calls that failed": [],
         "Calls that did not run": [],
+        "Calls that wait for a decision, and have not run": [],
     }
-    ran, read, withheld, cut, failed, refused = kinds.values()
+    ran, read, withheld, cut, failed, refused, parked = kinds.values()
     for call in calls:
-        if call.error is None:
+        if call.error is None and call.progress == "pending":
+            parked.append(call)
+        elif call.error is None:
             (read if call.read_only else ran).append(call)
         elif call.progress == "returned":
             withheld.append(call)
@@ -388,62 +390,3 @@ def _notes(result: ExecutionResult, *, printed: bool) -> list[str]:
         outcome = "" if call.error is None else f"; it failed: {call.error}"
         found.append(f"tools.{call.tool} was called{place} and never awaited{outcome}")
     return [*found, *result.truncated]
-
-
-# --- events ---------------------------------------------------------------------------------------------------
-
-
-class _Event(_Data):
-    __slots__ = ()
-
-    @property
-    def computed(self) -> dict[str, object]:
-        return {"type": cast("Any", self).type}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class ExecutionStarted(_Event):
-    """The program is about to run."""
-
-    type: ClassVar[Literal["started"]] = "started"
-    execution_id: str
-    language: Language
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class ToolCallStarted(_Event):
-    """A call arrived from the program."""
-
-    type: ClassVar[Literal["call"]] = "call"
-    call: ToolCallRecord
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class ToolCallFinished(_Event):
-    """A call has its reply; `type` is `error` if it failed."""
-
-    call: ToolCallRecord
-
-    @property
-    def type(self) -> Literal["result", "error"]:
-        return "result" if self.call.error is None else "error"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class ConsoleOutput(_Event):
-    """The program printed."""
-
-    type: ClassVar[Literal["console"]] = "console"
-    entry: LogEntry
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class ExecutionFinished(_Event):
-    """The execution is over; always the last event."""
-
-    type: ClassVar[Literal["finished"]] = "finished"
-    result: ExecutionResult
-
-
-Event: TypeAlias = ExecutionStarted | ToolCallStarted | ToolCallFinished | ConsoleOutput | ExecutionFinished
-"""Event of an execution, from `Corral.start` or `on_event`; `type` is its kind."""

@@ -9,7 +9,19 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Protocol, TypeAlias, TypedDict
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+    Protocol,
+    Self,
+    TypeAlias,
+    TypedDict,
+    cast,
+    get_args,
+)
 
 from pydantic import (
     AfterValidator,
@@ -29,10 +41,12 @@ from corral.rendering.preview import preview_text, short_repr
 
 __all__ = [
     "MAX_TOOL_PATH",
+    "Approved",
     "Audience",
     "CallError",
     "CallRequest",
     "Capabilities",
+    "Denied",
     "Diagnostic",
     "EncodedValue",
     "Endpoint",
@@ -44,6 +58,8 @@ __all__ = [
     "Isolation",
     "JsonSchema",
     "Language",
+    "Later",
+    "LimitName",
     "Limits",
     "LogEntry",
     "LogLevel",
@@ -59,6 +75,7 @@ __all__ = [
     "SandboxConfig",
     "Status",
     "StreamSink",
+    "Strength",
     "ToolName",
     "Unawaited",
 ]
@@ -238,6 +255,31 @@ class _Short:
         return short_repr(self)
 
 
+# --- a decision on a call that needs an approval ----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Approved:
+    """Lets a call through. `by`: who decided, for the record."""
+
+    by: str | None = field(default=None, kw_only=True)
+    type: Literal["approved"] = field(default="approved", init=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """Denies a call. The program sees the `reason`; `by` is for the record only."""
+
+    reason: str = ""
+    by: str | None = field(default=None, kw_only=True)
+    type: Literal["denied"] = field(default="denied", init=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """Leaves a call waiting for a decision by `Corral.decide`."""
+
+
 # --- a call over a bridge -------------------------------------------------------------------------------------
 
 Progress: TypeAlias = Literal["pending", "started", "raised", "returned"]
@@ -302,13 +344,15 @@ class EncodedValue(NamedTuple):
 class Reply(NamedTuple):
     """Reply to one call: a value, or an error if `error` is set.
 
-    `encoded` is the encoded value; `nothing` makes it `undefined` instead of null.
+    `encoded` is the encoded value; `nothing` makes it `undefined` instead of null. `parked`: the call waits for a
+    decision outside of this process, and has not run; it stays unanswered, or gets `error` where that is impossible.
     """
 
     value: object = None
     encoded: EncodedValue | None = None
     error: CallError | None = None
     nothing: bool = False
+    parked: bool = False
 
 
 class StreamSink(Protocol):
@@ -342,10 +386,12 @@ class PipeEndpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpEndpoint:
-    """Bridge over HTTP: the guest sends calls to `url`, each with the execution's token."""
+    """Bridge over HTTP: the guest sends calls to `url`, each with the execution's token, in `protocol`."""
 
     url: str
     token: str = field(repr=False)
+    protocol: str = "http"
+    """Name of the bridge protocol, whose `guest_runtime` a program elsewhere imports."""
 
 
 Endpoint: TypeAlias = PipeEndpoint | HttpEndpoint
@@ -469,19 +515,51 @@ class Exit:
 
 
 Tier: TypeAlias = Literal["none", "landlock", "namespaces"]
-"""Isolation by the operating system, from none to most; docs/security.md describes each tier."""
+"""Tier of the jail by the operating system, from none to most; docs/security.md describes each."""
 
 TIERS: tuple[Tier, ...] = ("none", "landlock", "namespaces")
 """In rising order."""
 
-Isolation: TypeAlias = Tier | Literal["interpreter"]
-"""Isolation of an execution: a tier, or an interpreter without any access to the system."""
+Strength: TypeAlias = Literal["none", "process", "interpreter", "kernel", "vm"]
+"""Boundary around a program, in rising order: none; a process of its own with its user's rights; an interpreter that
+reaches nothing of the system; the kernel, as by namespaces; a virtual machine."""
+
+_STRENGTHS: tuple[Strength, ...] = get_args(Strength)
+_LEAST: Mapping[Tier, Strength] = {"none": "none", "landlock": "interpreter", "namespaces": "kernel"}
 
 
-def reaches(isolation: Isolation, required: Tier) -> bool:
-    """True if it is at least the required tier; an interpreter counts as `landlock`."""
-    found: Tier = "landlock" if isolation == "interpreter" else isolation
-    return TIERS.index(found) >= TIERS.index(required)
+class Isolation(str):
+    """Isolation of an execution: the name of its kind, such as "namespaces" or "docker", and its strength.
+
+    It is a text, so that results, logs and audit events show and compare the kind.
+    """
+
+    strength: Strength
+
+    def __new__(cls, kind: str, strength: Strength) -> Self:
+        isolation = super().__new__(cls, kind)
+        isolation.strength = strength
+        return isolation
+
+    def __reduce__(self) -> tuple[type[Self], tuple[str, Strength]]:
+        return type(self), (str(self), self.strength)
+
+    @classmethod
+    def of_tier(cls, tier: Tier) -> Self:
+        """The isolation of a process in a jail of this tier."""
+        return cls(tier, "process" if tier == "none" else "kernel")
+
+    def reaches(self, required: Tier) -> bool:
+        """True if it is at least the required tier. Any other kind than a tier counts by its strength: from
+        "interpreter" on as `landlock`, from "kernel" on as `namespaces`."""
+        if self in TIERS:
+            return reaches(cast("Tier", str(self)), required)
+        return _STRENGTHS.index(self.strength) >= _STRENGTHS.index(_LEAST[required])
+
+
+def reaches(tier: Tier, required: Tier) -> bool:
+    """True if it is at least the required tier."""
+    return TIERS.index(tier) >= TIERS.index(required)
 
 
 class SandboxConfig(Frozen):
@@ -495,25 +573,20 @@ class SandboxConfig(Frozen):
     """Owner of a reusable sandbox: it only serves executions of the same trust domain. None disables reuse."""
 
 
-LimitName: TypeAlias = Literal[
-    "wall_seconds",
-    "cpu_seconds",
-    "memory_mb",
-    "calls",
-    "calls_in_flight",
-    "source_bytes",
-    "value_bytes",
-    "log_bytes",
-    "tool_input_bytes",
-    "tool_output_bytes",
-]
+LimitName: TypeAlias = Literal["cpu_seconds", "memory_mb", "value_bytes", "log_bytes"]
+"""Limits that only a sandbox can enforce. The host enforces all others, whatever the sandbox."""
+
+LIMITS_OF_SANDBOXES: frozenset[LimitName] = frozenset(get_args(LimitName))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """Capabilities of a sandbox provider. `enforces`: the limits that it enforces itself. `bridges`: the bridge
-    protocols of its guests."""
+    """Capabilities of a sandbox provider."""
 
     languages: frozenset[Language]
     enforces: frozenset[LimitName]
+    """Limits that it really enforces on this machine; the user has to accept the others by name."""
     bridges: frozenset[str] = frozenset({"pipe"})
+    """Bridge protocols of its guests."""
+    start_timeout_seconds: float = 30.0
+    """Maximum time for a start, the first one included. On a loaded machine a local engine takes tenths of a second."""

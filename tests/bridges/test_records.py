@@ -13,17 +13,25 @@ import pytest
 from pydantic_core import to_json
 
 from corral.bridges import CallRecorder, ValueRoom
+from corral.events import Event, EventStream, ToolCallFinished, ToolCallStarted
 from corral.guest import decode_value, encode_value
-from corral.results import Event, ToolCallFinished, ToolCallRecord, ToolCallStarted
-from corral.types import CallRequest, Reply
+from corral.results import ToolCallRecord
+from corral.types import CallRequest, ExecutionContext, Reply
 
 DENSE: dict[str, Any] = {"rows": [{"": n % 7} for n in range(4_000)]}
 """As objects it takes more than 20 times as much as its JSON."""
 SIZE = len(to_json(DENSE))
 
 
-def recorder(size: int = 100_000_000) -> CallRecorder:
-    return CallRecorder(lambda _: None, rooms=ValueRoom(size), observed=lambda: False)
+def recorder(size: int = 100_000_000, seen: list[Event] | None = None) -> CallRecorder:
+    return recorder_in(ValueRoom(size), seen)
+
+
+def recorder_in(rooms: ValueRoom, seen: list[Event] | None = None) -> CallRecorder:
+    events = EventStream("execution-1", ExecutionContext())
+    if seen is not None:
+        events.observers.append(seen.append)
+    return CallRecorder(events, rooms=rooms)
 
 
 def call(input: Any, *, arrived: bool = True) -> CallRequest:
@@ -112,7 +120,7 @@ def test_what_has_no_room_leaves_a_mark_and_what_has_is_kept() -> None:
 
 def test_executions_share_their_room_and_leave_it() -> None:
     room = ValueRoom(5 * SIZE // 2)
-    first, second = (CallRecorder(lambda _: None, rooms=room, observed=lambda: False) for _ in range(2))
+    first, second = (recorder_in(room) for _ in range(2))
     assert [made(first, DENSE, None).input == DENSE for _ in range(3)] == [True, True, False]
     assert made(second, DENSE, None).input != DENSE
     first.close()
@@ -125,7 +133,7 @@ def test_executions_share_their_room_and_leave_it() -> None:
 
 def test_the_event_of_a_call_that_began_stays_as_it_was_then() -> None:
     seen: list[Event] = []
-    record = made(CallRecorder(seen.append, rooms=ValueRoom()), DENSE, DENSE)
+    record = made(recorder(seen=seen), DENSE, DENSE)
     [begun] = [each.call for each in seen if isinstance(each, ToolCallStarted)]
     assert (begun.output, begun.duration_ms, begun.progress) == (None, None, "pending")
     assert begun.unread["input"] is record.unread["input"], "it holds no value of its own"
@@ -133,7 +141,7 @@ def test_the_event_of_a_call_that_began_stays_as_it_was_then() -> None:
 
 def test_events_hold_the_records_and_nothing_else() -> None:
     seen: list[Event] = []
-    records = CallRecorder(seen.append, rooms=ValueRoom())
+    records = recorder(seen=seen)
     record = made(records, DENSE, DENSE)
     assert [type(each) for each in seen][1:] == [ToolCallFinished]
     assert all(each.call is record for each in seen if isinstance(each, ToolCallFinished))

@@ -12,7 +12,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from corral import Corral, Event, ExecutionResult, Language, Limits, ToolRegistry, tool
+from corral import Corral, Event, ExecutionResult, Language, Limits, ProgramChecked, ToolRegistry, tool
 from corral.audit import AuditEvent
 from corral.checking import Case, Checker, Verdict
 from corral.checking import checker as checkers
@@ -100,7 +100,21 @@ async def test_a_rejected_program_calls_nothing_and_prints_nothing(corral: Corra
     result = await corral.execute(REJECTED[language], language=language, on_event=events.append)
     assert (result.status, result.checked, result.exit_code) == ("rejected", True, 1)
     assert (recorded, result.tool_calls, result.logs) == ([], (), ())
-    assert [each.type for each in events] == ["started", "finished"]
+    assert [each.type for each in events] == ["started", "checked", "finished"]
+    checked = events[1]
+    assert isinstance(checked, ProgramChecked)
+    assert (checked.verdict, checked.reason, checked.diagnostics) == ("rejected", None, result.diagnostics)
+    assert checked.duration_ms > 0
+
+
+@BOTH_LANGUAGES
+async def test_a_check_that_passed_is_an_event_before_the_first_call(corral: Corral, language: Language) -> None:
+    events: list[Event] = []
+    program = "await tools.record({ n: 1 })" if language == "typescript" else "await tools.record(n=1)"
+    await corral.execute(program, language=language, on_event=events.append)
+    assert [each.type for each in events] == ["started", "checked", "call", "result", "finished"]
+    assert isinstance(events[1], ProgramChecked)
+    assert events[1].verdict == "passed"
 
 
 @BOTH_LANGUAGES
@@ -210,7 +224,7 @@ async def test_what_is_printed_while_the_check_goes_on_is_told_in_order_afterwar
     monkeypatch.setattr(Execution, "_log", spy)
     program = "console.log('a'); console.log('b'); await tools.record({ n: 5 }); console.log('c')"
     result = await corral.execute(program, on_event=note)
-    assert events == ["started", "held", "a", "b", "call", "result", "c", "finished"]
+    assert events == ["started", "held", "checked", "a", "b", "call", "result", "c", "finished"]
     assert result.output == "a\nb\nc\n"
 
 

@@ -17,7 +17,7 @@ from unittest.mock import Mock
 import anyio
 import pytest
 
-from corral import Corral, Event, ExecutionContext, Language, Limits, ToolRegistry
+from corral import Corral, Event, ExecutionContext, Language, Limits, ProgramChecked, ToolRegistry
 from corral.checking import Checker
 from corral.checking import checker as checkers
 from corral.checking.servers import language_server as servers
@@ -334,7 +334,9 @@ async def test_a_program_that_must_be_checked_makes_no_call_if_its_server_hangs(
         with pytest.raises(StartFailed, match="could not be checked"):
             await corral.execute(right(language), language=language, check="required", on_event=events.append)
     server_for(corral, language).start()
-    assert [event.type for event in events] == ["started", "finished"]
+    assert [event.type for event in events] == ["started", "checked", "finished"]
+    assert isinstance(events[1], ProgramChecked)
+    assert (events[1].verdict, events[1].reason) == ("unchecked", "the check took too long")
     await assert_replaced(corral, language, pid)
 
 

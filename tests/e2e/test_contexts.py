@@ -28,7 +28,7 @@ from corral import (
     ToolCallStarted,
     define_tool,
 )
-from corral.results import Event
+from corral.events import Event
 from corral.sandboxes import DenoSandbox
 from corral.sandboxes.jailed.shared_guest import SharedGuest
 from corral.types import TrustDomain

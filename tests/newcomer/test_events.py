@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import FrozenInstanceError
 from typing import Any
 
 import anyio
 import pytest
 
-from corral import Corral, Event, ExecutionFinished, ExecutionStarted, ToolCallFinished, ToolCallStarted, tool
+from corral import (
+    Corral,
+    Event,
+    ExecutionContext,
+    ExecutionFinished,
+    ExecutionStarted,
+    ToolCallFinished,
+    ToolCallStarted,
+    tool,
+)
 
 pytestmark = pytest.mark.anyio
 BOTH_LOOPS = pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
@@ -124,7 +134,10 @@ async def test_an_error_of_the_start_is_raised_as_it_is() -> None:
 
 async def test_events_and_results_are_plain_data_on_demand() -> None:
     events: list[Event] = []
-    result = await Corral([double], check=False).execute(PROGRAM, on_event=events.append)
+    context = ExecutionContext(user_id="ann", session_id="s", organization_id="acme", local={"live": object()})
+    result = await Corral([double], check=False).execute(
+        PROGRAM, context=context, tool_call_id="call-7", on_event=events.append
+    )
     shown = result.to_dict()
     assert shown == json.loads(result.to_json())
     assert (shown["value"], shown["success"], shown["output"], shown["tool_calls"][0]["output"]) == (
@@ -138,11 +151,17 @@ async def test_events_and_results_are_plain_data_on_demand() -> None:
     assert plain[1]["entry"]["text"] == "here"
     assert plain[3]["call"]["name"] == "double"
     assert plain[4]["result"] == shown
-    assert json.loads(events[0].to_json()) == {
-        "type": "started",
-        "execution_id": result.execution_id,
-        "language": "typescript",
-    }
+    assert plain == [json.loads(event.to_json()) for event in events]
+    for number, each in enumerate(plain, 1):
+        assert each["number"] == number
+        assert each["execution_id"] == result.execution_id
+        assert each["context"] == {"user_id": "ann", "session_id": "s", "organization_id": "acme"}
+        assert each["tool_call_id"] == "call-7"
+    times = [each["time"] for each in plain]
+    assert times == sorted(times)
+    assert (plain[0]["language"], plain[0]["source"]) == ("typescript", PROGRAM)
+    with pytest.raises(FrozenInstanceError):
+        events[0].number = 2  # pyright: ignore[reportAttributeAccessIssue]
 
 
 async def test_a_repr_is_short_and_says_what_matters() -> None:

@@ -18,9 +18,10 @@ from corral.rendering.preview import preview_text
 
 __all__ = ["AuditEvent", "Outcome", "cleaned", "json_of", "new_event_id", "short_text"]
 
-Outcome: TypeAlias = Literal["succeeded", "failed", "denied", "cancelled", "withheld", "unknown"]
+Outcome: TypeAlias = Literal["succeeded", "failed", "denied", "cancelled", "withheld", "unknown", "pending"]
 """`withheld`: the tool ran, and the program did not get its result. `unknown`: the tool was called, and nobody knows
-what came of it, as it did not answer in time. A `cancelled` call may have taken effect."""
+what came of it, as it did not answer in time. `pending`: the call is stored until somebody decides on it. A `cancelled`
+call may have taken effect."""
 
 _FORMAT = 1
 _TEXT_CHARS = 1000
@@ -86,6 +87,10 @@ class AuditEvent(NamedTuple):
     """Tool calls that the execution made."""
     program: str | None = None
     """Digest of the source."""
+    decision: Literal["approved", "denied"] | None = None
+    """Decision on a call that needed an approval."""
+    decided_by: str | None = None
+    """`by` of the decision."""
 
     def to_json(self) -> str:
         """The event as one line of JSON: its fields, and `"v": 1` for this format. Never raises."""

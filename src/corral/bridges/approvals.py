@@ -3,70 +3,39 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import anyio
 
 from corral.bridges.calls import Call, Handler
 from corral.bridges.dispatch import being_cancelled, unexpected
+from corral.bridges.parking import ApprovalRequest, Approve, Decision, ParkedCalls, WaitingCall
 from corral.errors import ApprovalDenied
-from corral.rendering.full_text import full_text
 from corral.tools import Tool
-from corral.types import ExecutionContext, Reply
+from corral.types import Approved, CallError, Denied, Later, Reply
 
-__all__ = ["ApprovalRequest", "Approve", "require_approval"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApprovalRequest:
-    """Call that waits for an approval. `input` is what the tool will receive: validated, not copied."""
-
-    tool: str
-    """As the program wrote it: `name` or `namespace.name`."""
-    input: Any
-    """For a function, a dict from parameter to value; else the parsed input document."""
-    arguments: Any
-    """Input as the program wrote it: plain data, without defaults."""
-    description: str
-    read_only: bool
-    context: ExecutionContext
-    execution_id: str
-    sequence: int
-
-    def shown(self, max_chars: int = 10_000) -> str:
-        """Formats the whole input for a person: JSON, one member a line if it is not short.
-
-        Characters that hide, move or imitate others, such as control characters and directions, are escaped.
-
-        Raises:
-            ApprovalDenied: the text is longer than `max_chars`, or a value cannot be shown. Raised within `approve`, it
-                denies the call with this reason.
-        """
-        return full_text(self.input, max_chars)
+__all__ = ["require_approval"]
 
 
-Approve: TypeAlias = Callable[[ApprovalRequest], bool | Awaitable[bool]]
-"""Function that decides on a call that needs an approval. True allows it. `ApprovalDenied` denies it with a reason that
-the program sees. Concurrent calls are asked about concurrently."""
+def require_approval(
+    handler: Handler, approve: Approve | None, within_seconds: float, parked: ParkedCalls | None = None
+) -> Handler:
+    """Asks `approve`, that of the execution or else this one, about calls of tools with `needs_approval`.
 
-
-def require_approval(handler: Handler, approve: Approve | None, within_seconds: float) -> Handler:
-    """Asks `approve` about calls of tools with `needs_approval`. Only True, in time, lets a call through.
-
-    The program's clock is paused meanwhile. After one request timed out, no other is made for that execution: else a
-    program could keep its clock paused for ever.
+    Only `Approved`, or True, in time, lets a call through. The program's clock is paused meanwhile. After one request
+    timed out, no other is made for that execution: else a program could keep its clock paused for ever.
     """
+    open_requests = parked or ParkedCalls()
 
     async def guarded(call: Call) -> Reply:
         tool, parsed = call.tool, call.parsed
         if tool.needs_approval is False or not await _needed(tool, parsed.value, call):
             return await handler(call)
-        if approve is None:
-            raise ApprovalDenied(f"tools.{call.request.tool} needs an approval, and nobody can be asked for it here")
         grant = call.grant
+        asked = grant.approve or approve
+        if asked is None:
+            raise ApprovalDenied(f"tools.{call.request.tool} needs an approval, and nobody can be asked for it here")
         if grant.approval_timed_out:
             raise ApprovalDenied(
                 f"tools.{call.request.tool} needs an approval, and an earlier request was not answered in time"
@@ -81,17 +50,29 @@ def require_approval(handler: Handler, approve: Approve | None, within_seconds: 
             execution_id=grant.execution_id,
             sequence=call.request.sequence,
         )
-        answer: object = None
-        with grant.clock.paused() if grant.clock is not None else nullcontext():
-            with anyio.move_on_after(within_seconds) as deadline:
-                answer = await _answer(approve, request, call)
-        if deadline.cancelled_caught:
-            grant.approval_timed_out = True
-            raise ApprovalDenied(
+        with (
+            grant.clock.paused() if grant.clock is not None else nullcontext(),
+            open_requests.waiting(request, within_seconds) as waiting,
+        ):
+            if grant.recorder is not None:
+                grant.recorder.approval_requested(request)
+            call.decision = await _decision(asked, waiting, call, open_requests)
+        refusal = ApprovalDenied(f"tools.{call.request.tool} was not approved")
+        if call.decision is None:
+            refusal = ApprovalDenied(
                 f"tools.{call.request.tool} needs an approval, and none came within {within_seconds:g} s"
             )
-        if answer is not True:
-            raise ApprovalDenied(f"tools.{call.request.tool} was not approved")
+            if open_requests.take_over is not None:
+                await open_requests.take_over(request)
+                return Reply(error=CallError.of(refusal), parked=True)
+            grant.approval_timed_out = True
+            call.decision = Denied(f"none came within {within_seconds:g} s")
+        elif isinstance(call.decision, Denied) and call.decision.reason:
+            refusal = ApprovalDenied(f"tools.{call.request.tool} was not approved: {call.decision.reason}")
+        if grant.recorder is not None:
+            grant.recorder.approval_decided(request, call.decision)
+        if isinstance(call.decision, Denied):
+            raise refusal
         return await handler(call)
 
     return guarded
@@ -104,16 +85,31 @@ async def _needed(tool: Tool, value: Any, call: Call) -> bool:
     return bool(await needed if inspect.isawaitable(needed) else needed)
 
 
-async def _answer(approve: Approve, request: ApprovalRequest, call: Call) -> object:
+async def _decision(approve: Approve, waiting: WaitingCall, call: Call, parked: ParkedCalls) -> Decision | None:
+    """Returns the decision of `approve` or of `ParkedCalls.decide`; None if a store has to take the call over, or none
+    came in time."""
+    answer: Decision | Later | None = None
+    with waiting.scope:
+        answer = await _answer(approve, waiting.request, call)
+        if isinstance(answer, Later) and parked.take_over is None:
+            if parked.park(waiting):
+                await anyio.sleep_forever()
+            answer = Denied("too many programs wait for a decision; try again later")
+    return waiting.decision or (None if isinstance(answer, Later) else answer)
+
+
+async def _answer(approve: Approve, request: ApprovalRequest, call: Call) -> Decision | Later:
     try:
-        answer = approve(request)
-        return await answer if inspect.isawaitable(answer) else answer
+        answered = approve(request)
+        answer: object = await answered if inspect.isawaitable(answered) else answered
     except ApprovalDenied as denied:
-        reason = f": {denied}" if str(denied) else ""
-        raise ApprovalDenied(f"tools.{call.request.tool} was not approved{reason}") from denied
-    except anyio.get_cancelled_exc_class() as error:
+        return Denied(str(denied))
+    except anyio.get_cancelled_exc_class():
         if being_cancelled():
             raise
-        raise ApprovalDenied(f"tools.{call.request.tool} was not approved: {unexpected(call, 'asking')}") from error
-    except Exception as error:
-        raise ApprovalDenied(f"tools.{call.request.tool} was not approved: {unexpected(call, 'asking')}") from error
+        return Denied(str(unexpected(call, "asking")))
+    except Exception:
+        return Denied(str(unexpected(call, "asking")))
+    if isinstance(answer, Approved | Denied | Later):
+        return answer
+    return Approved() if answer is True else Denied()

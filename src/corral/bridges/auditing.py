@@ -46,6 +46,8 @@ def audit_calls(handler: Handler, log: AuditLog | None) -> Handler:
         if error is not None and error.code == ToolNotFound.code and (denial := _unseen(call)) is not None:
             error = CallError.of(denial)
         event = _event(call, began, started, arguments, error)
+        if reply.parked:
+            event = event._replace(outcome="pending", code=None, reason=None)
         if event.outcome == "denied":
             await record_denial(log, event)
         else:
@@ -92,7 +94,7 @@ def _event(call: Call, began: float, started: float, arguments: object, error: C
         outcome = _FAILED_AFTER[call.progress]
     grant = call.grant if call.authenticated else None
     context = None if grant is None else grant.context
-    return AuditEvent(  # in the order of its fields: with keywords, the slowest part of the audit
+    event = AuditEvent(  # in the order of its fields: with keywords, the slowest part of the audit
         new_event_id(began),
         began,
         "call",
@@ -110,3 +112,6 @@ def _event(call: Call, began: float, started: float, arguments: object, error: C
         arguments,
         error and error.correlation_id,
     )
+    if (decision := call.decision) is not None:
+        return event._replace(decision=decision.type, decided_by=decision.by)
+    return event

@@ -1,47 +1,106 @@
-"""The contract of a bridge protocol."""
+"""The contract of a bridge protocol, and the part of a Corral that it uses."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import AbstractAsyncContextManager
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from corral.bridges.calls import Handler
 from corral.bridges.grants import Grant, Grants
 from corral.errors import ConfigError
-from corral.types import Endpoint
+from corral.types import Endpoint, Language
 
-__all__ = ["ASGIApp", "BridgeProtocol"]
+__all__ = ["ASGIApp", "BridgeHost", "BridgeProtocol", "Document", "Message", "Receive", "Scope", "Send"]
 
-ASGIApp: TypeAlias = Callable[
-    [
-        MutableMapping[str, Any],
-        Callable[[], Awaitable[MutableMapping[str, Any]]],
-        Callable[[MutableMapping[str, Any]], Awaitable[None]],
-    ],
-    Awaitable[None],
-]
+Scope: TypeAlias = MutableMapping[str, Any]
+Message: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+ASGIApp: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class Document(NamedTuple):
+    """Description of the tools in the language of a protocol, such as OpenAPI."""
+
+    content: bytes
+    media_type: str
+
+
+class BridgeHost:
+    """Entrance of bridge protocols into one Corral: the pipeline of guards, and the grants of tokens."""
+
+    __slots__ = ("_grants", "handle")
+
+    def __init__(self, handler: Handler, grants: Grants) -> None:
+        self.handle = handler
+        """Passes a call through all guards and returns its reply. Raises nothing for what a guest or a tool does."""
+        self._grants = grants
+
+    def find(self, token: str | None) -> Grant:
+        """Finds the live grant of a token.
+
+        Raises:
+            InvalidToken: the token is missing, foreign or expired, or its execution has ended.
+        """
+        return self._grants.find(token)
+
+    def issue(self, grant: Grant) -> str:
+        """Issues a token for a live grant.
+
+        Raises:
+            ConfigError: the context does not fit a token.
+        """
+        return self._grants.issue(grant)
+
+    def renew(self, grant: Grant) -> tuple[str, float]:
+        """Issues a fresh token for a live grant; returns it and its expiry, in seconds since the Unix epoch.
+
+        Raises:
+            AccessDenied: the grant has a fixed lifetime.
+        """
+        return self._grants.renew(grant)
 
 
 class BridgeProtocol(ABC):
     """Transport of calls. One object may serve many executions at the same time.
 
-    `handler` is the whole pipeline of guards. A protocol turns each message into a `CallRequest`, passes it on in a
-    `Call`, and sends the `Reply` back. The call carries the `grant` if the channel belongs to one execution, else the
-    `token` of the message.
+    A protocol turns each message into a `CallRequest`, passes it to `host.handle` in a `Call`, and sends the `Reply`
+    back. The call carries the `grant` if the protocol knows it, else the `token` of the message.
     """
 
     name: ClassVar[str]
 
-    @abstractmethod
-    def serve(self, handler: Handler, grant: Grant, grants: Grants) -> AbstractAsyncContextManager[Endpoint]:
-        """Makes `handler` reachable for one execution; yields the endpoint that the guest needs."""
+    async def open(self, host: BridgeHost) -> None:
+        """Starts what a Corral needs once, such as a server. Called when the Corral is opened; does nothing by default.
 
-    def asgi_app(self, handler: Handler, grants: Grants) -> ASGIApp:  # noqa: ARG002
+        A protocol that overrides it belongs to one Corral, which has to be open while programs run.
+        """
+
+    async def aclose(self) -> None:
+        """Ends what `open` has started, also after an `open` that failed halfway. Does nothing by default."""
+
+    @abstractmethod
+    def serve(self, host: BridgeHost, grant: Grant) -> AbstractAsyncContextManager[Endpoint]:
+        """Makes `host` reachable for one execution; yields the endpoint that the guest needs."""
+
+    def asgi_app(self, host: BridgeHost) -> ASGIApp:  # noqa: ARG002
         """Returns the app that a web server mounts.
 
         Raises:
             ConfigError: this protocol is not mounted in a web server.
         """
         raise ConfigError(f"bridge {self.name!r} has no ASGI app; use `asgi_app(HttpBridge())`")
+
+    async def document(self, grant: Grant) -> Document | None:  # noqa: ARG002
+        """Describes the tools that the scopes of a grant allow. None, the default: there is no such document."""
+        return None
+
+    def guest_runtime(self, language: Language) -> str:  # noqa: ARG002
+        """Returns the source of the module by which programs elsewhere call tools.
+
+        Raises:
+            ConfigError: the protocol has none for this language.
+        """
+        raise ConfigError(f"bridge {self.name!r} has no runtime for programs that run elsewhere")

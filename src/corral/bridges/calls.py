@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 from corral.bridges.grants import Grant
+from corral.bridges.parking import Decision
 from corral.tools import ParsedInput, Tool
 from corral.types import CallRequest, Progress, Reply
 
@@ -19,7 +20,18 @@ class Call:
     before its guard has stored it raises AttributeError.
     """
 
-    __slots__ = ("_tool", "grant", "parsed", "progress", "protocol", "remark", "request", "streamed", "token")
+    __slots__ = (
+        "_tool",
+        "decision",
+        "grant",
+        "parsed",
+        "progress",
+        "protocol",
+        "remark",
+        "request",
+        "streamed",
+        "token",
+    )
 
     grant: Grant
     """Permissions and state of its execution. Set by the bridge, else by `authenticate`."""
@@ -41,6 +53,8 @@ class Call:
         """Remark on a result that was delivered."""
         self.streamed: str | None = None
         """Note on the items of a stream, in place of an output."""
+        self.decision: Decision | None = None
+        """Decision on a call that needed an approval."""
         self._tool: Tool | None = None
 
     @property

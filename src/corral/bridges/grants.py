@@ -12,6 +12,7 @@ from typing import Protocol, Self, TypeAlias
 
 import anyio
 
+from corral.bridges.parking import Approve
 from corral.bridges.rates import Bucket
 from corral.bridges.records import CallRecorder
 from corral.concurrency.capacity import Capacity
@@ -59,6 +60,7 @@ class Grant:
         "__weakref__",
         "_ends_at",
         "approval_timed_out",
+        "approve",
         "buckets",
         "calls",
         "clock",
@@ -90,6 +92,7 @@ class Grant:
         scopes: frozenset[str] | None = None,
         lives_seconds: float | None = None,
         services: Services | None = None,
+        approve: Approve | None = None,
     ) -> None:
         self.execution_id = execution_id or new_execution_id()
         self.context = context
@@ -115,6 +118,8 @@ class Grant:
         """Order of calls that have passed all other guards."""
         self.must_finish: set[int] = set()
         """Sequence numbers of calls that are awaited although their program has ended."""
+        self.approve = approve
+        """Decides on its calls in place of the Corral's function."""
         self.approval_timed_out = False
         """True once an approval request was not answered in time."""
         self.ended = False
@@ -126,6 +131,11 @@ class Grant:
     def live(self) -> bool:
         """True while calls are allowed."""
         return not self.ended and (self._ends_at is None or time.monotonic() < self._ends_at)
+
+    @property
+    def is_idle(self) -> bool:
+        """True if no call runs or waits in this process; parked calls do not."""
+        return self.running.is_free
 
     @property
     def renewable(self) -> bool:

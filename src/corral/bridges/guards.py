@@ -9,20 +9,20 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import anyio
 
 from corral.audit import AuditLog
-from corral.bridges.approvals import Approve, require_approval
+from corral.bridges.approvals import require_approval
 from corral.bridges.auditing import audit_calls
 from corral.bridges.calls import Call, Handler
-from corral.bridges.dispatch import being_cancelled, dispatch, encode_output, unexpected
+from corral.bridges.dispatch import being_cancelled, deliver_streams, dispatch, encode_output, unexpected
 from corral.bridges.grants import Grants, current_grant
+from corral.bridges.parking import Approve, ParkedCalls
 from corral.bridges.rates import RateLimits
 from corral.bridges.scopes import require_scopes
-from corral.bridges.streams import deliver_streams
 from corral.errors import CallBudgetExceeded, CorralError, ExecutionEnded, MessageTooLarge
 from corral.logs import get_logger
 from corral.types import CallError, Reply
@@ -53,6 +53,7 @@ class Policy:
     audit: AuditLog | None = None
     approve: Approve | None = None
     approval_seconds: float = 300.0
+    parked: ParkedCalls = field(default_factory=ParkedCalls)
 
 
 Pipeline: TypeAlias = Callable[[Policy], Handler]
@@ -65,7 +66,7 @@ def pipeline(policy: Policy) -> Handler:
     handler = deliver_streams(handler)
     handler = sequence_calls(handler)
     handler = encode_output(handler)
-    handler = require_approval(handler, policy.approve, policy.approval_seconds)
+    handler = require_approval(handler, policy.approve, policy.approval_seconds, policy.parked)
     handler = validate_input(handler)
     handler = limit_rates(handler, policy.rates)
     handler = limit_calls(handler)
@@ -130,6 +131,8 @@ def record_calls(handler: Handler) -> Handler:
             recorder.cut_short(entry, (time.perf_counter() - started) * 1000, call.progress, call.remark)
             raise
         duration_ms = (time.perf_counter() - started) * 1000
+        if reply.parked:
+            return reply
         entry.output = call.streamed
         recorder.finish(entry, reply, duration_ms, call.progress, call.remark)
         if logger.isEnabledFor(logging.DEBUG):

@@ -6,9 +6,9 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import ClassVar
 
-from corral.bridges.base import BridgeProtocol
-from corral.bridges.calls import Call, Handler
-from corral.bridges.grants import Grant, Grants
+from corral.bridges.base import BridgeHost, BridgeProtocol
+from corral.bridges.calls import Call
+from corral.bridges.grants import Grant
 from corral.types import Endpoint, PipeEndpoint
 
 __all__ = ["PipeBridge"]
@@ -20,5 +20,6 @@ class PipeBridge(BridgeProtocol):
     name: ClassVar[str] = "pipe"
 
     @asynccontextmanager
-    async def serve(self, handler: Handler, grant: Grant, grants: Grants) -> AsyncGenerator[Endpoint]:  # noqa: ARG002
-        yield PipeEndpoint(handler=lambda request: handler(Call(request, grant)), must_finish=grant.must_finish)
+    async def serve(self, host: BridgeHost, grant: Grant) -> AsyncGenerator[Endpoint]:
+        handle = host.handle
+        yield PipeEndpoint(handler=lambda request: handle(Call(request, grant)), must_finish=grant.must_finish)

@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 
+from corral.bridges.parking import ApprovalRequest, Decision
 from corral.errors import Cancelled, ProgramFailed
+from corral.events import ApprovalDecided, ApprovalRequested, EventStream, ToolCallFinished, ToolCallStarted
 from corral.guest import UnencodableValue, decode_value, encode_value
 from corral.json_schema.plain_data import json_value
 from corral.languages import LANGUAGES
 from corral.rendering.redaction import secret_names
-from corral.results import Event, ToolCallFinished, ToolCallRecord, ToolCallStarted, Unread
+from corral.results import ToolCallRecord, Unread
 from corral.tools import ToolRegistry
 from corral.types import CallError, CallRequest, Diagnostic, EncodedValue, ExecutionError, Language, Progress, Reply
 
@@ -62,11 +64,8 @@ class CallRecorder:
     Small values are kept as objects, others encoded, as long as `rooms` has memory.
     """
 
-    def __init__(
-        self, emit: Callable[[Event], None], *, rooms: ValueRoom, observed: Callable[[], bool] = lambda: True
-    ) -> None:
-        self._emit = emit
-        self._observed = observed  # making events that nobody sees would cost a tenth of a call
+    def __init__(self, events: EventStream, *, rooms: ValueRoom) -> None:
+        self._events = events
         self._rooms = rooms
         self._room = 0
         self._taken = 0
@@ -83,8 +82,8 @@ class CallRecorder:
         started = time.time()
         record = _begun(request, kept, started)
         self.records.append(record)
-        if self._observed():
-            self._emit(ToolCallStarted(call=_begun(request, kept, started)))  # one that stays as it is
+        # A record of its own, which stays as it is.
+        self._events.emit(lambda stamp: ToolCallStarted(call=_begun(request, kept, started), **stamp))
         return record
 
     def finish(
@@ -97,8 +96,27 @@ class CallRecorder:
         record.progress = progress
         if remark is not None:
             record.remark = remark
-        if self._observed():
-            self._emit(ToolCallFinished(call=record))
+        self._events.emit(lambda stamp: ToolCallFinished(call=record, **stamp))
+
+    def approval_requested(self, request: ApprovalRequest) -> None:
+        self._events.emit(
+            lambda stamp: ApprovalRequested(
+                sequence=request.sequence,
+                tool=request.tool,
+                input=request.input,
+                description=request.description,
+                read_only=request.read_only,
+                **stamp,
+            )
+        )
+
+    def approval_decided(self, request: ApprovalRequest, decision: Decision) -> None:
+        for record in self.records:
+            if record.sequence == request.sequence:
+                record.decision = decision
+        self._events.emit(
+            lambda stamp: ApprovalDecided(sequence=request.sequence, tool=request.tool, decision=decision, **stamp)
+        )
 
     def _finish(self, record: ToolCallRecord, reply: Reply) -> None:
         encoded = reply.encoded or _encoded(reply.value)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-import termios
-import tty
 from collections.abc import Generator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from corral import ApprovalRequest
 from corral.cli.screen import Screen
 from corral.rendering.full_text import escape_hidden, full_text
+
+if TYPE_CHECKING or sys.platform != "win32":
+    import termios
+    import tty
 
 __all__ = ["Asker", "keyboard"]
 

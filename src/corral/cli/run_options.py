@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypedDict, TypeVar
 
 from corral import Language, Limits
@@ -12,7 +12,7 @@ from corral.cli.options import given
 from corral.errors import ConfigError
 from corral.plugins import load_by_name
 from corral.sandboxes import CPythonSandbox, DenoSandbox, SandboxProvider
-from corral.types import TIERS, Tier
+from corral.types import LIMITS_OF_SANDBOXES, TIERS, LimitName, Tier
 
 __all__ = ["Running", "add_env", "add_limits", "add_running", "env_of", "limits_of", "running"]
 
@@ -27,6 +27,7 @@ class Running(TypedDict):
     sandbox: SandboxProvider
     limits: Limits
     required_tier: Tier
+    accept_unenforced: Sequence[LimitName]
     check: Literal["required"] | bool
 
 
@@ -55,6 +56,14 @@ def add_running(parser: argparse.ArgumentParser) -> None:
     )
     isolation.add_argument(
         "--required-tier", choices=TIERS, default="landlock", help="do not run in a lower one; default: landlock"
+    )
+    isolation.add_argument(
+        "--accept-unenforced",
+        choices=sorted(LIMITS_OF_SANDBOXES),
+        action="append",
+        default=[],
+        metavar="LIMIT",
+        help="run even if the sandbox does not enforce this limit here; may be repeated",
     )
     add_limits(parser, {name: field.default for name, field in Limits.model_fields.items()})
 
@@ -89,6 +98,7 @@ def running(arguments: argparse.Namespace, language: Language, *, pool_size: int
         "sandbox": _sandbox(arguments, language, pool_size),
         "limits": limits_of(arguments),
         "required_tier": arguments.required_tier,
+        "accept_unenforced": arguments.accept_unenforced,
         "check": _CHECKS[arguments.check],
     }
 

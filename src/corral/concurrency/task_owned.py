@@ -16,7 +16,7 @@ import anyio
 from corral.concurrency.event_loop import asyncio_loop
 from corral.logs import get_logger
 
-__all__ = ["TaskOwnedContext"]
+__all__ = ["TaskOwnedContext", "spawn"]
 
 logger = get_logger("corral")
 
@@ -41,7 +41,7 @@ class TaskOwnedContext:
     async def open(self) -> None:
         """Enters the manager. Raises what that raises; cancelling this cancels it."""
         self._begun = True
-        _spawn(self._run)
+        spawn(self._run)
         try:
             await self._entered.wait()
         except BaseException:
@@ -86,7 +86,7 @@ def _unwrapped(error: Exception) -> Exception:
     return _unwrapped(inner[0]) if len(inner) == 1 else cast("Exception", error)
 
 
-def _spawn(function: Callable[[], Awaitable[None]]) -> None:
+def spawn(function: Callable[[], Awaitable[None]]) -> None:
     """Runs the function as a task without a parent."""
     loop = asyncio_loop()
     if loop is None:

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import os
 import platform
-import resource
 import sys
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from corral.containment import landlock, seccomp
 from corral.containment.launcher_client import Plan
@@ -24,11 +24,13 @@ from corral.containment.namespaces import GUEST, Mount, bubblewrap, bwrap_comman
 from corral.errors import StartFailed
 from corral.types import Tier
 
+if TYPE_CHECKING or sys.platform != "win32":
+    import resource
+
 __all__ = ["Engine", "Jail", "address_space_mb", "jails_to_try", "reasons_by_tier", "unavailable_reason"]
 
 _NOBODY = 65534
 """User that owns nothing, by convention; it is mapped in every container."""
-_LIMITS = ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, 0))
 _STACK_BYTES = 8 << 20
 """Usual default. An unlimited stack would be memory that RLIMIT_DATA does not count."""
 _WITHIN = "/proc/self/cwd"
@@ -99,7 +101,13 @@ class Jail:
     def plan(self, arguments: Sequence[str], environment: Mapping[str, str], *, data_bytes: int) -> Plan:
         """Plan for the launcher: these arguments, exactly this environment, and `data_bytes` as RLIMIT_DATA."""
         files = _SERVER_FILES if self._serves else _GUEST_FILES
-        limits = (*_LIMITS, _stack_limit(), (resource.RLIMIT_NOFILE, files), (resource.RLIMIT_DATA, data_bytes))
+        limits = (
+            (resource.RLIMIT_CORE, 0),
+            (resource.RLIMIT_FSIZE, 0),
+            _stack_limit(),
+            (resource.RLIMIT_NOFILE, files),
+            (resource.RLIMIT_DATA, data_bytes),
+        )
         if self.tier == "namespaces":
             bwrap = bubblewrap()
             assert bwrap is not None
@@ -182,6 +190,8 @@ def jails_to_try(tier: Tier, engine: Engine, directory: Path) -> list[Jail]:
 
 def address_space_mb() -> int | None:
     """Limit of a process's address space (RLIMIT_AS) in MiB; None if there is none."""
+    if sys.platform == "win32":
+        return None
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
     return None if soft == resource.RLIM_INFINITY else soft >> 20
 

@@ -26,14 +26,16 @@ import contextlib
 import ctypes
 import json
 import os
-import resource
 import select
 import signal
 import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING or sys.platform != "win32":
+    import resource
 
 __all__ = [
     "FILTER_FD",

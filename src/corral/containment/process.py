@@ -7,10 +7,8 @@ directly, without blocking.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
-import resource
 import select
 import signal
 import socket
@@ -19,7 +17,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import anyio
 
@@ -27,6 +25,10 @@ from corral.concurrency.event_loop import watch_readable
 from corral.containment import Child, LauncherClient, Plan
 from corral.containment.launcher import receive
 from corral.errors import StartFailed
+
+if TYPE_CHECKING or sys.platform != "win32":
+    import fcntl
+    import resource
 
 __all__ = ["ContainedProcess", "can_limit"]
 

@@ -7,17 +7,21 @@ killed goes when the next process makes its first folder in the same place.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import itertools
 import os
 import shutil
 import stat
+import sys
 import tempfile
 import threading
 import weakref
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from corral.concurrency.forks import ProcessOwner, after_fork
+
+if TYPE_CHECKING or sys.platform != "win32":
+    import fcntl
 
 __all__ = ["TemporaryFolder"]
 
@@ -60,6 +64,8 @@ class _Home:
         self._numbers = itertools.count()
         self._descriptor: int | None = None
         try:
+            if sys.platform == "win32":
+                return  # it has no such locks, and nothing is cleared there
             self.path.chmod(0o711)  # guests may be other users; they need not see more than their own folder
             new = self.path / f"{_HELD}.new"
             self._descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -115,7 +121,7 @@ def _make_folder() -> tuple[_Home, Path]:
     if home is not None:
         with contextlib.suppress(FileNotFoundError):  # somebody has cleared the place
             return home, home.make_folder()
-    if place not in _cleared:
+    if place not in _cleared and sys.platform != "win32":
         _cleared.add(place)
         _clear(place)
     home = _Home(place)

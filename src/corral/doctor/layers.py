@@ -66,10 +66,11 @@ class Layer:
 
 def system() -> str:
     """The kernel, the machine, and as whom this process runs."""
+    machine = f"{platform.system()} {platform.release()}, {platform.machine()}"
+    if sys.platform == "win32":
+        return machine
     user = os.geteuid()
-    return (
-        f"{platform.system()} {platform.release()}, {platform.machine()}, as {'root' if user == 0 else f'user {user}'}"
-    )
+    return f"{machine}, as {'root' if user == 0 else f'user {user}'}"
 
 
 def engine_layer(engine: Path | None) -> Layer:

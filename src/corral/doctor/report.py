@@ -17,6 +17,7 @@ import deno
 
 from corral.containment.jail import Engine, jails_to_try
 from corral.containment.launcher_client import LauncherClient
+from corral.containment.process import can_limit
 from corral.doctor.escape_probe import Attempt, Facts, Trial, attempted, make_room
 from corral.doctor.layers import (
     Layer,
@@ -28,7 +29,7 @@ from corral.doctor.layers import (
     system,
     user_namespaces_layer,
 )
-from corral.errors import CorralError, StartFailed
+from corral.errors import CorralError, MissingExtra, StartFailed
 from corral.sandboxes.auto_python import PythonSandbox
 from corral.sandboxes.base import SandboxProvider
 from corral.sandboxes.deno import DenoSandbox
@@ -40,6 +41,11 @@ __all__ = ["Attempt", "Examination", "Layer", "Verdict", "examine"]
 _NOBODY = 65534
 """As `jail` has it: whom guests run as where the host is root."""
 _JAILS: tuple[Tier, ...] = ("namespaces", "landlock")
+_NO_JAIL = "processes can be contained on Linux only"
+_WITHOUT_JAIL = (
+    "run untrusted programs on Linux, in a container or a virtual machine; those you trust run here with "
+    "Corral(required_tier='none', accept_unenforced={'cpu_seconds', 'memory_mb'})"
+)
 _LIMITS = {"Max data size": None, "Max open files": "64", "Max file size": "0", "Max core file size": "0"}
 """The limits of /proc/PID/limits that a jail sets; None: to what the program may use."""
 
@@ -62,7 +68,7 @@ class Examination:
     reason: str | None
     """The reason that no guest starts."""
     python: Isolation | None
-    """Sandbox for programs in Python where none for TypeScript works."""
+    """Sandbox for programs in Python where none for TypeScript works, or no jail."""
     layers: tuple[Layer, ...]
     verdicts: tuple[Verdict, ...]
     attempts: tuple[Attempt, ...]
@@ -88,7 +94,7 @@ def examine(tiers: Sequence[Tier] = _JAILS) -> Examination:
     engine_found = engine_layer(engine)
     verdicts: list[Verdict] = []
     trials: dict[Tier, Trial] = {}
-    if engine is not None and engine_found.in_force:
+    if engine is not None and engine_found.in_force and can_limit:
         try:
             with make_room() as room, closing(LauncherClient()) as launcher:
                 for tier in tiers:
@@ -101,14 +107,16 @@ def examine(tiers: Sequence[Tier] = _JAILS) -> Examination:
             verdicts += [Verdict(tier=tier, works=False, detail=detail) for tier in tiers[len(verdicts) :]]
     isolation, reason = _auto(DenoSandbox(pool_size=0), "typescript")
     chosen: Tier | None = next((tier for tier in TIERS if tier == isolation), None)
-    python, _ = (None, None) if chosen is not None else _auto(PythonSandbox(), "python")
+    python = None if chosen is not None and can_limit else _python()
     verdicts += [_untried(tier, chosen) for tier in reversed(TIERS) if all(tier != each.tier for each in verdicts)]
     return Examination(
         system=system(),
         tier=chosen,
         reason=reason,
         python=python,
-        layers=(engine_found, *_layers({tier: trial.facts for tier, trial in trials.items()})),
+        layers=(engine_found, *_layers({tier: trial.facts for tier, trial in trials.items()}))
+        if can_limit
+        else (engine_found, Layer(name="jail", in_force=False, detail=_NO_JAIL, remedy=_WITHOUT_JAIL)),
         verdicts=tuple(verdicts),
         attempts=tuple(attempt for trial in trials.values() for attempt in trial.attempts),
         pool_size=default_size(),
@@ -141,6 +149,15 @@ def _try(tier: Tier, engine: Path, room: Path, launcher: LauncherClient) -> tupl
 
 
 def _untried(tier: Tier, chosen: Tier | None) -> Verdict:
+    if not can_limit and tier != "none":
+        return Verdict(tier=tier, works=False, detail=_NO_JAIL)
+    if not can_limit and chosen is not None:
+        return Verdict(
+            tier=tier,
+            works=True,
+            detail="neither a jail nor limits of memory and processor time: Deno's own permissions "
+            "are all that contains",
+        )
     if tier == "none" and chosen is not None:
         return Verdict(
             tier=tier, works=True, detail="resource limits only: Deno's own permissions are all that contains"
@@ -163,6 +180,13 @@ def _auto(provider: SandboxProvider, language: Language) -> tuple[Isolation | No
         return anyio.run(started), None
     except (CorralError, OSError) as error:
         return None, str(error)
+
+
+def _python() -> Isolation | None:
+    try:
+        return _auto(PythonSandbox(), "python")[0]
+    except MissingExtra:
+        return None
 
 
 def _layers(facts: Mapping[Tier, Facts]) -> tuple[Layer, ...]:

@@ -115,7 +115,7 @@ async def record_execution(
         duration_ms=result.duration_ms,
         protocol=protocol,
         language=result.language,
-        isolation=result.isolation,
+        isolation=result.isolation and str(result.isolation),
         calls=len(result.tool_calls),
         program=digest(request.source),
     )

@@ -6,11 +6,12 @@ Deadline, cancellation and cleanup are here, and only here.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 import anyio
 
 from corral.bridges import (
+    Approve,
+    BridgeHost,
     CallRecorder,
     Grant,
     Services,
@@ -22,20 +23,14 @@ from corral.bridges import (
 from corral.checking import Case, Gate
 from corral.concurrency.deadline import PausableDeadline
 from corral.errors import ProgramRejected, ProgramTimeout, StartFailed
-from corral.event_listener import EventListener, OnEvent
+from corral.event_listener import EventListener
+from corral.events import ConsoleOutput, EventStream, ExecutionFinished, ExecutionStarted, OnEvent, ProgramChecked
 from corral.executions.conclusion import broken, concluded, prefer_early_outcome, record_execution, rejected
 from corral.executions.request import ExecutionRequest
 from corral.executions.runtime import Runtime, prepare
 from corral.logs import Lines, get_logger
-from corral.results import (
-    ConsoleOutput,
-    Event,
-    ExecutionFinished,
-    ExecutionResult,
-    ExecutionStarted,
-    ProgramCapabilities,
-)
-from corral.sandboxes import Job, Sandbox, failed_exit
+from corral.results import ExecutionResult, ProgramCapabilities
+from corral.sandboxes import Job, Sandbox, below_required_tier, failed_exit
 from corral.tools import ToolRegistry
 from corral.types import (
     ExecutionError,
@@ -44,17 +39,13 @@ from corral.types import (
     LogEntry,
     Program,
     SandboxConfig,
-    reaches,
 )
 
 __all__ = ["Execution"]
 
-logger = get_logger("corral")
 program_logger = get_logger("corral.programs")
 """Logs every program as the model wrote it, at level DEBUG."""
 
-_START_SECONDS = 30.0
-"""Generous: on a loaded machine a sandbox starts in tenths of a second."""
 _CHECK_HELP = "`corral doctor` lists the language servers"
 
 
@@ -72,6 +63,7 @@ class Execution:
         tools: ToolRegistry,
         services: Services,
         on_event: OnEvent | None = None,
+        approve: Approve | None = None,
     ) -> None:
         self.execution_id = new_execution_id()
         self.ended = anyio.Event()
@@ -81,9 +73,13 @@ class Execution:
         self._limits = request.limits or runtime.limits
         self._check = runtime.check_of(request)
         self._provider = runtime.provider(request.language)
-        self._listener = None if on_event is None else EventListener(on_event, self.execution_id)
-        self._observers: list[Callable[[Event], object]] = [] if self._listener is None else [self._listener]
-        self._recorder = CallRecorder(self._emit, rooms=runtime.values, observed=lambda: bool(self._observers))
+        self._protocol = runtime.protocols.supported_by(self._provider.name, self._provider.capabilities.bridges)
+        self._events = EventStream(self.execution_id, request.context, request.tool_call_id, runtime.observations)
+        self._listener: EventListener | None = None
+        if on_event is not None:
+            self._listener = EventListener(on_event, f"on_event of {self.execution_id}")
+            self.observe(self._listener)
+        self._recorder = CallRecorder(self._events, rooms=runtime.values)
         self._clock = PausableDeadline(self._limits.wall_seconds)
         self._grant = Grant(
             execution_id=self.execution_id,
@@ -94,9 +90,10 @@ class Execution:
             services=services,
             clock=self._clock,
             recorder=self._recorder,
+            approve=approve,
         )
         self._scope = anyio.CancelScope()
-        self._began, self._started = 0.0, 0.0
+        self._began, self._started, self._check_started = 0.0, 0.0, 0.0
         self._concluded = False
         """True once the result exists and is recorded."""
         self._gate: Gate | None = None
@@ -107,9 +104,9 @@ class Execution:
         self._hidden_denial: ExecutionError | None = None
         """Denial of hidden tools that the program names, for the audit log only."""
 
-    def observe(self, observer: Callable[[Event], object]) -> None:
+    def observe(self, observer: OnEvent) -> None:
         """Adds a function that receives every event."""
-        self._observers.append(observer)
+        self._events.observers.append(observer)
 
     def cancel(self) -> None:
         """Ends the execution with the status `cancelled`; does nothing once it has ended."""
@@ -122,14 +119,17 @@ class Execution:
             StartFailed: the sandbox did not start.
         """
         try:
-            return await (self._run() if self._listener is None else self._listener.during(self._run))
+            return await self._run()
         finally:
+            if self._listener is not None:
+                await self._listener.finish()
             self.ended.set()
 
     async def _run(self) -> ExecutionResult:
         self._began, self._started = time.time(), time.perf_counter()
         program_logger.debug("%s runs this program:\n%s", self.execution_id, Lines(self._request.source))
-        self._emit(ExecutionStarted(execution_id=self.execution_id, language=self._request.language))
+        source, language = self._request.source, self._request.language
+        self._events.emit(lambda stamp: ExecutionStarted(language=language, source=source, **stamp))
         try:
             with self._scope:
                 return await self._conclude(*await self._prepare_and_run())
@@ -177,7 +177,10 @@ class Execution:
             references=references,
             context=request.context,
         )
+        self._check_started = time.perf_counter()
         gate = self._gate = Gate(self._runtime.checker, case)
+        if gate.is_decided:
+            self._emit_checked(gate)
         return rejected(gate.rejection) if gate.is_decided and gate.rejection is not None else None
 
     async def _start_and_run_checked(self, program: Program, gate: Gate) -> Exit:
@@ -187,9 +190,10 @@ class Execution:
 
         async def decide() -> None:
             await gate.decide()
+            self._emit_checked(gate)
             if gate.is_open:
                 for entry in self._logs:
-                    self._emit(ConsoleOutput(entry=entry))
+                    self._emit_console(entry)
             else:
                 tasks.cancel_scope.cancel()
 
@@ -214,6 +218,20 @@ class Execution:
             raise StartFailed(f"the program could not be checked, as it must be: {reason}; {_CHECK_HELP}")
         return exit
 
+    def _emit_checked(self, gate: Gate) -> None:
+        if (verdict := gate.verdict) is None:  # the program ended first
+            return
+        duration_ms = (time.perf_counter() - self._check_started) * 1000
+        self._events.emit(
+            lambda stamp: ProgramChecked(
+                verdict="rejected" if gate.rejection else "passed" if gate.is_checked else "unchecked",
+                diagnostics=verdict.diagnostics,
+                reason=verdict.unchecked,
+                duration_ms=duration_ms,
+                **stamp,
+            )
+        )
+
     # --- start and run
 
     async def _start_and_run(self, program: Program) -> Exit:
@@ -233,17 +251,15 @@ class Execution:
             required_tier=required,
             trust_domain=self._request.context.trust_domain,
         )
-        with anyio.move_on_after(_START_SECONDS):
+        seconds = self._provider.capabilities.start_timeout_seconds
+        with anyio.move_on_after(seconds):
             await self._runtime.warm_up(self._request.language)
             sandbox = await self._provider.start(config)
-            if reaches(sandbox.isolation, required):
+            if sandbox.isolation.reaches(required):
                 return sandbox
             await sandbox.aclose()
-            raise StartFailed(
-                f"sandbox {name!r} runs in tier {sandbox.isolation!r}, below the required {required!r}; accept it "
-                f"with Corral(required_tier={sandbox.isolation!r})"
-            )
-        raise StartFailed(f"sandbox {name!r} did not start within {_START_SECONDS:g} s")
+            raise below_required_tier(name, sandbox.isolation, required)
+        raise StartFailed(f"sandbox {name!r} did not start within {seconds:g} s")
 
     async def _run_in(self, sandbox: Sandbox, program: Program) -> Exit:
         runtime, limits = self._runtime, self._limits
@@ -258,7 +274,7 @@ class Execution:
         )
         with runtime.grants.live(self._grant), self._clock.running():
             handler = runtime.handler if self._gate is None else self._gate.guard(runtime.handler, self._clock)
-            async with runtime.bridge.serve(handler, self._grant, runtime.grants) as endpoint:
+            async with self._protocol.serve(BridgeHost(handler, runtime.grants), self._grant) as endpoint:
                 return prefer_early_outcome(await sandbox.execute(job, endpoint), self._early_outcome)
         timeout = ProgramTimeout(f"the program did not end within {limits.wall_seconds:g} s, all it may take")
         return prefer_early_outcome(failed_exit(timeout), self._early_outcome)
@@ -269,7 +285,10 @@ class Execution:
     def _log(self, entry: LogEntry) -> None:
         self._logs.append(entry)
         if self._gate is None or self._gate.is_open:
-            self._emit(ConsoleOutput(entry=entry))
+            self._emit_console(entry)
+
+    def _emit_console(self, entry: LogEntry) -> None:
+        self._events.emit(lambda stamp: ConsoleOutput(entry=entry, **stamp))
 
     # --- conclude
 
@@ -298,17 +317,8 @@ class Execution:
                     self._request,
                     result,
                     began=self._began,
-                    protocol=self._runtime.bridge.name,
+                    protocol=self._protocol.name,
                     hidden_denial=self._hidden_denial,
                 )
-        self._emit(ExecutionFinished(result=result))
+        self._events.emit(lambda stamp: ExecutionFinished(result=result, **stamp))
         return result
-
-    def _emit(self, event: Event) -> None:
-        for observer in self._observers:
-            try:
-                observer(event)
-            except (KeyboardInterrupt, SystemExit):
-                raise
-            except BaseException:
-                logger.warning("an observer of %s raised on %r", self.execution_id, event.type, exc_info=True)

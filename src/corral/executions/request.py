@@ -33,6 +33,8 @@ class ExecutionRequest(Frozen):
     """All environment variables that the program sees; None hides even an empty environment."""
     check: Check | None = None
     hide_denied: bool | None = None
+    tool_call_id: str | None = None
+    """The agent framework's id of the model's tool call that sent the program, for the events."""
 
     @field_serializer("source", when_used="json")
     def _as_unicode(self, source: str) -> str:

@@ -8,8 +8,9 @@ from math import inf
 import anyio
 
 from corral.errors import Cancelled
+from corral.events import Event
 from corral.executions.execution import Execution
-from corral.results import Event, ExecutionResult
+from corral.results import ExecutionResult
 
 __all__ = ["Run"]
 

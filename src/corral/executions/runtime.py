@@ -8,17 +8,21 @@ from dataclasses import dataclass, field
 import anyio
 
 from corral.audit import AuditLog
-from corral.bridges import BridgeProtocol, Grants, Handler, ImpliedScopes, RateLimits, ValueRoom
+from corral.bridges import Grants, Handler, ImpliedScopes, ParkedCalls, RateLimits, ValueRoom
+from corral.bridges.selection import Protocols
 from corral.checking import Checker
-from corral.errors import ConfigError, LimitNotEnforceable, ProgramRejected
+from corral.errors import LimitNotEnforceable, ProgramRejected
+from corral.event_listener import Observation
 from corral.executions.request import Check, ExecutionRequest
 from corral.programs import TooLongToParse, parsing_within, read_program
 from corral.sandboxes import SandboxProvider
 from corral.sandboxes.selection import Providers
 from corral.tools import ToolRegistry
 from corral.types import (
+    LIMITS_OF_SANDBOXES,
     ExecutionContext,
     Language,
+    LimitName,
     Limits,
     Program,
     SandboxConfig,
@@ -28,8 +32,6 @@ from corral.workers import WorkerError, run_in_worker
 
 __all__ = ["Runtime", "prepare"]
 
-_CORE_LIMITS = frozenset({"wall_seconds", "source_bytes"})
-"""Limits that are enforced outside the sandbox."""
 _LONG_SOURCE_CHARS = 8_000
 """Longer sources are prepared in a worker process."""
 _PARSE_HERE_SECONDS = 0.02
@@ -50,13 +52,18 @@ class Runtime:
     providers: Providers
     checker: Checker
     required_tier: Tier
-    bridge: BridgeProtocol
+    accept_unenforced: frozenset[LimitName]
+    """Limits that a sandbox need not enforce."""
+    protocols: Protocols
     handler: Handler
     grants: Grants
     rates: RateLimits
     implied: ImpliedScopes
     audit: AuditLog | None
+    parked: ParkedCalls
     values: ValueRoom = field(default_factory=ValueRoom)
+    observations: list[Observation] = field(default_factory=list[Observation])
+    """Observers of all executions."""
     keeps_warm: bool = False
     """True while the Corral is open: what is kept ready then will be closed with it."""
     _warm: set[Language] = field(default_factory=set[Language])
@@ -67,17 +74,15 @@ class Runtime:
 
         Raises:
             UnknownProvider: no provider runs this language.
-            ConfigError: the provider cannot use this Corral's bridge.
-            LimitNotEnforceable: the provider cannot enforce all limits here.
+            LimitNotEnforceable: the provider does not enforce a limit here that has to be.
         """
         provider = self.providers.get(language)
-        if self.bridge.name not in provider.capabilities.bridges:
-            raise ConfigError(f"sandbox {provider.name!r} does not support the bridge {self.bridge.name!r}")
-        enforced = provider.capabilities.enforces | _CORE_LIMITS
-        if missing := [name for name in Limits.model_fields if name not in enforced]:
+        missing = sorted(LIMITS_OF_SANDBOXES - provider.capabilities.enforces - self.accept_unenforced)
+        if missing:
+            accepted = sorted({*missing, *self.accept_unenforced})
             raise LimitNotEnforceable(
-                f"sandbox {provider.name!r} cannot enforce {', '.join(missing)} on this system; run it on Linux, "
-                "the only system where it can"
+                f"sandbox {provider.name!r} does not enforce {', '.join(missing)} on this system; use one that does, "
+                f"or accept it with Corral(accept_unenforced={{{', '.join(map(repr, accepted))}}})"
             )
         return provider
 
@@ -106,6 +111,7 @@ class Runtime:
         """Takes new parts in place of those that a fork does not inherit, or that were closed."""
         if providers is not None:
             self.providers = providers
+            self.protocols = self.protocols.copy()
         self.checker = Checker()
         self._warm, self._warming = set(), anyio.Lock()
 

@@ -20,7 +20,7 @@ __all__ = ["CorralLifetime"]
 
 
 class CorralLifetime(Lifecycle):
-    """Opens tool sources and sandboxes, and closes them with all executions that still run."""
+    """Opens tool sources, bridges and sandboxes, and closes them with all executions that still run."""
 
     def __init__(self, runtime: Runtime, sources: ToolSources, sandbox: Sandboxes) -> None:
         super().__init__()
@@ -51,6 +51,10 @@ class CorralLifetime(Lifecycle):
             await runtime.grants.close_all()
             for execution in live:
                 await execution.ended.wait()
+            async with anyio.create_task_group() as tasks:
+                for observation in [*runtime.observations]:
+                    tasks.start_soon(observation.finish)
+            await runtime.protocols.aclose()
             await self._sources.aclose()
             await run_shielded_in_thread(runtime.checker.close)
             for provider in runtime.providers.made:
@@ -67,7 +71,7 @@ class CorralLifetime(Lifecycle):
     @override
     def _renew(self) -> object:
         runtime = self._runtime
-        behind = self._sources, runtime.checker, runtime.providers
+        behind = self._sources, runtime.checker, runtime.providers, runtime.protocols
         self._sources = self._sources.copy()
         self._live = set()
         runtime.renew(Providers(self._sandbox))
@@ -75,7 +79,7 @@ class CorralLifetime(Lifecycle):
 
     @override
     async def _get_ready(self) -> None:
-        """Opens tool sources and warms sandboxes; raises if the required isolation is not available."""
+        """Opens tool sources and bridges, and warms sandboxes; raises if the required isolation is not available."""
         self._reset_in_fork()
         if self._open:
             raise ConfigError("this Corral is open already")
@@ -85,6 +89,7 @@ class CorralLifetime(Lifecycle):
             runtime.renew()
         try:
             await self._sources.open()
+            await runtime.protocols.open()
             if self._closed:
                 raise ConfigError("this Corral was closed while it was being opened")
             self._open = runtime.keeps_warm = True
@@ -94,6 +99,7 @@ class CorralLifetime(Lifecycle):
             self._open, self._closed = False, was_closed
             runtime.keeps_warm = False
             with anyio.CancelScope(shield=True):
+                await runtime.protocols.aclose()
                 await self._sources.aclose()
                 await run_shielded_in_thread(runtime.checker.close)
             runtime.renew()

@@ -10,17 +10,17 @@ from typing import Any, TypedDict, Unpack
 import anyio
 
 from corral.arguments import checked
-from corral.bridges import ASGIApp, BridgeProtocol, Grant, OutsideExecution, PipeBridge
+from corral.bridges import ApprovalRequest, Approve, ASGIApp, BridgeProtocol, Grant, OutsideExecution
 from corral.errors import ConfigError
-from corral.event_listener import OnEvent
+from corral.event_listener import Observation
+from corral.events import OnEvent
 from corral.executions import Check, Execution, ExecutionRequest, Run, Runtime
 from corral.facade.lifetime import CorralLifetime
-from corral.plugins import load_by_name
 from corral.results import ExecutionResult
 from corral.sandboxes.selection import Sandboxes
 from corral.tool_sources import Tools, ToolSources
 from corral.tool_views import ToolViews
-from corral.types import ExecutionContext, Language, Limits
+from corral.types import Approved, Denied, ExecutionContext, Language, Limits
 
 __all__ = ["CorralRunning", "RunOptions"]
 
@@ -30,6 +30,7 @@ class LiveOptions(TypedDict, total=False):
 
     tools: Tools | None
     on_event: OnEvent | None
+    approve: Approve | None
 
 
 class RunOptions(LiveOptions, total=False):
@@ -41,6 +42,7 @@ class RunOptions(LiveOptions, total=False):
     env: Mapping[str, str] | None
     check: Check | None
     hide_denied: bool | None
+    tool_call_id: str | None
 
 
 class CorralRunning(CorralLifetime):
@@ -100,6 +102,28 @@ class CorralRunning(CorralLifetime):
         """
         return self._in_a_loop(partial(self.execute, source, **options))
 
+    @checked
+    def observe(self, callback: OnEvent, *, session_id: str | None = None) -> Observation:
+        """Calls a function, sync or async, with the events of all executions, or of one session's, from now on.
+
+        The observation ends with its `with` or `async with` block, or by `close()`. No execution waits for an async
+        function; one that is 10,000 events behind misses the next ones. Exceptions are logged.
+        """
+        return Observation(callback, session_id, self._runtime.observations)
+
+    def pending(self) -> tuple[ApprovalRequest, ...]:
+        """Returns the calls that wait for a decision, oldest first."""
+        return self._runtime.parked.requests()
+
+    @checked
+    def decide(self, execution_id: str, sequence: int, decision: Approved | Denied) -> bool:
+        """Decides on a call that waits for it; the first decision holds. Any thread may call it.
+
+        The host has to know that the person may decide: `pending` has the `context` of the call. Returns False if the
+        call does not wait, or no longer.
+        """
+        return self._runtime.parked.decide(execution_id, sequence, decision)
+
     # --- programs that run elsewhere
 
     @checked
@@ -150,17 +174,15 @@ class CorralRunning(CorralLifetime):
             raise
 
     @checked
-    def asgi_app(self, protocol: BridgeProtocol | None = None) -> ASGIApp:
-        """Returns the bridge as an app for a web server: `protocol`, or this Corral's bridge, or `HttpBridge()`.
+    def asgi_app(self, protocol: str | BridgeProtocol | None = None) -> ASGIApp:
+        """Returns a bridge as an app for a web server: `protocol`, or a bridge of this Corral, or `HttpBridge()`.
 
         Raises:
-            ConfigError: the protocol is not mounted in a web server.
+            ConfigError: the protocol is unknown, or is not mounted in a web server.
             MissingExtra: the protocol's extra is not installed.
         """
-        chosen: BridgeProtocol = protocol or self._runtime.bridge
-        if protocol is None and isinstance(chosen, PipeBridge):
-            chosen = load_by_name("corral.bridges", "http")
-        return chosen.asgi_app(self._runtime.handler, self._runtime.grants)
+        protocols = self._runtime.protocols
+        return protocols.mounted(protocol).asgi_app(protocols.host)
 
     def _execution(self, source: str | ExecutionRequest, **options: Unpack[RunOptions]) -> Execution:
         self._require_usable()
@@ -174,6 +196,7 @@ class CorralRunning(CorralLifetime):
             tools=registry,
             services=self._views.discovery(registry, language, keep=tools is None),
             on_event=options.get("on_event"),
+            approve=options.get("approve"),
         )
         if self._runtime.check_of(request):
             self._runtime.checker.start(language, self._runtime.tools)

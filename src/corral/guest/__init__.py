@@ -5,7 +5,15 @@
 """
 
 from corral.guest.frames import Frame, FrameKind, FrameReader, encode_frame
-from corral.guest.runtime import RuntimeDirectory, http_runtime, python_file, python_modules
+from corral.guest.runtime import (
+    RuntimeDirectory,
+    client_runtime,
+    http_runtime,
+    python_file,
+    python_guest,
+    python_modules,
+    typescript_guest,
+)
 from corral.guest.values import ArrayBuffer, UnencodableValue, decode_value, encode_value, plain_json, revive_value
 
 __all__ = [
@@ -15,12 +23,15 @@ __all__ = [
     "FrameReader",
     "RuntimeDirectory",
     "UnencodableValue",
+    "client_runtime",
     "decode_value",
     "encode_frame",
     "encode_value",
     "http_runtime",
     "plain_json",
     "python_file",
+    "python_guest",
     "python_modules",
     "revive_value",
+    "typescript_guest",
 ]

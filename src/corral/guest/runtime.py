@@ -18,7 +18,15 @@ from corral.containment.temporary import TemporaryFolder
 from corral.programs import strip_types
 from corral.types import Language
 
-__all__ = ["RuntimeDirectory", "http_runtime", "python_file", "python_modules"]
+__all__ = [
+    "RuntimeDirectory",
+    "client_runtime",
+    "http_runtime",
+    "python_file",
+    "python_guest",
+    "python_modules",
+    "typescript_guest",
+]
 
 _REALM = (
     "kinds",
@@ -53,11 +61,11 @@ _PROCESS = (
 """Modules of a process with one execution: main.ts, after all that it needs. As one file, because the engine
 takes 4 ms longer for ten."""
 _CONTEXTS = ("contexts", "engine", "harden", "frames", *_REALM, *_PLATFORM)
-_HTTP = ("values", "tools", "http")
-"""Parts of the module that a program elsewhere imports: http.ts, after all that it needs."""
+_CLIENT = ("values", "tools", "client")
+"""Parts of the module that a program elsewhere imports: client.ts, after all that it needs, and before a transport."""
 _PYTHON = ("values", "frames", "calls", "console", "hints", "errors", "loop", "program")
 """Parts of the Python guest, each after those that it needs."""
-_PYTHON_HTTP = ("values", "calls", "http")
+_PYTHON_CLIENT = ("values", "calls", "client")
 """Parts of the Python module that a program elsewhere imports, likewise."""
 _MODULES = tuple(dict.fromkeys((*_PROCESS, *_CONTEXTS)))
 _IMPORT = re.compile(r"^import \{([^}]*)\} from \"\./(\w+)\.ts\";", re.MULTILINE)
@@ -131,19 +139,48 @@ class RuntimeDirectory:
 @cache
 def http_runtime(language: Language = "typescript") -> str:
     """The module that a program imports to call tools over HTTP: for Deno, Node from 20 on, or Python from 3.11 on."""
-    return _HTTP_RUNTIMES[language]()
+    return client_runtime(language, _source(*_HTTP_TRANSPORTS[language]))
 
 
-def _typescript_http() -> str:
-    code = _script([(name, _stripped(name)) for name in _HTTP])
-    return f"{code}export const {{ connect, connectFromEnvironment }} = http_;\n"
+def client_runtime(language: Language, transport: str) -> str:
+    """Makes the module that a program elsewhere imports to call tools by another protocol, from its transport.
+
+    `transport` is the source of a module that implements `Transport` of `corral/guest/typescript/client.ts` or
+    `corral/guest/python/client.py`. It imports from that module, from `values`, and in Python from the standard
+    library. It exports `connect` and `connectFromEnvironment`, or `connect_from_environment`, as `bridgeTransport` or
+    `bridge_transport` makes them. `http.ts` and `http.py` beside it are examples.
+    """
+    return _CLIENT_RUNTIMES[language](transport)
 
 
-def _python_http() -> str:
-    return python_file(_python(name) for name in _PYTHON_HTTP)
+def _typescript_client(transport: str) -> str:
+    modules = [*((name, _stripped(name)) for name in _CLIENT), ("transport", strip_types(transport))]
+    return f"{_script(modules)}export const {{ connect, connectFromEnvironment }} = transport_;\n"
 
 
-_HTTP_RUNTIMES: Mapping[Language, Callable[[], str]] = {"typescript": _typescript_http, "python": _python_http}
+def _python_client(transport: str) -> str:
+    return python_file([*(_python(name) for name in _PYTHON_CLIENT), transport])
+
+
+_CLIENT_RUNTIMES: Mapping[Language, Callable[[str], str]] = {
+    "typescript": _typescript_client,
+    "python": _python_client,
+}
+_HTTP_TRANSPORTS: Mapping[Language, tuple[str, str]] = {
+    "typescript": ("typescript", "http.ts"),
+    "python": ("python", "http.py"),
+}
+
+
+def typescript_guest() -> bytes:
+    """The guest of one program in TypeScript, as one file for Deno."""
+    return _modules()["main.js"].encode()
+
+
+@cache
+def python_guest() -> bytes:
+    """The guest of one program in Python, as one file for CPython from 3.11 on, on Linux."""
+    return python_file([*python_modules(), _python("standalone")]).encode()
 
 
 def python_modules() -> list[str]:
@@ -158,13 +195,16 @@ def python_file(sources: Iterable[str]) -> str:
     return "\n\n".join(["from __future__ import annotations", *parts, last])
 
 
+def _source(folder: str, file: str) -> str:
+    return (files("corral.guest") / folder / file).read_text(encoding="utf-8")
+
+
 def _python(name: str) -> str:
-    return (files("corral.guest") / "python" / f"{name}.py").read_text(encoding="utf-8")
+    return _source("python", f"{name}.py")
 
 
 def _stripped(name: str) -> str:
-    source = files("corral.guest") / "typescript" / f"{name}.ts"
-    return strip_types(source.read_text(encoding="utf-8"))
+    return strip_types(_source("typescript", f"{name}.ts"))
 
 
 @cache

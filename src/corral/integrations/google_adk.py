@@ -83,7 +83,8 @@ class _CodeTool(BaseTool):
         )
 
     async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> dict[str, Any]:
-        result = await self._tool.run(args, context_for(self._context, tool_context), on_event=self._on_event)
+        caller, call_id = context_for(self._context, tool_context), tool_context.function_call_id
+        result = await self._tool.run(args, caller, on_event=self._on_event, tool_call_id=call_id)
         told = parts_of(result, _text, _image)
         if isinstance(told, list):
             return {"result": told[0], "pictures": told[1:]}

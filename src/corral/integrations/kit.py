@@ -9,9 +9,10 @@ from typing import Any, TypeAlias, TypeVar
 
 from pydantic_core import from_json
 
-from corral import Catalog, Corral, Event, ExecutionContext, ExecutionResult, Language, ModelTool, Tool, ToolSource
+from corral import Catalog, Corral, ExecutionContext, ExecutionResult, Language, ModelTool, Tool, ToolSource
 from corral.arguments import checked
 from corral.errors import ConfigError
+from corral.events import OnEvent
 from corral.model_tools import system_prompt
 from corral.rendering.images import Picture
 from corral.tools import ToolRegistry
@@ -39,8 +40,6 @@ Corrals: TypeAlias = Corral | Mapping[str, Corral]
 
 Context: TypeAlias = ExecutionContext | Callable[[T], ExecutionContext] | None
 """On whose behalf programs run: always the same, or found out from what the framework says of a call."""
-OnEvent: TypeAlias = Callable[[Event], object]
-"""Hears of each program as it runs; see `Corral.execute`."""
 
 _LABEL = re.compile(r"[A-Za-z0-9_-]{1,40}")
 """Characters that model providers accept in a tool's name, which may have 64."""

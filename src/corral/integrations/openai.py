@@ -84,11 +84,12 @@ class CodeMode:
         """
         match item:
             case ResponseFunctionToolCall(name=name, arguments=arguments) if name in self.by_name:
-                result = await self._answer(name, arguments, context or context_for(self.context, item))
+                result = await self._answer(name, arguments, context or context_for(self.context, item), item.call_id)
                 output = parts_of(result, _text, _image)
                 return {"type": "function_call_output", "call_id": item.call_id, "output": output}
             case ChatCompletionMessageFunctionToolCall(function=called) if called.name in self.by_name:
-                result = await self._answer(called.name, called.arguments, context or context_for(self.context, item))
+                caller = context or context_for(self.context, item)
+                result = await self._answer(called.name, called.arguments, caller, item.id)
                 return {"role": "tool", "tool_call_id": item.id, "content": result.model_text()}
             case _:
                 return None
@@ -125,8 +126,9 @@ class CodeMode:
             raise group.exceptions[0] from None
         return [output for _, output in sorted(given.items()) if output is not None]
 
-    async def _answer(self, name: str, arguments: str, context: ExecutionContext) -> ExecutionResult:
-        return await self.by_name[name].run(read_arguments(arguments), context, on_event=self.on_event)
+    async def _answer(self, name: str, arguments: str, context: ExecutionContext, call_id: str) -> ExecutionResult:
+        tool = self.by_name[name]
+        return await tool.run(read_arguments(arguments), context, on_event=self.on_event, tool_call_id=call_id)
 
 
 @checked

@@ -1,6 +1,20 @@
-from corral.sandboxes.base import Job, Sandbox, SandboxProvider
+from corral.sandboxes.base import Job, Sandbox, SandboxProvider, below_required_tier
+from corral.sandboxes.channel import GuestChannel, GuestFiles, PostMortem
 from corral.sandboxes.cpython import CPythonSandbox
 from corral.sandboxes.deno import DenoSandbox
 from corral.sandboxes.framed.exits import failed_exit
+from corral.sandboxes.framed.provider import FramedProvider
 
-__all__ = ["CPythonSandbox", "DenoSandbox", "Job", "Sandbox", "SandboxProvider", "failed_exit"]
+__all__ = [
+    "CPythonSandbox",
+    "DenoSandbox",
+    "FramedProvider",
+    "GuestChannel",
+    "GuestFiles",
+    "Job",
+    "PostMortem",
+    "Sandbox",
+    "SandboxProvider",
+    "below_required_tier",
+    "failed_exit",
+]

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import anyio
 
+from corral.containment.process import can_limit
 from corral.errors import MissingExtra, StartFailed
 from corral.plugins import load_by_name
 from corral.sandboxes.base import Sandbox, SandboxProvider
@@ -16,13 +17,17 @@ __all__ = ["PythonSandbox"]
 
 
 class PythonSandbox(SandboxProvider):
-    """CPython, if it starts in a jail on this system; else Monty, if it is installed; else what is required decides."""
+    """CPython, if it starts in a jail on this system; else Monty, if it is installed; else what is required decides.
+
+    Raises:
+        MissingExtra: Monty is not installed, on a system that has no jails.
+    """
 
     name: ClassVar[str] = "python"
 
     def __init__(self) -> None:
         self._cpython = CPythonSandbox()
-        self._chosen: SandboxProvider | None = None
+        self._chosen: SandboxProvider | None = None if can_limit else load_by_name("corral.sandboxes", "monty")
         self._choosing = anyio.Lock()
 
     @property

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import ClassVar, Self
 
+from corral.errors import StartFailed
 from corral.types import (
+    TIERS,
     Capabilities,
     Endpoint,
     Exit,
@@ -17,10 +19,11 @@ from corral.types import (
     LogEntry,
     Program,
     SandboxConfig,
+    Tier,
     ToolName,
 )
 
-__all__ = ["GRACE_SECONDS", "Job", "Sandbox", "SandboxProvider"]
+__all__ = ["GRACE_SECONDS", "Job", "Sandbox", "SandboxProvider", "below_required_tier"]
 
 
 GRACE_SECONDS = 0.25
@@ -53,7 +56,7 @@ class SandboxProvider(ABC):
     @property
     @abstractmethod
     def capabilities(self) -> Capabilities:
-        """Languages, isolation and the limits that its sandboxes enforce on this machine."""
+        """Languages, bridges and the limits that its sandboxes enforce on this machine."""
 
     @abstractmethod
     async def start(self, config: SandboxConfig) -> Sandbox:
@@ -99,3 +102,13 @@ class Sandbox(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.aclose()
+
+
+def below_required_tier(name: str, isolation: Isolation, required: Tier) -> StartFailed:
+    """The error of a sandbox whose isolation is not enough."""
+    accepted = next(tier for tier in reversed(TIERS) if isolation.reaches(tier))
+    known = f" ({isolation.strength})" if isolation not in TIERS else ""
+    return StartFailed(
+        f"sandbox {name!r} runs with isolation {str(isolation)!r}{known}, below the required tier {required!r}; accept "
+        f"it with Corral(required_tier={accepted!r})"
+    )

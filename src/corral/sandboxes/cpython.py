@@ -23,6 +23,7 @@ from corral.sandboxes.pool import default_size
 from corral.types import (
     Endpoint,
     Exit,
+    Isolation,
     Language,
     PipeEndpoint,
     SandboxConfig,
@@ -98,7 +99,7 @@ class _InFork(Sandbox):
     """A process; executes one job and is then used up."""
 
     def __init__(self, provider: CPythonSandbox, fork: Fork, config: SandboxConfig) -> None:
-        self.isolation = fork.tier
+        self.isolation = Isolation.of_tier(fork.tier)
         self._provider: CPythonSandbox | None = provider
         self._fork = fork
         self._config = config
@@ -107,7 +108,7 @@ class _InFork(Sandbox):
         assert isinstance(bridge, PipeEndpoint)
         process = self._fork.process
         process.limit_cpu(job.limits.cpu_seconds)
-        return await GuestRun(process, process, job, bridge, memory_mb=self._config.memory_mb).execute()
+        return await GuestRun(process, job, bridge, memory_mb=self._config.memory_mb).execute()
 
     async def aclose(self) -> None:
         self._fork.close()

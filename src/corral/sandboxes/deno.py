@@ -15,31 +15,26 @@ import deno
 from corral.arguments import checked
 from corral.concurrency.threads import run_shielded_in_thread
 from corral.containment import Engine
+from corral.containment.process import can_limit
 from corral.errors import StartFailed
 from corral.guest import RuntimeDirectory
 from corral.sandboxes.base import Job, Sandbox
+from corral.sandboxes.framed.guest_files import DENO_ENVIRONMENT, deno_options
 from corral.sandboxes.framed.run import GuestRun
 from corral.sandboxes.jailed.guest_starter import GUEST_FILE, GuestSpec, GuestStarter, StartedGuest
 from corral.sandboxes.jailed.provider import JailedProvider
 from corral.sandboxes.jailed.shared_guest import Share, SharedGuest
 from corral.sandboxes.pool import default_size
-from corral.types import Endpoint, Exit, Language, PipeEndpoint, SandboxConfig, Tier
+from corral.sandboxes.unjailed import UnjailedDeno
+from corral.types import Capabilities, Endpoint, Exit, Isolation, Language, PipeEndpoint, SandboxConfig, Tier
 
 __all__ = ["DenoSandbox"]
 
-_ENVIRONMENT = {"DENO_DIR": "/dev/null/deno", "DENO_NO_UPDATE_CHECK": "1", "NO_COLOR": "1"}
-"""All that the engine has: no cache, so that nothing of one program is left for the next, and nothing is written; and
-no look for a newer engine, which it would take otherwise."""
 _INSTEAD = (
     "Programs in Python (language='python') may run where TypeScript does not: in CPython if a jail works, else in "
     "Monty, which needs none: pip install 'corral[monty]', and Corral(sandbox='monty') or sandbox='auto'"
 )
 _SETTLE_SECONDS = 30.0
-_HEAP_RESERVE_MB = 32
-"""V8 heap for the guest runtime, the engine's bookkeeping and arrays that are copied as they grow, above
-the program's memory."""
-_SEMI_SPACE_MB = 32
-"""Space for young objects, of which V8 has three. Its default depends on the machine, whose size it may not read."""
 _GARBAGE_MB = 56
 """Room for what an engine has dropped and not collected yet, and for a thread that was not there yet when it was
 measured (7 MB). With 64 MB of memory, 1.2 million small objects in an array that grows, 60 MB, sometimes fail with 40
@@ -57,6 +52,7 @@ class DenoSandbox(JailedProvider[Share]):
     user of the same organization share a process, each in globals of its own, which is faster and protects them less
     from each other. `pool_size` is how many processes are kept ready; by default one per processor, at most four.
     `allow_eval` lets programs make code from strings (`eval`, `Function`); `allow_wasm` leaves them `WebAssembly`.
+    Off Linux there is no jail, and each execution has a process of its own, whatever `isolation` says.
 
     Raises:
         ConfigError: an argument has no such value.
@@ -84,15 +80,33 @@ class DenoSandbox(JailedProvider[Share]):
                 tier,
                 lambda: Engine(_engine(), relative_paths=True),
                 RuntimeDirectory(),
-                _ENVIRONMENT,
+                DENO_ENVIRONMENT,
                 garbage_mb=_GARBAGE_MB,
                 warm_up_arguments=("--warm-up",),
                 instead=_INSTEAD,
             ),
             serve=SharedGuest,
         )
+        self._unjailed = None if can_limit else UnjailedDeno(allow_eval=allow_eval, allow_wasm=allow_wasm)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return super().capabilities if self._unjailed is None else self._unjailed.capabilities
+
+    async def warm(self, config: SandboxConfig) -> None:
+        if self._unjailed is None:
+            await super().warm(config)
+        else:
+            await self._unjailed.warm(self._with_tier(config))
+
+    async def aclose(self) -> None:
+        await super().aclose()
+        if self._unjailed is not None:
+            await self._unjailed.aclose()
 
     async def start(self, config: SandboxConfig) -> Sandbox:
+        if self._unjailed is not None:
+            return await self._unjailed.start(self._with_tier(config))
         self._starter.retain()
         try:
             if self.isolation == "context":
@@ -103,6 +117,10 @@ class DenoSandbox(JailedProvider[Share]):
             await self.released()
             raise
 
+    def _with_tier(self, config: SandboxConfig) -> SandboxConfig:
+        """Requires the tier that this provider was made for."""
+        return config if self.tier == "auto" else config.model_copy(update={"required_tier": self.tier})
+
     async def settled(self) -> None:
         """Waits until as many sandboxes are ready as the pool holds."""
         await run_shielded_in_thread(partial(self._pool.full, _SETTLE_SECONDS))
@@ -111,30 +129,11 @@ class DenoSandbox(JailedProvider[Share]):
         shared = self.isolation == "context"
         if shared:
             config = config.model_copy(update={"memory_mb": config.memory_mb + _CONTEXTS_MB})
-        arguments = ["run", *self._flags(config)]
+        arguments = [*deno_options(config.memory_mb, allow_eval=self.allow_eval)]
         main = "contexts.js" if shared else "main.js"
         arguments.append(f"{GUEST_FILE}{main}")
         arguments += ["--allow-eval"] * self.allow_eval + ["--allow-wasm"] * self.allow_wasm
         return GuestSpec(config.memory_mb, config.required_tier, tuple(arguments))
-
-    def _flags(self, config: SandboxConfig) -> list[str]:
-        """Deno's own options."""
-        flags = [
-            f"--max-old-space-size={config.memory_mb + _HEAP_RESERVE_MB}",
-            f"--max-semi-space-size={_SEMI_SPACE_MB}",
-        ]
-        if not self.allow_eval:
-            flags.append("--disallow-code-generation-from-strings")
-        return [
-            "--quiet",
-            "--no-prompt",
-            "--no-config",
-            "--no-lock",
-            "--no-npm",
-            "--no-remote",
-            "--no-code-cache",
-            f"--v8-flags={','.join(flags)}",
-        ]
 
 
 @cache
@@ -149,7 +148,7 @@ class _InProcess(Sandbox):
     """A process; executes one job and is then used up."""
 
     def __init__(self, provider: DenoSandbox, guest: StartedGuest, config: SandboxConfig) -> None:
-        self.isolation = guest.tier
+        self.isolation = Isolation.of_tier(guest.tier)
         self._provider: DenoSandbox | None = provider
         self._process = guest.process
         self._config = config
@@ -158,7 +157,7 @@ class _InProcess(Sandbox):
         assert isinstance(bridge, PipeEndpoint)
         process = self._process
         process.limit_cpu(job.limits.cpu_seconds)
-        return await GuestRun(process, process, job, bridge, memory_mb=self._config.memory_mb).execute()
+        return await GuestRun(process, job, bridge, memory_mb=self._config.memory_mb).execute()
 
     async def aclose(self) -> None:
         self._process.close()
@@ -171,7 +170,7 @@ class _InContext(Sandbox):
     """A share of a process; executes one job."""
 
     def __init__(self, provider: DenoSandbox, share: Share, config: SandboxConfig) -> None:
-        self.isolation = share.guest.tier
+        self.isolation = Isolation.of_tier(share.guest.tier)
         self._provider: DenoSandbox | None = provider
         self._share = share
         self._config = config
@@ -179,8 +178,7 @@ class _InContext(Sandbox):
 
     async def execute(self, job: Job, bridge: Endpoint) -> Exit:
         assert isinstance(bridge, PipeEndpoint)
-        process = self._share.guest.process
-        self._run = GuestRun(self._share, process, job, bridge, memory_mb=self._config.memory_mb)
+        self._run = GuestRun(self._share, job, bridge, memory_mb=self._config.memory_mb)
         return await self._run.execute()
 
     async def aclose(self) -> None:

@@ -6,7 +6,6 @@ import atexit
 import contextlib
 import json
 import os
-import resource
 import select
 import sys
 import threading
@@ -14,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Generator, Hashable
 from pathlib import Path
-from typing import Any, TypeVar, TypeVarTuple, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, Unpack
 
 import anyio
 
@@ -27,6 +26,9 @@ from corral.errors import CorralError, StartFailed
 from corral.logs import get_logger
 from corral.workers.wire import HEADER, MAX_REPLY_BYTES, Failed, Request, framed, read_reply
 from corral.workers.worker import BOOT, READY
+
+if TYPE_CHECKING or sys.platform != "win32":
+    import resource
 
 __all__ = ["WorkerError", "Workers", "run_in_worker", "run_in_worker_blocking"]
 
@@ -46,12 +48,6 @@ _WALL_FACTOR = 10
 _MOST_WAITING = 256
 """Of one tenant."""
 _LEAST_WAIT_SECONDS = 0.01
-_LIMITS = (
-    (resource.RLIMIT_CORE, 0),
-    (resource.RLIMIT_FSIZE, 0),
-    (resource.RLIMIT_NOFILE, 64),
-    (resource.RLIMIT_DATA, _MEMORY_BYTES),
-)
 
 
 class WorkerError(CorralError):
@@ -309,7 +305,12 @@ class _Worker:
             executable=Path(sys.executable),
             arguments=(sys.executable, "-I", "-B", "-c", BOOT, paths, *modules),
             environment={"LC_CTYPE": "C.UTF-8"},
-            limits=_LIMITS,
+            limits=(
+                (resource.RLIMIT_CORE, 0),
+                (resource.RLIMIT_FSIZE, 0),
+                (resource.RLIMIT_NOFILE, 64),
+                (resource.RLIMIT_DATA, _MEMORY_BYTES),
+            ),
         )
         self._process = ContainedProcess.spawn(launcher, plan)
         self._buffer = bytearray()

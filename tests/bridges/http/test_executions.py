@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from functools import partial
 from pathlib import Path
-from typing import get_args
 
 import anyio
 import pytest
@@ -14,7 +13,7 @@ from corral import Corral, ExecutionContext
 from corral.bridges.http import HttpBridge
 from corral.errors import ConfigError
 from corral.sandboxes import Job, Sandbox, SandboxProvider
-from corral.types import Capabilities, Endpoint, Exit, HttpEndpoint, Isolation, LimitName, SandboxConfig
+from corral.types import LIMITS_OF_SANDBOXES, Capabilities, Endpoint, Exit, HttpEndpoint, Isolation, SandboxConfig
 from tests.bridges.http.engines import ENGINES, run_elsewhere
 from tests.bridges.http.serving import Audited, Connection, Server, call, request, tools
 
@@ -42,7 +41,7 @@ class Elsewhere(SandboxProvider):
     @property
     def capabilities(self) -> Capabilities:
         return Capabilities(
-            languages=frozenset({"typescript"}), enforces=frozenset(get_args(LimitName)), bridges=frozenset({"http"})
+            languages=frozenset({"typescript"}), enforces=LIMITS_OF_SANDBOXES, bridges=frozenset({"http"})
         )
 
     async def start(self, config: SandboxConfig) -> Sandbox:
@@ -50,7 +49,7 @@ class Elsewhere(SandboxProvider):
 
 
 class Process(Sandbox):
-    isolation: Isolation = "none"
+    isolation = Isolation.of_tier("none")
 
     def __init__(self, provider: Elsewhere) -> None:
         self._provider = provider

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from corral import ExecutionContext, OutsideExecution
-from corral.bridges.http import request_watch as watch
 from corral.bridges.tokens import ExecutionTokens
+from corral.bridges.web import request_watch as watch
 from tests.bridges.http.serving import Connection, Served, call, request
 
 pytestmark = pytest.mark.parametrize("served", ["httptools", "h11"], indirect=True, scope="module")

@@ -16,7 +16,7 @@ from schemathesis import GenerationMode, checks
 from schemathesis.specs.openapi import checks as conformance
 
 from corral import Corral, ExecutionContext, Limits, Tool, ToolRegistry, define_tool, tool
-from corral.bridges.http import openapi_cache as document_cache
+from corral.bridges.http import bridge as http_bridge
 from corral.types import ToolName
 from tests.bridges.http.serving import Server, add, approve, inbox, pay, quote, refuse, send
 from tests.catalog.making import anything
@@ -171,13 +171,13 @@ def test_the_bridge_does_what_it_says(described: Described, path: str, mode: Gen
 
 def test_it_is_made_once_for_all_who_may_call_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
-    whole = document_cache.openapi
+    whole = http_bridge.openapi
 
     def counted(tools: Mapping[ToolName, Tool]) -> dict[str, Any]:
         made.append(len(tools))
         return whole(tools)
 
-    monkeypatch.setattr(document_cache, "openapi", counted)
+    monkeypatch.setattr(http_bridge, "openapi", counted)
     corral = Corral(registry(), check=False)
     with Server(corral.asgi_app()) as server, ThreadPoolExecutor(8) as threads:
 

@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from corral import Corral, ExecutionContext, Limits, OutsideExecution, tool
-from corral.bridges.http import request_load as traffic
-from corral.bridges.http import request_watch as watch
+from corral.bridges.web import request_load as traffic
+from corral.bridges.web import request_watch as watch
 from corral.errors import ConfigError
 from tests.bridges.http.serving import Connection, Served, Server, request
 

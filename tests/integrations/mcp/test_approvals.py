@@ -12,8 +12,7 @@ import pytest
 from mcp import Client
 from pydantic import BaseModel, ConfigDict, Field
 
-from corral import ApprovalRequest, Corral, ExecutionContext, tool
-from corral.errors import ApprovalDenied
+from corral import Corral, ExecutionContext, tool
 from corral.integrations.mcp import ask_client, mcp_server
 from corral.integrations.mcp import waiting_programs as programs
 from tests.integrations.mcp.serving import MODES, Elicitation, Held, listening, make_corral, run
@@ -229,38 +228,12 @@ async def test_a_program_whose_client_does_not_return_is_cancelled(monkeypatch: 
 
 
 async def test_only_so_many_programs_wait_for_their_clients(corral: Corral, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(programs, "_MOST_AWAY", 1)
+    monkeypatch.setattr("corral.bridges.parking._MOST_PARKED", 1)
     async with Client(mcp_server(corral), elicitation_callback=Elicitation(lambda _: YES)) as client:
         first = await ask(client)
         refused = await ask(client)
         assert "too many programs wait" in refused.structured_content["error"]["message"]
         assert (await ask(client, **answers(first))).structured_content["value"] == "paid 1"
-
-
-async def test_programs_that_ask_at_the_same_time_count_before_their_clients_go(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(programs, "_MOST_AWAY", 1)
-    context = ExecutionContext()
-    request = ApprovalRequest(
-        tool="pay",
-        input={},
-        arguments={},
-        description="",
-        read_only=False,
-        context=context,
-        execution_id="",
-        sequence=1,
-    )
-    async with anyio.create_task_group() as tasks:
-        server = programs.Programs(tasks)
-        first, second = (programs.Program(server, context, {}) for _ in range(2))
-        tasks.start_soon(first.approves, request)
-        tasks.start_soon(first.approves, request)
-        await anyio.wait_all_tasks_blocked()
-        with anyio.fail_after(10), pytest.raises(ApprovalDenied, match="too many programs wait"):
-            await second.approves(request)
-        tasks.cancel_scope.cancel()
 
 
 async def test_nothing_is_left_of_programs_when_the_server_ends() -> None:
@@ -271,9 +244,9 @@ async def test_nothing_is_left_of_programs_when_the_server_ends() -> None:
         assert held.cancelled.is_set()
 
 
-async def test_a_client_that_comes_back_too_late_hears_so() -> None:
+async def test_a_client_that_comes_back_too_late_hears_so(corral: Corral) -> None:
     async with anyio.create_task_group() as tasks:
-        server = programs.Programs(tasks)
+        server = programs.Programs(tasks, corral)
         program = programs.Program(server, ExecutionContext(), {})
 
         async def never() -> Any:

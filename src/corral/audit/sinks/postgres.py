@@ -23,7 +23,7 @@ _COLUMNS = """
     time double precision NOT NULL, kind text NOT NULL, outcome text NOT NULL, duration_ms double precision NOT NULL,
     protocol text NOT NULL, code text, reason text, execution_id text, user_id text, organization_id text,
     session_id text, tool text, sequence bigint, arguments jsonb, correlation_id text, language text, isolation text,
-    calls bigint, program text
+    calls bigint, program text, decision text, decided_by text
 """
 
 

@@ -22,7 +22,8 @@ CREATE TABLE IF NOT EXISTS audit (
     position INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, time REAL NOT NULL, kind TEXT NOT NULL,
     outcome TEXT NOT NULL, duration_ms REAL NOT NULL, protocol TEXT NOT NULL, code TEXT, reason TEXT,
     execution_id TEXT, user_id TEXT, organization_id TEXT, session_id TEXT, tool TEXT, sequence INTEGER,
-    arguments TEXT, correlation_id TEXT, language TEXT, isolation TEXT, calls INTEGER, program TEXT
+    arguments TEXT, correlation_id TEXT, language TEXT, isolation TEXT, calls INTEGER, program TEXT,
+    decision TEXT, decided_by TEXT
 );
 {"".join(f"CREATE INDEX IF NOT EXISTS audit_{column} ON audit ({column});" for column in INDEXED)}
 """

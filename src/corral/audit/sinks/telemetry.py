@@ -37,6 +37,8 @@ _ATTRIBUTES = {
     "corral.isolation": "isolation",
     "corral.calls": "calls",
     "corral.program": "program",
+    "corral.decision": "decision",
+    "corral.decided_by": "decided_by",
 }
 
 

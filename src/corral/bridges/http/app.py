@@ -10,17 +10,25 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from corral.bridges.calls import Call, Handler
-from corral.bridges.grants import Grant, Grants
-from corral.bridges.http.calls import ended, late, refused_token
-from corral.bridges.http.messages import failed, read_json
-from corral.bridges.http.openapi_cache import OpenApiCache
-from corral.bridges.http.request_filter import RequestHead, not_json, refusal
-from corral.bridges.http.request_load import Body, load_of
-from corral.bridges.http.request_watch import watch_request
-from corral.errors import AccessDenied, BridgeError, CallBudgetExceeded, InvalidToken
-from corral.guest import http_runtime, plain_json
-from corral.types import MAX_TOOL_PATH, CallRequest
+from corral.bridges.base import BridgeHost, BridgeProtocol
+from corral.bridges.calls import Call
+from corral.bridges.grants import Grant
+from corral.bridges.http.messages import failed
+from corral.bridges.web import (
+    NOT_JSON,
+    Body,
+    RequestHead,
+    ended,
+    grant_of,
+    late,
+    load_of,
+    parse_json,
+    read_body,
+    watch_request,
+)
+from corral.errors import AccessDenied, BridgeError, CallBudgetExceeded
+from corral.guest import plain_json
+from corral.types import MAX_TOOL_PATH, CallError, CallRequest
 
 __all__ = ["bridge_app"]
 
@@ -29,18 +37,17 @@ _NO_STORE = {"cache-control": "no-store"}
 Serve = Callable[[Request, RequestHead, Grant], Awaitable[Response]]
 
 
-def bridge_app(handler: Handler, grants: Grants) -> Starlette:
+def bridge_app(bridge: BridgeProtocol, host: BridgeHost) -> Starlette:
     """Builds the app over a pipeline. All routes except `/health` and the runtimes require a token."""
-
-    documents = OpenApiCache()
 
     def authenticated(serve: Serve) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
             head = RequestHead(request.scope)
+            grant = await grant_of(host, head, "http")
+            if not isinstance(grant, Grant):
+                return failed(grant)
             try:
-                return await serve(request, head, grants.find(head.token))
-            except InvalidToken:
-                return await refused_token(handler, head.token)
+                return await serve(request, head, grant)
             except (BridgeError, AccessDenied, CallBudgetExceeded) as error:
                 return failed(error)
 
@@ -48,17 +55,18 @@ def bridge_app(handler: Handler, grants: Grants) -> Starlette:
 
     async def tool(request: Request, head: RequestHead, grant: Grant) -> Response:
         if not head.is_json:
-            return not_json()
+            return failed(NOT_JSON, 415)
         name: str = request.path_params["tool"][:MAX_TOOL_PATH]
         body_came = False
         async with (
             watch_request(grant, request.receive, _no_heartbeat) as watch,
-            Body(head, request.receive, grant.limits.tool_input_bytes, grant) as (body, size),
+            Body(head, request.receive, grant.limits.tool_input_bytes, grant) as body,
         ):
+            input = parse_json(body)
             sequence = load_of(grant).count(1)
             body_came = True
             watch.body_received()
-            reply = await handler(Call(CallRequest(name, body, sequence, size), grant, protocol="http"))
+            reply = await host.handle(Call(CallRequest(name, input, sequence, len(body)), grant, protocol="http"))
             if reply.error is not None:
                 return failed(reply.error)
             return Response(plain_json(reply.value), headers=_NO_STORE, media_type="application/json")
@@ -66,8 +74,8 @@ def bridge_app(handler: Handler, grants: Grants) -> Starlette:
 
     async def token(request: Request, head: RequestHead, grant: Grant) -> Response:
         async with watch_request(grant, request.receive, _no_heartbeat):
-            await read_json(head, request.receive, 1_000)
-            renewed, expires = grants.renew(grant)
+            parse_json(await read_body(head, request.receive, 1_000))
+            renewed, expires = host.renew(grant)
             return JSONResponse({"token": renewed, "expires": expires}, headers=_NO_STORE)
         return failed(ended() if grant.ended else late())
 
@@ -75,17 +83,19 @@ def bridge_app(handler: Handler, grants: Grants) -> Starlette:
         load_of(grant).count(1)
         async with watch_request(grant, request.receive, _no_heartbeat) as watch:
             watch.body_received()  # a GET has no body
-            return Response(await documents.of(grant), headers=_NO_STORE, media_type="application/json")
+            found = await bridge.document(grant)
+            assert found is not None
+            return Response(found.content, headers=_NO_STORE, media_type=found.media_type)
         return failed(ended())
 
     async def health(request: Request) -> Response:  # noqa: ARG001
         return JSONResponse({"status": "ok"})
 
     async def runtime(request: Request) -> Response:  # noqa: ARG001
-        return Response(http_runtime(), media_type="text/javascript; charset=utf-8")
+        return Response(bridge.guest_runtime("typescript"), media_type="text/javascript; charset=utf-8")
 
     async def python_runtime(request: Request) -> Response:  # noqa: ARG001
-        return Response(http_runtime("python"), media_type="text/x-python; charset=utf-8")
+        return Response(bridge.guest_runtime("python"), media_type="text/x-python; charset=utf-8")
 
     app = Starlette(
         routes=[
@@ -114,4 +124,4 @@ async def _no_heartbeat() -> None:
 
 async def _not_served(_request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return refusal(error.status_code, "bridge_error", error.detail, dict(error.headers or {}))
+    return failed(CallError.of(BridgeError(error.detail)), error.status_code, error.headers)

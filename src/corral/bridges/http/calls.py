@@ -6,18 +6,29 @@ from functools import partial
 
 import anyio
 from starlette.responses import Response
-from starlette.types import Receive, Send
 
-from corral.bridges.calls import Call, Handler
-from corral.bridges.grants import Grant, Grants
-from corral.bridges.http.messages import calls_of, failed, line
-from corral.bridges.http.request_filter import RequestHead, not_json
-from corral.bridges.http.request_load import Body, load_of
-from corral.bridges.http.request_watch import BODY_SECONDS, watch_request
-from corral.errors import BridgeError, CallBudgetExceeded, InvalidToken, MalformedMessage
-from corral.types import CallError, CallRequest, Reply
+from corral.bridges.base import BridgeHost
+from corral.bridges.calls import Call
+from corral.bridges.grants import Grant
+from corral.bridges.http.messages import alone_line, calls_of, failed, line
+from corral.bridges.http.streams import LineStream
+from corral.bridges.web import (
+    NOT_JSON,
+    Body,
+    Receive,
+    RequestHead,
+    Send,
+    ended,
+    grant_of,
+    late,
+    load_of,
+    parse_json,
+    watch_request,
+)
+from corral.errors import BridgeError, CallBudgetExceeded
+from corral.types import CallRequest, Reply
 
-__all__ = ["CallsEndpoint", "ended", "late", "refused_token"]
+__all__ = ["CallsEndpoint"]
 
 _BESIDE_INPUT_BYTES = 100_000
 _LEAST_BODY_BYTES = 1_000_000
@@ -28,40 +39,50 @@ _HEADERS = [(b"content-type", b"application/x-ndjson")]
 class CallsEndpoint:
     """Writes one line for each call as soon as it has a reply. If the client disconnects, its calls are cancelled."""
 
-    def __init__(self, handler: Handler, grants: Grants) -> None:
-        self._handler = handler
-        self._grants = grants
+    def __init__(self, host: BridgeHost) -> None:
+        self._host = host
 
     async def __call__(self, head: RequestHead, receive: Receive, send: Send) -> None:
-        try:
-            grant = self._grants.find(head.token)
-        except InvalidToken:
-            response = await refused_token(self._handler, head.token)
-        else:
+        grant = await grant_of(self._host, head, "http")
+        if isinstance(grant, Grant):
             response = await self._respond(head, grant, _Lines(send), receive)
+        else:
+            response = failed(grant)
         if response is not None:
             await response({"type": "http"}, receive, send)
 
     async def _respond(self, head: RequestHead, grant: Grant, lines: _Lines, receive: Receive) -> Response | None:
         """Writes the lines of the reply; or returns another response, for a request that failed as a whole."""
         if not head.is_json:
-            return not_json()
+            return failed(NOT_JSON, 415)
         calls: list[Call] = []
         numbers: list[int] = []
+        streaming: set[int] = set()
         unanswered: set[int] = set()
 
         async def answer(index: int) -> None:
-            reply = await self._handler(calls[index])
+            number, call = numbers[index], calls[index]
+            if number not in streaming:
+                data = line(number, await self._host.handle(call))
+            elif len(calls) > 1:  # else the stream would keep the replies of the others from being read
+                data = alone_line(number)
+            else:
+                stream = LineStream(number, lines.write)
+                call.request = call.request._replace(open_stream=stream.open)
+                async with stream.written():
+                    reply = await self._host.handle(call)
+                data = line(number, reply)
             unanswered.discard(index)
-            await lines.write(line(numbers[index], reply), last=len(calls) == 1)
+            await lines.write(data, last=len(calls) == 1)
 
         most = max(_LEAST_BODY_BYTES, grant.limits.tool_input_bytes) + _BESIDE_INPUT_BYTES
         try:
             async with (
                 watch_request(grant, receive, partial(lines.write, b"\n")) as watch,
-                Body(head, receive, most, grant) as (body, size),
+                Body(head, receive, most, grant) as body,
             ):
-                found = calls_of(body, size, grant)
+                found, reads_streams = calls_of(parse_json(body), len(body), grant)
+                streaming = {call.sequence for call in found if reads_streams and streams(grant, call)}
                 first = load_of(grant).count(len(found))
                 numbers = [call.sequence for call in found]  # the client's numbers, which identify the lines
                 calls = [
@@ -79,27 +100,17 @@ class CallsEndpoint:
         except (BridgeError, CallBudgetExceeded) as error:
             return failed(error)
         if not calls:
-            return failed(ended() if grant.ended else CallError.of(late()))
+            return failed(ended() if grant.ended else late())
         for index in unanswered:
             await lines.write(line(numbers[index], Reply(error=ended())))
         await lines.write(b"", last=True)
         return None
 
 
-def ended() -> CallError:
-    """Returns the error of a call whose execution ended while it ran."""
-    return CallError.of(InvalidToken("the execution of this token has ended"))
-
-
-def late() -> MalformedMessage:
-    """Returns the error of a request whose body did not arrive in time."""
-    return MalformedMessage(f"the request's body did not arrive within {BODY_SECONDS:g} s")
-
-
-async def refused_token(handler: Handler, token: str | None) -> Response:
-    """Responds to a request with an invalid token. The pipeline refuses it, so that it is audited like any call."""
-    reply = await handler(Call(CallRequest("", None, 0), protocol="http", token=token))
-    return failed(reply.error or ended())
+def streams(grant: Grant, call: CallRequest) -> bool:
+    """True if the tool of a call streams."""
+    tool = grant.services.get(call.tool) or grant.tools.get(call.tool)
+    return tool is not None and tool.stream
 
 
 class _Lines:

@@ -3,37 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, NotRequired
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 from starlette.responses import Response
-from starlette.types import Receive
 from typing_extensions import TypedDict
 
 from corral.bridges.grants import Grant
-from corral.bridges.http.request_filter import RequestHead
-from corral.errors import AccessDenied, CorralError, MalformedMessage, MessageTooLarge, error_class
+from corral.bridges.web import MAX_CALLS, status_of
+from corral.errors import CorralError, MalformedMessage
 from corral.guest import encode_value, revive_value
 from corral.types import MAX_TOOL_PATH, CallError, CallRequest, JsonSchema, Reply
 
-__all__ = ["CALLS_SCHEMA", "MAX_CALLS", "calls_of", "failed", "line", "read_json"]
+__all__ = ["CALLS_SCHEMA", "alone_line", "calls_of", "failed", "items_line", "line"]
 
-MAX_CALLS = 64
-"""Calls in one request."""
 _STRICT = ConfigDict(extra="forbid", strict=True)
-_STATUS = {
-    "malformed_message": 400,
-    "invalid_token": 401,
-    "execution_ended": 401,
-    "tool_not_found": 404,
-    "message_too_large": 413,
-    "invalid_arguments": 422,
-    "tool_error": 422,
-    "call_budget_exceeded": 429,
-    "rate_limited": 429,
-    "cancelled": 503,
-}
 
 
 @with_config(_STRICT)
@@ -47,6 +33,7 @@ class OneCall(TypedDict):
 @with_config(_STRICT)
 class Calls(TypedDict):
     calls: Annotated[list[OneCall], Field(min_length=1, max_length=MAX_CALLS)]
+    stream: NotRequired[bool]
 
 
 _calls = TypeAdapter(Calls)
@@ -54,44 +41,19 @@ CALLS_SCHEMA: JsonSchema = _calls.json_schema(ref_template="#/components/schemas
 """Schema of the body of `POST /calls`, with its own `$defs`."""
 
 
-async def read_json(head: RequestHead, receive: Receive, most_bytes: int) -> tuple[Any, int]:
-    """Reads and parses the body; returns it and its size in bytes.
-
-    Raises:
-        MessageTooLarge: it has more than `most_bytes`; no more is read.
-        MalformedMessage: it is not JSON, is nested too deeply, or ends too soon.
-    """
-    if (head.length or 0) > most_bytes:
-        raise MessageTooLarge(f"the request announces {head.length} bytes; {most_bytes} are allowed")
-    body = b""
-    more = True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise MalformedMessage("the request ended before its body was complete")
-        chunk: bytes = message.get("body", b"")
-        body = body + chunk if body else chunk
-        if len(body) > most_bytes:
-            raise MessageTooLarge(f"the request has more than {most_bytes} bytes")
-        more = message.get("more_body", False)
-    try:
-        return from_json(body, allow_inf_nan=False) if body else {}, len(body)
-    except ValueError as error:
-        raise MalformedMessage("the request's body is not JSON") from error
-
-
-def calls_of(body: object, size: int, grant: Grant) -> list[CallRequest]:
-    """Returns the calls of a parsed body of `size` bytes.
+def calls_of(body: object, size: int, grant: Grant) -> tuple[list[CallRequest], bool]:
+    """Returns the calls of a parsed body of `size` bytes, and whether the client reads streams.
 
     Raises:
         MalformedMessage: the shape is wrong, two calls have the same sequence number, or a tag is wrong.
     """
     try:
-        calls = _calls.validate_python(body)["calls"]
+        given = _calls.validate_python(body)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"]))
         raise MalformedMessage(f"the request's body is wrong at {place or 'its root'}: {first['msg']}") from None
+    calls = given["calls"]
     if len(calls) > 1 and len({call["sequence"] for call in calls}) < len(calls):
         raise MalformedMessage("two calls of the request have the same sequence number")
     made: list[CallRequest] = []
@@ -102,7 +64,7 @@ def calls_of(body: object, size: int, grant: Grant) -> list[CallRequest]:
         if call.get("tagged"):
             value = revive_value(value)
         made.append(CallRequest(call["tool"], value, call["sequence"], own_size))
-    return made
+    return made, given.get("stream", False)
 
 
 def line(number: int, reply: Reply) -> bytes:
@@ -116,17 +78,29 @@ def line(number: int, reply: Reply) -> bytes:
     return b'{"sequence":%d,"value":%b%b}\n' % (number, value.text, tagged)
 
 
-def failed(error: CallError | CorralError) -> Response:
-    """Makes the response to a request that failed as a whole: `{"error": {...}}` with a status of HTTP."""
+def items_line(number: int, items: Sequence[bytes], *, tagged: bool) -> bytes:
+    """Encodes items of a stream as a line; the first one opens it."""
+    return b'{"sequence":%d,"items":[%b]%b}\n' % (number, b",".join(items), b',"tagged":true' if tagged else b"")
+
+
+def alone_line(number: int) -> bytes:
+    """Tells that a call was not made: it streams, so its client is to send it in a request of its own."""
+    return b'{"sequence":%d,"alone":true}\n' % number
+
+
+def failed(
+    error: CallError | CorralError, status: int | None = None, headers: Mapping[str, str] | None = None
+) -> Response:
+    """Makes the response to a request that failed as a whole: `{"error": {...}}`. `status` replaces the error's own."""
     if not isinstance(error, CallError):
         error = CallError.of(error)
-    status = _STATUS.get(error.code, 403 if issubclass(error_class(error.code), AccessDenied) else 502)
-    headers = {"cache-control": "no-store"}
+    status = status or status_of(error)
+    sent = {"cache-control": "no-store", **(headers or {})}
     if status == 401:
-        headers["www-authenticate"] = "Bearer"
+        sent["www-authenticate"] = "Bearer"
     if error.retry_after_seconds is not None:
-        headers["retry-after"] = str(math.ceil(error.retry_after_seconds))
-    return Response(to_json({"error": _error(error)}), status, headers, media_type="application/json")
+        sent["retry-after"] = str(math.ceil(error.retry_after_seconds))
+    return Response(to_json({"error": _error(error)}), status, sent, media_type="application/json")
 
 
 def _error(error: CallError) -> dict[str, object]:

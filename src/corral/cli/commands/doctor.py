@@ -116,13 +116,13 @@ def _conclusion(found: Examination, required: Tier, columns: int) -> Iterator[st
         yield from _wrapped(f"{_NO} No program in TypeScript runs here: {found.reason}", "", columns)
         if found.python is None:
             yield f"{_NO} Nor does one in Python."
-        else:
-            place = "Monty, without a jail" if found.python == "interpreter" else f"tier {found.python}"
-            yield f"{_YES} Programs in Python run, in {place}."
     elif not found.reaches(required):
         yield f"{_NO} Programs run in tier {found.tier}, below the required {required}."
     else:
         yield f"{_YES} Programs run in tier {found.tier}; {required} is required."
+    if found.python is not None:
+        place = "Monty, without a jail" if found.python == "interpreter" else f"tier {found.python}"
+        yield f"{_YES} Programs in Python run, in {place}."
     if not found.contained:
         bad = [attempt for attempt in found.attempts if not attempt.contained]
         yield f"{_NO} {counted(len(bad), 'attempt')} got through or could not be made."

@@ -73,7 +73,7 @@ def code_mode(
 def _structured(tool: ModelTool, context: Context[ToolRuntime[Any, Any]], on_event: OnEvent | None) -> StructuredTool:
     async def run(runtime: ToolRuntime[Any, Any], **arguments: object) -> str | list[dict[str, str]]:
         caller = carrying(context_for(context, runtime, runtime.context), RUNTIME, runtime)
-        result = await tool.run(arguments, caller, on_event=on_event)
+        result = await tool.run(arguments, caller, on_event=on_event, tool_call_id=runtime.tool_call_id)
         if not result.success:
             raise ToolException(result.model_text())
         return parts_of(result, _text, _image)

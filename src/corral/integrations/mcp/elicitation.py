@@ -12,11 +12,11 @@ from mcp.server.session import ServerSession
 from mcp_types import ClientCapabilities, ElicitRequest, ElicitRequestFormParams, ElicitResult, RequestId
 from pydantic import ValidationError
 
-from corral import ApprovalRequest, ExecutionContext
+from corral import ApprovalRequest, Approved, Denied, ExecutionContext, Later
 from corral.errors import ApprovalDenied
 from corral.integrations.kit import carrying
 
-__all__ = ["Client", "ClientInTouch", "approves", "ask_client", "asked_by", "can_elicit", "question"]
+__all__ = ["Client", "ClientInTouch", "ask_client", "asked_by", "can_elicit", "decision_of", "question"]
 
 _CLIENT = "corral.integrations.mcp.client"
 """Key of the client in the `local` of a program's context."""
@@ -33,8 +33,8 @@ class Client(ABC):
     """The client that sent a program."""
 
     @abstractmethod
-    async def approves(self, request: ApprovalRequest) -> bool:
-        """True if the client lets this call run.
+    async def ask(self, request: ApprovalRequest) -> Approved | Denied | Later:
+        """Asks the client about a call.
 
         Raises:
             ApprovalDenied: it cannot be asked.
@@ -48,17 +48,17 @@ class ClientInTouch(Client):
         self._session = session
         self._request_id = request_id
 
-    async def approves(self, request: ApprovalRequest) -> bool:
+    async def ask(self, request: ApprovalRequest) -> Approved | Denied:
         asked = question(request).params
         assert isinstance(asked, ElicitRequestFormParams)
         try:
             answer = await self._session.elicit_form(asked.message, asked.requested_schema, self._request_id)
         except (MCPError, ValidationError) as error:
             raise ApprovalDenied("the MCP client did not answer the question") from error
-        return approves(answer)
+        return decision_of(answer, request)
 
 
-async def ask_client(request: ApprovalRequest) -> bool:
+async def ask_client(request: ApprovalRequest) -> Approved | Denied | Later:
     """The function for `Corral(approve=...)`: asks the MCP client whose program makes the call.
 
     Raises:
@@ -67,7 +67,7 @@ async def ask_client(request: ApprovalRequest) -> bool:
     client = request.context.local.get(_CLIENT)
     if not isinstance(client, Client):
         raise ApprovalDenied("there is no MCP client that can ask somebody: it needs elicitation")
-    return await client.approves(request)
+    return await client.ask(request)
 
 
 def asked_by(context: ExecutionContext, client: Client | None) -> ExecutionContext:
@@ -93,8 +93,9 @@ def question(request: ApprovalRequest) -> ElicitRequest:
     return ElicitRequest(params=ElicitRequestFormParams(message=message, requested_schema=dict(_FORM)))
 
 
-def approves(answer: object) -> bool:
-    """True if the answer to the form is a clear yes."""
-    if not isinstance(answer, ElicitResult) or answer.action != "accept":
-        return False
-    return answer.content is not None and answer.content.get("approve") is True
+def decision_of(answer: object, request: ApprovalRequest) -> Approved | Denied:
+    """Returns the decision of the request's user; only a clear yes approves."""
+    by = request.context.user_id
+    if not isinstance(answer, ElicitResult) or answer.action != "accept" or answer.content is None:
+        return Denied(by=by)
+    return Approved(by=by) if answer.content.get("approve") is True else Denied(by=by)

@@ -124,7 +124,7 @@ class _Served:
         await self.tools()
         async with anyio.create_task_group() as tasks:
             try:
-                yield Programs(tasks)
+                yield Programs(tasks, self._corral)
             finally:
                 tasks.cancel_scope.cancel()
 

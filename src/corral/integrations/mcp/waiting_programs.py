@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Awaitable, Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import anyio
 from anyio.abc import TaskGroup
-from mcp_types import InputRequests, InputRequiredResult, InputResponses
+from mcp_types import ElicitRequest, InputRequests, InputRequiredResult, InputResponses
 
-from corral import ApprovalRequest, ExecutionContext, ExecutionResult
-from corral.errors import ApprovalDenied
-from corral.integrations.mcp.elicitation import Client, approves, question
+from corral import ApprovalRequest, Corral, ExecutionContext, ExecutionResult, Later
+from corral.integrations.mcp.elicitation import Client, decision_of, question
 from corral.integrations.mcp.notifications import Notices
 from corral.integrations.mcp.sessions import LogLevels
 
@@ -28,18 +26,16 @@ _TOGETHER_SECONDS = 0.05
 """Questions that come so soon after another go with it: clients bound how often they are asked."""
 _RETURN_SECONDS = 600.0
 """Seconds that a program waits for its client to come back."""
-_MOST_AWAY = 32
-"""Programs whose client is away, or about to go with a question, at the same time: each has a sandbox."""
 
 
 class Programs:
     """The waiting programs of one server, while it runs."""
 
-    def __init__(self, tasks: TaskGroup) -> None:
+    def __init__(self, tasks: TaskGroup, corral: Corral) -> None:
         self.levels = LogLevels()
+        self.corral = corral
         self._tasks = tasks
         self._away: dict[str, Program] = {}
-        self._asking: list[Program] = []
 
     def start(self, program: Program, run: Callable[[], Awaitable[ExecutionResult]]) -> None:
         self._tasks.start_soon(program.drive, run)
@@ -60,21 +56,6 @@ class Programs:
         program.come_back()
         return program
 
-    @contextmanager
-    def asking(self, program: Program) -> Generator[None]:
-        """Within the block it has one more question, with which its client may go.
-
-        Raises:
-            ApprovalDenied: that would be one client too many.
-        """
-        if len({*self._away.values(), *self._asking, program}) > _MOST_AWAY:
-            raise ApprovalDenied("too many programs wait for an answer; try again later")
-        self._asking.append(program)
-        try:
-            yield
-        finally:
-            self._asking.remove(program)
-
 
 class Program(Client):
     """A program, and the client that is asked by what its own call is answered with."""
@@ -84,8 +65,7 @@ class Program(Client):
         self._programs = programs
         self._owner = (context.user_id, context.organization_id)
         self._arguments = dict(arguments)
-        self._questions: dict[str, _Question] = {}
-        self._asked = 0
+        self._questions: dict[str, tuple[ApprovalRequest, ElicitRequest]] = {}
         self._result: ExecutionResult | None = None
         self._changed = anyio.Event()
         self._taken = anyio.Event()
@@ -93,17 +73,10 @@ class Program(Client):
         self._ended = anyio.Event()
         self._forget: Callable[[], object] = lambda: None
 
-    async def approves(self, request: ApprovalRequest) -> bool:
-        with self._programs.asking(self):
-            self._asked += 1
-            key = f"approval-{self._asked}"
-            asked = self._questions[key] = _Question(request)
-            self._changed.set()
-            try:
-                await asked.answered.wait()
-                return asked.approved
-            finally:
-                self._questions.pop(key, None)
+    async def ask(self, request: ApprovalRequest) -> Later:
+        self._questions[f"approval-{request.sequence}"] = request, question(request)
+        self._changed.set()
+        return Later()
 
     async def drive(self, run: Callable[[], Awaitable[ExecutionResult]]) -> None:
         """Runs it to its end, and keeps its result for the client."""
@@ -123,8 +96,9 @@ class Program(Client):
         Cancelled with whoever waits for it.
         """
         for key, answer in (answers or {}).items():
-            if asked := self._questions.get(key):
-                asked.answer(approves(answer))
+            if key in self._questions:
+                request, _ = self._questions[key]
+                self._programs.corral.decide(request.execution_id, request.sequence, decision_of(answer, request))
         try:
             asked = await self._wait()
         except BaseException:
@@ -152,7 +126,12 @@ class Program(Client):
         return {}
 
     def _unanswered(self) -> InputRequests:
-        return {key: asked.form for key, asked in self._questions.items() if not asked.answered.is_set()}
+        pending = {(each.execution_id, each.sequence) for each in self._programs.corral.pending()}
+        return {
+            key: form
+            for key, (request, form) in self._questions.items()
+            if (request.execution_id, request.sequence) in pending
+        }
 
     def belongs_to(self, context: ExecutionContext, arguments: Mapping[str, Any]) -> bool:
         """True if it was sent by this user, with these arguments."""
@@ -165,14 +144,3 @@ class Program(Client):
 
     def come_back(self) -> None:
         self._scope.deadline = math.inf
-
-
-class _Question:
-    def __init__(self, request: ApprovalRequest) -> None:
-        self.form = question(request)
-        self.answered = anyio.Event()
-        self.approved = False
-
-    def answer(self, approved: bool) -> None:
-        self.approved = approved
-        self.answered.set()

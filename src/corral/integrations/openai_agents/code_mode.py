@@ -84,7 +84,8 @@ def _with_prompt(own: Instructions, prompt: str) -> Instructions:
 def _function_tool(tool: ModelTool, context: Context[ToolContext[Any]], on_event: OnEvent | None) -> FunctionTool:
     async def invoke(call: ToolContext[Any], arguments: str) -> str | list[ToolOutputText | ToolOutputImage]:
         caller = carrying(context_for(context, call, call.context), RUN_CONTEXT, call)
-        result = await tool.run(read_arguments(arguments), caller, on_event=on_event)
+        read = read_arguments(arguments)
+        result = await tool.run(read, caller, on_event=on_event, tool_call_id=call.tool_call_id)
         return parts_of(result, _text, _image)
 
     return FunctionTool(

@@ -322,6 +322,7 @@ class _CodeToolset(AbstractToolset[Any]):
                         limits=limits,
                         tools=None if self._own is None else self._own.registry,
                         on_event=heard,
+                        tool_call_id=ctx.tool_call_id,
                     )
                 except Exception as error:  # raised below: a task group would wrap it
                     failure = error

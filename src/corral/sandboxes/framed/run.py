@@ -7,12 +7,13 @@ import signal
 from dataclasses import replace
 
 from corral.concurrency.event_loop import periodic
-from corral.containment.process import ContainedProcess
 from corral.errors import BridgeError, MalformedMessage, MemoryExceeded, ProgramTimeout, SandboxLost
 from corral.logs import get_logger
 from corral.sandboxes.base import Job
+from corral.sandboxes.channel import PostMortem
 from corral.sandboxes.framed.exits import cut_short, failed_exit, read_exit
-from corral.sandboxes.framed.session import Channel, GuestExit, GuestSession
+from corral.sandboxes.framed.link import Link
+from corral.sandboxes.framed.session import GuestExit, GuestSession
 from corral.sandboxes.framed.stack_traces import located_text
 from corral.types import Exit, LogEntry, PipeEndpoint
 
@@ -22,38 +23,34 @@ logger = get_logger("corral.sandboxes")
 
 _OUT_OF_MEMORY = ("out of memory", "Out of memory", "OOM", "memory allocation of")
 """Texts that V8, or the engine around it, writes to standard error before it gives up."""
-_CRASHES = frozenset({signal.SIGABRT, signal.SIGSEGV, signal.SIGTRAP, signal.SIGILL, signal.SIGBUS})
-"""Signals by which V8 ends without a text when memory runs out."""
+_CRASHES = frozenset(getattr(signal, f"SIG{name}", 0) for name in ("ABRT", "SEGV", "TRAP", "ILL", "BUS")) - {0}
+"""Signals by which V8 ends without a text when memory runs out, as far as this system has them."""
+_OUT_OF_CPU = getattr(signal, "SIGXCPU", 0)
 _CORES = os.cpu_count() or 1
 _LEAST_WAIT_SECONDS = 0.005
 _MOST_WAIT_SECONDS = 0.25
 _MAX_THREADS = 64
 """Deno has nine, and a program cannot make any. There is no other limit for them: RLIMIT_NPROC counts all processes of
 a user."""
-_GRACE_SECONDS = 0.2
-"""Time for a process whose pipe has closed to exit by itself, so that its status gives the reason."""
 
 
 class GuestRun:
-    """Runs one job over a channel to `process`, and reads what came of it."""
+    """Runs one job over a link to a guest, and reads its outcome."""
 
-    def __init__(
-        self, channel: Channel, process: ContainedProcess, job: Job, endpoint: PipeEndpoint, *, memory_mb: int
-    ) -> None:
-        self._process = process
+    def __init__(self, link: Link, job: Job, endpoint: PipeEndpoint, *, memory_mb: int) -> None:
+        self._link = link
         self._job = job
         self._memory_mb = memory_mb
         self._out_of_cpu = False
         self._cpu_until = 0.0
-        self._run = channel.run
-        self._session = GuestSession(channel, _with_positions(job), endpoint)
+        self._session = GuestSession(link, _with_positions(job), endpoint)
         self.content: GuestExit | BridgeError | None = None
         """End of the session: EXIT as it came, a violation, or None if the process ended without an EXIT."""
 
     async def execute(self) -> Exit:
         job = self._job
         start: dict[str, object] = {
-            "run": self._run,
+            "run": self._link.run,
             "code": job.program.code,
             "tools": [str(name) for name in job.tools],
             "env": None if job.env is None else dict(job.env),
@@ -62,7 +59,7 @@ class GuestRun:
             ),
         }
         try:
-            self._cpu_until = self._process.cpu_time() + job.limits.cpu_seconds
+            self._cpu_until = (self._link.cpu_time() or 0.0) + job.limits.cpu_seconds
             async with periodic(self._watch_cpu):
                 try:
                     self.content = await self._session.run(start)
@@ -97,29 +94,37 @@ class GuestRun:
 
         Else says when to look again: when the time could be up, on that many cores.
         """
-        left = self._cpu_until - self._process.cpu_time()
-        if left > 0 and self._process.threads() <= _MAX_THREADS:
+        used = self._link.cpu_time()
+        if used is None:
+            return None
+        left = self._cpu_until - used
+        if left > 0 and self._link.threads() <= _MAX_THREADS:
             return min(max(left / _CORES, _LEAST_WAIT_SECONDS), _MOST_WAIT_SECONDS)
         self._out_of_cpu = left <= 0
-        self._process.kill()
+        self._link.end_guest()
         return None
 
     async def _lost(self) -> Exit:
-        """The process ended without a result: says why, as far as the engine left a trace."""
-        status = await self._process.wait(_GRACE_SECONDS)
-        tail = self._process.error_tail()
-        if self._out_of_cpu or status == -signal.SIGXCPU:
+        """The guest ended without a result: gives the reason, as far as there is a trace of it."""
+        traces = PostMortem() if self._out_of_cpu else await self._link.post_mortem()
+        status, said = traces.status, traces.stderr.strip()
+        if self._out_of_cpu or (status is not None and -status == _OUT_OF_CPU):
             seconds = self._job.limits.cpu_seconds
             return failed_exit(ProgramTimeout(f"the program used {seconds:g} s of processor time, all it may"))
-        crashed = -status in _CRASHES and self._job.program.language == "typescript" and not tail.strip()
-        if crashed or any(sign in tail for sign in _OUT_OF_MEMORY):
+        crashed = status is not None and -status in _CRASHES and self._job.program.language == "typescript" and not said
+        if crashed or traces.out_of_memory or any(sign in said for sign in _OUT_OF_MEMORY):
             return failed_exit(
                 MemoryExceeded(f"the program needed more than the {self._memory_mb} MB of memory it may use")
             )
-        said = f": {tail.strip()}" if tail.strip() else ""
-        logger.warning("the engine of %s ended with status %d%s", self._job.execution_id, status, said)
-        how = f"status {status}" if status >= 0 else f"signal {-status}, {signal.strsignal(-status)}"
-        return failed_exit(SandboxLost(f"the sandbox's process ended without a result ({how})"))
+        how = _described(status)
+        logger.warning("the guest of %s ended without a result%s%s", self._job.execution_id, how, said and f": {said}")
+        return failed_exit(SandboxLost(f"the sandbox's process ended without a result{how}"))
+
+
+def _described(status: int | None) -> str:
+    if status is None:
+        return ""
+    return f" (status {status})" if status >= 0 else f" (signal {-status}, {signal.strsignal(-status)})"
 
 
 def _with_positions(job: Job) -> Job:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -19,10 +18,11 @@ from corral.guest import Frame, FrameKind, FrameReader, decode_value, encode_fra
 from corral.guest.frames import run_address
 from corral.logs import get_logger
 from corral.sandboxes.base import GRACE_SECONDS, Job
+from corral.sandboxes.framed.link import Link
 from corral.sandboxes.framed.streams import FramedStream
 from corral.types import MAX_TOOL_PATH, CallRequest, LogEntry, LogLevel, PipeEndpoint, Reply
 
-__all__ = ["Channel", "GuestExit", "GuestSession", "Seen"]
+__all__ = ["GuestExit", "GuestSession", "Seen"]
 
 _AROUND_BYTES = len('[,"",]')
 _NAME_BYTES = 1_000
@@ -69,25 +69,6 @@ class Seen:
         return self.printed or bool(self.called)
 
 
-class Channel(Protocol):
-    """A way to a guest: the pipes of a process, or a share of them."""
-
-    @property
-    def run(self) -> int:
-        """The number of this execution among those that share the guest; 0 where there is only one."""
-        ...
-
-    @property
-    def nonce(self) -> bytes:
-        """Nonce in the guest's frames of this execution."""
-        ...
-
-    def reading(self, receive: Callable[[bytes], None]) -> AbstractAsyncContextManager[None]: ...
-    def write_now(self, data: bytes | bytearray) -> int: ...
-    async def write(self, data: bytes | bytearray) -> None: ...
-    def kill(self) -> None: ...
-
-
 class GuestSession:
     """Runs one job in a guest that has said READY.
 
@@ -95,7 +76,7 @@ class GuestSession:
     task costs more than all guards together; replies that become ready in one turn leave in one write.
     """
 
-    def __init__(self, channel: Channel, job: Job, endpoint: PipeEndpoint) -> None:
+    def __init__(self, channel: Link, job: Job, endpoint: PipeEndpoint) -> None:
         self._channel = channel
         self._address = run_address(channel.run)
         self._job = job
@@ -414,6 +395,8 @@ class GuestSession:
                 raise MalformedMessage("the sandbox sent a call that is not well formed")
 
     def _encoded(self, call: CallRequest, reply: Reply) -> bytes:
+        if reply.parked:
+            return b""
         if (error := reply.error) is not None:
             self.seen.failures.add(error.code)
             parts: list[object] = [error.code, error.name, error.message]

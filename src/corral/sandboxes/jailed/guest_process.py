@@ -7,8 +7,12 @@ import secrets
 from corral.containment import Child
 from corral.containment.process import ContainedProcess
 from corral.guest.frames import NONCE_BYTES
+from corral.sandboxes.channel import PostMortem
 
 __all__ = ["GuestProcess"]
+
+_GRACE_SECONDS = 0.2
+"""Time for a process whose pipe has closed to exit by itself, so that its status gives the reason."""
 
 
 class GuestProcess(ContainedProcess):
@@ -18,3 +22,11 @@ class GuestProcess(ContainedProcess):
         super().__init__(child)
         self.run = 0
         self.nonce = secrets.token_bytes(NONCE_BYTES)
+
+    def end_guest(self) -> None:
+        self.kill()
+
+    async def post_mortem(self) -> PostMortem:
+        """Its exit status, and the end of its standard error; ends it if it still runs."""
+        status = await self.wait(_GRACE_SECONDS)
+        return PostMortem(status=status, stderr=self.error_tail())

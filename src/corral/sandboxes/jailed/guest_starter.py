@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from corral.containment import Engine, Jail, LauncherClient, Plan, address_space_mb, jails_to_try, reasons_by_tier
-from corral.errors import BridgeError, StartFailed
-from corral.guest import FrameKind, FrameReader, RuntimeDirectory, decode_value
-from corral.guest.frames import NO_NONCE, PROTOCOL
+from corral.containment.process import can_limit
+from corral.errors import StartFailed
+from corral.guest import RuntimeDirectory
 from corral.logs import get_logger
+from corral.sandboxes.framed.link import ReadyReader
 from corral.sandboxes.jailed.guest_process import GuestProcess
 from corral.types import TIERS, Tier, reaches
 
@@ -24,7 +25,6 @@ GUEST_FILE = "guest:"
 """Begins an argument that names a file of the guest's code, wherever the jail shows it."""
 _UNMEASURED_DATA_BYTES = 1 << 30
 """Limit of the first guest, which measures an idle guest's memory: Deno takes 550 MB, 512 of them reserved for code."""
-_READY_BYTES = 100
 _READY_SECONDS = 30.0
 """A guest that is not ready by then never will be; on a loaded machine it takes tenths of a second."""
 
@@ -96,6 +96,8 @@ class GuestStarter:
         Raises:
             StartFailed: with the reason and the remedy.
         """
+        if not can_limit:
+            raise StartFailed(". ".join(filter(None, ("processes can be contained on Linux only", self._instead))))
         with self._lock:  # while the first guest shows which jail works, others wait for it
             directory = self._prepare()
             if self._jail is None or self._jail.directory != directory:
@@ -222,16 +224,9 @@ class GuestStarter:
 
 
 def _await_ready(process: GuestProcess) -> None:
-    reader = FrameReader(NO_NONCE, {FrameKind.READY: _READY_BYTES})
-    while True:
-        data = process.await_output(_READY_SECONDS)
-        try:
-            for frame in reader.feed(data):
-                if decode_value(frame.payload, tagged=False) != [PROTOCOL]:
-                    raise StartFailed("the guest speaks another version of the protocol")
-                return
-        except BridgeError as error:
-            raise StartFailed(f"the engine did not start the guest: {error}") from error
+    reader = ReadyReader()
+    while not reader.feed(process.await_output(_READY_SECONDS)):
+        pass
 
 
 def _no_tier(required: Tier, said: str) -> str:

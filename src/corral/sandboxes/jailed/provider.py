@@ -11,17 +11,14 @@ from corral.concurrency.threads import run_shielded_in_thread
 from corral.containment.process import can_limit
 from corral.errors import ConfigError
 from corral.sandboxes.base import SandboxProvider
+from corral.sandboxes.framed.provider import ENFORCED_BY_SESSION
 from corral.sandboxes.jailed.guest_starter import GuestSpec, GuestStarter, StartedGuest
 from corral.sandboxes.jailed.tenant_servers import GuestServer, TenantServers
 from corral.sandboxes.pool import Pool
-from corral.types import Capabilities, Language, LimitName, SandboxConfig, Tier
+from corral.types import LIMITS_OF_SANDBOXES, Capabilities, Language, SandboxConfig, Tier
 
 __all__ = ["JailedProvider"]
 
-_BY_THE_GUEST: frozenset[LimitName] = frozenset(
-    {"calls", "calls_in_flight", "value_bytes", "log_bytes", "tool_input_bytes", "tool_output_bytes"}
-)
-_FROM_OUTSIDE: frozenset[LimitName] = frozenset({"cpu_seconds", "memory_mb"})
 S = TypeVar("S")
 
 
@@ -52,7 +49,7 @@ class JailedProvider(SandboxProvider, Generic[S]):
 
     @property
     def capabilities(self) -> Capabilities:
-        enforced = _BY_THE_GUEST | _FROM_OUTSIDE if can_limit else _BY_THE_GUEST
+        enforced = LIMITS_OF_SANDBOXES if can_limit else ENFORCED_BY_SESSION
         return Capabilities(languages=frozenset({self.language}), enforces=enforced)
 
     async def warm(self, config: SandboxConfig) -> None:

@@ -17,6 +17,7 @@ from anyio.lowlevel import current_token
 from corral.concurrency.event_loop import SharedReadableWatch
 from corral.guest import FrameKind, encode_frame
 from corral.guest.frames import HEADER_BYTES, NONCE_BYTES, run_address
+from corral.sandboxes.channel import PostMortem
 from corral.sandboxes.jailed.guest_starter import StartedGuest
 from corral.types import Tier
 
@@ -244,6 +245,18 @@ class Share:
             written = self.guest.process.write_now(frame)
             self._stopped = written == len(frame)
             self._torn = 0 < written < len(frame)
+
+    def end_guest(self) -> None:
+        self.guest.process.kill()
+
+    def cpu_time(self) -> float:
+        return self.guest.process.cpu_time()
+
+    def threads(self) -> int:
+        return self.guest.process.threads()
+
+    async def post_mortem(self) -> PostMortem:
+        return await self.guest.process.post_mortem()
 
     def _stop_frame(self) -> bytes:
         return encode_frame(FrameKind.STOP, b"[]", run_address(self.run))

@@ -16,13 +16,11 @@ from corral.sandboxes.base import Job, Sandbox, SandboxProvider
 from corral.sandboxes.monty.run import MontyRun
 from corral.sandboxes.monty.worker import IdleWorkers, Worker, can_limit
 from corral.sandboxes.pool import Pool, default_size
-from corral.types import Capabilities, Endpoint, Exit, LimitName, PipeEndpoint, SandboxConfig, reaches
+from corral.types import LIMITS_OF_SANDBOXES, Capabilities, Endpoint, Exit, Isolation, PipeEndpoint, SandboxConfig
 
 __all__ = ["MontySandbox"]
 
-_ENFORCED: frozenset[LimitName] = frozenset(
-    {"memory_mb", "calls", "calls_in_flight", "value_bytes", "log_bytes", "tool_input_bytes", "tool_output_bytes"}
-)
+_ISOLATION = Isolation("interpreter", "interpreter")
 
 
 @checked
@@ -50,15 +48,15 @@ class MontySandbox(SandboxProvider):
 
     @property
     def capabilities(self) -> Capabilities:
-        held: frozenset[LimitName] = frozenset({"cpu_seconds"}) if can_limit else frozenset()
-        return Capabilities(languages=frozenset({"python"}), enforces=_ENFORCED | held)
+        enforced = LIMITS_OF_SANDBOXES if can_limit else LIMITS_OF_SANDBOXES - {"cpu_seconds"}
+        return Capabilities(languages=frozenset({"python"}), enforces=enforced)
 
     async def warm(self, config: SandboxConfig) -> None:
         self._open = True
         await self._pool.warm(config.memory_mb)
 
     async def start(self, config: SandboxConfig) -> Sandbox:
-        if not reaches("interpreter", config.required_tier):
+        if not _ISOLATION.reaches(config.required_tier):
             raise StartFailed(
                 f"Monty is an interpreter without a jail, not of tier {config.required_tier!r}; accept it with "
                 "Corral(required_tier='landlock'), or use CPythonSandbox"
@@ -89,7 +87,7 @@ class _InMonty(Sandbox):
     """A worker; executes one job."""
 
     def __init__(self, provider: MontySandbox, worker: Worker, config: SandboxConfig) -> None:
-        self.isolation = "interpreter"
+        self.isolation = _ISOLATION
         self._provider: MontySandbox | None = provider
         self._worker = worker
         self._config = config

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import select
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
 from queue import SimpleQueue
+from typing import TYPE_CHECKING
 
 from pydantic_monty import ExternalModule, Monty, MontyError, MontySession
 
@@ -19,6 +20,9 @@ from corral.containment.process import can_limit
 from corral.errors import StartFailed
 from corral.sandboxes.pool import idle_surplus
 from corral.types import TrustDomain
+
+if TYPE_CHECKING or sys.platform != "win32":
+    import resource
 
 __all__ = ["IdleWorkers", "Worker", "can_limit"]
 
@@ -90,12 +94,16 @@ class Worker:
 
     def limit_cpu(self, seconds: float) -> None:
         """As a backstop for whoever watches `cpu_time`: the kernel ends the process one second later."""
+        if not can_limit:
+            return
         cpu = int(self.cpu_time() + seconds) + 1
         with contextlib.suppress(ProcessLookupError, PermissionError, ValueError):
             resource.prlimit(self.pid, resource.RLIMIT_CPU, (cpu, resource.RLIM_INFINITY))
 
     def cpu_time(self) -> float:
         """Processor seconds that it has used; of a process that is gone, none. `process.py` explains the number."""
+        if not can_limit:
+            return 0.0
         try:
             return time.clock_gettime((~self.pid << 3) | 2)
         except OSError:
@@ -107,7 +115,7 @@ class Worker:
             if self._process >= 0:
                 signal.pidfd_send_signal(self._process, signal.SIGKILL)
             elif not self._closed:
-                os.kill(self.pid, signal.SIGKILL)
+                os.kill(self.pid, getattr(signal, "SIGKILL", signal.SIGTERM))
 
     def close(self) -> None:
         """Ends the process and the thread. Idempotent."""

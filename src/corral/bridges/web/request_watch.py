@@ -13,8 +13,8 @@ from types import TracebackType
 from typing import Any, Self
 
 import anyio
-from starlette.types import Message, Receive
 
+from corral.bridges.base import Message, Receive
 from corral.bridges.grants import Grant
 
 __all__ = ["BODY_SECONDS", "RequestWatch", "watch_request"]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeAlias
 
-from starlette.responses import JSONResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from corral.bridges.base import ASGIApp, Receive, Scope, Send
+from corral.errors import AccessDenied, CorralError, MalformedMessage, MessageTooLarge
+from corral.types import CallError
 
-__all__ = ["RequestFilter", "RequestHead", "not_json", "refusal"]
+__all__ = ["FastPath", "Refuse", "RequestFilter", "RequestHead"]
 
 _HEADERS = 100
 _HEADER_BYTES = 32_768
@@ -23,11 +24,12 @@ _COUNTING = {
 
 
 class RequestHead:
-    """Headers that the bridge uses, unparsed; None for a missing header."""
+    """Head of a request. The headers that bridges use are unparsed; None for a missing header."""
 
-    __slots__ = ("authorization", "content_length", "content_type", "host", "origin", "size", "twice")
+    __slots__ = ("authorization", "content_length", "content_type", "host", "origin", "scope", "size", "twice")
 
     def __init__(self, scope: Scope) -> None:
+        self.scope = scope
         self.host: bytes | None = None
         self.origin: bytes | None = None
         self.authorization: bytes | None = None
@@ -63,18 +65,33 @@ class RequestHead:
 
 
 FastPath: TypeAlias = Callable[[RequestHead, Receive, Send], Awaitable[None]]
+"""Endpoint of one method and path."""
+Refuse: TypeAlias = Callable[[RequestHead, CallError, int], ASGIApp]
+"""Makes the response to a request that fails with this error and HTTP status."""
 
 
 class RequestFilter:
     """Refuses requests that are too large, or that a web page of another site may have sent; routes the others.
 
     A page of another site can send requests to a bridge on this machine; its Origin gives it away. With DNS rebinding,
-    its Host does. `POST /calls` goes straight to `calls`, past the router.
+    its Host does. Requests of `fast_paths`, which are methods and paths, bypass the router of `app`.
     """
 
-    def __init__(self, app: ASGIApp, calls: FastPath, *, hosts: frozenset[str], origins: frozenset[str]) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        fast_paths: Mapping[tuple[str, str], FastPath],
+        refuse: Refuse,
+        *,
+        hosts: frozenset[str],
+        origins: frozenset[str],
+        options_of: str,
+    ) -> None:
         self._app = app
-        self._calls = calls
+        self._fast_paths = fast_paths
+        self._refuse = refuse
+        self._options_of = options_of
+        """Name of the class that has the options, for errors."""
         self._hosts = hosts
         self._origins = origins
 
@@ -87,26 +104,29 @@ class RequestFilter:
             head = RequestHead(scope)
             refused = self._refused(scope, head)
             if refused is not None:
-                await refused(scope, receive, send)
-            elif scope["method"] == "POST" and scope["path"].removeprefix(scope.get("root_path", "")) == "/calls":
-                await self._calls(head, receive, send)
+                error, status = refused
+                await self._refuse(head, CallError.of(error), status)(scope, receive, send)
+                return
+            path: str = scope["path"].removeprefix(scope.get("root_path", ""))
+            fast_path = self._fast_paths.get((scope["method"], path))
+            if fast_path is not None:
+                await fast_path(head, receive, send)
             else:
                 await self._app(scope, receive, send)
 
-    def _refused(self, scope: Scope, head: RequestHead) -> JSONResponse | None:
+    def _refused(self, scope: Scope, head: RequestHead) -> tuple[CorralError, int] | None:
         if head.size > _HEADER_BYTES or len(scope["headers"]) > _HEADERS:
-            return refusal(431, "message_too_large", "the request has too many headers, or too long ones")
+            return MessageTooLarge("the request has too many headers, or too long ones"), 431
         if len(scope["path"]) + len(scope["query_string"]) > _PATH_BYTES:
-            return refusal(414, "message_too_large", "the request's address is too long")
+            return MessageTooLarge("the request's address is too long"), 414
         if head.twice:
-            return refusal(400, "malformed_message", "a header came twice")
+            return MalformedMessage("a header came twice"), 400
         if not self._knows((head.host or b"").decode("latin-1")):
-            return refusal(
-                421, "access_denied", "the request's Host is not allowed; add it to HttpBridge(allowed_hosts=[...])"
-            )
+            remedy = f"add it to {self._options_of}(allowed_hosts=[...])"
+            return AccessDenied(f"the request's Host is not allowed; {remedy}"), 421
         if head.origin is not None and head.origin.decode("latin-1") not in self._origins:
-            message = "the request's Origin is not allowed; add it to HttpBridge(allowed_origins=[...])"
-            return refusal(403, "access_denied", message)
+            remedy = f"add it to {self._options_of}(allowed_origins=[...])"
+            return AccessDenied(f"the request's Origin is not allowed; {remedy}"), 403
         return None
 
     def _knows(self, host: str) -> bool:
@@ -115,14 +135,3 @@ class RequestFilter:
             before, colon, port = name.rpartition(":")
             name = before if colon and port.isdigit() else name
         return name in self._hosts or ("*" in self._hosts and bool(name))
-
-
-def not_json() -> JSONResponse:
-    """Refuses a body that is not declared as JSON: the form of a web page cannot declare JSON."""
-    return refusal(415, "bridge_error", "the request's content-type must be application/json")
-
-
-def refusal(status: int, code: str, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
-    """Makes the response to a refused request: `{"error": {code, name, message}}`."""
-    name = "".join(part.capitalize() for part in code.split("_"))
-    return JSONResponse({"error": {"code": code, "name": name, "message": message}}, status, headers)

@@ -1,37 +1,36 @@
-"""Cache of OpenAPI documents: one text for all callers with the same tools."""
+"""Cache of documents that describe tools: one for all callers with the same tools."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import anyio
 from anyio.lowlevel import RunVar
-from pydantic_core import to_json
 
 from corral.bridges.grants import Grant
-from corral.bridges.http.openapi import openapi
 from corral.concurrency.threads import run_in_own_thread
 from corral.tools import Tool
 from corral.types import ToolName
 
-__all__ = ["OpenApiCache"]
+__all__ = ["DocumentCache"]
 
 _MOST_BYTES = 64_000_000
 """Bytes of all cached documents; the newest is kept whatever its size."""
 
 
-class OpenApiCache:
-    """Documents of one app. They are made one at a time, in a thread outside the pool of tools."""
+class DocumentCache:
+    """Documents of one protocol. They are made one at a time, in a thread outside the pool of tools."""
 
-    def __init__(self) -> None:
+    def __init__(self, make: Callable[[Mapping[ToolName, Tool]], bytes]) -> None:
+        self._make = make
         self._kept: OrderedDict[int, tuple[Mapping[ToolName, Tool], bytes]] = OrderedDict()
         """Keyed by the identity of the tools."""
         self._bytes = 0
         self._making: RunVar[anyio.Lock] = RunVar("making")
 
     async def of(self, grant: Grant) -> bytes:
-        """Returns the document for the holder of a grant, as JSON."""
+        """Returns the document of the tools that the scopes of a grant allow."""
         tools = grant.tools.visible_to(grant.scopes).snapshot()
         found = self._known(tools)
         if found is not None:
@@ -49,7 +48,7 @@ class OpenApiCache:
         return text if shown is tools else None
 
     async def _made(self, tools: Mapping[ToolName, Tool]) -> bytes:
-        return await run_in_own_thread(_text, tools, abandon_on_cancel=True)
+        return await run_in_own_thread(self._make, tools, abandon_on_cancel=True)
 
     def _keep(self, tools: Mapping[ToolName, Tool], text: bytes) -> bytes:
         _, before = self._kept.pop(id(tools), (None, b""))
@@ -59,7 +58,3 @@ class OpenApiCache:
             _, (_, oldest) = self._kept.popitem(last=False)
             self._bytes -= len(oldest)
         return text
-
-
-def _text(tools: Mapping[ToolName, Tool]) -> bytes:
-    return to_json(openapi(tools))

@@ -6,16 +6,18 @@ from types import TracebackType
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from starlette.types import Receive
+from pydantic_core import from_json
 
+from corral.bridges.base import Receive
 from corral.bridges.grants import Grant
-from corral.bridges.http.messages import MAX_CALLS, read_json
-from corral.bridges.http.request_filter import RequestHead
+from corral.bridges.web.request_filter import RequestHead
 from corral.concurrency.capacity import Capacity
-from corral.errors import CallBudgetExceeded
+from corral.errors import CallBudgetExceeded, MalformedMessage, MessageTooLarge
 
-__all__ = ["Body", "load_of"]
+__all__ = ["MAX_CALLS", "Body", "load_of", "parse_json", "read_body"]
 
+MAX_CALLS = 64
+"""Calls in one request."""
 _BODY_BYTES = 8_000_000
 """Bytes of concurrent bodies, as they arrive; as Python objects they can take 25 times as much."""
 
@@ -42,7 +44,7 @@ class RequestLoad:
 
 
 class Body:
-    """Context of a parsed body and its size in bytes, with reserved memory. Entering it raises as `read_json`."""
+    """Context of a body, with reserved memory. Entering it raises as `read_body`."""
 
     def __init__(self, head: RequestHead, receive: Receive, most_bytes: int, grant: Grant) -> None:
         self._head = head
@@ -51,11 +53,11 @@ class Body:
         self._size = most_bytes if head.length is None else min(most_bytes, head.length)
         self._room = load_of(grant).room
 
-    async def __aenter__(self) -> tuple[Any, int]:
+    async def __aenter__(self) -> bytes:
         if not self._room.try_acquire(self._size):
             await self._room.acquire(self._size)
         try:
-            return await read_json(self._head, self._receive, self._most_bytes)
+            return await read_body(self._head, self._receive, self._most_bytes)
         except BaseException:
             self._room.release(self._size)
             raise
@@ -75,3 +77,38 @@ def load_of(grant: Grant) -> RequestLoad:
     if found is None:
         found = _load[grant] = RequestLoad(grant)
     return found
+
+
+async def read_body(head: RequestHead, receive: Receive, most_bytes: int) -> bytes:
+    """Reads the body of a request.
+
+    Raises:
+        MessageTooLarge: it has more than `most_bytes`; no more is read.
+        MalformedMessage: it ends too soon.
+    """
+    if (head.length or 0) > most_bytes:
+        raise MessageTooLarge(f"the request announces {head.length} bytes; {most_bytes} are allowed")
+    body = b""
+    more = True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise MalformedMessage("the request ended before its body was complete")
+        chunk: bytes = message.get("body", b"")
+        body = body + chunk if body else chunk
+        if len(body) > most_bytes:
+            raise MessageTooLarge(f"the request has more than {most_bytes} bytes")
+        more = message.get("more_body", False)
+    return body
+
+
+def parse_json(body: bytes) -> Any:
+    """Parses a body as JSON; an empty one is `{}`.
+
+    Raises:
+        MalformedMessage: it is not JSON, or is nested too deeply.
+    """
+    try:
+        return from_json(body, allow_inf_nan=False) if body else {}
+    except ValueError as error:
+        raise MalformedMessage("the request's body is not JSON") from error

@@ -1,0 +1,30 @@
+import asyncio
+import json
+
+from corral import ApprovalRequested, Approved, Corral, Event, ExecutionContext, Later, tool
+
+
+@tool(needs_approval=True)
+async def refund(order: int, euros: float) -> str:
+    """Refunds an order."""
+    return f"refunded {euros:g} euros"
+
+
+async def main() -> None:
+    async with Corral(tools=[refund], approve=lambda request: Later(), approval_seconds=3600) as corral:
+
+        def send(event: Event) -> None:  # what a server would write to the page of this session
+            told = json.loads(event.to_json())
+            print(told["number"], told["type"], told.get("shown") or told.get("decision") or "")
+            if isinstance(event, ApprovalRequested):  # what a click of a person would post
+                [request] = corral.pending()
+                assert request.context.user_id == "ann"
+                corral.decide(event.execution_id, event.sequence, Approved(by="ann"))
+
+        with corral.observe(send, session_id="page-1"):
+            context = ExecutionContext(user_id="ann", session_id="page-1")
+            result = await corral.execute("return await tools.refund({ order: 7, euros: 12 })", context=context)
+        print(result.value, result.tool_calls[0].decision)
+
+
+asyncio.run(main())

@@ -1,0 +1,221 @@
+"""Events of executions: frozen, numbered, stamped, and serialisable as JSON."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, TypeAlias, TypedDict, cast
+
+from corral.errors import ApprovalDenied
+from corral.logs import get_logger
+from corral.rendering.full_text import full_text
+from corral.results import ExecutionResult, JsonData, ToolCallRecord
+from corral.types import Approved, Denied, Diagnostic, ExecutionContext, Language, LogEntry
+
+__all__ = [
+    "ApprovalDecided",
+    "ApprovalRequested",
+    "ConsoleOutput",
+    "Event",
+    "EventContext",
+    "EventStream",
+    "ExecutionFinished",
+    "ExecutionStarted",
+    "OnEvent",
+    "ProgramChecked",
+    "Stamp",
+    "ToolCallFinished",
+    "ToolCallStarted",
+]
+
+logger = get_logger("corral")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventContext:
+    """Caller of the execution: the plain fields of its `ExecutionContext`."""
+
+    user_id: str
+    session_id: str
+    organization_id: str | None
+
+
+class Stamp(TypedDict):
+    """Fields that all events have."""
+
+    number: int
+    time: float
+    execution_id: str
+    context: EventContext
+    tool_call_id: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class _Event(JsonData):
+    number: int
+    """Number within the execution: 1, 2, 3 and so on."""
+    time: float
+    """Seconds since the Unix epoch."""
+    execution_id: str
+    context: EventContext
+    tool_call_id: str | None
+    """The agent framework's id of the model's tool call that sent the program, if it is known."""
+
+    @property
+    def computed(self) -> dict[str, object]:
+        return {"type": cast("Any", self).type}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ExecutionStarted(_Event):
+    """The program is about to run. Always the first event. `source` is the model's whole answer."""
+
+    type: ClassVar[Literal["started"]] = "started"
+    language: Language
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ProgramChecked(_Event):
+    """The type check has ended. A `rejected` program makes no call. `reason`: why it is `unchecked`, as a clause."""
+
+    type: ClassVar[Literal["checked"]] = "checked"
+    verdict: Literal["passed", "rejected", "unchecked"]
+    diagnostics: tuple[Diagnostic, ...]
+    reason: str | None
+    duration_ms: float
+    """The program starts meanwhile."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ToolCallStarted(_Event):
+    """A call arrived from the program."""
+
+    type: ClassVar[Literal["call"]] = "call"
+    call: ToolCallRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ApprovalRequested(_Event):
+    """A call waits for a decision, of the Corral's `approve` or by `Corral.decide`.
+
+    `sequence` is that of the call. `input` is what the tool will receive: validated, with defaults.
+    """
+
+    type: ClassVar[Literal["approval"]] = "approval"
+    sequence: int
+    tool: str
+    input: Any
+    description: str
+    read_only: bool
+
+    @property
+    def shown(self) -> str | None:
+        """The whole input as a text for a person, as `ApprovalRequest.shown`; None: it cannot be shown, so deny it."""
+        try:
+            return full_text(self.input, _SHOWN_CHARS)
+        except ApprovalDenied:
+            return None
+
+    @property
+    def computed(self) -> dict[str, object]:
+        return {"type": self.type, "shown": self.shown}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ApprovalDecided(_Event):
+    """A requested approval was decided. No decision comes for a call that is cancelled while it waits."""
+
+    type: ClassVar[Literal["decision"]] = "decision"
+    sequence: int
+    tool: str
+    decision: Approved | Denied
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ToolCallFinished(_Event):
+    """A call has its reply; `type` is `error` if it failed."""
+
+    call: ToolCallRecord
+
+    @property
+    def type(self) -> Literal["result", "error"]:
+        return "result" if self.call.error is None else "error"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ConsoleOutput(_Event):
+    """The program printed."""
+
+    type: ClassVar[Literal["console"]] = "console"
+    entry: LogEntry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ExecutionFinished(_Event):
+    """The execution is over. Always the last event."""
+
+    type: ClassVar[Literal["finished"]] = "finished"
+    result: ExecutionResult
+
+
+Event: TypeAlias = (
+    ExecutionStarted
+    | ProgramChecked
+    | ToolCallStarted
+    | ApprovalRequested
+    | ApprovalDecided
+    | ToolCallFinished
+    | ConsoleOutput
+    | ExecutionFinished
+)
+"""Event of an execution, from `Corral.start`, `Corral.observe` or `on_event`; `type` is its kind."""
+
+OnEvent: TypeAlias = Callable[[Event], object]
+"""Function, sync or async, that receives events in order. Its exceptions are logged."""
+
+_SHOWN_CHARS = 10_000
+
+
+class EventStream:
+    """Numbers and stamps the events of one execution, and passes them to its observers."""
+
+    def __init__(
+        self,
+        execution_id: str,
+        context: ExecutionContext,
+        tool_call_id: str | None = None,
+        shared: Sequence[OnEvent] = (),
+    ) -> None:
+        """`shared`: observers of all executions; the sequence may change meanwhile."""
+        self.observers: list[OnEvent] = []
+        """Observers of this execution alone."""
+        self._shared = shared
+        self._number = 0
+        self._execution_id = execution_id
+        self._context = EventContext(
+            user_id=context.user_id, session_id=context.session_id, organization_id=context.organization_id
+        )
+        self._tool_call_id = tool_call_id
+
+    def emit(self, make: Callable[[Stamp], Event]) -> None:
+        """Counts one more event; if there are observers, makes it and passes it to them. Their errors are logged."""
+        self._number += 1
+        if not (self.observers or self._shared):
+            return  # making events that nobody sees would cost a tenth of a call
+        stamp = Stamp(
+            number=self._number,
+            time=time.time(),
+            execution_id=self._execution_id,
+            context=self._context,
+            tool_call_id=self._tool_call_id,
+        )
+        event = make(stamp)
+        for observer in (*self.observers, *self._shared):
+            try:
+                observer(event)
+            except (KeyboardInterrupt, SystemExit):
+                raise
+            except BaseException:
+                logger.warning("an observer of %s raised on %r", self._execution_id, event.type, exc_info=True)

@@ -1,0 +1,550 @@
+"""`tools` for a program that runs elsewhere, in Python 3.11 or later.
+
+The calls of one turn of the event loop leave together, in requests over HTTP whose form a transport knows.
+
+Requests are made in threads: what a program computes between its calls does not keep the token from being renewed, and
+connections outlive an event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import base64
+import json
+import math
+import os
+import selectors
+import socket
+import ssl
+import threading
+import time
+import warnings
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import closing, contextmanager, suppress
+from http.client import HTTPConnection, HTTPResponse, HTTPSConnection, IncompleteRead
+from types import TracebackType
+from typing import Any, Literal, NamedTuple, Protocol, Self, TypeAlias
+from urllib.parse import urlsplit
+
+from corral.guest.python.calls import (
+    FAILURES,
+    CallLimits,
+    Calls,
+    CorralError,
+    Site,
+    ToolCall,
+    Tools,
+    failure_class,
+)
+from corral.guest.python.values import Encoded
+
+__all__ = [
+    "ALONE",
+    "BridgeReply",
+    "BridgeRequest",
+    "Connection",
+    "Failure",
+    "Items",
+    "ReplyReader",
+    "Transport",
+    "WrongReply",
+    "bridge_transport",
+]
+
+_MAX_BATCH_BYTES = 1_000_000
+_CALLS_IN_FLIGHT = 128
+_MAX_SMALL_REPLY = 65_536
+"""More of the text of a refusal, or of a reply to a renewal, is not read."""
+_CHUNK_BYTES = 65_536
+_CONNECT_SECONDS = 10.0
+_RENEWAL_SECONDS = 10.0
+_SILENCE_SECONDS = 60.0
+"""After so long without a word the bridge is taken for dead: it sends an empty line every 15 seconds."""
+_LOOK_SECONDS = 1.0
+"""Seconds after which a thread that waits for a program to read looks whether that still can happen."""
+_IDLE_SECONDS = 4.0
+"""Seconds that a connection is kept for the next request; uvicorn closes it after 5."""
+_MAX_RENEWAL_SECONDS = 86_400.0
+_NOT_RENEWED = frozenset({401, 403, 404})
+"""With these, the host says that it will not renew the token."""
+
+Failure: TypeAlias = tuple[str, str, str, float | None]
+"""Failure of a call: code, name, message, seconds until it may be made again."""
+BridgeReply: TypeAlias = tuple[int, Failure | None, Any]
+"""Reply to a call: its number, its failure, its value, which may be `Items` or `ALONE`."""
+
+
+class Items(list[Any]):
+    """Items of a stream, which another reply to the same call ends. The first reply with items opens it."""
+
+
+ALONE = object()
+"""In place of a value: the call was not made, and is to be sent in a request of its own."""
+
+
+class BridgeRequest(NamedTuple):
+    """Request with calls; `path` is below the bridge's URL."""
+
+    path: str
+    body: bytes
+    content_type: str = "application/json"
+
+
+class ReplyReader(Protocol):
+    """Reader of the reply to one request. Its methods raise `WrongReply` for what is no reply."""
+
+    def feed(self, chunk: bytes, /) -> Iterable[BridgeReply]:
+        """Takes the next part of a reply; returns the replies to calls that are complete."""
+        ...
+
+    def end(self) -> Iterable[BridgeReply]:
+        """Returns the replies that were complete only with the end."""
+        ...
+
+
+class Transport(Protocol):
+    """Form of the messages of a protocol."""
+
+    batch_calls: int
+    """Maximum calls of a request."""
+    renewal_path: str
+    """Path that gives `{"token"}` for the token it is sent with."""
+
+    def encode(self, sequence: int, path: str, input: Encoded, /) -> bytes:
+        """Encodes one call; `path` is the tool's as JSON."""
+        ...
+
+    def request(self, calls: Iterable[bytes], /) -> BridgeRequest:
+        """Makes a request with calls that `encode` gave."""
+        ...
+
+    def reader(self, sequences: Sequence[int], max_bytes: int, /) -> ReplyReader:
+        """Makes the reader of the reply to a request with these calls."""
+        ...
+
+    def refusal(self, body: bytes, /) -> Failure:
+        """Reads the failure of all calls from a reply with another status than 200. Raises for another form."""
+        ...
+
+
+class WrongReply(Exception):
+    """The bridge breaks the protocol."""
+
+
+class _Connect(Protocol):
+    def __call__(
+        self,
+        url: str,
+        token: str,
+        tools: Iterable[str] = (),
+        *,
+        max_input_bytes: int = ...,
+        max_output_bytes: int = ...,
+    ) -> Connection: ...
+
+
+class _ConnectFromEnvironment(Protocol):
+    def __call__(self, tools: Iterable[str] = (), **options: int) -> Connection: ...
+
+
+def bridge_transport(transport: Transport) -> tuple[_Connect, _ConnectFromEnvironment]:
+    """Makes the functions by which a program connects over a transport."""
+
+    def connect(
+        url: str,
+        token: str,
+        tools: Iterable[str] = (),
+        *,
+        max_input_bytes: int = 1_000_000,
+        max_output_bytes: int = 64_000_000,
+    ) -> Connection:
+        """Makes `tools` out of a bridge's address and a token. Nothing is sent before the first call.
+
+        `tools` are the names that are shown, `name` or `namespace.name`; others can be called too. `max_input_bytes`
+        bounds the input of a call, `max_output_bytes` a line of a reply.
+
+        Raises:
+            ValueError: `url` is not the http or https URL of a bridge, or there is no token.
+        """
+        return Connection(_Bridge(url, token, transport), tools, max_input_bytes, max_output_bytes)
+
+    def connect_from_environment(tools: Iterable[str] = (), **options: int) -> Connection:
+        """The same with the address and the token that CORRAL_URL and CORRAL_TOKEN hold.
+
+        Raises:
+            ValueError: one of them is not set.
+        """
+        return connect(_variable("CORRAL_URL"), _variable("CORRAL_TOKEN"), tools, **options)
+
+    return connect, connect_from_environment
+
+
+def __getattr__(name: str) -> type[CorralError]:
+    """Error classes of calls can be imported by name: RateLimited, ToolNotFound and so on."""
+    if name in FAILURES:
+        return failure_class(name)
+    raise AttributeError(f"there is no {name} here")
+
+
+class Connection:
+    """`tools`, for any number of event loops. `close`, or the end of a `with` block, ends what is under way."""
+
+    def __init__(self, bridge: _Bridge, tools: Iterable[str], max_input_bytes: int, max_output_bytes: int) -> None:
+        self._bridge = bridge
+        self._calls = _Loops(bridge, max_input_bytes, max_output_bytes)
+        self.tools = Tools(self._calls, tuple(tools))
+        atexit.register(self.close)
+
+    def close(self) -> None:
+        """Calls that have no reply yet, and later ones, fail. Idempotent."""
+        atexit.unregister(self.close)
+        self._bridge.close()
+        while self._calls.unstarted:
+            call, _ = self._calls.unstarted.popitem()
+            _warn(call.not_awaited, call.site)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class _Loops:
+    """The calls of all event loops. What becomes of one does not concern the others."""
+
+    def __init__(self, bridge: _Bridge, max_input_bytes: int, max_output_bytes: int) -> None:
+        self.unstarted: dict[ToolCall, None] = {}
+        self._bridge = bridge
+        self._limits = CallLimits(math.inf, _CALLS_IN_FLIGHT, max_input_bytes, plain=True)
+        self._max_output_bytes = max_output_bytes
+        self._calls: dict[asyncio.AbstractEventLoop, Calls] = {}
+
+    def start(self, tool: str, path: str, input: object, site: Site) -> asyncio.Future[Any]:
+        loop = asyncio.get_running_loop()
+        calls = self._calls.get(loop)
+        if calls is None:
+            for other in [each for each in list(self._calls) if each.is_closed()]:
+                self._calls.pop(other, None)
+            calls = self._calls[loop] = _Turns(loop, self._bridge, self._limits, self._max_output_bytes).calls
+        return calls.start(tool, path, input, site)
+
+
+class _Turns:
+    """The calls of one event loop. Those of one of its turns leave together."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, bridge: _Bridge, limits: CallLimits, max_output_bytes: int
+    ) -> None:
+        self.calls = Calls(self._add, self._tell, limits)
+        self._readings: dict[int, _Reading] = {}
+        """Open streams by the number of their call."""
+        self._loop = loop
+        self._bridge = bridge
+        self._max_output_bytes = max_output_bytes
+        self._batch: dict[int, bytes] = {}
+        self._batch_bytes = 0
+
+    def _add(self, sequence: int, path: str, input: Encoded, /) -> None:
+        transport = self._bridge.transport
+        call = transport.encode(sequence, path, input)
+        size = len(call) + 1
+        if len(self._batch) == transport.batch_calls or self._batch_bytes + size > _MAX_BATCH_BYTES:
+            self._flush()
+        if not self._batch:
+            self._loop.call_soon(self._flush)
+        self._batch[sequence] = call
+        self._batch_bytes += size
+
+    def _flush(self) -> None:
+        if not self._batch:
+            return
+        batch, self._batch, self._batch_bytes = self._batch, {}, 0
+        self._send(batch)
+
+    def _send(self, batch: dict[int, bytes]) -> None:
+        try:
+            threading.Thread(target=self._exchange, args=(batch,), name="corral", daemon=True).start()
+        except RuntimeError as error:  # there can be no more threads
+            for sequence in batch:
+                self._loop.call_soon(self.calls.fail, sequence, *_bridge_error(str(error)))
+
+    def _tell(self, told: Literal["credit", "cancel"], sequence: int, /) -> None:
+        reading = self._readings.get(sequence)
+        if reading is not None:
+            reading.tell(told)
+
+    def _exchange(self, unanswered: dict[int, bytes]) -> None:
+        """Sends a batch, and settles its calls as their replies come in. In a thread of its own."""
+        bridge = self._bridge
+        reading = _Reading()
+        failure = _bridge_error(f"the bridge at {bridge.url} ended its reply without an answer to this call")
+        try:
+            request = bridge.transport.request(unanswered.values())
+            reader = bridge.transport.reader(tuple(unanswered), self._max_output_bytes)
+            with closing(bridge.replies(request, reader, reading)) as replies:
+                for reply in replies:
+                    if isinstance(reply[2], Items) and reply[0] in unanswered:
+                        self._deliver(reading, reply[0], reply[2])
+                    else:
+                        self._settle(unanswered, reply)
+        except _Refused as refused:
+            failure = refused.failure
+        except Exception as error:
+            failure = _bridge_error(
+                "the connection to the bridge was closed"
+                if bridge.closed
+                else f"the bridge at {bridge.url} failed: {str(error) or type(error).__name__}"
+            )
+        for sequence in unanswered:
+            if reading.cancelled:
+                self._in_loop(self.calls.settle, sequence, None)
+            else:
+                self._in_loop(self.calls.fail, sequence, *failure)
+            self._readings.pop(sequence, None)
+
+    def _deliver(self, reading: _Reading, sequence: int, items: list[Any]) -> None:
+        """Passes items on, and waits until they are read. Meanwhile the connection fills up, and the tool waits."""
+        self._readings[sequence] = reading
+        reading.read.clear()
+        self._in_loop(self.calls.deliver, sequence, items, bool(items))
+        while items and not reading.read.wait(_LOOK_SECONDS):
+            if self._bridge.closed or self._loop.is_closed():
+                raise ConnectionAbortedError
+
+    def _settle(self, unanswered: dict[int, bytes], reply: BridgeReply) -> None:
+        sequence, failure, value = reply
+        call = unanswered.pop(sequence, None)
+        if call is None:
+            raise WrongReply("it answered a call that was not asked")
+        self._readings.pop(sequence, None)
+        if value is ALONE:
+            self._in_loop(self._send, {sequence: call})
+        elif failure is None:
+            self._in_loop(self.calls.settle, sequence, value)
+        else:
+            self._in_loop(self.calls.fail, sequence, *failure)
+
+    def _in_loop(self, done: Callable[..., None], *arguments: object) -> None:
+        with suppress(RuntimeError):  # the loop is closed, so that nobody waits any more
+            self._loop.call_soon_threadsafe(done, *arguments)
+
+
+class _Reading:
+    """A request whose reply may be a stream."""
+
+    def __init__(self) -> None:
+        self.line: socket.socket | None = None
+        self.cancelled = False
+        """True once the program reads no further."""
+        self.read = threading.Event()
+        """Set while nothing that was passed on is unread."""
+
+    def tell(self, told: Literal["credit", "cancel"]) -> None:
+        if told == "cancel":
+            self.cancelled = True
+            if self.line is not None:
+                with suppress(OSError):
+                    socket.socket.shutdown(self.line, socket.SHUT_RDWR)
+        self.read.set()
+
+
+class _Refused(Exception):
+    """The bridge did not take a request as a whole."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure)
+        self.failure = failure
+
+
+class _Bridge:
+    """A bridge's address, a token that is kept fresh, and connections. Any thread may use it."""
+
+    def __init__(self, url: str, token: str, transport: Transport) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None or parts.query:
+            raise ValueError("url: it has to be an http or https URL, without a user or a query")
+        if not _is_token(token):
+            raise ValueError("token: there is none")
+        self.url = url.rstrip("/")
+        self.transport = transport
+        self.closed = False
+        self._host = parts.hostname
+        self._port = parts.port
+        self._path = parts.path.rstrip("/")
+        self._tls = ssl.create_default_context() if parts.scheme == "https" else None
+        self._token = token
+        self._lock = threading.Lock()
+        self._idle: list[tuple[HTTPConnection, float]] = []
+        self._busy: set[socket.socket] = set()
+        self._renewal: threading.Timer | None = None
+        self._schedule_renewal()
+
+    def close(self) -> None:
+        """Ends what is under way in other threads. Idempotent."""
+        with self._lock:
+            self.closed = True
+            idle, self._idle = self._idle, []
+            for each in self._busy:
+                with suppress(OSError):
+                    socket.socket.shutdown(each, socket.SHUT_RDWR)  # of TLS too, which a thread may be reading
+            if self._renewal is not None:
+                self._renewal.cancel()
+        for connection, _ in idle:
+            connection.close()
+
+    def replies(self, request: BridgeRequest, reader: ReplyReader, reading: _Reading) -> Generator[BridgeReply]:
+        """The bridge's replies to the calls of a request.
+
+        Raises:
+            _Refused: the status is not 200.
+            WrongReply: as the reader.
+            OSError, HTTPException: the connection or the server does not work.
+        """
+        with self._request(request, _SILENCE_SECONDS, reading) as response:
+            if response.status != 200:
+                raise _Refused(self._refusal(response, f"{self.url}{request.path}"))
+            if response.length is None or response.length > _MAX_SMALL_REPLY:
+                while chunk := response.read1(_CHUNK_BYTES):
+                    yield from reader.feed(chunk)
+                if response.length:
+                    raise IncompleteRead(b"", response.length)
+                yield from reader.end()
+                return
+            text = response.read()
+        yield from reader.feed(text)  # by now the connection is free for the next call
+        yield from reader.end()
+
+    def _refusal(self, response: HTTPResponse, url: str) -> Failure:
+        """The host's reason for refusing a whole request."""
+        text = response.read(_MAX_SMALL_REPLY)
+        try:
+            return self.transport.refusal(text)
+        except Exception:
+            redirect = "; redirects are not followed" if 300 <= response.status < 400 else ""
+            return _bridge_error(f"the bridge at {url} answered with the status {response.status}{redirect}")
+
+    @contextmanager
+    def _request(
+        self, request: BridgeRequest, silence_seconds: float, reading: _Reading | None = None
+    ) -> Generator[HTTPResponse]:
+        headers = {"authorization": f"Bearer {self._token}", "content-type": request.content_type}
+        connection = self._take()
+        line: socket.socket = connection.sock
+        if reading is not None:
+            reading.line = line
+        reusable = False
+        try:
+            line.settimeout(silence_seconds)
+            with suppress(BrokenPipeError, ConnectionResetError):  # it may have answered before it read everything
+                connection.request("POST", f"{self._path}{request.path}", request.body, headers)
+            with connection.getresponse() as response:
+                yield response
+                reusable = (response.isclosed() or response.length == 0) and not response.will_close
+        finally:
+            if reading is not None:
+                reading.line = None
+            with self._lock:
+                self._busy.discard(line)
+                if reusable and not self.closed:
+                    self._idle.append((connection, time.monotonic()))
+                else:
+                    connection.close()
+
+    def _take(self) -> HTTPConnection:
+        """A connection that is open; from now on it is busy."""
+        connection = self._take_idle() or self._connect()
+        with self._lock:
+            if self.closed:
+                connection.close()
+                raise ConnectionAbortedError
+            self._busy.add(connection.sock)
+        return connection
+
+    def _take_idle(self) -> HTTPConnection | None:
+        while True:
+            with self._lock:
+                if not self._idle:
+                    return None
+                connection, since = self._idle.pop()
+            if time.monotonic() - since < _IDLE_SECONDS and not _is_readable(connection.sock):
+                return connection
+            connection.close()
+
+    def _connect(self) -> HTTPConnection:
+        address = (self._host, self._port)
+        if self._tls is None:
+            connection = HTTPConnection(*address, timeout=_CONNECT_SECONDS)
+        else:
+            connection = HTTPSConnection(*address, timeout=_CONNECT_SECONDS, context=self._tls)
+        connection.connect()
+        return connection
+
+    def _schedule_renewal(self) -> None:
+        seconds = _seconds_to_renewal(self._token)
+        with self._lock:
+            if seconds is not None and not self.closed:
+                self._renewal = threading.Timer(seconds, self._renew)
+                self._renewal.daemon = True
+                self._renewal.start()
+
+    def _renew(self) -> None:
+        status = 0
+        with (  # the token that is there may still be good, and the bridge may be back the next time
+            suppress(Exception),
+            self._request(BridgeRequest(self.transport.renewal_path, b"{}"), _RENEWAL_SECONDS) as response,
+        ):
+            status = response.status
+            token = json.loads(response.read(_MAX_SMALL_REPLY))["token"]
+            if status == 200 and _is_token(token):
+                self._token = token
+        if status not in _NOT_RENEWED:
+            self._schedule_renewal()
+
+
+def _bridge_error(message: str) -> Failure:
+    return "bridge_error", "BridgeError", message, None
+
+
+def _is_token(token: object) -> bool:
+    """True if a header can carry it."""
+    return isinstance(token, str) and token != "" and token.isascii() and token.isprintable()
+
+
+def _is_readable(line: socket.socket) -> bool:
+    """True if an idle connection is readable, which means that it ended."""
+    with selectors.DefaultSelector() as selector:
+        selector.register(line, selectors.EVENT_READ)
+        return bool(selector.select(0))
+
+
+def _seconds_to_renewal(token: str) -> float | None:
+    """Half of what is left of a token's life, by what it says of itself; None if it does not say how long that is.
+
+    A clock that is wrong here makes that too early at worst.
+    """
+    try:
+        text = token.split(".")[1]
+        claims = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+        life = float(claims["exp"] - claims["iat"])
+        left = min(claims["exp"] - time.time(), life)
+    except (ArithmeticError, LookupError, TypeError, ValueError):
+        return None
+    return min(max(left / 2, life / 10), _MAX_RENEWAL_SECONDS) if life > 0 else None
+
+
+def _variable(name: str) -> str:
+    value = os.environ.get(name)
+    if not value:
+        raise ValueError(f"the environment variable {name} is not set")
+    return value
+
+
+def _warn(message: str, site: Site) -> None:
+    """Of a call that nobody awaited, at the line where it was made, as Python does of its own coroutines."""
+    lines = [line for line, *_ in site.code.co_positions()]
+    line = lines[site.instruction // 2] or site.code.co_firstlineno
+    warnings.warn_explicit(message, RuntimeWarning, site.code.co_filename, line)

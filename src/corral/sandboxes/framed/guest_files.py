@@ -1,0 +1,53 @@
+"""Guests of each language as files and a command, for any place that has the engine."""
+
+from __future__ import annotations
+
+from corral.guest import python_guest, typescript_guest
+from corral.sandboxes.channel import GuestFiles
+from corral.types import SandboxConfig
+
+__all__ = ["DENO_ENVIRONMENT", "deno_options", "guest_files"]
+
+DENO_ENVIRONMENT = {"DENO_DIR": "/dev/null/deno", "DENO_NO_UPDATE_CHECK": "1", "NO_COLOR": "1"}
+"""All that the engine has: no cache, so that nothing of one program is left for the next, and nothing is written; and
+no look for a newer engine, which it would take otherwise."""
+_HEAP_RESERVE_MB = 32
+"""V8 heap for the guest runtime, the engine's bookkeeping and arrays that are copied as they grow, above
+the program's memory."""
+_SEMI_SPACE_MB = 32
+"""Space for young objects, of which V8 has three. Its default depends on the machine, whose size it may not read."""
+
+
+def guest_files(config: SandboxConfig) -> GuestFiles:
+    """The guest for one program in the configured language."""
+    if config.language == "python":
+        return GuestFiles(
+            files={"guest.py": python_guest()},
+            options=("-I", "-S", "-B"),
+            main="guest.py",
+            environment={"LC_CTYPE": "C.UTF-8"},
+        )
+    return GuestFiles(
+        files={"main.js": typescript_guest()},
+        options=deno_options(config.memory_mb, allow_eval=False),
+        main="main.js",
+        environment=DENO_ENVIRONMENT,
+    )
+
+
+def deno_options(memory_mb: int, *, allow_eval: bool) -> tuple[str, ...]:
+    """Deno's own options: no permission, and a heap for a program with this memory."""
+    flags = [f"--max-old-space-size={memory_mb + _HEAP_RESERVE_MB}", f"--max-semi-space-size={_SEMI_SPACE_MB}"]
+    if not allow_eval:
+        flags.append("--disallow-code-generation-from-strings")
+    return (
+        "run",
+        "--quiet",
+        "--no-prompt",
+        "--no-config",
+        "--no-lock",
+        "--no-npm",
+        "--no-remote",
+        "--no-code-cache",
+        f"--v8-flags={','.join(flags)}",
+    )

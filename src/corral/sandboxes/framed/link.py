@@ -1,0 +1,221 @@
+"""Ways for a session to reach its guest: `Link`, and `ChannelLink` over any `GuestChannel`."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Protocol, TypeVar, cast
+
+import anyio
+from anyio.abc import TaskGroup
+
+from corral.errors import BridgeError, StartFailed
+from corral.guest import FrameKind, FrameReader, decode_value
+from corral.guest.frames import NO_NONCE, NONCE_BYTES, PROTOCOL
+from corral.logs import get_logger
+from corral.sandboxes.channel import GuestChannel, PostMortem
+
+__all__ = ["ChannelLink", "Link", "ReadyReader"]
+
+logger = get_logger("corral.sandboxes")
+
+_CLOSE_SECONDS = 10.0
+_POST_MORTEM_SECONDS = 5.0
+_MEASURE_SECONDS = 0.25
+_READY_BYTES = 100
+_STDERR_TAIL_CHARS = 16_384
+_REASON_CHARS = 400
+T = TypeVar("T")
+
+
+class Link(Protocol):
+    """A way to a guest. Raw descriptors have one of their own, because an asynchronous stream costs four times as much
+    for each message."""
+
+    @property
+    def run(self) -> int:
+        """The number of this execution among those that share the guest; 0 where there is only one."""
+        ...
+
+    @property
+    def nonce(self) -> bytes:
+        """Nonce in the guest's frames of this execution."""
+        ...
+
+    def reading(self, receive: Callable[[bytes], None]) -> AbstractAsyncContextManager[None]:
+        """Within the block, `receive` gets the guest's output as it comes, and `b""` once at its end."""
+        ...
+
+    def write_now(self, data: bytes | bytearray) -> int:
+        """Writes what the guest takes at once, and returns how many bytes that was."""
+        ...
+
+    async def write(self, data: bytes | bytearray) -> None: ...
+    def kill(self) -> None:
+        """Stops this execution at once."""
+        ...
+
+    def end_guest(self) -> None:
+        """Ends the guest, and all executions that share it."""
+        ...
+
+    def cpu_time(self) -> float | None:
+        """Processor seconds of the guest; None: not measured."""
+        ...
+
+    def threads(self) -> int:
+        """Threads of the guest; 0: not known."""
+        ...
+
+    async def post_mortem(self) -> PostMortem: ...
+
+
+class ReadyReader:
+    """Reads READY, which is all that a guest may say before START."""
+
+    def __init__(self) -> None:
+        self._frames = FrameReader(NO_NONCE, {FrameKind.READY: _READY_BYTES})
+
+    def feed(self, data: bytes) -> bool:
+        """True once READY is complete.
+
+        Raises:
+            StartFailed: the output is something else.
+        """
+        try:
+            for frame in self._frames.feed(data):
+                if decode_value(frame.payload, tagged=False) != [PROTOCOL]:
+                    raise StartFailed("the guest speaks another version of the protocol")
+                return True
+        except BridgeError as error:
+            raise StartFailed(f"the engine did not start the guest: {error}") from error
+        return False
+
+
+class ChannelLink:
+    """The link over a channel. `ready` comes first, then one session; `aclose` ends the guest."""
+
+    def __init__(self, channel: GuestChannel) -> None:
+        self.run = 0
+        self.nonce = secrets.token_bytes(NONCE_BYTES)
+        self._channel = channel
+        self._output: AsyncIterator[bytes] = aiter(channel.received())
+        self._cpu_seconds: float | None = None
+        self._receive: Callable[[bytes], None] | None = None
+        self._tasks: TaskGroup | None = None
+        self._closing = anyio.Lock()
+        self._closed = False
+
+    async def ready(self) -> None:
+        """Waits for READY; its caller has the time-out.
+
+        Raises:
+            StartFailed: the guest ended first, or wrote something else.
+        """
+        reader = ReadyReader()
+        async for data in self._output:
+            if reader.feed(data):
+                self._cpu_seconds = await self._channel.cpu_seconds()
+                return
+        traces = await self.post_mortem()
+        status = "" if traces.status is None else f" with status {traces.status}"
+        reason = " ".join(traces.stderr.split())[-_REASON_CHARS:]
+        raise StartFailed(f"the guest ended{status} before it was ready: {reason or 'it left no reason'}")
+
+    @asynccontextmanager
+    async def reading(self, receive: Callable[[bytes], None]) -> AsyncGenerator[None]:
+        async with anyio.create_task_group() as tasks:
+            self._receive, self._tasks = receive, tasks
+            tasks.start_soon(self._read)
+            if self._cpu_seconds is not None:
+                tasks.start_soon(self._measure)
+            try:
+                yield
+            finally:
+                self._receive = self._tasks = None
+                tasks.cancel_scope.cancel()
+
+    def write_now(self, data: bytes | bytearray) -> int:
+        del data
+        return 0
+
+    async def write(self, data: bytes | bytearray) -> None:
+        await self._or_end(self._channel.send(bytes(data)))
+
+    def kill(self) -> None:
+        if self._tasks is not None:
+            self._tasks.start_soon(self.aclose)
+        self._end()
+
+    def end_guest(self) -> None:
+        self.kill()
+
+    def cpu_time(self) -> float | None:
+        return self._cpu_seconds
+
+    def threads(self) -> int:
+        return 0
+
+    async def post_mortem(self) -> PostMortem:
+        try:
+            with anyio.move_on_after(_POST_MORTEM_SECONDS):
+                traces = await self._channel.post_mortem()
+                return PostMortem(
+                    status=traces.status,
+                    out_of_memory=traces.out_of_memory,
+                    stderr=traces.stderr[-_STDERR_TAIL_CHARS:],
+                )
+        except Exception:
+            logger.warning("a channel's post-mortem failed", exc_info=True)
+        return PostMortem()
+
+    async def aclose(self) -> None:
+        """Ends the guest. Idempotent; a second caller waits for the first."""
+        with anyio.CancelScope(shield=True):
+            async with self._closing:
+                if self._closed:
+                    return
+                self._closed = True
+                with anyio.move_on_after(_CLOSE_SECONDS) as scope:
+                    try:
+                        await self._channel.aclose()
+                    except Exception:
+                        logger.warning("a channel could not be closed, so its guest may still run", exc_info=True)
+                    with contextlib.suppress(Exception):  # one that waits for output is cancelled with its reader
+                        if isinstance(self._output, AsyncGenerator):
+                            await cast("AsyncGenerator[bytes]", self._output).aclose()
+                if scope.cancelled_caught:
+                    logger.warning("a channel was not closed within %g s; its guest may still run", _CLOSE_SECONDS)
+
+    async def _read(self) -> None:
+        await self._or_end(self._pass_on())
+        self._end()
+
+    async def _pass_on(self) -> None:
+        async for data in self._output:
+            if self._receive is None:
+                return
+            if data:
+                self._receive(data)
+
+    async def _measure(self) -> None:
+        while (seconds := await self._or_end(self._channel.cpu_seconds())) is not None:
+            self._cpu_seconds = seconds
+            await anyio.sleep(_MEASURE_SECONDS)
+
+    async def _or_end(self, operation: Awaitable[T]) -> T | None:
+        """Its result; an error of the channel is the end of the guest."""
+        try:
+            return await operation
+        except Exception:
+            if not self._closed:
+                logger.warning("a channel failed, so its guest is lost", exc_info=True)
+            self._end()
+            return None
+
+    def _end(self) -> None:
+        receive, self._receive = self._receive, None
+        if receive is not None:
+            receive(b"")

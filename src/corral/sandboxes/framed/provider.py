@@ -1,0 +1,87 @@
+"""Base of providers whose guests are reached by a byte channel."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import ClassVar
+
+from corral.errors import CorralError, StartFailed
+from corral.sandboxes.base import Job, Sandbox, SandboxProvider, below_required_tier
+from corral.sandboxes.channel import GuestChannel, GuestFiles
+from corral.sandboxes.framed.guest_files import guest_files
+from corral.sandboxes.framed.link import ChannelLink
+from corral.sandboxes.framed.run import GuestRun
+from corral.types import Capabilities, Endpoint, Exit, Isolation, Language, LimitName, PipeEndpoint, SandboxConfig
+
+__all__ = ["ENFORCED_BY_SESSION", "FramedProvider"]
+
+ENFORCED_BY_SESSION: frozenset[LimitName] = frozenset({"value_bytes", "log_bytes"})
+"""Limits that hold for every guest that speaks frames."""
+
+
+class FramedProvider(SandboxProvider):
+    """Runs programs wherever `connect` can start an engine and pass bytes to and from it.
+
+    A subclass declares its facts and implements `connect`; calls, console output, results, positions in errors, limits
+    and cleanup are the base's.
+    """
+
+    languages: ClassVar[frozenset[Language]]
+    """Languages whose engine the place has: Deno for TypeScript, CPython for Python."""
+    isolation: Isolation
+    """Isolation of the place. Results show it; `Corral(required_tier=...)` is compared with its strength."""
+    enforces: frozenset[LimitName] = frozenset()
+    """Limits that the place enforces: `memory_mb`, and `cpu_seconds` if it bounds or its channels measure that."""
+    start_timeout_seconds: float = 30.0
+    """Maximum time for `connect` and for the guest to get ready."""
+
+    @abstractmethod
+    async def connect(self, config: SandboxConfig, guest: GuestFiles) -> GuestChannel:
+        """Starts a guest for one program and returns the channel to it. On an error or cancellation nothing is left."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
+            languages=self.languages,
+            enforces=self.enforces | ENFORCED_BY_SESSION,
+            start_timeout_seconds=self.start_timeout_seconds,
+        )
+
+    async def warm(self, config: SandboxConfig) -> None:
+        if not self.isolation.reaches(config.required_tier):
+            raise below_required_tier(self.name, self.isolation, config.required_tier)
+
+    async def start(self, config: SandboxConfig) -> Sandbox:
+        await self.warm(config)
+        try:
+            link = ChannelLink(await self.connect(config, self.guest_files(config)))
+            try:
+                await link.ready()
+            except BaseException:
+                await link.aclose()
+                raise
+        except CorralError:
+            raise
+        except Exception as error:
+            raise StartFailed(f"sandbox {self.name!r} did not start a guest: {error}") from error
+        return _Connected(link, self.isolation, config.memory_mb)
+
+    def guest_files(self, config: SandboxConfig) -> GuestFiles:
+        """The guest that `connect` starts."""
+        return guest_files(config)
+
+
+class _Connected(Sandbox):
+    """A guest behind a channel; executes one job."""
+
+    def __init__(self, link: ChannelLink, isolation: Isolation, memory_mb: int) -> None:
+        self.isolation = isolation
+        self._link = link
+        self._memory_mb = memory_mb
+
+    async def execute(self, job: Job, bridge: Endpoint) -> Exit:
+        assert isinstance(bridge, PipeEndpoint)
+        return await GuestRun(self._link, job, bridge, memory_mb=self._memory_mb).execute()
+
+    async def aclose(self) -> None:
+        await self._link.aclose()

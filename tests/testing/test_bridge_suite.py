@@ -1,0 +1,390 @@
+"""The suite of bridge protocols: Corral's own and one of a third party pass it, and broken ones do not."""
+
+from __future__ import annotations
+
+import base64
+import json
+import socket
+import sys
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, ClassVar, cast
+
+import anyio
+import deno
+import httpx
+import pytest
+import uvicorn
+
+from corral import ExecutionContext, Limits
+from corral.bridges import ASGIApp, BridgeHost, BridgeProtocol, Call, Grant, PipeBridge
+from corral.bridges.http import HttpBridge
+from corral.bridges.web import Body, Receive, RequestHead, Scope, Send, WebBridge, grant_of, load_of, watch_request
+from corral.errors import ConfigError, CorralError
+from corral.guest import client_runtime, decode_value, encode_value
+from corral.testing import BridgeSuite, CallTool
+from corral.types import CallError, CallRequest, EncodedValue, Endpoint, HttpEndpoint, Language, PipeEndpoint, Reply
+
+pytestmark = pytest.mark.anyio
+
+
+def error_of(content: dict[str, Any]) -> CallError:
+    return CallError(
+        code=content["code"],
+        name=content["name"],
+        message=content["message"],
+        retry_after_seconds=content.get("retryAfterSeconds"),
+    )
+
+
+def as_sent(reply: Reply) -> Reply:
+    """A reply as a guest decodes it."""
+    if reply.error is not None:
+        return reply
+    value = reply.encoded or encode_value(reply.value)
+    return Reply(decode_value(value.text, tagged=value.tagged))
+
+
+@asynccontextmanager
+async def served(app: ASGIApp) -> AsyncGenerator[int]:
+    """A server in this event loop; yields its port."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        server = uvicorn.Server(
+            uvicorn.Config(app, ws="none", lifespan="off", log_config=None, timeout_graceful_shutdown=2)
+        )
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(server.serve, [listener])
+            yield listener.getsockname()[1]
+            server.should_exit = True
+
+
+@asynccontextmanager
+async def client_of(app: ASGIApp, token: str) -> AsyncGenerator[httpx.AsyncClient]:
+    headers = {"authorization": f"Bearer {token}"}
+    async with (
+        served(app) as port,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=30) as http,
+    ):
+        yield http
+
+
+class TestPipe(BridgeSuite):
+    def protocol(self) -> BridgeProtocol:
+        return PipeBridge()
+
+    @asynccontextmanager
+    async def connect(self, protocol: BridgeProtocol, host: BridgeHost, endpoint: Endpoint) -> AsyncGenerator[CallTool]:
+        assert isinstance(endpoint, PipeEndpoint)
+        numbers = iter(range(1, 1000))
+
+        async def call(tool: str, input: object) -> Reply:
+            sent = encode_value(input)
+            arrived = decode_value(sent.text, tagged=sent.tagged)
+            return as_sent(await endpoint.handler(CallRequest(tool, arrived, next(numbers), len(sent.text))))
+
+        yield call
+
+
+class TestHttp(BridgeSuite):
+    def protocol(self) -> BridgeProtocol:
+        return HttpBridge("http://127.0.0.1")
+
+    @asynccontextmanager
+    async def connect(self, protocol: BridgeProtocol, host: BridgeHost, endpoint: Endpoint) -> AsyncGenerator[CallTool]:
+        assert isinstance(endpoint, HttpEndpoint)
+        async with client_of(protocol.asgi_app(host), endpoint.token) as http:
+
+            async def call(tool: str, input: object) -> Reply:
+                sent = encode_value(input)
+                tagged = b',"tagged":true' if sent.tagged else b""
+                body = b'{"calls":[{"sequence":1,"tool":"%b","input":%b%b}]}' % (tool.encode(), sent.text, tagged)
+                answer = await http.post("/calls", content=body, headers={"content-type": "application/json"})
+                reply = json.loads(answer.text)
+                if "error" in reply:
+                    return Reply(error=error_of(reply["error"]))
+                value = json.dumps(reply.get("value")).encode()
+                return Reply(decode_value(value, tagged=reply.get("tagged", False)))
+
+            yield call
+
+
+class NoteBridge(WebBridge):
+    """A third party's protocol: the tool is the path, a letter before the JSON tells of tags, errors are plain text."""
+
+    name: ClassVar[str] = "note"
+
+    def routes(self, host: BridgeHost) -> ASGIApp:
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            head = RequestHead(scope)
+            grant = await grant_of(host, head, self.name)
+            reply = await self._reply(host, head, grant, receive) if isinstance(grant, Grant) else Reply(error=grant)
+            if reply is None:
+                return
+            if reply.error is not None:
+                await self.refusal(head, reply.error, 500)(scope, receive, send)
+            else:
+                value = reply.encoded or encode_value(reply.value)
+                await respond(send, 200, marked(value))
+
+        return app
+
+    async def _reply(self, host: BridgeHost, head: RequestHead, grant: Grant, receive: Receive) -> Reply | None:
+        try:
+            async with (
+                watch_request(grant, receive, anyio.lowlevel.checkpoint) as watch,
+                Body(head, receive, grant.limits.tool_input_bytes + 1, grant) as body,
+            ):
+                input = decode_value(body[1:], tagged=body[:1] == b"T")
+                number = load_of(grant).count(1)
+                watch.body_received()
+                tool = head.scope["path"].removeprefix("/")
+                return await host.handle(
+                    Call(CallRequest(tool, input, number, len(body) - 1), grant, protocol=self.name)
+                )
+        except CorralError as error:
+            return Reply(error=CallError.of(error))
+        return None
+
+    def refusal(self, head: RequestHead, error: CallError, status: int) -> ASGIApp:
+        async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
+            seconds = error.retry_after_seconds
+            text = "\n".join([error.code, error.name, "" if seconds is None else str(seconds), error.message])
+            await respond(send, status, text.encode())
+
+        return refuse
+
+    def guest_runtime(self, language: Language) -> str:
+        return client_runtime(language, TRANSPORTS[language])
+
+
+TRANSPORTS: dict[Language, str] = {
+    "typescript": """
+import { bridgeTransport, type Reply, type Transport } from "./client.ts";
+import { decodeValue, revive } from "./values.ts";
+
+const transport: Transport = {
+  batchCalls: 1,
+  renewalPath: "/token",
+  encode: (_sequence, path, { text, tagged }) => `${JSON.parse(path)}\\n${tagged ? "T" : "P"}${text}`,
+  request([call]) {
+    const end = call!.indexOf("\\n");
+    return { path: `/${call!.slice(0, end)}`, type: "text/plain", body: call!.slice(end + 1) };
+  },
+  reader([sequence]) {
+    let text = "";
+    return {
+      feed(part) {
+        text += part;
+        return [];
+      },
+      end(): Reply[] {
+        const value = decodeValue(text.slice(1), false);
+        return [[sequence!, true, text[0] === "T" ? revive(value) : value]];
+      },
+    };
+  },
+  refusal(body) {
+    const [code, name, seconds, ...message] = body.split("\\n");
+    return [code!, name!, message.join("\\n"), seconds === "" ? undefined : Number(seconds)];
+  },
+};
+
+export const { connect, connectFromEnvironment } = bridgeTransport(transport);
+""",
+    "python": """
+import json
+from corral.guest.python.client import BridgeRequest, bridge_transport
+from corral.guest.python.values import revive
+
+class _Note:
+    batch_calls = 1
+    renewal_path = "/token"
+
+    def encode(self, sequence, path, input):
+        return json.loads(path).encode() + b"\\n" + (b"T" if input.tagged else b"P") + input.text
+
+    def request(self, calls):
+        [call] = calls
+        tool, _, body = call.partition(b"\\n")
+        return BridgeRequest("/" + tool.decode(), body, "text/plain")
+
+    def reader(self, sequences, max_bytes):
+        return _Reading(*sequences)
+
+    def refusal(self, body):
+        code, name, seconds, message = body.decode().split("\\n", 3)
+        return code, name, message, float(seconds) if seconds else None
+
+class _Reading:
+    def __init__(self, sequence):
+        self._sequence = sequence
+        self._text = b""
+
+    def feed(self, chunk):
+        self._text += chunk
+        return ()
+
+    def end(self):
+        value = json.loads(self._text[1:])
+        return [(self._sequence, None, revive(value) if self._text[:1] == b"T" else value)]
+
+connect, connect_from_environment = bridge_transport(_Note())
+""",
+}
+PROGRAMS: dict[Language, str] = {
+    "typescript": """
+import { connectFromEnvironment } from "./runtime.mjs";
+const { tools } = connectFromEnvironment();
+const echoed = await tools.echo({ value: [1n << 70n, new Uint8Array([1, 2]), NaN] });
+console.log(echoed[0] === 1n << 70n, echoed[1].join(), Number.isNaN(echoed[2]));
+console.log((await Promise.all([1, 2, 3].map((number) => tools.double({ number })))).join());
+try {
+  await tools.refuse();
+} catch (error) {
+  console.log(error.name, error.code, error.message);
+}
+""",
+    "python": """
+import asyncio
+from runtime import ToolError, connect_from_environment
+
+async def main():
+    async with connect_from_environment() as connection:
+        tools = connection.tools
+        echoed = await tools.echo({"value": [1 << 70, b"\\x01\\x02", float("nan")]})
+        print(str(echoed[0] == 1 << 70).lower(), ",".join(map(str, echoed[1])), str(echoed[2] != echoed[2]).lower())
+        print(*await asyncio.gather(*(tools.double(number=number) for number in (1, 2, 3))), sep=",")
+        try:
+            await tools.refuse()
+        except ToolError as error:
+            print(type(error).__name__, error.code, error)
+
+asyncio.run(main())
+""",
+}
+
+
+def marked(value: EncodedValue) -> bytes:
+    return (b"T" if value.tagged else b"P") + value.text
+
+
+async def respond(send: Send, status: int, body: bytes) -> None:
+    length = (b"content-length", b"%d" % len(body))
+    await send({"type": "http.response.start", "status": status, "headers": [length]})
+    await send({"type": "http.response.body", "body": body})
+
+
+class TestThirdParty(BridgeSuite):
+    def protocol(self) -> BridgeProtocol:
+        return NoteBridge("http://127.0.0.1")
+
+    @asynccontextmanager
+    async def connect(self, protocol: BridgeProtocol, host: BridgeHost, endpoint: Endpoint) -> AsyncGenerator[CallTool]:
+        assert isinstance(endpoint, HttpEndpoint)
+        assert endpoint.protocol == "note"
+        async with client_of(protocol.asgi_app(host), endpoint.token) as http:
+
+            async def call(tool: str, input: object) -> Reply:
+                answer = await http.post(f"/{tool}", content=marked(encode_value(input)))
+                if answer.status_code == 200:
+                    return Reply(decode_value(answer.content[1:], tagged=answer.content[:1] == b"T"))
+                code, name, seconds, message = answer.text.split("\n", 3)
+                after = float(seconds) if seconds else None
+                return Reply(error=CallError(code=code, name=name, message=message, retry_after_seconds=after))
+
+            yield call
+
+
+async def test_a_third_party_writes_its_own_refusals() -> None:
+    class Nothing(BridgeSuite):
+        protocol = TestThirdParty.protocol
+
+    async with Nothing()._world() as world:  # pyright: ignore[reportPrivateUsage]
+        transport = httpx.ASGITransport(cast("Any", world.protocol.asgi_app(world.host)))
+        async with httpx.AsyncClient(transport=transport, base_url="http://attacker.example") as http:
+            answer = await http.post("/whoami")
+    assert (answer.status_code, answer.text.split("\n")[:2]) == (421, ["access_denied", "AccessDenied"])
+    assert answer.text.endswith("add it to NoteBridge(allowed_hosts=[...])")
+
+
+@pytest.mark.parametrize("language", ["typescript", "python"])
+async def test_a_third_party_brings_only_a_transport_for_programs_elsewhere(language: Language, tmp_path: Path) -> None:
+    runtime, program = ("runtime.mjs", "program.mjs") if language == "typescript" else ("runtime.py", "program.py")
+    (tmp_path / runtime).write_text(NoteBridge().guest_runtime(language), encoding="utf-8")
+    (tmp_path / program).write_text(PROGRAMS[language], encoding="utf-8")
+    deno_run = [deno.find_deno_bin(), "run", "--quiet", "--no-config", "--allow-env", "--allow-net=127.0.0.1"]
+    command = deno_run if language == "typescript" else [sys.executable]
+    suite = TestThirdParty()
+    async with suite._world() as world, served(world.protocol.asgi_app(world.host)) as port:  # pyright: ignore[reportPrivateUsage]
+        grant = Grant(context=ExecutionContext(), limits=Limits(), tools=world.tools)
+        with world.grants.live(grant):
+            environment = {
+                "CORRAL_URL": f"http://127.0.0.1:{port}",
+                "CORRAL_TOKEN": world.host.issue(grant),
+                "DENO_DIR": str(tmp_path),
+            }
+            done = await anyio.run_process([*command, program], cwd=tmp_path, env=environment, check=False)
+    assert done.stderr == b""
+    assert done.stdout.decode().splitlines() == [
+        "true 1,2 true",
+        "2,4,6",
+        "ToolError tool_error not today, größer",
+    ]
+
+
+def test_a_protocol_without_a_runtime_says_so() -> None:
+    with pytest.raises(ConfigError, match="bridge 'pipe' has no runtime for programs that run elsewhere"):
+        PipeBridge().guest_runtime("python")
+
+
+# --- broken protocols
+
+
+def changed(change: Callable[[Call], Call]) -> type[BridgeSuite]:
+    """The suite of pipes whose calls are changed on their way."""
+
+    class Changing(PipeBridge):
+        @asynccontextmanager
+        async def serve(self, host: BridgeHost, grant: Grant) -> AsyncGenerator[Endpoint]:
+            yield PipeEndpoint(handler=lambda request: host.handle(change(Call(request, grant))))
+
+    class Suite(TestPipe):
+        def protocol(self) -> BridgeProtocol:
+            return Changing()
+
+    return Suite
+
+
+def without_bytes(call: Call) -> Call:
+    match call.request.input:
+        case {"value": bytes(data)}:
+            text = base64.b64encode(data).decode()
+            return Call(call.request._replace(input={"value": text}), call.grant)
+        case _:
+            return call
+
+
+NUMBERS = "test_calls_are_numbered_in_order_and_carry_the_name_of_the_protocol"
+BROKEN: dict[str, tuple[Callable[[Call], Call], str]] = {
+    "loses bytes": (without_bytes, "test_values_of_all_kinds_come_back_as_they_went"),
+    "has another name": (lambda call: Call(call.request, call.grant, protocol="other"), NUMBERS),
+    "does not number": (lambda call: Call(call.request._replace(sequence=1), call.grant), NUMBERS),
+    "does not measure": (
+        lambda call: Call(call.request._replace(size=0), call.grant),
+        "test_an_input_over_its_bound_is_refused",
+    ),
+    "runs under another grant": (
+        lambda call: Call(call.request, Grant(context=ExecutionContext(), limits=Limits(), tools=call.grant.tools)),
+        "test_executions_at_the_same_time_have_their_own_callers",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+async def test_a_protocol_that_breaks_a_promise_fails(name: str) -> None:
+    change, test = BROKEN[name]
+    with pytest.raises(AssertionError):
+        await getattr(changed(change)(), test)()
