@@ -45,7 +45,7 @@ class Mirror(SandboxProvider):
 
 
 class Reflection(Sandbox):
-    isolation: Isolation = "none"
+    isolation = Isolation("none", "none")
 
     async def execute(self, job: Job, bridge: Endpoint) -> Exit:
         return Exit(value=bridge)

@@ -367,9 +367,10 @@ async def test_a_channel_that_does_not_close_is_given_up(
     assert "not closed within 0.05 s" in caplog.text
 
 
-def test_the_example_is_short_and_imports_public_names_only(installed: None) -> None:
+def test_the_example_is_short_and_shown_and_imports_public_names_only(installed: None) -> None:
     source = (EXAMPLE / "plain_sandbox.py").read_text(encoding="utf-8")
     assert len(source.splitlines()) < 60
+    assert source in (EXAMPLE.parents[1] / "docs" / "providers.md").read_text(encoding="utf-8")
     imported = [line for line in source.splitlines() if line.startswith("from corral")]
     assert {line.split()[1] for line in imported} == {"corral.sandboxes", "corral.types"}
     assert load_by_name("corral.sandboxes", "plain").name == "plain"

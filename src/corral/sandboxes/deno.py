@@ -129,11 +129,14 @@ class DenoSandbox(JailedProvider[Share]):
         shared = self.isolation == "context"
         if shared:
             config = config.model_copy(update={"memory_mb": config.memory_mb + _CONTEXTS_MB})
-        arguments = [*deno_options(config.memory_mb, allow_eval=self.allow_eval)]
+        arguments = self._flags(config)
         main = "contexts.js" if shared else "main.js"
         arguments.append(f"{GUEST_FILE}{main}")
         arguments += ["--allow-eval"] * self.allow_eval + ["--allow-wasm"] * self.allow_wasm
         return GuestSpec(config.memory_mb, config.required_tier, tuple(arguments))
+
+    def _flags(self, config: SandboxConfig) -> list[str]:
+        return [*deno_options(config.memory_mb, allow_eval=self.allow_eval)]
 
 
 @cache
