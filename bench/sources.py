@@ -23,7 +23,7 @@ from mcp import Client, StdioServerParameters
 
 from bench.host import describe_host
 from bench.options import positive
-from corral import Corral, ExecutionContext, Limits, Tool
+from corral import Corral, ExecutionContext, Limits, Tool, ToolCall
 from corral.sources.mcp import McpServer
 from corral.sources.openapi import OpenApi
 
@@ -107,7 +107,7 @@ def _by_tool(tool: Tool, arguments: object) -> Callable[[], Awaitable[object]]:
     context = ExecutionContext()
 
     async def call() -> object:
-        return await tool.dump_output(await tool.execute(await tool.parse_input(arguments), context))
+        return await tool.dump_output(await tool.execute(await tool.parse_input(arguments), ToolCall(context)))
 
     return call
 

@@ -12,11 +12,12 @@ import corral
 import corral.errors
 
 PUBLIC = """
-    AccessDenied ApprovalDecided ApprovalRequest ApprovalRequested Approve Approved AuditEvent AuditLog BridgeError Catalog
-    CheckResult ConfigError ConsoleOutput Corral CorralError Denied Diagnostic Event EventContext ExecutionContext
-    ExecutionError ExecutionFinished ExecutionRequest ExecutionResult ExecutionStarted Language Later Limits LogEntry ModelTool Observation
-    OutsideExecution ProgramCapabilities ProgramChecked ProgramError RateLimits Run SandboxError Tool
-    ToolCallFinished ToolCallRecord ToolCallStarted ToolError ToolName ToolRegistry ToolSource Unawaited define_tool tool tools_from
+    AccessDenied ApprovalDecided ApprovalRequest ApprovalRequested Approve Approved AuditEvent AuditLog BridgeError
+    CallRecord Catalog CheckResult ConfigError ConsoleOutput Corral CorralError Denied Diagnostic Event EventContext
+    ExecutionContext ExecutionError ExecutionFinished ExecutionRequest ExecutionResult ExecutionStarted Language Later Limits
+    LogEntry ModelTool Observation OutsideExecution ProgramCapabilities ProgramChecked ProgramError RateLimits Run
+    SandboxError Tool ToolCall ToolCallFinished ToolCallProgress ToolCallStarted ToolError ToolName ToolRegistry ToolSource
+    Unawaited define_tool tool tools_from
 """.split()
 
 

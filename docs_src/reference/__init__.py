@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -53,5 +54,6 @@ def _page(module: str, names: list[Found]) -> str:
     return "\n".join(lines) + "\n"
 
 
+@cache
 def _package() -> Any:
     return griffe.load("corral", search_paths=[ROOT / "src"], docstring_parser="google")

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from corral import ExecutionResult, ToolCallRecord
+from corral import CallRecord, ExecutionResult
 
 __all__ = ["Traffic", "answer", "time_line", "traffic"]
 
@@ -61,7 +61,7 @@ def _cell(value: object) -> str:
 # --- the calls ----------------------------------------------------------------------------------------------
 
 
-def time_line(calls: Sequence[ToolCallRecord]) -> str:
+def time_line(calls: Sequence[CallRecord]) -> str:
     """A bar for each of the first calls, from its start to its reply, and how many of all ran at the same time."""
     shown, rest = calls[:_SHOWN_CALLS], calls[_SHOWN_CALLS:]
     start = min(call.started for call in calls)
@@ -75,7 +75,7 @@ def time_line(calls: Sequence[ToolCallRecord]) -> str:
     return "\n".join(lines)
 
 
-def _bar(call: ToolCallRecord, start: float, end: float) -> str:
+def _bar(call: CallRecord, start: float, end: float) -> str:
     label = f"{call.name}({_literal(call.input)})"
     if len(label) > _LABEL_CHARS:
         label = f"{label[: _LABEL_CHARS - 1]}…"
@@ -91,11 +91,11 @@ def _literal(input: object) -> str:
     return re.sub(r'"(\w+)":', r"\1:", json.dumps(input))
 
 
-def _end(call: ToolCallRecord) -> float:
+def _end(call: CallRecord) -> float:
     return call.started + (call.duration_ms or 0) / 1000
 
 
-def _most_at_once(calls: Iterable[ToolCallRecord]) -> int:
+def _most_at_once(calls: Iterable[CallRecord]) -> int:
     running = most = 0
     # A call that ends when another starts was not running at the same time: ends sort first.
     for _, change in sorted([step for call in calls for step in ((call.started, 1), (_end(call), -1))]):

@@ -39,13 +39,14 @@ if TYPE_CHECKING:
         ExecutionStarted,
         ProgramChecked,
         ToolCallFinished,
+        ToolCallProgress,
         ToolCallStarted,
     )
     from corral.executions import ExecutionRequest, Run
     from corral.model_tools import ModelTool
-    from corral.results import ExecutionResult, ProgramCapabilities, ToolCallRecord
+    from corral.results import CallRecord, ExecutionResult, ProgramCapabilities
     from corral.sources.conversion import tools_from
-    from corral.tools import Tool, ToolRegistry, ToolSource, define_tool, tool
+    from corral.tools import Tool, ToolCall, ToolRegistry, ToolSource, define_tool, tool
     from corral.types import (
         Approved,
         Denied,
@@ -70,6 +71,7 @@ __all__ = [
     "AuditEvent",
     "AuditLog",
     "BridgeError",
+    "CallRecord",
     "Catalog",
     "CheckResult",
     "ConfigError",
@@ -100,8 +102,9 @@ __all__ = [
     "Run",
     "SandboxError",
     "Tool",
+    "ToolCall",
     "ToolCallFinished",
-    "ToolCallRecord",
+    "ToolCallProgress",
     "ToolCallStarted",
     "ToolError",
     "ToolName",
@@ -122,12 +125,12 @@ _HOMES = {
     "corral.errors": "AccessDenied BridgeError ConfigError CorralError ProgramError SandboxError ToolError",
     "corral.event_listener": "Observation",
     "corral.events": "ApprovalDecided ApprovalRequested ConsoleOutput Event EventContext ExecutionFinished "
-    "ExecutionStarted ProgramChecked ToolCallFinished ToolCallStarted",
+    "ExecutionStarted ProgramChecked ToolCallFinished ToolCallProgress ToolCallStarted",
     "corral.executions": "ExecutionRequest Run",
     "corral.model_tools": "ModelTool",
     "corral.sources.conversion": "tools_from",
-    "corral.tools": "Tool ToolRegistry ToolSource define_tool tool",
-    "corral.results": "ExecutionResult ProgramCapabilities ToolCallRecord",
+    "corral.tools": "Tool ToolCall ToolRegistry ToolSource define_tool tool",
+    "corral.results": "CallRecord ExecutionResult ProgramCapabilities",
     "corral.types": "Approved Denied Diagnostic ExecutionContext ExecutionError Language Later Limits LogEntry "
     "ToolName Unawaited",
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from logging import Logger, getLogger
 
 from corral.arguments import checked
 from corral.audit import AuditLog, AuditSource, as_audit_log
@@ -38,6 +39,9 @@ class Corral(CorralAsking):
     The constructor and `declarations` do no input or output. Executions may overlap. `aclose`, from any task of the
     same event loop, cancels those that still run and frees all resources.
 
+    `logger` is the parent of the loggers of tools (`ToolCall.logger`) and programs; None: the logger `corral`. With
+    `log_code` every program is logged at level INFO, as the model wrote it.
+
     Raises:
         ConfigError: the options are wrong or do not fit together.
     """
@@ -60,6 +64,8 @@ class Corral(CorralAsking):
         approval_seconds: float = 300.0,
         tokens: Tokens | None = None,
         pipeline: Pipeline = pipeline,
+        logger: Logger | None = None,
+        log_code: bool = False,
     ) -> None:
         if unknown := sorted(set(accept_unenforced) - LIMITS_OF_SANDBOXES):
             raise ConfigError(
@@ -77,7 +83,14 @@ class Corral(CorralAsking):
         rates = rates or RateLimits()
         audit_log = None if audit is None else as_audit_log(audit)
         grants = Grants(self._load_tokens)
-        policy = Policy(grants=grants, rates=rates, audit=audit_log, approve=approve, approval_seconds=approval_seconds)
+        policy = Policy(
+            grants=grants,
+            rates=rates,
+            audit=audit_log,
+            approve=approve,
+            approval_seconds=approval_seconds,
+            logger=logger,
+        )
         handler = pipeline(policy)
         implied = ImpliedScopes(implied_scopes or {})
         runtime = Runtime(
@@ -95,6 +108,7 @@ class Corral(CorralAsking):
             implied=implied,
             audit=audit_log,
             parked=policy.parked,
+            code_logger=(logger or getLogger("corral")).getChild("programs") if log_code else None,
         )
         super().__init__(runtime, sources, sandbox, ToolViews(self.tools, implied, hide_denied=hide_denied))
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, TypedDict, cast
 from corral.errors import ApprovalDenied
 from corral.logs import get_logger
 from corral.rendering.full_text import full_text
-from corral.results import ExecutionResult, JsonData, ToolCallRecord
+from corral.results import CallRecord, ExecutionResult, JsonData
 from corral.types import Approved, Denied, Diagnostic, ExecutionContext, Language, LogEntry
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "ProgramChecked",
     "Stamp",
     "ToolCallFinished",
+    "ToolCallProgress",
     "ToolCallStarted",
 ]
 
@@ -93,7 +94,7 @@ class ToolCallStarted(_Event):
     """A call arrived from the program."""
 
     type: ClassVar[Literal["call"]] = "call"
-    call: ToolCallRecord
+    call: CallRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -134,10 +135,23 @@ class ApprovalDecided(_Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ToolCallProgress(_Event):
+    """A tool reported the progress of a call by `ToolCall.progress`. `tool` and `sequence` are those of the call."""
+
+    type: ClassVar[Literal["progress"]] = "progress"
+    tool: str
+    sequence: int
+    done: float
+    total: float | None = None
+    """Value of `done` at the end, if the tool knows it."""
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ToolCallFinished(_Event):
     """A call has its reply; `type` is `error` if it failed."""
 
-    call: ToolCallRecord
+    call: CallRecord
 
     @property
     def type(self) -> Literal["result", "error"]:
@@ -166,6 +180,7 @@ Event: TypeAlias = (
     | ToolCallStarted
     | ApprovalRequested
     | ApprovalDecided
+    | ToolCallProgress
     | ToolCallFinished
     | ConsoleOutput
     | ExecutionFinished

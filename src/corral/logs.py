@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 
-__all__ = ["Lines", "escape_unprintable", "get_logger"]
+__all__ = ["Lines", "escape_unprintable", "get_logger", "safe_child"]
 
 _MAX_CHARS = 10_000
 """Limit per argument; an audit event that cannot be written elsewhere is shorter."""
@@ -19,6 +20,13 @@ def get_logger(name: str) -> logging.Logger:
     traceback is indented, so that none looks like a line of the log."""
     found = logging.getLogger(name)
     found.addFilter(_FIT)
+    return found
+
+
+def safe_child(parent: logging.Logger, name: str) -> logging.Logger:
+    """Returns the child of a logger for code that may put hostile text into a message itself: each is one line."""
+    found = parent.getChild(name)
+    found.addFilter(_FIT_WHOLE)
     return found
 
 
@@ -64,7 +72,15 @@ class _Fit(logging.Filter):
         return True
 
 
+class _FitWhole(_Fit):
+    def filter(self, record: logging.LogRecord) -> bool:
+        with suppress(Exception):  # arguments that do not fit the message: its handler says so
+            record.msg, record.args = _fit(record.getMessage()), None
+        return super().filter(record)
+
+
 _FIT = _Fit()
+_FIT_WHOLE = _FitWhole()
 
 
 def _argument(value: object) -> object:

@@ -17,7 +17,7 @@ from corral.json_schema.problems import SchemaMismatch
 from corral.languages import LANGUAGES
 from corral.logs import get_logger
 from corral.results import ExecutionResult
-from corral.tools import Tool, ToolRegistry, define_tool
+from corral.tools import Tool, ToolCall, ToolRegistry, define_tool
 from corral.types import Audience, ExecutionContext, ExecutionError, JsonSchema, Language
 
 __all__ = ["ModelOptions", "ModelTool", "model_tools", "system_prompt"]
@@ -207,7 +207,7 @@ def _search_tools(discovery: Discovery, language: Language, end: str = "") -> tu
 
     async def ask(which: str, input: object, context: ExecutionContext) -> Any:
         tool = discovery(context)[which]
-        return await tool.dump_output(await tool.execute(await tool.parse_input(input), context))
+        return await tool.dump_output(await tool.execute(await tool.parse_input(input), ToolCall(context)))
 
     async def search(input: object, context: ExecutionContext, *_: object) -> ExecutionResult:
         return _answered(_found_text(await ask("search", input, context), language), language)

@@ -42,10 +42,10 @@ from corral.types import (
 )
 
 __all__ = [
+    "CallRecord",
     "ExecutionResult",
     "JsonData",
     "ProgramCapabilities",
-    "ToolCallRecord",
     "Unread",
 ]
 
@@ -143,7 +143,7 @@ def _members(data: JsonData) -> dict[str, object]:
 
 
 @dataclass(slots=True, kw_only=True, repr=False)
-class ToolCallRecord(_Values, JsonData):
+class CallRecord(_Values, JsonData):
     """One call of an execution. `error` is set if the call failed; `duration_ms` is None while it runs.
 
     A large `input` or `output` is kept as JSON, and decoded at each access. Beyond the memory bound a string with its
@@ -200,7 +200,7 @@ class ExecutionResult(JsonData):
     error: ExecutionError | None = None
     exit_code: int = 0
     duration_ms: float = 0.0
-    tool_calls: tuple[ToolCallRecord, ...] = ()
+    tool_calls: tuple[CallRecord, ...] = ()
     unawaited: tuple[Unawaited, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
     truncated: tuple[str, ...] = ()
@@ -320,9 +320,9 @@ def _is_deadlock(error: ExecutionError) -> bool:
     return error.name == "Deadlock" and error.code == ProgramFailed.code
 
 
-def _call_lines(calls: Sequence[ToolCallRecord]) -> Iterator[str]:
+def _call_lines(calls: Sequence[CallRecord]) -> Iterator[str]:
     """Lists the calls of a program that failed, so that the next program does not repeat them."""
-    kinds: dict[str, list[ToolCallRecord]] = {
+    kinds: dict[str, list[CallRecord]] = {
         "Calls that ran, and whose effects stand; do not repeat them": [],
         "Calls that only read": [],
         "Calls that ran, but whose results were withheld; do not repeat them": [],
@@ -351,7 +351,7 @@ def _call_lines(calls: Sequence[ToolCallRecord]) -> Iterator[str]:
             yield f"{title}: {preview_text(told, _CALLS_CHARS)}"
 
 
-def _with_inputs(calls: Sequence[ToolCallRecord]) -> str:
+def _with_inputs(calls: Sequence[CallRecord]) -> str:
     """Lists calls by tool, with its last inputs: those are the likeliest to be repeated."""
     inputs: dict[str, list[str]] = {call.name: [] for call in calls}
     room = _READ_BYTES
@@ -365,11 +365,11 @@ def _with_inputs(calls: Sequence[ToolCallRecord]) -> str:
     return "; ".join(told)
 
 
-def _input_text(call: ToolCallRecord) -> str:
+def _input_text(call: CallRecord) -> str:
     return preview_json(redacted(call.input, names=call.masked, text_chars=_LONGEST), _INPUT_CHARS)
 
 
-def _counted(calls: Sequence[ToolCallRecord]) -> str:
+def _counted(calls: Sequence[CallRecord]) -> str:
     counts = Counter(call.name for call in calls)
     return ", ".join(name if count == 1 else f"{name} ×{count}" for name, count in counts.items())
 

@@ -15,7 +15,7 @@ from pydantic_core import to_json
 from corral.bridges import CallRecorder, ValueRoom
 from corral.events import Event, EventStream, ToolCallFinished, ToolCallStarted
 from corral.guest import decode_value, encode_value
-from corral.results import ToolCallRecord
+from corral.results import CallRecord
 from corral.types import CallRequest, ExecutionContext, Reply
 
 DENSE: dict[str, Any] = {"rows": [{"": n % 7} for n in range(4_000)]}
@@ -40,7 +40,7 @@ def call(input: Any, *, arrived: bool = True) -> CallRequest:
     return CallRequest("query", copy.deepcopy(input), 1, len(text), reread)
 
 
-def made(records: CallRecorder, input: Any, output: Any, *, arrived: bool = True) -> ToolCallRecord:
+def made(records: CallRecorder, input: Any, output: Any, *, arrived: bool = True) -> CallRecord:
     one = call(input, arrived=arrived)
     record = records.start(one)
     records.finish(record, Reply(value=copy.deepcopy(output), encoded=encode_value(output)), 1.0, "returned")
@@ -53,7 +53,7 @@ def test_values_are_read_as_they_were(value: Any, arrived: bool) -> None:
     record = made(
         recorder(), {"value": "x" * 2_000, "more": [value if type(value) is not dict else 1]}, value, arrived=arrived
     )
-    again: ToolCallRecord = pickle.loads(pickle.dumps(record))  # noqa: S301
+    again: CallRecord = pickle.loads(pickle.dumps(record))  # noqa: S301
     for each in (record, copy.deepcopy(record), replace(record), again):
         assert each == record
         assert each.output == value

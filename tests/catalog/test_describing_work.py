@@ -11,7 +11,7 @@ import anyio
 import pytest
 from anyio import to_thread
 
-from corral import ExecutionContext, Tool, ToolRegistry, define_tool
+from corral import ExecutionContext, Tool, ToolCall, ToolRegistry, define_tool
 from corral.declarations import discovery_tools
 from corral.declarations import text_cache as making
 from corral.types import ToolName
@@ -35,7 +35,7 @@ class Asked:
 
     async def __call__(self, which: str, input: Any, context: ExecutionContext = ADA) -> Any:
         tool = self._tools[ToolName(None, which)]
-        return await tool.dump_output(await tool.execute(await tool.parse_input(input), context))
+        return await tool.dump_output(await tool.execute(await tool.parse_input(input), ToolCall(context)))
 
 
 @contextmanager

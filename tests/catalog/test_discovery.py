@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from corral import ExecutionContext, Language, Tool, ToolRegistry, define_tool, tool
+from corral import ExecutionContext, Language, Tool, ToolCall, ToolRegistry, define_tool, tool
 from corral.declarations import declare_python, declare_typescript, discovery_tools
 from corral.errors import InvalidArguments, ToolNotFound
 from corral.types import ToolName
@@ -44,7 +44,7 @@ def registry(*more: Tool) -> ToolRegistry:
 async def ask(tools: ToolRegistry, which: str, input: Any, language: Language = "typescript") -> Any:
     """What a program gets that calls one of the two with that input."""
     asked = discovery_tools(tools, language)[ToolName(None, which)]
-    return await asked.dump_output(await asked.execute(await asked.parse_input(input), ExecutionContext()))
+    return await asked.dump_output(await asked.execute(await asked.parse_input(input), ToolCall(ExecutionContext())))
 
 
 async def refusal(which: str, input: Any) -> str:
@@ -233,20 +233,20 @@ async def test_they_are_in_no_list_and_see_the_tools_of_the_moment() -> None:
     assert list(map(str, tools)) == ["add"]
     assert "search" not in tools
     tools.register(list_issues)
-    answer: Any = await found.execute(await found.parse_input("issues"), ExecutionContext())
+    answer: Any = await found.execute(await found.parse_input("issues"), ToolCall(ExecutionContext()))
     assert answer["total"] == 1
     tools.remove("github.list_issues")
-    answer = await found.execute(await found.parse_input("issues"), ExecutionContext())
+    answer = await found.execute(await found.parse_input("issues"), ToolCall(ExecutionContext()))
     assert answer["total"] == 0
 
 
 async def test_a_tool_that_took_the_place_of_another_is_shown_as_it_is() -> None:
     tools = ToolRegistry(add)
     found = discovery_tools(tools, "typescript")[ToolName(None, "search")]
-    await found.execute(await found.parse_input("add"), ExecutionContext())
+    await found.execute(await found.parse_input("add"), ToolCall(ExecutionContext()))
     tools.remove("add")
     tools.register(define_tool(name="add", output_schema={"type": "string"}, execute=anything))
-    answer: Any = await found.execute(await found.parse_input("add"), ExecutionContext())
+    answer: Any = await found.execute(await found.parse_input("add"), ToolCall(ExecutionContext()))
     assert answer["items"][0]["signature"] == "tools.add(input?: unknown): Promise<string>"
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from corral import Corral, Diagnostic, ExecutionError, ExecutionResult, Limits
-from corral.results import ToolCallRecord
+from corral.results import CallRecord
 from corral.types import CallError, Progress
 
 pytestmark = pytest.mark.anyio
@@ -25,11 +25,9 @@ def failed(*, error: ExecutionError = NULL, **fields: Any) -> ExecutionResult:
     return result(status="failed", error=error, **fields)
 
 
-def call(
-    name: str, input: object, code: str | None = None, progress: Progress = "raised", **fields: Any
-) -> ToolCallRecord:
+def call(name: str, input: object, code: str | None = None, progress: Progress = "raised", **fields: Any) -> CallRecord:
     error = None if code is None else CallError(code=code, name="E", message="no")
-    return ToolCallRecord(name=name, sequence=1, input=input, started=0.0, error=error, progress=progress, **fields)
+    return CallRecord(name=name, sequence=1, input=input, started=0.0, error=error, progress=progress, **fields)
 
 
 # --- values

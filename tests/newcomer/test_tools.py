@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from corral import Corral, ExecutionContext, Tool, ToolRegistry, define_tool, tool
+from corral import Corral, ExecutionContext, Tool, ToolCall, ToolRegistry, define_tool, tool
 from corral.errors import ToolDefinitionError
 
 
@@ -95,7 +95,7 @@ def with_all(*given: Any) -> Any:
 )
 async def test_the_context_goes_where_it_is_asked_for(execute: Callable[..., Any], result: object) -> None:
     made = define_tool(name="f", execute=execute)
-    assert await made.execute(await made.parse_input("x"), ExecutionContext(user_id="ada")) == result
+    assert await made.execute(await made.parse_input("x"), ToolCall(ExecutionContext(user_id="ada"))) == result
 
 
 def test_a_function_that_needs_more_than_input_and_context_is_refused() -> None:

@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from corral.errors import InvalidArguments, InvalidToolOutput, ToolDefinitionError
-from corral.tools import Tool, define_tool, tool
+from corral.tools import Tool, ToolCall, define_tool, tool
 from corral.types import ExecutionContext, JsonSchema
 
 OBJECT: JsonSchema = {
@@ -54,7 +54,7 @@ def problems(called: Tool, raw: object) -> str:
 
 
 def run(called: Tool, raw: object) -> object:
-    return anyio.run(called.execute, anyio.run(called.parse_input, raw), ExecutionContext(user_id="ada"))
+    return anyio.run(called.execute, anyio.run(called.parse_input, raw), ToolCall(ExecutionContext(user_id="ada")))
 
 
 class TestExecute:

@@ -8,7 +8,7 @@ import pytest
 from tests.work import calls_of
 
 from corral.errors import ToolDefinitionError, ToolNotFound
-from corral.tools import Tool, ToolRegistry, define_tool, tool
+from corral.tools import Tool, ToolCall, ToolRegistry, define_tool, tool
 from corral.types import ExecutionContext, ToolName
 
 
@@ -50,7 +50,7 @@ def test_a_tool_is_found_by_its_guest_name_and_by_its_original_name() -> None:
 def test_a_tool_under_a_cleaned_name_is_called_as_the_original(original: str, guest: str) -> None:
     found = ToolRegistry(named(original)).resolve(guest)
     assert found.name == original
-    assert anyio.run(found.execute, anyio.run(found.parse_input, {"a": 1}), ExecutionContext()) == {"a": 1}
+    assert anyio.run(found.execute, anyio.run(found.parse_input, {"a": 1}), ToolCall(ExecutionContext())) == {"a": 1}
 
 
 def test_programs_reach_a_tool_by_its_guest_name_only() -> None:

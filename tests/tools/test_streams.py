@@ -17,6 +17,7 @@ from corral import (
     Language,
     Limits,
     Tool,
+    ToolCall,
     ToolError,
     ToolRegistry,
     define_tool,
@@ -180,7 +181,7 @@ async def test_an_item_of_another_type_is_a_wrong_result() -> None:
 
     context = ExecutionContext()
     with pytest.raises(InvalidToolOutput, match=r"\[1\]: expected integer"):
-        await wrong.dump_output(await wrong.execute(await wrong.parse_input({}), context))
+        await wrong.dump_output(await wrong.execute(await wrong.parse_input({}), ToolCall(context)))
 
 
 @pytest.mark.parametrize("kind", ["async", "sync"])
@@ -310,7 +311,7 @@ async def test_a_stream_that_gives_nothing_to_iterate_over_fails(made: Any) -> N
 
     stream = define_tool(name="made", execute=make, stream=True)
     with pytest.raises(TypeError, match="not an iterator"):
-        await stream.open_stream(await stream.parse_input({}), ExecutionContext())
+        await stream.open_stream(await stream.parse_input({}), ToolCall(ExecutionContext()))
 
 
 def test_a_prompt_speaks_of_streams_only_where_there_are_some() -> None:

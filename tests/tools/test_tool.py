@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 from typing_extensions import TypedDict
 
+from corral import ToolCall
 from corral.errors import InvalidArguments, InvalidToolOutput, ToolDefinitionError
 from corral.tools import Tool, as_tool, define_tool, tool
 from corral.types import ExecutionContext
@@ -34,7 +35,7 @@ def call(called: Tool, raw: object) -> object:
     """The whole way of a call: validate, run, validate."""
 
     async def run() -> object:
-        return await called.dump_output(await called.execute(await called.parse_input(raw), CONTEXT))
+        return await called.dump_output(await called.execute(await called.parse_input(raw), ToolCall(CONTEXT)))
 
     return anyio.run(run)
 
@@ -598,14 +599,14 @@ class TestExecution:
             return threading.current_thread() is threading.main_thread(), variable.get()
 
         variable.set("set")
-        assert await f.execute(await f.parse_input({}), CONTEXT) == (False, "set")
+        assert await f.execute(await f.parse_input({}), ToolCall(CONTEXT)) == (False, "set")
 
     async def test_an_async_function_runs_where_it_is_called(self) -> None:
         @tool
         async def f() -> bool:
             return threading.current_thread() is threading.main_thread()
 
-        assert await f.execute(await f.parse_input({}), CONTEXT) is True
+        assert await f.execute(await f.parse_input({}), ToolCall(CONTEXT)) is True
 
     async def test_exceptions_pass_through(self) -> None:
         @tool
@@ -613,7 +614,7 @@ class TestExecution:
             raise KeyError("x")
 
         with pytest.raises(KeyError):
-            await f.execute(await f.parse_input({}), CONTEXT)
+            await f.execute(await f.parse_input({}), ToolCall(CONTEXT))
 
     async def test_cancellation_does_not_wait_for_a_thread(self) -> None:
         started, finish = threading.Event(), threading.Event()
@@ -624,7 +625,7 @@ class TestExecution:
             finish.wait(10)
 
         async with anyio.create_task_group() as group:
-            group.start_soon(f.execute, await f.parse_input({}), CONTEXT)
+            group.start_soon(f.execute, await f.parse_input({}), ToolCall(CONTEXT))
             await anyio.to_thread.run_sync(started.wait)
             group.cancel_scope.cancel()
         assert not finish.is_set()
@@ -635,4 +636,4 @@ class TestExecution:
             return 3
 
         f = tool(name="f")(lambda: later())
-        assert await f.execute(await f.parse_input({}), CONTEXT) == 3
+        assert await f.execute(await f.parse_input({}), ToolCall(CONTEXT)) == 3

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import secrets
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 import anyio
@@ -23,7 +25,7 @@ from corral.errors import (
 )
 from corral.guest import UnencodableValue, encode_value
 from corral.logs import get_logger
-from corral.tools import ParsedInput, Tool
+from corral.tools import ParsedInput, Tool, ToolCall
 from corral.tools.streams import CHECKPOINT_EVERY, CLOSING_SECONDS, TooMuch
 from corral.types import EncodedValue, OpenStream, Reply, StreamSink
 
@@ -41,8 +43,11 @@ _MOST_OPEN = 32
 """Open streams of one execution: each may have a window of unread bytes in the guest."""
 
 
-def dispatch() -> Handler:
-    """Runs the tool on validated input. Its `ToolError`s reach the program; its other errors reach only the log."""
+def dispatch(tool_logger: logging.Logger | None = None) -> Handler:
+    """Runs the tool on validated input. Its `ToolError`s reach the program; its other errors reach only the log.
+
+    `tool_logger` is the parent of the loggers of tools.
+    """
 
     async def run(call: Call) -> Reply:
         tool, parsed = call.tool, call.parsed
@@ -51,11 +56,12 @@ def dispatch() -> Handler:
             raise ExecutionEnded("the execution of this call has ended")
         most_bytes = grant.limits.tool_output_bytes
         call.progress = "started"
+        tool_call = _tool_call(call, tool_logger)
         try:
             if tool.timeout_seconds is None:
-                value = await tool.execute(parsed, grant.context, most_bytes=most_bytes)
+                value = await tool.execute(parsed, tool_call, most_bytes=most_bytes)
             else:
-                value = await _within(tool.timeout_seconds, tool, parsed, call)
+                value = await _within(tool.timeout_seconds, tool, parsed, tool_call, most_bytes)
         except TooMuch:
             raise _too_much(call, most_bytes) from None
         except BaseException as error:
@@ -63,6 +69,8 @@ def dispatch() -> Handler:
             if failure is error:
                 raise
             raise failure from error
+        finally:
+            tool_call.end()
         call.progress = "returned"
         try:
             value = await tool.dump_output(value, call.warn, grant.context)
@@ -74,6 +82,19 @@ def dispatch() -> Handler:
         return Reply(value=value, nothing=value is None and _returns_nothing(tool))
 
     return run
+
+
+def _tool_call(call: Call, tool_logger: logging.Logger | None) -> ToolCall:
+    """Makes what the tool of a call may know of it."""
+    grant, request = call.grant, call.request
+    return ToolCall(
+        grant.context,
+        execution_id=grant.execution_id,
+        sequence=request.sequence,
+        tool=request.tool,
+        report=None if grant.recorder is None else partial(grant.recorder.report, request),
+        logger=tool_logger,
+    )
 
 
 def _failure_of(call: Call, error: BaseException) -> BaseException:
@@ -142,12 +163,11 @@ def unexpected(call: Call, failed: str | None = None) -> ToolFailed:
     return ToolFailed(f"{failed} failed (correlation id {correlation})", correlation_id=correlation)
 
 
-async def _within(seconds: float, tool: Tool, parsed: ParsedInput, call: Call) -> object:
-    grant = call.grant
+async def _within(seconds: float, tool: Tool, parsed: ParsedInput, call: ToolCall, most_bytes: int) -> object:
     with anyio.move_on_after(seconds):
-        return await tool.execute(parsed, grant.context, most_bytes=grant.limits.tool_output_bytes)
+        return await tool.execute(parsed, call, most_bytes=most_bytes)
     raise ToolFailed(
-        f"tools.{call.request.tool} did not answer within {seconds:g} s; it may have taken effect", outcome_known=False
+        f"tools.{call.tool} did not answer within {seconds:g} s; it may have taken effect", outcome_known=False
     )
 
 
@@ -169,7 +189,7 @@ def _returns_nothing(tool: Tool) -> bool:
 # --- tools that stream ---------------------------------------------------------------------------------------------
 
 
-def deliver_streams(handler: Handler) -> Handler:
+def deliver_streams(handler: Handler, tool_logger: logging.Logger | None = None) -> Handler:
     """Runs tools that stream, item by item; the call ends with its stream.
 
     Over a bridge without streams the tool is run as any other, and its items become a list.
@@ -188,10 +208,12 @@ def deliver_streams(handler: Handler) -> Handler:
                 "read one to its end or leave its loop first"
             )
         grant.streams += 1
+        tool_call = _tool_call(call, tool_logger)
         try:
-            await _Delivery(call).run(call.request.open_stream)
+            await _Delivery(call, tool_call).run(call.request.open_stream)
         finally:
             grant.streams -= 1
+            tool_call.end()
         return Reply(nothing=True)
 
     return guarded
@@ -204,8 +226,9 @@ class _Delivery:
     next, and scopes must nest.
     """
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: Call, tool_call: ToolCall) -> None:
         self._call = call
+        self._tool_call = tool_call
         self._tool = call.tool
         self._grant = call.grant
         self._scope = anyio.CancelScope()
@@ -252,7 +275,7 @@ class _Delivery:
 
     async def _started(self) -> AsyncIterator[object]:
         try:
-            return await self._tool.open_stream(self._call.parsed, self._grant.context)
+            return await self._tool.open_stream(self._call.parsed, self._tool_call)
         except BaseException as error:
             if (failure := _failure_of(self._call, error)) is error:
                 raise

@@ -54,6 +54,8 @@ class Policy:
     approve: Approve | None = None
     approval_seconds: float = 300.0
     parked: ParkedCalls = field(default_factory=ParkedCalls)
+    logger: logging.Logger | None = None
+    """Parent of the loggers of tools; None: `corral`."""
 
 
 Pipeline: TypeAlias = Callable[[Policy], Handler]
@@ -62,8 +64,8 @@ Pipeline: TypeAlias = Callable[[Policy], Handler]
 
 def pipeline(policy: Policy) -> Handler:
     """audit ▸ authenticate ▸ authorize ▸ limit ▸ validate ▸ approve ▸ dispatch; read from the last line up."""
-    handler = dispatch()
-    handler = deliver_streams(handler)
+    handler = dispatch(policy.logger)
+    handler = deliver_streams(handler, policy.logger)
     handler = sequence_calls(handler)
     handler = encode_output(handler)
     handler = require_approval(handler, policy.approve, policy.approval_seconds, policy.parked)

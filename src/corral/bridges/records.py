@@ -12,12 +12,19 @@ from itertools import islice
 
 from corral.bridges.parking import ApprovalRequest, Decision
 from corral.errors import Cancelled, ProgramFailed
-from corral.events import ApprovalDecided, ApprovalRequested, EventStream, ToolCallFinished, ToolCallStarted
+from corral.events import (
+    ApprovalDecided,
+    ApprovalRequested,
+    EventStream,
+    ToolCallFinished,
+    ToolCallProgress,
+    ToolCallStarted,
+)
 from corral.guest import UnencodableValue, decode_value, encode_value
 from corral.json_schema.plain_data import json_value
 from corral.languages import LANGUAGES
 from corral.rendering.redaction import secret_names
-from corral.results import ToolCallRecord, Unread
+from corral.results import CallRecord, Unread
 from corral.tools import ToolRegistry
 from corral.types import CallError, CallRequest, Diagnostic, EncodedValue, ExecutionError, Language, Progress, Reply
 
@@ -69,9 +76,9 @@ class CallRecorder:
         self._rooms = rooms
         self._room = 0
         self._taken = 0
-        self.records: list[ToolCallRecord] = []
+        self.records: list[CallRecord] = []
 
-    def start(self, request: CallRequest) -> ToolCallRecord:
+    def start(self, request: CallRequest) -> CallRecord:
         size = request.size
         cost = size * _AS_OBJECTS
         if size <= _SMALL_BYTES and cost <= self._room:
@@ -87,7 +94,7 @@ class CallRecorder:
         return record
 
     def finish(
-        self, record: ToolCallRecord, reply: Reply, duration_ms: float, progress: Progress, remark: str | None = None
+        self, record: CallRecord, reply: Reply, duration_ms: float, progress: Progress, remark: str | None = None
     ) -> None:
         record.duration_ms = duration_ms
         if reply.value is not None:
@@ -118,7 +125,7 @@ class CallRecorder:
             lambda stamp: ApprovalDecided(sequence=request.sequence, tool=request.tool, decision=decision, **stamp)
         )
 
-    def _finish(self, record: ToolCallRecord, reply: Reply) -> None:
+    def _finish(self, record: CallRecord, reply: Reply) -> None:
         encoded = reply.encoded or _encoded(reply.value)
         cost = len(encoded.text) * _AS_OBJECTS
         if len(encoded.text) <= _SMALL_BYTES and cost <= self._room:
@@ -152,9 +159,7 @@ class CallRecorder:
         self._room += size
         return True
 
-    def cut_short(
-        self, record: ToolCallRecord, duration_ms: float, progress: Progress, remark: str | None = None
-    ) -> None:
+    def cut_short(self, record: CallRecord, duration_ms: float, progress: Progress, remark: str | None = None) -> None:
         error = CallError.of(Cancelled("the program ended before the tool answered"))
         self.finish(record, Reply(error=error), duration_ms, progress, remark)
 
@@ -162,6 +167,14 @@ class CallRecorder:
         """Releases the reserved memory: from now on the caller who holds the result owns the records."""
         self._rooms.give_back(self._taken)
         self._room, self._taken = 0, _EXECUTION_BYTES
+
+    def report(self, request: CallRequest, done: float, total: float | None, message: str | None) -> None:
+        """Emits a tool's progress."""
+        self._events.emit(
+            lambda stamp: ToolCallProgress(
+                tool=request.tool, sequence=request.sequence, done=done, total=total, message=message, **stamp
+            )
+        )
 
     def look_up(self, tools: ToolRegistry) -> None:
         """Adds the facts about tools that the model text of a failed program needs."""
@@ -172,9 +185,7 @@ class CallRecorder:
                 record.masked = secret_names(tool.input_schema)
 
 
-def remarks_on(
-    records: Sequence[ToolCallRecord], error: ExecutionError | None, language: Language
-) -> Iterator[Diagnostic]:
+def remarks_on(records: Sequence[CallRecord], error: ExecutionError | None, language: Language) -> Iterator[Diagnostic]:
     """Yields remarks on the results of calls, one for each tool: outputs that do not match their declaration; and, if
     the program failed, JSON texts that it may have mistaken for objects."""
     told = Counter(record.name for record in records if record.remark is not None)
@@ -196,8 +207,8 @@ def remarks_on(
         yield Diagnostic(severity="warning", code="json_text", message=message, show="on_failure")
 
 
-def _begun(request: CallRequest, kept: object, started: float) -> ToolCallRecord:
-    record = ToolCallRecord(name=request.tool, sequence=request.sequence, input=kept, started=started)
+def _begun(request: CallRequest, kept: object, started: float) -> CallRecord:
+    record = CallRecord(name=request.tool, sequence=request.sequence, input=kept, started=started)
     if type(kept) is Unread:
         record.keep("input", kept)
     return record

@@ -9,7 +9,15 @@ from itertools import cycle
 from threading import Event as Flag
 from threading import Thread
 
-from corral import Event, ExecutionFinished, ExecutionStarted, ToolCallFinished, ToolCallRecord, ToolCallStarted
+from corral import (
+    CallRecord,
+    Event,
+    ExecutionFinished,
+    ExecutionStarted,
+    ToolCallFinished,
+    ToolCallProgress,
+    ToolCallStarted,
+)
 from corral.cli.screen import Screen
 from corral.cli.text import fitted, json_text, printable, width
 
@@ -30,6 +38,8 @@ class Progress:
         self._screen = screen
         self._running: dict[int, str] = {}
         """The shown state of calls, by the identity of their records: sequence numbers come from the guest."""
+        self._reported: dict[int, str] = {}
+        """Last progress of these calls."""
         self._frame = _FRAMES[0]
         self._doing = doing
         """Text shown after a while without a running call; empty shows nothing."""
@@ -42,8 +52,12 @@ class Progress:
             case ToolCallStarted(call=call):
                 self._running[call.sequence] = _called(call)
                 self._draw()
+            case ToolCallProgress(sequence=sequence) if sequence in self._running:
+                self._reported[sequence] = _reported(event)
+                self._draw()
             case ToolCallFinished(call=call):
                 self._running.pop(call.sequence, None)
+                self._reported.pop(call.sequence, None)
                 self._begin(self._doing)
                 self._draw()
                 self._screen.err(finished_line(call, self._screen))
@@ -80,7 +94,10 @@ class Progress:
 
     def _draw(self) -> None:
         columns, rows = self._screen.size
-        shown = [fitted(called, columns - 3) for called in list(self._running.values())[: max(1, rows - 2)]]
+        shown = [
+            fitted(self._reported.get(number, "") + called, columns - 3)
+            for number, called in list(self._running.items())[: max(1, rows - 2)]
+        ]
         hidden = len(self._running) - len(shown)
         seconds = time.monotonic() - self._since
         if not shown and self._doing and seconds >= _A_WHILE_SECONDS:
@@ -96,7 +113,7 @@ def moving(screen: Screen, doing: str) -> Generator[None]:
         yield
 
 
-def finished_line(call: ToolCallRecord, screen: Screen) -> str:
+def finished_line(call: CallRecord, screen: Screen) -> str:
     """A call that has ended, in one line that fits the screen."""
     columns = screen.size.columns - 3
     called = _called(call)
@@ -109,8 +126,13 @@ def finished_line(call: ToolCallRecord, screen: Screen) -> str:
     return f"{screen.paint('✗', 'red')} {called} {fitted(message, columns - width(called) - 1)}"
 
 
-def _called(call: ToolCallRecord) -> str:
+def _called(call: CallRecord) -> str:
     return printable(f"tools.{call.name}({json_text(call.input)})"[:_CALL_CHARS])
+
+
+def _reported(event: ToolCallProgress) -> str:
+    parts = [f"{event.done:g}" if event.total is None else f"{event.done:g}/{event.total:g}", event.message or ""]
+    return printable(" ".join(filter(None, parts)).partition("\n")[0]) + " · "
 
 
 def _duration(milliseconds: float) -> str:

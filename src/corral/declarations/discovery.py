@@ -22,7 +22,7 @@ from corral.json_schema.document_schema import DocumentSchema
 from corral.json_schema.problems import quoted
 from corral.languages import LANGUAGES
 from corral.rendering.lists import first_few
-from corral.tools import Tool, ToolRegistry
+from corral.tools import Tool, ToolCall, ToolRegistry
 from corral.tools.schema import ANYTHING
 from corral.types import ExecutionContext, JsonSchema, Language, ToolName
 
@@ -151,8 +151,8 @@ def discovery_tools(tools: ToolRegistry, language: Language) -> Mapping[ToolName
     return discovery.own
 
 
-def _bind(value: Any, context: ExecutionContext) -> tuple[list[Any], dict[str, Any]]:
-    return [context], value
+def _bind(value: Any, call: ToolCall) -> tuple[list[Any], dict[str, Any]]:
+    return [call.context], value
 
 
 class _Discovery:

@@ -18,7 +18,7 @@ from corral.errors import (
     SandboxLost,
 )
 from corral.executions.request import ExecutionRequest
-from corral.results import ExecutionResult, ToolCallRecord
+from corral.results import CallRecord, ExecutionResult
 from corral.types import Diagnostic, ExecutionError, Exit, Program
 
 __all__ = ["broken", "concluded", "prefer_early_outcome", "record_execution", "rejected"]
@@ -61,7 +61,7 @@ def concluded(
     program: Program | None,
     exit: Exit | None,
     *,
-    records: Sequence[ToolCallRecord],
+    records: Sequence[CallRecord],
     gate: Gate | None,
 ) -> ExecutionResult:
     """Completes a result with the end of its program. No exit: the execution was cancelled."""

@@ -28,7 +28,7 @@ from corral.events import ConsoleOutput, EventStream, ExecutionFinished, Executi
 from corral.executions.conclusion import broken, concluded, prefer_early_outcome, record_execution, rejected
 from corral.executions.request import ExecutionRequest
 from corral.executions.runtime import Runtime, prepare
-from corral.logs import Lines, get_logger
+from corral.logs import Lines
 from corral.results import ExecutionResult, ProgramCapabilities
 from corral.sandboxes import Job, Sandbox, below_required_tier, failed_exit
 from corral.tools import ToolRegistry
@@ -43,8 +43,6 @@ from corral.types import (
 
 __all__ = ["Execution"]
 
-program_logger = get_logger("corral.programs")
-"""Logs every program as the model wrote it, at level DEBUG."""
 
 _CHECK_HELP = "`corral doctor` lists the language servers"
 
@@ -127,8 +125,9 @@ class Execution:
 
     async def _run(self) -> ExecutionResult:
         self._began, self._started = time.time(), time.perf_counter()
-        program_logger.debug("%s runs this program:\n%s", self.execution_id, Lines(self._request.source))
         source, language = self._request.source, self._request.language
+        if (code_logger := self._runtime.code_logger) is not None:
+            code_logger.info("%s runs this program:\n%s", self.execution_id, Lines(source))
         self._events.emit(lambda stamp: ExecutionStarted(language=language, source=source, **stamp))
         try:
             with self._scope:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass, field
+from logging import Logger
 
 import anyio
 
@@ -61,6 +62,8 @@ class Runtime:
     implied: ImpliedScopes
     audit: AuditLog | None
     parked: ParkedCalls
+    code_logger: Logger | None = None
+    """Logs every program as the model wrote it."""
     values: ValueRoom = field(default_factory=ValueRoom)
     observations: list[Observation] = field(default_factory=list[Observation])
     """Observers of all executions."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 from corral.tools.registry import ToolRegistry
 from corral.tools.source import Offer, ToolSource
 from corral.tools.tool import Approval, ParsedInput, Tool, as_tool, define_tool, tool
+from corral.tools.tool_call import ToolCall
 
 __all__ = [
     "Approval",
     "Offer",
     "ParsedInput",
     "Tool",
+    "ToolCall",
     "ToolRegistry",
     "ToolSource",
     "as_tool",

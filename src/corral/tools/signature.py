@@ -26,12 +26,13 @@ from pydantic.fields import FieldInfo
 
 from corral.errors import ToolDefinitionError
 from corral.tools.schema import ANYTHING, ArgumentsInput, OutputSchema, TypeOutput, json_schema_of
+from corral.tools.tool_call import ToolCall
 from corral.types import ExecutionContext
 
 __all__ = [
     "Arguments",
     "Parameters",
-    "context_place",
+    "injected_places",
     "is_generator",
     "read_parameters",
     "read_result",
@@ -41,6 +42,8 @@ __all__ = [
 
 Arguments = tuple[list[object], dict[str, object]]
 """Positional and keyword arguments of one call."""
+Place = Literal[1] | str | None
+"""Place of an argument: second, or by this name; None: not passed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +55,16 @@ class Parameters:
     """Parameters that can only be passed by position, in order."""
     context: str | None
     """The parameter that receives the ExecutionContext."""
+    call: str | None
+    """The parameter that receives the ToolCall."""
 
-    def bind(self, values: dict[str, object], context: ExecutionContext) -> Arguments:
+    def bind(self, values: dict[str, object], call: ToolCall) -> Arguments:
         """The arguments for one call. `values` is what `input.load` returned."""
         keywords = dict(values)
         if self.context is not None:
-            keywords[self.context] = context
+            keywords[self.context] = call.context
+        if self.call is not None:
+            keywords[self.call] = call.attach()
         return [keywords.pop(name) for name in self.positional], keywords
 
 
@@ -94,29 +101,37 @@ def read_parameters(function: Callable[..., Any], *, name: str, descriptions: Ma
     if parameters and parameters[0].name == "self" and not inspect.ismethod(function):
         raise ToolDefinitionError(f"tool {name!r} is a method; make the tool of an instance: tool(instance.{name})")
     types = _Types(underlying_function(function), name)
-    contexts = [each.name for each in parameters if _is_context(types.hints.get(each.name))]
-    if len(contexts) > 1:
-        raise ToolDefinitionError(f"tool {name!r}: {' and '.join(contexts)} both take the ExecutionContext")
-    shown = [each for each in parameters if each.name not in contexts]
+    context = _injected(types, parameters, ExecutionContext)
+    call = _injected(types, parameters, ToolCall)
+    shown = [each for each in parameters if each.name not in (context, call)]
     return Parameters(
         input=_arguments(types, shown, reserved, descriptions),
         positional=tuple(each.name for each in parameters if each.kind is Parameter.POSITIONAL_ONLY),
-        context=contexts[0] if contexts else None,
+        context=context,
+        call=call,
     )
 
 
-def context_place(function: Callable[..., Any], name: str) -> Literal[1] | str | None:
-    """The parameter by which a function of one input receives the context: second, or by this name; None: it does not.
+def _injected(types: _Types, parameters: list[Parameter], kind: type) -> str | None:
+    found = [each.name for each in parameters if _is_hint_of(types.hints.get(each.name), kind)]
+    if len(found) > 1:
+        raise ToolDefinitionError(f"tool {types.tool!r}: {' and '.join(found)} both take the {kind.__name__}")
+    return found[0] if found else None
 
-    It is the parameter that is annotated `ExecutionContext` or called `context`, else the second if it must be given.
+
+def injected_places(function: Callable[..., Any], name: str) -> tuple[Place, Place]:
+    """The parameters by which a function of one input receives the context and the ToolCall.
+
+    The context goes to the parameter that is annotated `ExecutionContext` or called `context`, else to the second if it
+    must be given; the call to the one that is annotated `ToolCall`.
 
     Raises:
-        ToolDefinitionError: it takes no input, or more must be given than these two.
+        ToolDefinitionError: it takes no input, or more must be given than these.
     """
     try:
         parameters = [*inspect.signature(function).parameters.values()]
     except (TypeError, ValueError):
-        return 1
+        return 1, None
     ordered = [each for each in parameters if each.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)]
     takes_all = any(each.kind is Parameter.VAR_POSITIONAL for each in parameters)
     if not ordered and not takes_all:
@@ -124,24 +139,29 @@ def context_place(function: Callable[..., Any], name: str) -> Literal[1] | str |
     given = [each for each in parameters[1:] if each.kind is not Parameter.VAR_KEYWORD]
     required = [each for each in given if each.default is Parameter.empty and each.kind is not Parameter.VAR_POSITIONAL]
     second = ordered[1] if len(ordered) > 1 else None
-    found = next((each for each in given if each.name == "context" or _says_context(function, each)), None)
-    if found is None and second in required:
+    call = next((each for each in given if _says(function, each, ToolCall)), None)
+    found = next((each for each in given if each.name == "context" or _says(function, each, ExecutionContext)), None)
+    if found is None and second in required and second is not call:
         found = second
-    if more := [each.name for each in required if each is not found]:
+    if more := [each.name for each in required if each not in (found, call)]:
         raise ToolDefinitionError(
             f"tool {name!r}: its function must take (input, context), and nothing for {more[0]!r}"
         )
-    if found is None:
-        return 1 if takes_all and second is None else None
-    return 1 if found is second else found.name
+    if found is None and takes_all and second is None:
+        return 1, _place(call, second)
+    return _place(found, second), _place(call, second)
 
 
-def _says_context(function: Callable[..., Any], parameter: Parameter) -> bool:
+def _place(parameter: Parameter | None, second: Parameter | None) -> Place:
+    return None if parameter is None else 1 if parameter is second else parameter.name
+
+
+def _says(function: Callable[..., Any], parameter: Parameter, kind: type) -> bool:
     try:
         hint = get_type_hints(underlying_function(function), include_extras=True).get(parameter.name)
     except (NameError, TypeError, SyntaxError):  # one of the others may be unreadable
         hint = parameter.annotation
-    return _is_context(hint) or (isinstance(hint, str) and hint.endswith(ExecutionContext.__name__))
+    return _is_hint_of(hint, kind) or (isinstance(hint, str) and hint.endswith(kind.__name__))
 
 
 def read_result(
@@ -245,12 +265,12 @@ def _local_names(function: Callable[..., Any]) -> dict[str, Any]:
     return {}
 
 
-def _is_context(hint: object) -> bool:
+def _is_hint_of(hint: object, kind: type) -> bool:
     if get_origin(hint) is Annotated:
         hint = get_args(hint)[0]
     if get_origin(hint) in (Union, UnionType):
-        return all(each is type(None) or _is_context(each) for each in get_args(hint))
-    return isinstance(hint, type) and issubclass(hint, ExecutionContext)
+        return all(each is type(None) or _is_hint_of(each, kind) for each in get_args(hint))
+    return isinstance(hint, type) and issubclass(hint, kind)
 
 
 # --- arguments ----------------------------------------------------------------------------------------------

@@ -27,13 +27,14 @@ from corral.tools.rates import Rate, RateLimit, RateScope, parse_rates
 from corral.tools.schema import InputSchema, OutputSchema, input_schema_of, output_schema_of, says_nothing
 from corral.tools.signature import (
     Arguments,
-    context_place,
+    injected_places,
     read_parameters,
     read_result,
     underlying_function,
     without_partial,
 )
 from corral.tools.streams import Gathering, is_iterator, iterate
+from corral.tools.tool_call import ToolCall
 from corral.types import ExecutionContext, JsonSchema, ToolName, TrustDomain
 
 __all__ = ["Approval", "OutputValidation", "ParsedInput", "Tool", "as_tool", "define_tool", "output_validation", "tool"]
@@ -95,8 +96,8 @@ class Tool(Generic[P, R]):
     input: InputSchema = field(repr=False)
     output: OutputSchema = field(repr=False)
     function: Callable[P, R] = field(repr=False)
-    bind: Callable[[Any, ExecutionContext], Arguments] = field(repr=False)
-    """From validated input and context to the function's arguments."""
+    bind: Callable[[Any, ToolCall], Arguments] = field(repr=False)
+    """From validated input and the call to the function's arguments."""
     resolve: Callable[[Any, ExecutionContext], Awaitable[Any]] | None = field(default=None, repr=False)
     """From validated input and context to what its function gets in the end, where another library validates once more:
     this is what somebody is asked about."""
@@ -188,7 +189,7 @@ class Tool(Generic[P, R]):
         absent = [name for name in field_names(self.input_schema) if name not in given]
         return InvalidArguments(f'tool "{self.label}": {mismatch.public(absent)}')
 
-    async def execute(self, parsed: ParsedInput, context: ExecutionContext, *, most_bytes: float = math.inf) -> object:
+    async def execute(self, parsed: ParsedInput, call: ToolCall, *, most_bytes: float = math.inf) -> object:
         """Runs the function, in a worker thread if it is not async; its exceptions pass through.
 
         What it yields becomes a list, also of a tool that streams. A cancelled call of a function in a thread returns
@@ -198,8 +199,8 @@ class Tool(Generic[P, R]):
             TooMuch: it yields far more than `most_bytes`.
         """
         if self.stream:
-            return await Gathering(most_bytes).receive(await self.open_stream(parsed, context))
-        arguments, keywords = self.bind(parsed.value, context)
+            return await Gathering(most_bytes).receive(await self.open_stream(parsed, call))
+        arguments, keywords = self.bind(parsed.value, call)
         function: Callable[..., Any] = self.function
         if self.is_async:
             given: Any = function(*arguments, **keywords)
@@ -217,13 +218,13 @@ class Tool(Generic[P, R]):
                 result = await result
         return await Gathering(most_bytes).receive(result) if is_iterator(result) else result
 
-    async def open_stream(self, parsed: ParsedInput, context: ExecutionContext) -> AsyncIterator[object]:
+    async def open_stream(self, parsed: ParsedInput, call: ToolCall) -> AsyncIterator[object]:
         """Calls the function of a tool that streams; its exceptions pass through. The caller closes the iterator.
 
         Raises:
             TypeError: the function returned nothing that can be iterated.
         """
-        arguments, keywords = self.bind(parsed.value, context)
+        arguments, keywords = self.bind(parsed.value, call)
         function: Callable[..., Any] = self.function
         if self.is_async:
             result: Any = function(*arguments, **keywords)
@@ -417,8 +418,9 @@ def tool(
     """Makes a tool of a function, a bound method, a partial or a callable object.
 
     Name, description and schemas come from the function, its docstring and its type hints, unless given. A parameter
-    annotated `ExecutionContext` receives the caller's context and is hidden from programs, as are the keywords that
-    a partial has bound. With an `input_schema` the function takes `(input, context)`, as with `define_tool`.
+    annotated `ExecutionContext` receives the caller's context, and one annotated `ToolCall` the call. They are hidden
+    from programs, as are the keywords that a partial has bound. With an `input_schema` the
+    function takes `(input, context)`, as with `define_tool`.
 
     What a function yields is gathered into a list. With `stream=True` programs get it item by item, by `for await` in
     TypeScript and `async for` in Python; `output_schema` is then that of one item.
@@ -457,8 +459,8 @@ def define_tool(
     """Makes a tool whose schemas are known only at run time.
 
     A schema is a JSON Schema document, a pydantic model (or another type that pydantic knows), or None: anything.
-    `execute(input, context)`, sync or async, receives the validated document or the model; it may take `input` alone.
-    With `stream=True` it yields, and `output_schema` is that of one item.
+    `execute(input, context)`, sync or async, receives the validated document or the model; it may take `input` alone,
+    and a parameter annotated `ToolCall`. With `stream=True` it yields, and `output_schema` is that of one item.
 
     Raises:
         ToolDefinitionError: the name, a schema or a setting is wrong.
@@ -546,14 +548,26 @@ def _class_docstring(bare: Callable[..., Any]) -> str | None:
     return None if inspect.isroutine(bare) else bare.__doc__
 
 
-def _bind_input(function: Callable[..., Any], name: str) -> Callable[[Any, ExecutionContext], Arguments]:
-    """Calls `function` as `(input, context)`, or as `(input)` if it has no parameter for the context."""
-    place = context_place(function, name)
-    if place is None:
-        return lambda value, context: ([value], {})  # noqa: ARG005
-    if place == 1:
-        return lambda value, context: ([value, context], {})
-    return lambda value, context: ([value], {place: context})
+def _bind_input(function: Callable[..., Any], name: str) -> Callable[[Any, ToolCall], Arguments]:
+    """Calls `function` as `(input, context)`, without what it does not take, and with its `ToolCall`."""
+    context, call = injected_places(function, name)
+    if call is None:
+        if context is None:
+            return lambda value, call: ([value], {})  # noqa: ARG005
+        if context == 1:
+            return lambda value, call: ([value, call.context], {})
+
+    def bind(value: Any, made: ToolCall) -> Arguments:
+        arguments: list[object] = [value]
+        keywords: dict[str, object] = {}
+        for place, given in ((context, made.context), (call, made.attach())):
+            if place == 1:
+                arguments.append(given)
+            elif isinstance(place, str):
+                keywords[place] = given
+        return arguments, keywords
+
+    return bind
 
 
 def _frozen(settings: ToolSettings) -> dict[str, Any]:

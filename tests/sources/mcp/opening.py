@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio
 
-from corral import ExecutionContext, Tool, ToolRegistry, ToolSource
+from corral import ExecutionContext, Tool, ToolCall, ToolRegistry, ToolSource
 from corral.sources.mcp import McpServer
 
 __all__ = ["Offered", "opened", "rogue"]
@@ -56,7 +56,7 @@ class Offered:
 
     async def call(self, name: str, context: ExecutionContext | None = None, /, **arguments: Any) -> Any:
         tool = self.tool(name)
-        value = await tool.execute(await tool.parse_input(arguments), context or ExecutionContext())
+        value = await tool.execute(await tool.parse_input(arguments), ToolCall(context or ExecutionContext()))
         return await tool.dump_output(value)
 
 

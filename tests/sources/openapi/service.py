@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from corral import ExecutionContext, Tool
+from corral import ExecutionContext, Tool, ToolCall
 from corral.sources.openapi import OpenApi
 
 __all__ = ["Answer", "Asked", "Caller", "Service", "calling", "document", "operation", "serve"]
@@ -137,7 +137,8 @@ class Caller:
 
     async def __call__(self, name: str = "call", context: ExecutionContext | None = None, /, **input: Any) -> Any:
         tool = self.tools[name]
-        return await tool.dump_output(await tool.execute(await tool.parse_input(input), context or ExecutionContext()))
+        made = ToolCall(context or ExecutionContext())
+        return await tool.dump_output(await tool.execute(await tool.parse_input(input), made))
 
 
 @asynccontextmanager

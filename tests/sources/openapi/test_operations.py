@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from corral import Corral, ToolRegistry
+from corral import Corral, ExecutionContext, ToolCall, ToolRegistry
 from corral.egress import EgressPolicy, SafeClient
 from corral.errors import ConfigError, EgressBlocked, ToolDefinitionError, ToolError
 from corral.sources.openapi import OpenApi, Operation
@@ -289,7 +289,7 @@ async def test_until_a_source_is_open_its_tools_say_so() -> None:
     source = OpenApi("api", REPOS, base_url=URL)
     tool = source.tools[0]
     with pytest.raises(ToolError, match="not open"):
-        await tool.execute(await tool.parse_input({"owner": "me"}), None)  # pyright: ignore[reportArgumentType]
+        await tool.execute(await tool.parse_input({"owner": "me"}), ToolCall(ExecutionContext()))
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])

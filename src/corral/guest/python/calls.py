@@ -19,8 +19,8 @@ __all__ = [
     "Caller",
     "Calls",
     "NotAwaited",
+    "PendingCall",
     "Site",
-    "ToolCall",
     "Tools",
     "failure_class",
     "failure_classes",
@@ -64,7 +64,7 @@ class Tell(Protocol):
 class Caller(Protocol):
     """Starts calls, and knows those that nobody has awaited yet."""
 
-    unstarted: dict[ToolCall, None]
+    unstarted: dict[PendingCall, None]
 
     def start(self, tool: str, path: str, input: object, site: Site) -> asyncio.Future[Any]:
         """Makes a call. What is wrong with it by itself raises at once, without one."""
@@ -151,7 +151,7 @@ def _failure(code: str, name: str, message: str, retry_after_seconds: float | No
 _STARTED = object()
 
 
-class ToolCall(Coroutine[Any, Any, Any]):
+class PendingCall(Coroutine[Any, Any, Any]):
     """One call, as `tools.x(...)` gives it: a coroutine, which starts when it is awaited or scheduled.
 
     Whatever else a program does with it is a forgotten `await`, and is answered with an error that says so.
@@ -204,7 +204,7 @@ class ToolCall(Coroutine[Any, Any, Any]):
         return f"<tools.{self.tool}(...), not awaited>"
 
     def __eq__(self, other: object) -> bool:
-        return self is other if isinstance(other, ToolCall) else self._forgotten()
+        return self is other if isinstance(other, PendingCall) else self._forgotten()
 
     def __bool__(self) -> bool:
         caller = sys._getframe(1)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
@@ -220,7 +220,7 @@ class ToolCall(Coroutine[Any, Any, Any]):
     __or__ = __ror__ = __and__ = __rand__ = __xor__ = __rxor__ = _forgotten
 
 
-ToolCall.__name__ = ToolCall.__qualname__ = "un-awaited tool call"  # as errors of Python's own call it
+PendingCall.__name__ = PendingCall.__qualname__ = "un-awaited tool call"  # as errors of Python's own call it
 
 
 class _Misused(TypeError, AttributeError):
@@ -275,7 +275,7 @@ class _OpeningStream:
 
     __slots__ = ("_call", "_stream")
 
-    def __init__(self, call: ToolCall) -> None:
+    def __init__(self, call: PendingCall) -> None:
         self._call = call
         self._stream: ToolStream | None = None
 
@@ -410,7 +410,7 @@ class Calls:
         self._made = 0
         self._sequence = 0
         self._waiting: deque[tuple[Pending, str, Encoded]] = deque()
-        self.unstarted: dict[ToolCall, None] = {}
+        self.unstarted: dict[PendingCall, None] = {}
         """Calls that nobody has awaited yet."""
         self.sent: dict[int, Pending] = {}
         """Calls that have left, and have no reply."""
@@ -554,7 +554,7 @@ class _Unknown:
         self._calls = calls
         self._path = path
 
-    def __call__(self, *arguments: Any, **members: Any) -> ToolCall:
+    def __call__(self, *arguments: Any, **members: Any) -> PendingCall:
         return _tool(self._calls, self._path)(*arguments, **members)
 
     def __getattr__(self, name: str) -> _Unknown:
@@ -566,16 +566,16 @@ class _Unknown:
         return f"<tools.{self._path}>"
 
 
-def _tool(calls: Caller, path: str) -> Callable[..., ToolCall]:
+def _tool(calls: Caller, path: str) -> Callable[..., PendingCall]:
     quoted = json.dumps(path, ensure_ascii=False)
 
-    def tool(*arguments: Any, **members: Any) -> ToolCall:
+    def tool(*arguments: Any, **members: Any) -> PendingCall:
         if not arguments:
-            return ToolCall(calls, path, quoted, members)
+            return PendingCall(calls, path, quoted, members)
         if members or len(arguments) > 1:
             message = f"tools.{path} takes keyword arguments, or its whole input as the only argument"
             raise _failure("invalid_arguments", "InvalidArguments", message)
-        return ToolCall(calls, path, quoted, *arguments)
+        return PendingCall(calls, path, quoted, *arguments)
 
     tool.__name__ = tool.__qualname__ = path
     return tool

@@ -32,8 +32,8 @@ from corral.guest.python.calls import (
     CallLimits,
     Calls,
     CorralError,
+    PendingCall,
     Site,
-    ToolCall,
     Tools,
     failure_class,
 )
@@ -217,7 +217,7 @@ class _Loops:
     """The calls of all event loops. What becomes of one does not concern the others."""
 
     def __init__(self, bridge: _Bridge, max_input_bytes: int, max_output_bytes: int) -> None:
-        self.unstarted: dict[ToolCall, None] = {}
+        self.unstarted: dict[PendingCall, None] = {}
         self._bridge = bridge
         self._limits = CallLimits(math.inf, _CALLS_IN_FLIGHT, max_input_bytes, plain=True)
         self._max_output_bytes = max_output_bytes

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from types import CodeType, ModuleType
 from typing import Any, NamedTuple
 
-from corral.guest.python.calls import PROGRAM, CallLimits, Calls, ToolCall, Tools, failure_classes
+from corral.guest.python.calls import PROGRAM, CallLimits, Calls, PendingCall, Tools, failure_classes
 from corral.guest.python.console import Console, Stream, print_at_once, print_unraised
 from corral.guest.python.errors import described, error_parts, place_of, syntax_error_parts, warning_text
 from corral.guest.python.frames import HEADER, HEADER_BYTES, LEAST_LENGTH, NO_NONCE, FrameKind, encode_frame
@@ -275,7 +275,7 @@ class _Execution:
         alone: set[Any] = {
             getattr(task, "_fut_waiter", None)
             for task in loop.tasks
-            if isinstance(task.get_coro(), ToolCall)
+            if isinstance(task.get_coro(), PendingCall)
             and not getattr(task, "_callbacks", None)
             and task not in loop.losers
         }

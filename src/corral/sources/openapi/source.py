@@ -29,9 +29,9 @@ from corral.sources.openapi.responses import Headers, read_responses
 from corral.sources.openapi.schemas import Schemas, Use
 from corral.sources.openapi.security import Credential, Security
 from corral.sources.openapi.servers import Servers
-from corral.tools import Approval, Offer, Tool, ToolSource
+from corral.tools import Approval, Offer, Tool, ToolCall, ToolSource
 from corral.tools.tool import OutputValidation, check_settings
-from corral.types import ExecutionContext, JsonSchema
+from corral.types import JsonSchema
 
 __all__ = ["OpenApi"]
 
@@ -249,8 +249,8 @@ def _document(schemas: Schemas, use: Use) -> JsonSchema:
     return {**schema, **schemas.definitions(use.names)}
 
 
-def _bind(value: Any, context: ExecutionContext) -> tuple[list[Any], dict[str, Any]]:
-    return [value, context], {}
+def _bind(value: Any, call: ToolCall) -> tuple[list[Any], dict[str, Any]]:
+    return [value, call.context], {}
 
 
 async def _closed(*_: object) -> NoReturn:
