@@ -31,7 +31,6 @@ from corral.types import EncodedValue, OpenStream, Reply, StreamSink
 
 __all__ = [
     "being_cancelled",
-    "deliver_streams",
     "dispatch",
     "encode_output",
     "unexpected",
@@ -46,6 +45,7 @@ _MOST_OPEN = 32
 def dispatch(tool_logger: logging.Logger | None = None) -> Handler:
     """Runs the tool on validated input. Its `ToolError`s reach the program; its other errors reach only the log.
 
+    A tool that streams is run item by item, or, over a bridge without streams, to a list.
     `tool_logger` is the parent of the loggers of tools.
     """
 
@@ -54,6 +54,8 @@ def dispatch(tool_logger: logging.Logger | None = None) -> Handler:
         grant = call.grant
         if not grant.live:  # it may have ended while the call waited for its turn or an approval
             raise ExecutionEnded("the execution of this call has ended")
+        if tool.stream and call.request.open_stream is not None:
+            return await _stream(call, call.request.open_stream, tool_logger)
         most_bytes = grant.limits.tool_output_bytes
         call.progress = "started"
         tool_call = _tool_call(call, tool_logger)
@@ -189,34 +191,23 @@ def _returns_nothing(tool: Tool) -> bool:
 # --- tools that stream ---------------------------------------------------------------------------------------------
 
 
-def deliver_streams(handler: Handler, tool_logger: logging.Logger | None = None) -> Handler:
-    """Runs tools that stream, item by item; the call ends with its stream.
-
-    Over a bridge without streams the tool is run as any other, and its items become a list.
-    """
-
-    async def guarded(call: Call) -> Reply:
-        if not call.tool.stream or call.request.open_stream is None:
-            return await handler(call)
-        grant = call.grant
-        if not grant.live:
-            raise ExecutionEnded("the execution of this call has ended")
-        most = min(_MOST_OPEN, grant.limits.calls_in_flight - 1)  # so that there is room for calls within the loop
-        if grant.streams >= most:
-            raise CallBudgetExceeded(
-                f"tools.{call.request.tool} was not called: {grant.streams} streams are open, and {most} are allowed; "
-                "read one to its end or leave its loop first"
-            )
-        grant.streams += 1
-        tool_call = _tool_call(call, tool_logger)
-        try:
-            await _Delivery(call, tool_call).run(call.request.open_stream)
-        finally:
-            grant.streams -= 1
-            tool_call.end()
-        return Reply(nothing=True)
-
-    return guarded
+async def _stream(call: Call, open_stream: OpenStream, tool_logger: logging.Logger | None) -> Reply:
+    """Runs a tool that streams, item by item; the call ends with its stream."""
+    grant = call.grant
+    most = min(_MOST_OPEN, grant.limits.calls_in_flight - 1)  # so that there is room for calls within the loop
+    if grant.streams >= most:
+        raise CallBudgetExceeded(
+            f"tools.{call.request.tool} was not called: {grant.streams} streams are open, and {most} are allowed; "
+            "read one to its end or leave its loop first"
+        )
+    grant.streams += 1
+    tool_call = _tool_call(call, tool_logger)
+    try:
+        await _Delivery(call, tool_call).run(open_stream)
+    finally:
+        grant.streams -= 1
+        tool_call.end()
+    return Reply(nothing=True)
 
 
 class _Delivery:

@@ -18,7 +18,7 @@ from corral.audit import AuditLog
 from corral.bridges.approvals import require_approval
 from corral.bridges.auditing import audit_calls
 from corral.bridges.calls import Call, Handler
-from corral.bridges.dispatch import being_cancelled, deliver_streams, dispatch, encode_output, unexpected
+from corral.bridges.dispatch import being_cancelled, dispatch, encode_output, unexpected
 from corral.bridges.grants import Grants, current_grant
 from corral.bridges.parking import Approve, ParkedCalls
 from corral.bridges.rates import RateLimits
@@ -65,7 +65,6 @@ Pipeline: TypeAlias = Callable[[Policy], Handler]
 def pipeline(policy: Policy) -> Handler:
     """audit ▸ authenticate ▸ authorize ▸ limit ▸ validate ▸ approve ▸ dispatch; read from the last line up."""
     handler = dispatch(policy.logger)
-    handler = deliver_streams(handler, policy.logger)
     handler = sequence_calls(handler)
     handler = encode_output(handler)
     handler = require_approval(handler, policy.approve, policy.approval_seconds, policy.parked)
