@@ -49,6 +49,15 @@ Call tools as `await tools.name(key=value)`; objects come as dicts. Make indepen
 The standard library is there to import; no network, files or processes.
 """,
 }
+_STREAMS: Mapping[Language, str] = {
+    "typescript": """\
+A tool that gives an AsyncIterable is a stream: `for await (const item of tools.name({ ... }))`; `break` ends it.
+""",
+    "python": """\
+A tool that gives an AsyncIterator is a stream: `async for item in tools.name(key=value)`; `break` ends it.
+""",
+}
+"""Rules where a tool streams."""
 _FAILURE = """\
 If the program fails, you get the error, its line and the calls that had succeeded, which are not undone; \
 if it is rejected, nothing ran. Mend it and run it again.
@@ -222,7 +231,7 @@ def _search_tools(discovery: Discovery, language: Language, end: str = "") -> tu
 
 def system_prompt(base: str, language: Language, catalogs: Mapping[str, Catalog]) -> str:
     """Appends to `base` the rules for programs, and the catalog of each tool that runs programs, by its name."""
-    rules = f"You call tools from programs in {LANGUAGES[language].title}.\n\n{_RULES[language]}{_FAILURE}"
+    rules = f"You call tools from programs in {LANGUAGES[language].title}.\n\n{_rules(language, *catalogs.values())}"
     shown = [
         f"Programs that `{name}` runs have these tools, and no others:\n{catalog.text.rstrip()}"
         if len(catalogs) > 1
@@ -233,7 +242,12 @@ def system_prompt(base: str, language: Language, catalogs: Mapping[str, Catalog]
 
 
 def _told(language: Language, catalog: Catalog) -> str:
-    return f"{_RULES[language]}{_FAILURE}\n{catalog.text.rstrip()}"
+    return f"{_rules(language, catalog)}\n{catalog.text.rstrip()}"
+
+
+def _rules(language: Language, *catalogs: Catalog) -> str:
+    streams = _STREAMS[language] if any(catalog.has_streams for catalog in catalogs) else ""
+    return f"{_RULES[language]}{streams}{_FAILURE}"
 
 
 def _told_of_env(language: Language, env: Mapping[str, str] | None) -> str:

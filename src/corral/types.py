@@ -9,7 +9,19 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self, TypeAlias, TypedDict, cast, get_args
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+    Protocol,
+    Self,
+    TypeAlias,
+    TypedDict,
+    cast,
+    get_args,
+)
 
 from pydantic import (
     AfterValidator,
@@ -51,6 +63,7 @@ __all__ = [
     "Limits",
     "LogEntry",
     "LogLevel",
+    "OpenStream",
     "PipeEndpoint",
     "Position",
     "Program",
@@ -61,6 +74,7 @@ __all__ = [
     "RequestHandler",
     "SandboxConfig",
     "Status",
+    "StreamSink",
     "Strength",
     "ToolName",
     "Unawaited",
@@ -286,6 +300,9 @@ class CallRequest(NamedTuple):
     reread: Callable[[], object] | None = None
     """Decodes the input again from its message, if that is kept."""
 
+    open_stream: OpenStream | None = None
+    """Opens the stream of the call; None if the bridge has none, so that a tool's items arrive as a list."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallError:
@@ -336,6 +353,22 @@ class Reply(NamedTuple):
     error: CallError | None = None
     nothing: bool = False
     parked: bool = False
+
+
+class StreamSink(Protocol):
+    """Passes the items of a call's stream to the program. The reply to the call ends it."""
+
+    def put(self, item: EncodedValue) -> bool:
+        """Takes an item. False: `room` must be awaited before the next one."""
+        ...
+
+    async def room(self) -> None:
+        """Waits until the program has read enough, or reads no further."""
+        ...
+
+
+OpenStream: TypeAlias = Callable[[Callable[[], object]], StreamSink]
+"""Opens the stream of a call. Its argument is called when the program reads no further."""
 
 
 RequestHandler: TypeAlias = Callable[[CallRequest], Awaitable[Reply]]

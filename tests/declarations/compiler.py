@@ -27,6 +27,7 @@ class Shape:
     input_schema: JsonSchema | None = None
     output_schema: JsonSchema | None = None
     needs_approval: bool = False
+    stream: bool = False
 
 
 @dataclass(frozen=True)

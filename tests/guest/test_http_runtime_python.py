@@ -122,9 +122,9 @@ def test_a_call_travels_with_its_token_and_comes_back(python: Python, bridge: Br
     """
     assert python.run(bridge, program) == [{"text": "ü\ufffd"}, [1], None]
     assert bridge.bodies[:3] == [
-        {"calls": [{"sequence": 1, "tool": "echo", "input": {"text": "ü\ufffd"}}]},
-        {"calls": [{"sequence": 2, "tool": "space.echo", "input": [1]}]},
-        {"calls": [{"sequence": 3, "tool": "nothing", "input": {}}]},
+        {"calls": [{"sequence": 1, "tool": "echo", "input": {"text": "ü\ufffd"}}], "stream": True},
+        {"calls": [{"sequence": 2, "tool": "space.echo", "input": [1]}], "stream": True},
+        {"calls": [{"sequence": 3, "tool": "nothing", "input": {}}], "stream": True},
     ]
     assert set(bridge.tokens) == {bridge.token}
     assert len(bridge.bodies) == 53

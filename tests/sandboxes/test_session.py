@@ -18,6 +18,7 @@ from corral.errors import BridgeError
 from corral.programs import prepare_typescript
 from corral.sandboxes import Job
 from corral.sandboxes.framed.session import GuestSession
+from corral.sandboxes.framed.streams import WINDOW_BYTES
 from corral.sandboxes.jailed.guest_process import GuestProcess
 from corral.types import CallRequest, EncodedValue, Exit, PipeEndpoint, Reply
 
@@ -36,7 +37,7 @@ def frame(kind, payload, nonce=nonce, flags=0):
 def write(data):
     while data:
         data = data[os.write(1, data):]
-CALL, LOG, EXIT, OUTCOME = 17, 18, 19, 20
+CALL, LOG, EXIT, OUTCOME, CREDIT, CANCEL = 17, 18, 19, 20, 21, 22
 END = frame(EXIT, b'["value",1,[],0,[]]')
 """
 
@@ -139,6 +140,86 @@ async def test_a_forged_frame_ends_the_run(host: Host, script: str) -> None:
     assert raised.value.code in {"malformed_message", "message_too_large"}
     assert len(host.calls) <= LIMITS.calls
     assert len(host.logs) <= LIMITS.log_bytes
+
+
+class Streaming(Host):
+    """Its tool yields without an end, as fast as it may; the stream of the second call is empty."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent = 0
+        self.abandoned = False
+
+    async def handle(self, call: CallRequest) -> Reply:
+        self.calls.append(call)
+        assert call.open_stream is not None
+        sink = call.open_stream(self.abandon)
+        while not self.abandoned and call.sequence == 1:
+            self.sent += ITEM_BYTES
+            if not sink.put(EncodedValue(b"1" * ITEM_BYTES, tagged=False)):
+                await sink.room()
+            await anyio.lowlevel.checkpoint()
+        return Reply(nothing=True)
+
+    def abandon(self) -> None:
+        self.abandoned = True
+
+
+ITEM_BYTES = 10_000
+TAKE = """
+seen = bytearray()
+def asked(times=1):  # reads until so many CHUNKs have asked for a CREDIT
+    while seen.count(b",true]") < times:
+        seen.extend(os.read(0, 1 << 20))
+write(frame(CALL, b'[1,"a",{}]'))
+"""
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "asked(); write(100 * frame(CREDIT, b'[1]'))",
+        "write(frame(CREDIT, b'[2]'))",
+        "write(frame(CREDIT, b'[true]'))",
+        "write(frame(CREDIT, b'[1,1]'))",
+        "write(frame(CREDIT, b'[1' + b'0' * 100 + b']'))",
+        "asked(); write(frame(CANCEL, b'[7]'))",
+        "asked(); write(frame(CANCEL, b'[\"1\"]'))",
+        "asked(); write(frame(CANCEL, b'{}'))",
+        "asked(); write(2 * frame(CANCEL, b'[1]'))",
+        "asked(); write(frame(5, b'[1,[1]]'))",
+        "asked(); write(frame(CALL, b'[2,\"a\",{}]')); os.read(0, 1); write(frame(CREDIT, b'[2]'))",
+    ],
+)
+async def test_a_guest_that_lies_about_a_stream_ends_the_run(script: str) -> None:
+    host = Streaming()
+    with pytest.raises(BridgeError) as raised:
+        await run(host, f"{TAKE}{script}\nwhile os.read(0, 1 << 20): pass\nsys.exit()")
+    assert raised.value.code in {"malformed_message", "message_too_large"}
+
+
+async def test_a_guest_that_reads_no_stream_gets_no_more_than_its_window() -> None:
+    host = Streaming()
+    read = 'asked()\nwrite(frame(LOG, b\'["log","x"]\'))\nimport time\nwhile os.read(0, 1 << 20): pass'
+    with anyio.move_on_after(1):
+        await run(host, f"{TAKE}{read}")
+    assert WINDOW_BYTES <= host.sent <= WINDOW_BYTES + ITEM_BYTES
+    assert host.logs
+
+
+async def test_a_credit_is_for_what_was_read_and_a_cancel_for_all() -> None:
+    host = Streaming()
+    script = "asked(2); write(frame(CREDIT, b'[1]')); asked(3); write(frame(CANCEL, b'[1]') + END)"
+    assert await run(host, f"{TAKE}{script}") == ["value", 1, [], 0, []]
+    assert host.abandoned
+    assert host.sent >= WINDOW_BYTES
+
+
+async def test_a_credit_and_a_cancel_may_cross_the_end_of_the_stream() -> None:
+    host = Streaming()
+    call = "write(frame(CALL, b'[2,\"a\",{}]'))\nwhile b'[2,true]' not in os.read(0, 1 << 20): pass"
+    script = f"{call}\nwrite(frame(CANCEL, b'[2]') + END)"
+    assert await run(host, f"{TAKE}asked()\n{script}") == ["value", 1, [], 0, []]
 
 
 async def test_nothing_after_an_exit_is_read(host: Host) -> None:

@@ -10,8 +10,21 @@ from typing import Any
 import anyio
 import pytest
 
-from corral import Corral, ExecutionContext, ExecutionResult, Limits, Tool, ToolCall, ToolError, define_tool, tool
-from corral.errors import InvalidToolOutput
+from corral import (
+    Corral,
+    ExecutionContext,
+    ExecutionResult,
+    Language,
+    Limits,
+    Tool,
+    ToolCall,
+    ToolError,
+    ToolRegistry,
+    define_tool,
+    tool,
+)
+from corral.declarations import declare_python, declare_typescript
+from corral.errors import InvalidToolOutput, ToolDefinitionError
 
 pytestmark = pytest.mark.anyio
 
@@ -255,3 +268,62 @@ async def test_a_thread_whose_call_is_cancelled_stops_at_the_next_item() -> None
     assert result.value == "tools.t did not answer within 0.05 s; it may have taken effect"
     may_go_on.set()
     assert await anyio.to_thread.run_sync(closed.wait, 10)
+
+
+# --- streams
+
+
+def test_a_stream_says_what_it_yields() -> None:
+    @tool(stream=True)
+    async def rows() -> AsyncIterator[dict[str, int]]:
+        """Rows."""
+        yield {}
+
+    @tool(stream=True)
+    def untyped():  # pyright: ignore[reportUnknownParameterType]
+        yield 1
+
+    registry = ToolRegistry(rows, untyped)
+    assert rows.output_schema == {"additionalProperties": {"type": "integer"}, "type": "object"}
+    assert untyped.output_schema is None
+    typescript = declare_typescript(registry.snapshot())
+    assert "rows(): AsyncIterable<Record<string, number>>;" in typescript
+    assert "untyped(): AsyncIterable<unknown>;" in typescript
+    python = declare_python(registry.snapshot())
+    assert "    def rows() -> AsyncIterator[dict[str, int]]:" in python
+    assert "from typing import Any, AsyncIterator" in python
+    assert "    async def" not in python
+
+
+@pytest.mark.parametrize("annotation", [int, list[int], None])
+def test_a_stream_that_is_annotated_as_something_else_is_refused(annotation: Any) -> None:
+    def wrong() -> None: ...
+
+    wrong.__annotations__["return"] = annotation
+    with pytest.raises(ToolDefinitionError, match="a stream is annotated with what it yields"):
+        tool(stream=True)(wrong)
+
+
+@pytest.mark.parametrize("made", [5, "text", b"bytes", {"a": 1}, None])
+async def test_a_stream_that_gives_nothing_to_iterate_over_fails(made: Any) -> None:
+    def make(_: object) -> Any:
+        return made
+
+    stream = define_tool(name="made", execute=make, stream=True)
+    with pytest.raises(TypeError, match="not an iterator"):
+        await stream.open_stream(await stream.parse_input({}), ToolCall(ExecutionContext()))
+
+
+def test_a_prompt_speaks_of_streams_only_where_there_are_some() -> None:
+    @tool(stream=True)
+    async def rows() -> AsyncIterator[int]:
+        """Rows."""
+        yield 1
+
+    for tools, expected in (([rows], True), ([], False)):
+        corral = Corral(tools=[*tools, tool(iterator_of_its_own)])
+        prompts: dict[Language, str] = {"typescript": "for await", "python": "async for"}
+        for language, words in prompts.items():
+            [runs, *_] = corral.model_tools(language)
+            assert (words in runs.description) is expected
+            assert (words in corral.system_prompt(language=language)) is expected

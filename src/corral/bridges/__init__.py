@@ -3,7 +3,7 @@
 from corral.bridges.auditing import outcome_of, record_denial
 from corral.bridges.base import ASGIApp, BridgeHost, BridgeProtocol, Document
 from corral.bridges.calls import Call, Handler
-from corral.bridges.grants import Grant, Grants, OutsideExecution, Tokens, new_execution_id
+from corral.bridges.grants import Grant, Grants, OutsideExecution, Services, Tokens, new_execution_id
 from corral.bridges.guards import Pipeline, Policy, pipeline
 from corral.bridges.parking import ApprovalRequest, Approve, ParkedCalls
 from corral.bridges.pipe import PipeBridge
@@ -34,6 +34,7 @@ __all__ = [
     "Policy",
     "RateLimits",
     "RateStore",
+    "Services",
     "Tokens",
     "ValueRoom",
     "capabilities_of",

@@ -20,7 +20,18 @@ class Call:
     before its guard has stored it raises AttributeError.
     """
 
-    __slots__ = ("_tool", "decision", "grant", "parsed", "progress", "protocol", "remark", "request", "token")
+    __slots__ = (
+        "_tool",
+        "decision",
+        "grant",
+        "parsed",
+        "progress",
+        "protocol",
+        "remark",
+        "request",
+        "streamed",
+        "token",
+    )
 
     grant: Grant
     """Permissions and state of its execution. Set by the bridge, else by `authenticate`."""
@@ -40,6 +51,8 @@ class Call:
         self.progress: Progress = "pending"
         self.remark: str | None = None
         """Remark on a result that was delivered."""
+        self.streamed: str | None = None
+        """Note on the items of a stream, in place of an output."""
         self.decision: Decision | None = None
         """Decision on a call that needed an approval."""
         self._tool: Tool | None = None

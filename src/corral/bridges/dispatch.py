@@ -1,4 +1,4 @@
-"""End of the pipeline: runs the tool and encodes its output."""
+"""End of the pipeline: runs the tool and encodes its output, or delivers its items one by one."""
 
 from __future__ import annotations
 
@@ -6,26 +6,46 @@ import asyncio
 import logging
 import math
 import secrets
+from collections.abc import AsyncIterator
 from functools import partial
+from typing import Any
 
 import anyio
+import anyio.lowlevel
 
 from corral.bridges.calls import Call, Handler
-from corral.errors import AccessDenied, ExecutionEnded, InvalidToolOutput, MessageTooLarge, ToolError, ToolFailed
+from corral.errors import (
+    AccessDenied,
+    CallBudgetExceeded,
+    ExecutionEnded,
+    InvalidToolOutput,
+    MessageTooLarge,
+    ToolError,
+    ToolFailed,
+)
 from corral.guest import UnencodableValue, encode_value
 from corral.logs import get_logger
 from corral.tools import ParsedInput, Tool, ToolCall
-from corral.tools.streams import TooMuch
-from corral.types import Reply
+from corral.tools.streams import CHECKPOINT_EVERY, CLOSING_SECONDS, TooMuch
+from corral.types import EncodedValue, OpenStream, Reply, StreamSink
 
-__all__ = ["being_cancelled", "dispatch", "encode_output", "unexpected"]
+__all__ = [
+    "being_cancelled",
+    "dispatch",
+    "encode_output",
+    "unexpected",
+]
 
 logger = get_logger("corral.tools")
+
+_MOST_OPEN = 32
+"""Open streams of one execution: each may have a window of unread bytes in the guest."""
 
 
 def dispatch(tool_logger: logging.Logger | None = None) -> Handler:
     """Runs the tool on validated input. Its `ToolError`s reach the program; its other errors reach only the log.
 
+    A tool that streams is run item by item, or, over a bridge without streams, to a list.
     `tool_logger` is the parent of the loggers of tools.
     """
 
@@ -34,41 +54,23 @@ def dispatch(tool_logger: logging.Logger | None = None) -> Handler:
         grant = call.grant
         if not grant.live:  # it may have ended while the call waited for its turn or an approval
             raise ExecutionEnded("the execution of this call has ended")
+        if tool.stream and call.request.open_stream is not None:
+            return await _stream(call, call.request.open_stream, tool_logger)
         most_bytes = grant.limits.tool_output_bytes
         call.progress = "started"
-        request, recorder = call.request, grant.recorder
-        tool_call = ToolCall(
-            grant.context,
-            execution_id=grant.execution_id,
-            sequence=request.sequence,
-            tool=request.tool,
-            report=None if recorder is None else partial(recorder.report, request),
-            logger=tool_logger,
-        )
+        tool_call = _tool_call(call, tool_logger)
         try:
             if tool.timeout_seconds is None:
                 value = await tool.execute(parsed, tool_call, most_bytes=most_bytes)
             else:
                 value = await _within(tool.timeout_seconds, tool, parsed, tool_call, most_bytes)
-        except (ToolError, AccessDenied) as error:
-            if error.outcome_known:
-                call.progress = "raised"
-            raise
         except TooMuch:
-            raise MessageTooLarge(
-                f"tools.{call.request.tool} ran, and was stopped: it yields more than {most_bytes} bytes, all that are "
-                "allowed; ask for less at a time"
-            ) from None
-        except KeyboardInterrupt:
-            raise
-        except anyio.get_cancelled_exc_class() as error:
-            if being_cancelled():
+            raise _too_much(call, most_bytes) from None
+        except BaseException as error:
+            failure = _failure_of(call, error)
+            if failure is error:
                 raise
-            call.progress = "raised"
-            raise unexpected(call) from error  # something inside the tool was cancelled: an error for the program
-        except BaseException as error:  # SystemExit too: tools wrap command lines, and must not end the host
-            call.progress = "raised"
-            raise unexpected(call) from error
+            raise failure from error
         finally:
             tool_call.end()
         call.progress = "returned"
@@ -84,6 +86,57 @@ def dispatch(tool_logger: logging.Logger | None = None) -> Handler:
     return run
 
 
+def _tool_call(call: Call, tool_logger: logging.Logger | None) -> ToolCall:
+    """Makes what the tool of a call may know of it."""
+    grant, request = call.grant, call.request
+    return ToolCall(
+        grant.context,
+        execution_id=grant.execution_id,
+        sequence=request.sequence,
+        tool=request.tool,
+        report=None if grant.recorder is None else partial(grant.recorder.report, request),
+        logger=tool_logger,
+    )
+
+
+def _failure_of(call: Call, error: BaseException) -> BaseException:
+    """Returns what the call fails with for an error of its tool, which is the current exception."""
+    match error:
+        case ToolError() | AccessDenied():
+            if error.outcome_known:
+                call.progress = "raised"
+            return error
+        case KeyboardInterrupt():
+            return error
+        case _ if isinstance(error, anyio.get_cancelled_exc_class()) and being_cancelled():
+            return error
+        case _:  # SystemExit too: tools wrap command lines, and must not end the host
+            call.progress = "raised"
+            return unexpected(call)
+
+
+def _too_much(call: Call, allowed: int) -> MessageTooLarge:
+    """Returns the error of a tool that was stopped at its bound."""
+    return MessageTooLarge(
+        f"tools.{call.request.tool} ran, and was stopped: it yields more than {allowed} bytes, all that are allowed; "
+        "ask for less at a time"
+    )
+
+
+def _encoded_output(call: Call, value: object) -> EncodedValue:
+    """Encodes a result, or an item of a stream.
+
+    Raises:
+        InvalidToolOutput: a program cannot receive it.
+    """
+    try:
+        return encode_value(value)
+    except UnencodableValue as problem:
+        raise InvalidToolOutput(
+            f"tools.{call.request.tool} ran, but its result was withheld: a program cannot receive it: {problem}"
+        ) from problem
+
+
 def encode_output(handler: Handler) -> Handler:
     """Encodes the output and enforces `tool_output_bytes`."""
 
@@ -91,12 +144,7 @@ def encode_output(handler: Handler) -> Handler:
         reply = await handler(call)
         if reply.error is not None or reply.nothing:
             return reply
-        try:
-            value = encode_value(reply.value)
-        except UnencodableValue as problem:
-            raise InvalidToolOutput(
-                f"tools.{call.request.tool} ran, but its result was withheld: a program cannot receive it: {problem}"
-            ) from problem
+        value = _encoded_output(call, reply.value)
         allowed = call.grant.limits.tool_output_bytes
         if len(value.text) > allowed:
             raise MessageTooLarge(
@@ -138,3 +186,147 @@ def being_cancelled() -> bool:
 
 def _returns_nothing(tool: Tool) -> bool:
     return tool.output_schema is None or tool.output_schema.get("type") == "null"
+
+
+# --- tools that stream ---------------------------------------------------------------------------------------------
+
+
+async def _stream(call: Call, open_stream: OpenStream, tool_logger: logging.Logger | None) -> Reply:
+    """Runs a tool that streams, item by item; the call ends with its stream."""
+    grant = call.grant
+    most = min(_MOST_OPEN, grant.limits.calls_in_flight - 1)  # so that there is room for calls within the loop
+    if grant.streams >= most:
+        raise CallBudgetExceeded(
+            f"tools.{call.request.tool} was not called: {grant.streams} streams are open, and {most} are allowed; "
+            "read one to its end or leave its loop first"
+        )
+    grant.streams += 1
+    tool_call = _tool_call(call, tool_logger)
+    try:
+        await _Delivery(call, tool_call).run(open_stream)
+    finally:
+        grant.streams -= 1
+        tool_call.end()
+    return Reply(nothing=True)
+
+
+class _Delivery:
+    """One stream, from the call of its tool to the end of the iterator.
+
+    There is one cancel scope for all of it, because a generator may hold scopes of its own open from one item to the
+    next, and scopes must nest.
+    """
+
+    def __init__(self, call: Call, tool_call: ToolCall) -> None:
+        self._call = call
+        self._tool_call = tool_call
+        self._tool = call.tool
+        self._grant = call.grant
+        self._scope = anyio.CancelScope()
+        self._timeout = self._tool.timeout_seconds
+        self._stepping = self._abandoned = False
+        self._items = self._bytes = 0
+
+    async def run(self, open_stream: OpenStream) -> None:
+        """Delivers all items, or those up to where the program stops reading.
+
+        Raises:
+            CorralError: the tool failed, an item was withheld, or the stream has more bytes than allowed.
+        """
+        call = self._call
+        call.progress = "started"
+        try:
+            with self._scope:
+                await self._deliver(open_stream)
+        finally:
+            end = ", until the program stopped reading" if self._abandoned else ""
+            call.streamed = f"… {self._items} item{'' if self._items == 1 else 's'}, {self._bytes} bytes, streamed{end}"
+        if self._scope.cancelled_caught and not self._abandoned:
+            raise ToolFailed(
+                f"tools.{call.request.tool} did not yield within {self._timeout} s; it may have taken effect",
+                outcome_known=False,
+            )
+        call.progress = "returned"
+        if call.remark is not None:
+            logger.warning("in execution %s: %s", self._grant.execution_id, call.remark)
+
+    async def _deliver(self, open_stream: OpenStream) -> None:
+        iterator: AsyncIterator[object] | None = None
+        try:
+            self._begin_step()
+            iterator = await self._started()
+            sink = open_stream(self._abandon)
+            while not self._abandoned and (item := await self._next(iterator)):
+                await self._put(item[0], sink)
+                self._begin_step()
+        finally:
+            self._end_step()
+            if iterator is not None:
+                await self._close(iterator)
+
+    async def _started(self) -> AsyncIterator[object]:
+        try:
+            return await self._tool.open_stream(self._call.parsed, self._tool_call)
+        except BaseException as error:
+            if (failure := _failure_of(self._call, error)) is error:
+                raise
+            raise failure from error
+
+    async def _next(self, iterator: AsyncIterator[object]) -> tuple[object] | None:
+        try:
+            return (await anext(iterator),)
+        except StopAsyncIteration:
+            return None
+        except BaseException as error:
+            if (failure := _failure_of(self._call, error)) is error:
+                raise
+            raise failure from error
+
+    async def _put(self, item: object, sink: StreamSink) -> None:
+        self._end_step()
+        call, grant = self._call, self._grant
+        try:
+            value = _encoded_output(call, await self._tool.dump_item(item, call.warn, grant.context))
+        except InvalidToolOutput:
+            logger.warning("an item was withheld in execution %s", grant.execution_id, exc_info=True)
+            raise
+        self._bytes += len(value.text)
+        if self._bytes > (allowed := grant.limits.tool_output_bytes):
+            raise _too_much(call, allowed)
+        self._items += 1
+        # Between two items, calls of sequential tools may run: the program may wait for one before it reads on.
+        turns, alone = grant.turns, self._tool.sequential
+        if not sink.put(value):
+            await turns.lend(sink.room(), alone=alone)
+        elif turns.waited_for:
+            await turns.lend(anyio.lowlevel.checkpoint(), alone=alone)
+        elif self._items % CHECKPOINT_EVERY == 0:
+            await anyio.lowlevel.checkpoint()
+
+    def _abandon(self) -> None:
+        """Ends the delivery: a step that is being awaited is cancelled, else the iterator is closed in its turn."""
+        self._abandoned = True
+        if self._stepping:
+            self._scope.cancel()
+
+    def _begin_step(self) -> None:
+        self._stepping = True
+        if self._timeout is not None:
+            self._scope.deadline = anyio.current_time() + self._timeout
+
+    def _end_step(self) -> None:
+        self._stepping = False
+        if self._timeout is not None:
+            self._scope.deadline = math.inf
+
+    async def _close(self, iterator: AsyncIterator[object]) -> None:
+        close: Any = getattr(iterator, "aclose", None)
+        if close is None:
+            return
+        until = anyio.current_time() + CLOSING_SECONDS
+        if self._scope.cancel_called:
+            with anyio.CancelScope(shield=True, deadline=until):
+                await close()
+        else:
+            self._scope.shield, self._scope.deadline = True, until
+            await close()

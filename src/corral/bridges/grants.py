@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol, Self, TypeAlias
 
 import anyio
 
@@ -26,6 +26,7 @@ __all__ = [
     "Grant",
     "Grants",
     "OutsideExecution",
+    "Services",
     "TokenClaims",
     "Tokens",
     "current_grant",
@@ -39,6 +40,13 @@ _MOST_LIVE = 100_000
 _SWEEP_AT = 1_000
 _ENDING_SECONDS = 5.0
 _LOOK_SECONDS = 0.01
+
+Services: TypeAlias = Mapping[str, Tool]
+"""Corral's own tools of an execution, such as `search` and `describe`, by the path that programs call them by.
+
+They are looked up before the registry's and are not in it. Their calls pass all guards, as any other: they are counted
+in `calls`, recorded and audited. A service with bounds beyond these holds them itself, one object for an execution.
+"""
 
 
 def new_execution_id() -> str:
@@ -57,7 +65,6 @@ class Grant:
         "calls",
         "clock",
         "context",
-        "discovery",
         "ended",
         "execution_id",
         "limits",
@@ -66,6 +73,8 @@ class Grant:
         "recorder",
         "running",
         "scopes",
+        "services",
+        "streams",
         "tools",
         "turns",
         "unknown",
@@ -82,7 +91,7 @@ class Grant:
         recorder: CallRecorder | None = None,
         scopes: frozenset[str] | None = None,
         lives_seconds: float | None = None,
-        discovery: Mapping[str, Tool] | None = None,
+        services: Services | None = None,
         approve: Approve | None = None,
     ) -> None:
         self.execution_id = execution_id or new_execution_id()
@@ -91,8 +100,7 @@ class Grant:
         """The caller's scopes and those that they imply."""
         self.limits = limits
         self.tools = tools
-        self.discovery = discovery or {}
-        """`tools.search` and `tools.describe`, by name; they are not in `tools`."""
+        self.services = services or {}
         self.clock = clock
         """Deadline of its program; None for a program that runs elsewhere."""
         self.recorder = recorder
@@ -104,6 +112,8 @@ class Grant:
         """Number of calls of unknown tools."""
         self.running = Capacity(limits.calls_in_flight)
         """Calls in flight."""
+        self.streams = 0
+        """Calls whose streams are open."""
         self.turns = SharedLock()
         """Order of calls that have passed all other guards."""
         self.must_finish: set[int] = set()
@@ -138,7 +148,7 @@ class Grant:
         Raises:
             ToolNotFound: no such tool; with suggestions, the first few times.
         """
-        if (found := self.discovery.get(path)) is not None:
+        if (found := self.services.get(path)) is not None:
             return found
         try:
             return self.tools.resolve(path, helping=self.unknown < _MOST_HELPED)

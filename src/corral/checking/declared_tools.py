@@ -65,6 +65,7 @@ class DeclaredTool(NamedTuple):
     name: ToolName
     signature: str
     """Its name and parameters, without its result, which does not matter where an input is wrong."""
+    is_stream: bool = False
 
 
 class ToolSet:
@@ -109,7 +110,9 @@ class ToolSet:
         name = tool_name(node)
         text = _in_one_line(_head(node))
         owner = f"tools.{name.namespace}." if name.namespace else "tools."
-        return DeclaredTool(name, owner + text[max(text.find(name.name), 0) :])
+        tool = self.tools.get(name)
+        signature = owner + text[max(text.find(name.name), 0) :]
+        return DeclaredTool(name, signature, is_stream=tool is not None and tool.stream)
 
     def call_of(self, name: ToolName) -> str:
         """A call of a tool in TypeScript, with the members that its input must have, or else with its first one."""

@@ -28,6 +28,7 @@ class _Outline(NamedTuple):
     input_schema: JsonSchema | None
     output_schema: JsonSchema | None
     needs_approval: object
+    stream: bool
 
 
 def weight(tool: Tool) -> int:
@@ -54,7 +55,9 @@ def affordable(tools: Mapping[ToolName, Tool]) -> Mapping[ToolName, ToolShape]:
         found[name] = tool
         if weight(tool) > MAX_WEIGHT:
             logger.warning("programs are not checked against the schemas of tool %r, which are too large", str(name))
-            found[name] = _Outline(tool.description, _outlined(tool.input_schema), None, tool.needs_approval)
+            found[name] = _Outline(
+                tool.description, _outlined(tool.input_schema), None, tool.needs_approval, tool.stream
+            )
     return found
 
 

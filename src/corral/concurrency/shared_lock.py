@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Awaitable
 
 import anyio
 
@@ -39,6 +40,25 @@ class SharedLock:
                 self._waiting.remove(place)
                 self._admit()  # it may have been all that kept others
             raise
+
+    @property
+    def waited_for(self) -> bool:
+        """True if some wait for it."""
+        return bool(self._waiting)
+
+    async def lend(self, until: Awaitable[object], *, alone: bool) -> None:
+        """Lets others have the lock while its holder awaits `until`; the holder has it again in any case."""
+        self.running -= 1
+        if self.contended:
+            self.pass_on()
+        try:
+            await until
+        finally:
+            if alone or self.contended:
+                with anyio.CancelScope(shield=True):
+                    await self.wait(alone=alone)
+            else:
+                self.running += 1
 
     def pass_on(self) -> None:
         """Admits waiting tasks after a holder has left and is no longer counted."""

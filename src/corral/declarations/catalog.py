@@ -96,6 +96,11 @@ class Catalog:
         self.level, self.text = self._show(self._shown, budget_tokens, "")
         self._spent = self._count(self.text)
 
+    @property
+    def has_streams(self) -> bool:
+        """True if one of the tools streams."""
+        return any(tool.stream for tool in self._shown.values())
+
     def again(self, tools: ToolRegistry) -> Catalog:
         """A catalog of the same text for another conversation, where this one has told no news. Its registry has the
         same tools now."""
@@ -233,7 +238,7 @@ def _differ(before: Tool, after: Tool) -> bool:
 
 
 def _content(tool: Tool) -> tuple[object, ...]:
-    return tool.description, tool.input_schema, tool.output_schema, tool.needs_approval
+    return tool.description, tool.input_schema, tool.output_schema, tool.needs_approval, tool.stream
 
 
 def _counted(number: int, what: str) -> str:

@@ -46,6 +46,7 @@ class _Shape:
     input_schema: JsonSchema | None
     output_schema: JsonSchema | None
     needs_approval: bool | str
+    stream: bool = False
 
 
 class TextCache:
@@ -84,7 +85,7 @@ class TextCache:
 
     async def _made(self, form: Form, name: ToolName, tool: Tool, context: ExecutionContext) -> str:
         approval = tool.needs_approval if isinstance(tool.needs_approval, bool) else "depends"
-        shape = _Shape(tool.description, tool.input_schema, tool.output_schema, approval)
+        shape = _Shape(tool.description, tool.input_schema, tool.output_schema, approval, tool.stream)
         if not _is_large(shape):
             return await run_in_own_thread(make_text, form, name, shape, self._language, abandon_on_cancel=True)
         try:

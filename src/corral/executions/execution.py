@@ -6,7 +6,6 @@ Deadline, cancellation and cleanup are here, and only here.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 
 import anyio
 
@@ -15,6 +14,7 @@ from corral.bridges import (
     BridgeHost,
     CallRecorder,
     Grant,
+    Services,
     capabilities_of,
     early_denial,
     hidden_denial,
@@ -31,7 +31,7 @@ from corral.executions.runtime import Runtime, prepare
 from corral.logs import Lines
 from corral.results import ExecutionResult, ProgramCapabilities
 from corral.sandboxes import Job, Sandbox, below_required_tier, failed_exit
-from corral.tools import Tool, ToolRegistry
+from corral.tools import ToolRegistry
 from corral.types import (
     ExecutionError,
     Exit,
@@ -50,7 +50,7 @@ _CHECK_HELP = "`corral doctor` lists the language servers"
 class Execution:
     """Takes one request through its phases. `run` is called once, `cancel` at any time.
 
-    `tools` and `discovery` are the tools that the caller sees.
+    `tools` and `services` are the tools that the caller sees.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Execution:
         request: ExecutionRequest,
         *,
         tools: ToolRegistry,
-        discovery: Mapping[str, Tool],
+        services: Services,
         on_event: OnEvent | None = None,
         approve: Approve | None = None,
     ) -> None:
@@ -85,7 +85,7 @@ class Execution:
             scopes=runtime.implied.held_with(request.context.scopes),
             limits=self._limits,
             tools=tools,
-            discovery=discovery,
+            services=services,
             clock=self._clock,
             recorder=self._recorder,
             approve=approve,

@@ -153,7 +153,7 @@ class CorralRunning(CorralLifetime):
             limits=limits or self._runtime.limits,
             tools=registry,
             lives_seconds=lives_seconds,
-            discovery=self._views.discovery(registry, language, keep=tools is None),
+            services=self._views.discovery(registry, language, keep=tools is None),
         )
         self._runtime.grants.open(grant)
         return OutsideExecution(grant, self._runtime.grants)
@@ -194,7 +194,7 @@ class CorralRunning(CorralLifetime):
             self._runtime,
             request,
             tools=registry,
-            discovery=self._views.discovery(registry, language, keep=tools is None),
+            services=self._views.discovery(registry, language, keep=tools is None),
             on_event=options.get("on_event"),
             approve=options.get("approve"),
         )

@@ -164,21 +164,29 @@ def _says(function: Callable[..., Any], parameter: Parameter, kind: type) -> boo
     return _is_hint_of(hint, kind) or (isinstance(hint, str) and hint.endswith(kind.__name__))
 
 
-def read_result(function: Callable[..., Any], *, name: str, description: str | None) -> OutputSchema:
-    """The schema of what a function is annotated to return; without an annotation, anything.
+def read_result(
+    function: Callable[..., Any], *, name: str, description: str | None, stream: bool = False
+) -> OutputSchema:
+    """The schema of what a function is annotated to return, or of one item of its stream; without an annotation,
+    anything.
 
     Raises:
-        ToolDefinitionError: the type has no schema.
+        ToolDefinitionError: the type has no schema, or a stream is annotated as something else.
     """
     underlying = underlying_function(function)
     types = _Types(underlying, name)
+    if stream and "return" not in types.hints:
+        return ANYTHING
     if "return" not in types.hints and not is_generator(underlying):
         return ANYTHING
-    hint = _gathered(types.hints.get("return", Iterator))
+    hint = types.hints.get("return", Iterator)
+    if stream and (get_origin(hint) or hint) not in _ITERATORS:
+        raise ToolDefinitionError(f"tool {name!r}: a stream is annotated with what it yields: -> AsyncIterator[...]")
+    hint = _item(hint) if stream else _gathered(hint)
     try:
         output = TypeOutput(types.adapter(hint))
     except _NO_SCHEMA as error:
-        raise types.without_schema("the result", hint, error) from error
+        raise types.without_schema("an item of the stream" if stream else "the result", hint, error) from error
     if description:
         output.json_schema.setdefault("description", description)
     return output
@@ -234,14 +242,16 @@ def is_generator(function: Callable[..., Any]) -> bool:
     return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
 
 
-_GATHERED = frozenset({AsyncGenerator, AsyncIterable, AsyncIterator, Generator, Iterable, Iterator})
+_ITERATORS = frozenset({AsyncGenerator, AsyncIterable, AsyncIterator, Generator, Iterable, Iterator})
 
 
 def _gathered(hint: Any) -> Any:
     """The type of what is made of a result of this type: of an iterator a list."""
-    if (get_origin(hint) or hint) not in _GATHERED:
-        return hint
-    return list[get_args(hint)[0] if get_args(hint) else Any]
+    return list[_item(hint)] if (get_origin(hint) or hint) in _ITERATORS else hint
+
+
+def _item(hint: Any) -> Any:
+    return get_args(hint)[0] if get_args(hint) else Any
 
 
 def _local_names(function: Callable[..., Any]) -> dict[str, Any]:

@@ -1,9 +1,10 @@
-"""The results of tools that yield: gathered into lists, which are bounded before they are complete."""
+"""The results of tools that yield: iterated, or gathered into lists, which are bounded before they are complete."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+import threading
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import is_dataclass
 from io import IOBase
@@ -14,7 +15,7 @@ import anyio.lowlevel
 from anyio import to_thread
 from pydantic import BaseModel
 
-__all__ = ["Gathering", "TooMuch", "is_iterator"]
+__all__ = ["CHECKPOINT_EVERY", "CLOSING_SECONDS", "Gathering", "TooMuch", "is_iterator", "iterate"]
 
 _DATA = frozenset({bool, bytes, dict, float, int, list, str, tuple, type(None)})
 _SLACK = 4
@@ -22,9 +23,9 @@ _SLACK = 4
 exactly when it is encoded."""
 _MOST_WEIGHED = 10_000
 """Values of one item that are looked at."""
-_CHECKPOINT_EVERY = 64
+CHECKPOINT_EVERY = 64
 """Items after which a generator that awaits nothing lets others run, and can be cancelled."""
-_CLOSING_SECONDS = 5.0
+CLOSING_SECONDS = 5.0
 """Time that a generator may take to close."""
 
 
@@ -91,12 +92,12 @@ class Gathering:
         try:
             async for item in iterator:
                 self._take(item)
-                if len(self._items) % _CHECKPOINT_EVERY == 0:
+                if len(self._items) % CHECKPOINT_EVERY == 0:
                     await anyio.lowlevel.checkpoint()
         finally:
             close: Any = getattr(iterator, "aclose", None)
             if close is not None:
-                with anyio.move_on_after(_CLOSING_SECONDS, shield=True):
+                with anyio.move_on_after(CLOSING_SECONDS, shield=True):
                     await close()
         return self._items
 
@@ -106,6 +107,64 @@ class Gathering:
         if self._left < 0:
             self._items.clear()
             raise TooMuch
+
+
+def iterate(result: object) -> AsyncIterator[object]:
+    """An async iterator over what a tool gave. One that blocks is read in a thread, item by item.
+
+    Raises:
+        TypeError: it cannot be iterated.
+    """
+    if isinstance(result, AsyncIterable):
+        return aiter(cast("AsyncIterable[object]", result))
+    if isinstance(result, str | bytes | Mapping) or not isinstance(result, Iterable):
+        kind = type(cast("object", result)).__name__
+        raise TypeError(f"a tool that streams gave a value of type {kind}, and not an iterator")
+    return _InThread(iter(cast("Iterable[object]", result)))
+
+
+class _InThread:
+    """Reads a blocking iterator in a thread: one item at a time, so that none waits for the next."""
+
+    def __init__(self, iterator: Iterator[object]) -> None:
+        self._iterator = iterator
+        self._reading = self._closed = False
+        self._state = threading.Lock()
+
+    def __aiter__(self) -> _InThread:
+        return self
+
+    async def __anext__(self) -> object:
+        self._reading = True
+        found = await to_thread.run_sync(self._next, abandon_on_cancel=True)
+        if found is None:
+            raise StopAsyncIteration
+        return found[0]
+
+    async def aclose(self) -> None:
+        """Closes the iterator; while it is being read, its thread will do so."""
+        with self._state:
+            self._closed = True
+            reading = self._reading
+        if not reading:
+            await to_thread.run_sync(self._close, abandon_on_cancel=True)
+
+    def _next(self) -> tuple[object] | None:
+        try:
+            for item in self._iterator:
+                return (item,)
+            return None
+        finally:
+            with self._state:
+                self._reading = False
+                closed = self._closed
+            if closed:
+                self._close()
+
+    def _close(self) -> None:
+        close: Any = getattr(self._iterator, "close", None)
+        if close is not None:
+            close()
 
 
 def _weight(item: object) -> int:

@@ -6,7 +6,7 @@ import functools
 import inspect
 import math
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib import import_module
@@ -33,7 +33,7 @@ from corral.tools.signature import (
     underlying_function,
     without_partial,
 )
-from corral.tools.streams import Gathering, is_iterator
+from corral.tools.streams import Gathering, is_iterator, iterate
 from corral.tools.tool_call import ToolCall
 from corral.types import ExecutionContext, JsonSchema, ToolName, TrustDomain
 
@@ -91,6 +91,8 @@ class Tool(Generic[P, R]):
     """True is `strict`, False is `off`."""
     must_finish: bool = False
     """True if a call that has begun is waited for when its program has ended: within the execution's wall clock."""
+    stream: bool = False
+    """True if programs get the items one by one, as they are yielded; `output` is then the schema of one item."""
     input: InputSchema = field(repr=False)
     output: OutputSchema = field(repr=False)
     function: Callable[P, R] = field(repr=False)
@@ -147,7 +149,7 @@ class Tool(Generic[P, R]):
 
     @property
     def output_schema(self) -> JsonSchema | None:
-        """JSON Schema of the result as programs receive it, or None if nothing is known of it."""
+        """JSON Schema of the result as programs receive it, of a stream's items; None if nothing is known of it."""
         return self.output.json_schema
 
     @property
@@ -190,12 +192,14 @@ class Tool(Generic[P, R]):
     async def execute(self, parsed: ParsedInput, call: ToolCall, *, most_bytes: float = math.inf) -> object:
         """Runs the function, in a worker thread if it is not async; its exceptions pass through.
 
-        What it yields becomes a list. A cancelled call of a function in a thread returns at once; the thread goes on to
-        its end, or to the next item that it yields.
+        What it yields becomes a list, also of a tool that streams. A cancelled call of a function in a thread returns
+        at once; the thread goes on to its end, or to the next item that it yields.
 
         Raises:
             TooMuch: it yields far more than `most_bytes`.
         """
+        if self.stream:
+            return await Gathering(most_bytes).receive(await self.open_stream(parsed, call))
         arguments, keywords = self.bind(parsed.value, call)
         function: Callable[..., Any] = self.function
         if self.is_async:
@@ -214,10 +218,32 @@ class Tool(Generic[P, R]):
                 result = await result
         return await Gathering(most_bytes).receive(result) if is_iterator(result) else result
 
+    async def open_stream(self, parsed: ParsedInput, call: ToolCall) -> AsyncIterator[object]:
+        """Calls the function of a tool that streams; its exceptions pass through. The caller closes the iterator.
+
+        Raises:
+            TypeError: the function returned nothing that can be iterated.
+        """
+        arguments, keywords = self.bind(parsed.value, call)
+        function: Callable[..., Any] = self.function
+        if self.is_async:
+            result: Any = function(*arguments, **keywords)
+        else:
+            (result,) = await to_thread.run_sync(lambda: (function(*arguments, **keywords),), abandon_on_cancel=True)
+        return iterate(await result if inspect.isawaitable(result) else result)
+
     async def dump_output(
         self, value: object, warn: Callable[[str], object] | None = None, context: ExecutionContext | None = None
     ) -> object:
-        """Turns what the function returned into plain data (see `corral.tools.schema`), and validates it.
+        """Turns what the function returned into plain data, as `dump_item`; of a tool that streams, each item."""
+        if not self.stream:
+            return await self.dump_item(value, warn, context)
+        return [await self.dump_item(item, warn, context) for item in cast("list[object]", value)]
+
+    async def dump_item(
+        self, value: object, warn: Callable[[str], object] | None = None, context: ExecutionContext | None = None
+    ) -> object:
+        """Turns a result, or an item of a stream, into plain data (see `corral.tools.schema`), and validates it.
 
         `warn` hears of a result that is delivered although it is not what the output schema says. Where no schema says
         anything, a text that is JSON is read.
@@ -374,6 +400,7 @@ def tool(
     description: str | None = None,
     input_schema: object = None,
     output_schema: object = None,
+    stream: bool = False,
     **settings: Unpack[ToolSettings],
 ) -> Callable[[Callable[FunctionP, FunctionR]], Tool[FunctionP, FunctionR]]: ...
 @checked_as(ToolDefinitionError)
@@ -385,6 +412,7 @@ def tool(
     description: str | None = None,
     input_schema: object = None,
     output_schema: object = None,
+    stream: bool = False,
     **settings: Unpack[ToolSettings],
 ) -> Any:
     """Makes a tool of a function, a bound method, a partial or a callable object.
@@ -393,6 +421,9 @@ def tool(
     annotated `ExecutionContext` receives the caller's context, and one annotated `ToolCall` the call. They are hidden
     from programs, as are the keywords that a partial has bound. With an `input_schema` the
     function takes `(input, context)`, as with `define_tool`.
+
+    What a function yields is gathered into a list. With `stream=True` programs get it item by item, by `for await` in
+    TypeScript and `async for` in Python; `output_schema` is then that of one item.
 
     Raises:
         ToolDefinitionError: the function cannot be declared as written.
@@ -403,6 +434,7 @@ def tool(
         description=description,
         input_schema=input_schema,
         output_schema=output_schema,
+        stream=stream,
         **settings,
     )
     return make if function is None else make(function)
@@ -421,13 +453,14 @@ def define_tool(
     input_schema: object = None,
     output_schema: object = None,
     execute: Callable[FunctionP, FunctionR],
+    stream: bool = False,
     **settings: Unpack[ToolSettings],
 ) -> Tool[FunctionP, FunctionR]:
     """Makes a tool whose schemas are known only at run time.
 
     A schema is a JSON Schema document, a pydantic model (or another type that pydantic knows), or None: anything.
     `execute(input, context)`, sync or async, receives the validated document or the model; it may take `input` alone,
-    and a parameter annotated `ToolCall`.
+    and a parameter annotated `ToolCall`. With `stream=True` it yields, and `output_schema` is that of one item.
 
     Raises:
         ToolDefinitionError: the name, a schema or a setting is wrong.
@@ -439,6 +472,7 @@ def define_tool(
         output=output_schema_of(output_schema, owner=f"tool {name!r}: output_schema"),
         function=execute,
         bind=_bind_input(execute, name),
+        stream=stream,
         **_frozen(settings),
     )
 
@@ -450,13 +484,14 @@ def _from_function(
     description: str | None = None,
     input_schema: object = None,
     output_schema: object = None,
+    stream: bool = False,
     **settings: Unpack[ToolSettings],
 ) -> Tool[FunctionP, FunctionR]:
     bare = _callable_of(function)
     name = name or _name_of(bare)
     docstring = read_docstring(underlying_function(bare).__doc__ or _class_docstring(bare))
     if output_schema is None:
-        output = read_result(function, name=name, description=docstring.returns)
+        output = read_result(function, name=name, description=docstring.returns, stream=stream)
     else:
         output = output_schema_of(output_schema, owner=f"tool {name!r}: output_schema")
     if input_schema is None:
@@ -472,6 +507,7 @@ def _from_function(
         output=output,
         function=function,
         bind=bind,
+        stream=stream,
         **_frozen(settings),
     )
 

@@ -10,7 +10,8 @@ from starlette.responses import Response
 from corral.bridges.base import BridgeHost
 from corral.bridges.calls import Call
 from corral.bridges.grants import Grant
-from corral.bridges.http.messages import calls_of, failed, line
+from corral.bridges.http.messages import alone_line, calls_of, failed, line
+from corral.bridges.http.streams import LineStream
 from corral.bridges.web import (
     NOT_JSON,
     Body,
@@ -25,7 +26,7 @@ from corral.bridges.web import (
     watch_request,
 )
 from corral.errors import BridgeError, CallBudgetExceeded
-from corral.types import Reply
+from corral.types import CallRequest, Reply
 
 __all__ = ["CallsEndpoint"]
 
@@ -56,12 +57,23 @@ class CallsEndpoint:
             return failed(NOT_JSON, 415)
         calls: list[Call] = []
         numbers: list[int] = []
+        streaming: set[int] = set()
         unanswered: set[int] = set()
 
         async def answer(index: int) -> None:
-            reply = await self._host.handle(calls[index])
+            number, call = numbers[index], calls[index]
+            if number not in streaming:
+                data = line(number, await self._host.handle(call))
+            elif len(calls) > 1:  # else the stream would keep the replies of the others from being read
+                data = alone_line(number)
+            else:
+                stream = LineStream(number, lines.write)
+                call.request = call.request._replace(open_stream=stream.open)
+                async with stream.written():
+                    reply = await self._host.handle(call)
+                data = line(number, reply)
             unanswered.discard(index)
-            await lines.write(line(numbers[index], reply), last=len(calls) == 1)
+            await lines.write(data, last=len(calls) == 1)
 
         most = max(_LEAST_BODY_BYTES, grant.limits.tool_input_bytes) + _BESIDE_INPUT_BYTES
         try:
@@ -69,7 +81,8 @@ class CallsEndpoint:
                 watch_request(grant, receive, partial(lines.write, b"\n")) as watch,
                 Body(head, receive, most, grant) as body,
             ):
-                found = calls_of(parse_json(body), len(body), grant)
+                found, reads_streams = calls_of(parse_json(body), len(body), grant)
+                streaming = {call.sequence for call in found if reads_streams and streams(grant, call)}
                 first = load_of(grant).count(len(found))
                 numbers = [call.sequence for call in found]  # the client's numbers, which identify the lines
                 calls = [
@@ -92,6 +105,12 @@ class CallsEndpoint:
             await lines.write(line(numbers[index], Reply(error=ended())))
         await lines.write(b"", last=True)
         return None
+
+
+def streams(grant: Grant, call: CallRequest) -> bool:
+    """True if the tool of a call streams."""
+    tool = grant.services.get(call.tool) or grant.tools.get(call.tool)
+    return tool is not None and tool.stream
 
 
 class _Lines:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, NotRequired
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
@@ -17,7 +17,7 @@ from corral.errors import CorralError, MalformedMessage
 from corral.guest import encode_value, revive_value
 from corral.types import MAX_TOOL_PATH, CallError, CallRequest, JsonSchema, Reply
 
-__all__ = ["CALLS_SCHEMA", "calls_of", "failed", "line"]
+__all__ = ["CALLS_SCHEMA", "alone_line", "calls_of", "failed", "items_line", "line"]
 
 _STRICT = ConfigDict(extra="forbid", strict=True)
 
@@ -33,6 +33,7 @@ class OneCall(TypedDict):
 @with_config(_STRICT)
 class Calls(TypedDict):
     calls: Annotated[list[OneCall], Field(min_length=1, max_length=MAX_CALLS)]
+    stream: NotRequired[bool]
 
 
 _calls = TypeAdapter(Calls)
@@ -40,18 +41,19 @@ CALLS_SCHEMA: JsonSchema = _calls.json_schema(ref_template="#/components/schemas
 """Schema of the body of `POST /calls`, with its own `$defs`."""
 
 
-def calls_of(body: object, size: int, grant: Grant) -> list[CallRequest]:
-    """Returns the calls of a parsed body of `size` bytes.
+def calls_of(body: object, size: int, grant: Grant) -> tuple[list[CallRequest], bool]:
+    """Returns the calls of a parsed body of `size` bytes, and whether the client reads streams.
 
     Raises:
         MalformedMessage: the shape is wrong, two calls have the same sequence number, or a tag is wrong.
     """
     try:
-        calls = _calls.validate_python(body)["calls"]
+        given = _calls.validate_python(body)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"]))
         raise MalformedMessage(f"the request's body is wrong at {place or 'its root'}: {first['msg']}") from None
+    calls = given["calls"]
     if len(calls) > 1 and len({call["sequence"] for call in calls}) < len(calls):
         raise MalformedMessage("two calls of the request have the same sequence number")
     made: list[CallRequest] = []
@@ -62,7 +64,7 @@ def calls_of(body: object, size: int, grant: Grant) -> list[CallRequest]:
         if call.get("tagged"):
             value = revive_value(value)
         made.append(CallRequest(call["tool"], value, call["sequence"], own_size))
-    return made
+    return made, given.get("stream", False)
 
 
 def line(number: int, reply: Reply) -> bytes:
@@ -74,6 +76,16 @@ def line(number: int, reply: Reply) -> bytes:
     value = reply.encoded or encode_value(reply.value)
     tagged = b',"tagged":true' if value.tagged else b""
     return b'{"sequence":%d,"value":%b%b}\n' % (number, value.text, tagged)
+
+
+def items_line(number: int, items: Sequence[bytes], *, tagged: bool) -> bytes:
+    """Encodes items of a stream as a line; the first one opens it."""
+    return b'{"sequence":%d,"items":[%b]%b}\n' % (number, b",".join(items), b',"tagged":true' if tagged else b"")
+
+
+def alone_line(number: int) -> bytes:
+    """Tells that a call was not made: it streams, so its client is to send it in a request of its own."""
+    return b'{"sequence":%d,"alone":true}\n' % number
 
 
 def failed(

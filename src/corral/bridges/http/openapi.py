@@ -98,7 +98,9 @@ def _tool(name: str, tool: Tool, schemas: dict[str, Any]) -> dict[str, Any]:
 
     body = {"content": {"application/json": {"schema": referred(tool.input_schema, "input")}}}
     operation = _operation(f"tool_{name}", tool.description[:300] or name, {"requestBody": body})
-    operation["responses"]["200"]["content"]["application/json"] = {"schema": referred(tool.output_schema, "output")}
+    output = referred(tool.output_schema, "output")
+    output = {"type": "array", "items": output} if tool.stream else output
+    operation["responses"]["200"]["content"]["application/json"] = {"schema": output}
     operation["responses"] |= _refused(_TOOL_REFUSALS)
     return operation
 

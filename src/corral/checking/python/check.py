@@ -59,6 +59,7 @@ _COUNT = frozenset({"missing-argument", "unknown-argument", "too-many-positional
 _OF_LITERAL = frozenset({"missing-typed-dict-key", "unknown-typed-dict-constructor-key"})
 _ARGUMENT = _COUNT | _OF_LITERAL | {"invalid-argument-type", "positional-only-parameter-as-kwarg"}
 _COROUTINE = re.compile(r"`Coroutine(?:Type)?\[")
+_OF_STREAM = re.compile(r"`(?:AsyncIterator|ToolStream)\[[^|]*`")
 _OF_DICT = re.compile(r"on object of type `dict\[")
 _OF_TEXT = re.compile(r"on object of type `str`")
 _PARAMETER = re.compile(r"(?:\(|, |\* )(\w+): ")
@@ -93,6 +94,7 @@ _MAX_NAMES = 200
 _NAMES = finder("(identifier) @name")
 _PARSERS = frozenset({"json.loads", "loads", "ast.literal_eval", "literal_eval", "eval"})
 _TASKS = frozenset({"asyncio.create_task", "asyncio.ensure_future", "create_task", "ensure_future"})
+_READ_STREAM = "It is a stream: read it with `async for item in ...`, or gather it with `[item async for item in ...]`."
 _AWAIT_IT = "It is a coroutine: `await` it first."
 
 
@@ -238,6 +240,8 @@ class PythonCheck(PythonOrigins):
                 return self._unawaited(warning, node) or warning.rejected("unawaited", hint=_AWAIT_IT)
             if remark.severity == 1 and (found := self._unawaited(warning, node)) is not None:
                 return found
+        if remark.code in _FOREIGN | _ATTRIBUTE and _OF_STREAM.search(warning.message) and not is_tried(node):
+            return warning.rejected("member", hint=_READ_STREAM)
         may_be_uncalled = "`def " in warning.message or remark.code == "no-matching-overload"
         if may_be_uncalled and not is_tried(node) and (found := self._uncalled(warning, node)) is not None:
             return found
@@ -506,7 +510,8 @@ class PythonCheck(PythonOrigins):
         """The tool, as the program calls it, whose coroutine an expression is: its call, or a name for that."""
         call = self._initial(expression) if expression.type == "identifier" else expression
         function = None if call is None or call.type != "call" else call.child_by_field_name("function")
-        return None if function is None or self._tool_of(function) is None else text_of(function)
+        tool = None if function is None else self._tool_of(function)
+        return None if function is None or tool is None or tool.is_stream else text_of(function)
 
     def _forgotten(self) -> Iterator[Finding]:
         for node in self._consumed():

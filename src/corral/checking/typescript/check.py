@@ -103,10 +103,14 @@ _MAKE_ASYNC = (
 _ADVICE = re.compile(r" (?:Do you need to (?:install|change)|Try changing the 'lib')\b.*", re.DOTALL)
 """Advice of the compiler that nobody can follow here."""
 _OF_PROMISE = re.compile(r"\b(?:[Tt]ypes?|this) '(?:[^']*(?:' and '| ))?Promise<")
+_OF_STREAM = re.compile(r"\b[Tt]ype '(?:Promise<)?AsyncIterable<[^|]*'")
 _ENVIRONMENTS = frozenset({"require", "module", "process", "window", "document", "navigator", "Deno", "Bun"})
 """Names that programs look up to find out where they run."""
 _PLATFORM = frozenset(re.findall(r"declare var ([A-Z]\w*)", GLOBALS.read_text(encoding="utf-8")))
 """Classes that a program finds, by whose names declarations may call other types."""
+_READ_STREAM = (
+    "It is a stream: read it with `for await (const item of ...)`, or gather it with `await Array.fromAsync(...)`."
+)
 _AWAIT_IT = "It is a promise: `await` it first."
 _TAKEN_OF = re.compile(r"does not exist on type '(.*?)'\.(?: |$)", re.MULTILINE | re.DOTALL)
 _KEY = re.compile(r"^\s*(?:readonly )?([\w$]+|\"[^\"]*\")\??:|[{;] (?:readonly )?([\w$]+|\"[^\"]*\")\??:", re.MULTILINE)
@@ -220,6 +224,8 @@ class TypeScriptCheck(Misuse):
             return warning.rejected("unawaited", message="`await` is in a function that is not async", hint=_MAKE_ASYNC)
         if code in _UNBOUND:
             return self._unbound(warning, node)
+        if code in _MEMBER | _ITERATED and _OF_STREAM.search(remark.message) and not is_tried(node):
+            return warning.rejected("member", hint=_READ_STREAM)
         if code in _MEMBER:
             return self._member(warning, node)
         if code in _ARGUMENT and (call := self._tool_call(node, counted=code in _COUNT)) is not None:

@@ -55,6 +55,7 @@ _CROSSES_AS: Mapping[str, frozenset[str]] = {
     "RegExp": frozenset(),
     "Function": frozenset(),
     "Promise": frozenset(),
+    "AsyncIterable": frozenset(),
     "PromiseLike": frozenset(),
 }
 """As what values of the language's classes reach the host: the value codec's table."""

@@ -43,7 +43,9 @@ class Origins(Check):
         if expression.type != "call_expression":
             return None
         called = self._called(expression)
-        return text_of(called) if self._is_tool(called) or self._is_async(called) else None
+        tool = self._tool_of(called)
+        promises = self._is_async(called) if tool is None else not tool.is_stream
+        return text_of(called) if promises else None
 
     def _is_async(self, called: Node) -> bool:
         """True if it is a function of the program's own that gives a promise."""

@@ -321,7 +321,7 @@ def _each(corral: Corral) -> list[tuple[str, dict[str, Any]]]:
                 "name": tool.name,
                 "description": tool.description,
                 "inputSchema": tool.input_schema,
-                **({} if tool.output_schema is None else {"outputSchema": tool.output_schema}),
+                **({} if tool.output_schema is None or tool.stream else {"outputSchema": tool.output_schema}),
             },
         )
         for name, tool in corral.tools.snapshot().items()

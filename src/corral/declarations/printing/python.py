@@ -38,6 +38,13 @@ _MAX_HOPS = 20
 _NO_INPUT = Object(additional=NEVER)
 _BY_POSITION = {ToolName(None, name) for name in RESERVED_ROOT_NAMES}
 """Corral's own tools, which take their first parameter by position too; no other tools have these names."""
+_STREAM = """\
+import typing as _typing
+_Item = _typing.TypeVar("_Item", covariant=True)
+class ToolStream(_typing.AsyncIterator[_Item], _typing.Awaitable[_typing.AsyncIterator[_Item]]):
+    async def aclose(self) -> None: ...
+"""
+"""Type of a stream for a checker: programs may await the call, or read it at once."""
 PYTHON_ALIAS = "codemode = tools\n"
 
 
@@ -63,9 +70,11 @@ def print_python(signatures: Mapping[ToolName, Signature], *, checked: bool = Fa
     legend = abbreviate({name: each.doc for name, each in signatures.items()})
     signatures = {name: each._replace(doc=legend.docs[name]) for name, each in signatures.items()}
     names = TypeNames(PYTHON.taken | own_names | {"tools", "codemode"})
-    types = PythonTypes(name_definitions(signatures.values(), names), names)
+    stream = names.pick("ToolStream") if checked and any(each.is_stream for each in signatures.values()) else None
+    types = PythonTypes(name_definitions(signatures.values(), names), names, stream)
     tree = _tree(signatures, types)
-    return "".join(f"{line}\n" for line in (*types.declarations(), *commented(legend.lines), *tree))
+    lines = (*types.declarations(), *commented(legend.lines), *tree)
+    return "".join(f"{line}\n" for line in lines) + (_STREAM.replace("ToolStream", stream) if stream else "")
 
 
 def python_call(name: ToolName, signature: Signature) -> str | None:
@@ -121,7 +130,10 @@ def _attribute(owner: str, name: str) -> str:
 def _method(name: ToolName, signature: Signature, types: PythonTypes, scope: ExpressionScope) -> list[str]:
     parameters, returned = _parameters(name, signature, types, scope)
     documented = docstring(told_of_tool(signature.doc))
-    start, end = f"async def {name.name}(", f") -> {returned}:{'' if documented else ' ...'}"
+    start, end = (
+        f"{'def' if signature.is_stream else 'async def'} {name.name}(",
+        f") -> {returned}:{'' if documented else ' ...'}",
+    )
     head = [f"{start}{', '.join(each.text for each in parameters)}{end}"]
     if any(each.told for each in parameters) or (len(head[0]) > _LINE_CHARACTERS and parameters):
         star = "*," if parameters[0].text == "*" else ""
@@ -151,9 +163,8 @@ def _parameters(
             parameters.insert(by_position, _Parameter("*"))
         if signature.is_elided:
             parameters.append(_Parameter(f"**more: {types.show(UNKNOWN, name.name, scope)}"))
-    return parameters, types.show(
-        signature.output, f"{name.name}-output", replace(scope, inline=signature.inline_output)
-    )
+    returned = types.show(signature.output, f"{name.name}-output", replace(scope, inline=signature.inline_output))
+    return parameters, types.stream(returned, scope) if signature.is_stream else returned
 
 
 def _parameter(each: Property, shown: str) -> _Parameter:

@@ -87,9 +87,11 @@ class _Pending:
 class PythonTypes:
     """Prints types, and remembers what has to be declared for them."""
 
-    def __init__(self, definitions: Mapping[Definition, str], names: TypeNames) -> None:
+    def __init__(self, definitions: Mapping[Definition, str], names: TypeNames, stream: str | None = None) -> None:
         self._definitions = definitions
         self._names = names
+        self._stream = stream
+        """Class of streams that may be awaited, too; None: they are shown as async iterators."""
         self._pending: deque[_Pending] = deque()
         self._mentioned: set[Definition] = set()
         self._intersections: dict[tuple[Intersection, frozenset[str], bool], str | None] = {}
@@ -121,6 +123,10 @@ class PythonTypes:
                 return self._array(shape, hint, scope)
             case Object():
                 return self._object(shape, hint, scope)
+
+    def stream(self, item: str, scope: ExpressionScope) -> str:
+        """The type of a stream of what is shown as `item`."""
+        return f"{self._stream or self._word('AsyncIterator', scope)}[{item}]"
 
     @property
     def needs_declarations(self) -> bool:

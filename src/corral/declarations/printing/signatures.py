@@ -47,7 +47,7 @@ RETURNS = "Returns"
 class ToolShape(Protocol):
     """The parts of a tool that a declaration needs. A schema of None says nothing: the type is unknown.
 
-    `needs_approval` is a bool, or something else if it depends on the input.
+    `needs_approval` is a bool, or something else if it depends on the input. The output of a `stream` is one item.
     """
 
     @property
@@ -58,6 +58,8 @@ class ToolShape(Protocol):
     def output_schema(self) -> JsonSchema | None: ...
     @property
     def needs_approval(self) -> object: ...
+    @property
+    def stream(self) -> bool: ...
 
 
 class Signature(NamedTuple):
@@ -74,6 +76,8 @@ class Signature(NamedTuple):
     inline_output: bool = False
     is_elided: bool = False
     """True if the input has further members."""
+    is_stream: bool = False
+    """True if a call gives a stream, of which the output is one item."""
 
     @property
     def needs_input(self) -> bool:
@@ -101,7 +105,9 @@ def read_signature(name: ToolName, tool: ToolShape, language: TypeSystem, defini
         return Reader(document, root_name=root_name, definitions=definitions, language=language).read_root(root)
 
     given, returned = read(tool.input_schema, f"{name.name}-input"), read(tool.output_schema, f"{name.name}-output")
-    return Signature(given, returned, _doc(tool, returned), is_empty=_is_empty(tool.input_schema, given))
+    return Signature(
+        given, returned, _doc(tool, returned), is_empty=_is_empty(tool.input_schema, given), is_stream=tool.stream
+    )
 
 
 class TypeNames:

@@ -66,6 +66,8 @@ def _parameters(signature: Signature, show: Callable[[Shape], str], *, checked: 
         signature = signature._replace(input=replace(signature.input, additional=UNKNOWN))
     given = "" if signature.is_empty and not checked else f"input{optional}: {show(signature.input)}"
     output = show(signature.output)
+    if signature.is_stream:
+        return f"({given}): AsyncIterable<{output}>"
     return f"({given}): Promise<{'void' if output == 'null' else output}>"
 
 

@@ -6,9 +6,9 @@ import asyncio
 import json
 import sys
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
 from types import CodeType
-from typing import Any, NamedTuple, NoReturn, Protocol
+from typing import Any, Literal, NamedTuple, NoReturn, Protocol
 
 from corral.guest.python.values import Encoded, TooLarge, UnencodableValue, encode
 
@@ -53,6 +53,12 @@ class Send(Protocol):
     """Takes a call that is to leave: its number, the tool's path as JSON, its input."""
 
     def __call__(self, sequence: int, path: str, input: Encoded, /) -> None: ...
+
+
+class Tell(Protocol):
+    """Takes what the host is told of an open stream: that what it asked about was read, or that nothing more is."""
+
+    def __call__(self, told: Literal["credit", "cancel"], sequence: int, /) -> None: ...
 
 
 class Caller(Protocol):
@@ -167,6 +173,9 @@ class PendingCall(Coroutine[Any, Any, Any]):
             raise RuntimeError(f"this tools.{self.tool}(...) was awaited before; call it again for another result")
         return self._calls.start(self.tool, self._path, self._input, self.site).__await__()
 
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return _OpeningStream(self)
+
     def send(self, value: Any, /) -> Any:
         if self._steps is None:
             self._steps = self.__await__()
@@ -204,7 +213,7 @@ class PendingCall(Coroutine[Any, Any, Any]):
 
     __hash__ = object.__hash__
     __str__ = __format__ = __len__ = __int__ = __float__ = __index__ = _forgotten
-    __getitem__ = __setitem__ = __delitem__ = __contains__ = __iter__ = __aiter__ = __call__ = _forgotten
+    __getitem__ = __setitem__ = __delitem__ = __contains__ = __iter__ = __call__ = _forgotten
     __lt__ = __le__ = __gt__ = __ge__ = _forgotten
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _forgotten
     __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = __neg__ = __abs__ = __round__ = _forgotten
@@ -214,10 +223,167 @@ class PendingCall(Coroutine[Any, Any, Any]):
 PendingCall.__name__ = PendingCall.__qualname__ = "un-awaited tool call"  # as errors of Python's own call it
 
 
+class _Misused(TypeError, AttributeError):
+    """A stream was used as if it were a list."""
+
+
+_Misused.__name__ = _Misused.__qualname__ = "NotAList"
+
+
+class ToolStream:
+    """Items of a tool as they are yielded. It is closed when nothing refers to it any more, as after a `break`."""
+
+    __slots__ = ("_state",)
+
+    def __init__(self, state: _Stream) -> None:
+        self._state = state
+
+    def __aiter__(self) -> ToolStream:
+        return self
+
+    def __anext__(self) -> Coroutine[Any, Any, Any]:
+        return self._state.next()
+
+    async def aclose(self) -> None:
+        """Has the host close the tool's iterator."""
+        self._state.cancel()
+
+    def __del__(self) -> None:
+        self._state.cancel()
+
+    def _misused(self, *_: Any) -> NoReturn:
+        call = f"tools.{self._state.tool}(...)"
+        raise _Misused(
+            f"{call} is a stream, not a list: read it with `async for item in {call}`, "
+            f"or gather it with `[item async for item in {call}]`"
+        )
+
+    def __getattr__(self, name: str) -> NoReturn:
+        self._misused()
+
+    def __repr__(self) -> str:
+        return f"<stream of tools.{self._state.tool}(...)>"
+
+    __iter__ = __next__ = __len__ = __getitem__ = __contains__ = __reversed__ = __add__ = _misused
+
+
+ToolStream.__name__ = ToolStream.__qualname__ = "stream"
+
+
+class _OpeningStream:
+    """Reads the stream of a call that is not awaited itself."""
+
+    __slots__ = ("_call", "_stream")
+
+    def __init__(self, call: PendingCall) -> None:
+        self._call = call
+        self._stream: ToolStream | None = None
+
+    def __aiter__(self) -> _OpeningStream:
+        return self
+
+    def __anext__(self) -> Coroutine[Any, Any, Any]:
+        return self._open() if self._stream is None else self._stream.__anext__()
+
+    async def _open(self) -> Any:
+        try:
+            self._stream = stream = await self._call
+            if not isinstance(stream, ToolStream):
+                self._stream = None
+                raise NotAwaited(self._call.not_awaited)
+            first = stream.__anext__()
+            del stream
+        finally:
+            del self  # the traceback of an error would keep the stream from being closed
+        return await first
+
+    async def aclose(self) -> None:
+        if self._stream is not None:
+            await self._stream.aclose()
+
+
+class _Stream:
+    """An open stream as its call knows it: what has come, and what was read of it."""
+
+    __slots__ = ("_tell", "_waiting", "_wanted", "ended", "failure", "items", "sequence", "tool")
+
+    def __init__(self, tool: str, sequence: int, tell: Tell) -> None:
+        self.tool = tool
+        self.sequence = sequence
+        self.items: deque[Any] = deque()
+        self.ended = False
+        self.failure: CorralError | None = None
+        self._tell = tell
+        self._wanted: deque[int] = deque()
+        """For each CREDIT that the host waits for, the items that come after it."""
+        self._waiting: list[asyncio.Future[None]] = []
+
+    @property
+    def is_read(self) -> bool:
+        """True while the program waits for an item."""
+        return bool(self._waiting)
+
+    def deliver(self, items: list[Any], *, wanted: bool) -> None:
+        if self.ended:
+            return
+        self.items.extend(items)
+        self._wanted = deque(after + len(items) for after in self._wanted)
+        if wanted:
+            self._wanted.append(0)
+        self._wake()
+
+    def end(self, failure: CorralError | None = None) -> None:
+        if not self.ended:
+            self.ended, self.failure = True, failure
+            self._wake()
+
+    def cancel(self) -> None:
+        """The program reads no further."""
+        self.items.clear()
+        self.failure = None
+        if not self.ended:
+            self.ended = True
+            self._tell("cancel", self.sequence)
+            self._wake()
+
+    async def next(self) -> Any:
+        """Waits for the next item.
+
+        Raises:
+            StopAsyncIteration: there is none.
+            CorralError: the tool failed.
+        """
+        while not self.items:
+            if self.ended:
+                failure, self.failure = self.failure, None
+                if failure is not None:
+                    raise failure
+                raise StopAsyncIteration
+            await self._wait()
+        item = self.items.popleft()
+        if self._wanted and len(self.items) <= self._wanted[0] and not self.ended:
+            self._wanted.popleft()
+            self._tell("credit", self.sequence)
+        return item
+
+    async def _wait(self) -> None:
+        future = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        try:
+            await future
+        finally:
+            self._waiting.remove(future)
+
+    def _wake(self) -> None:
+        for future in self._waiting:
+            if not future.done():
+                future.set_result(None)
+
+
 class Pending:
     """A call without a reply."""
 
-    __slots__ = ("future", "sequence", "site", "tool")
+    __slots__ = ("future", "sequence", "site", "stream", "tool")
 
     def __init__(self, tool: str, site: Site, future: asyncio.Future[Any]) -> None:
         self.tool = tool
@@ -225,13 +391,21 @@ class Pending:
         self.future = future
         self.sequence = 0
         """Its number among those that have left; 0 until then."""
+        self.stream: _Stream | None = None
+        """Its stream, once that is open."""
+
+    @property
+    def expected(self) -> bool:
+        """True while the program may wait for the reply, or for an item."""
+        return not self.future.cancelled() if self.stream is None else self.stream.is_read
 
 
 class Calls:
     """All calls of a program, by number."""
 
-    def __init__(self, send: Send, limits: CallLimits) -> None:
+    def __init__(self, send: Send, tell: Tell, limits: CallLimits) -> None:
         self._send = send
+        self._tell = tell
         self._limits = limits
         self._made = 0
         self._sequence = 0
@@ -285,14 +459,38 @@ class Calls:
         return future
 
     def settle(self, sequence: int, value: Any) -> None:
-        """A call returned."""
-        if (pending := self._ended(sequence)) is not None and not pending.future.done():
+        """A call returned, or its stream has ended."""
+        if (pending := self._ended(sequence)) is None:
+            return
+        if pending.stream is not None:
+            pending.stream.end()
+        elif not pending.future.done():
             pending.future.set_result(value)
+
+    def deliver(self, sequence: int, items: list[Any], wanted: bool = False) -> None:
+        """Items of the stream of a call; the first time its future is done."""
+        pending = self.sent.get(sequence)
+        if pending is None:
+            return
+        if pending.stream is None:
+            pending.stream = _Stream(pending.tool, sequence, self._tell)
+            opened, pending.future = pending.future, pending.future.get_loop().create_future()
+            pending.future.cancel()  # only the program is to refer to the stream, so that letting go of it closes it
+            if opened.done():
+                pending.stream.cancel()
+            else:
+                opened.set_result(ToolStream(pending.stream))
+        pending.stream.deliver(items, wanted=wanted)
 
     def fail(self, sequence: int, code: str, name: str, message: str, retry_after_seconds: float | None = None) -> None:
         """A call failed."""
-        if (pending := self._ended(sequence)) is not None and not pending.future.done():
-            pending.future.set_exception(_failure(code, name, message, retry_after_seconds))
+        if (pending := self._ended(sequence)) is None:
+            return
+        failure = _failure(code, name, message, retry_after_seconds)
+        if pending.stream is not None:
+            pending.stream.end(failure)
+        elif not pending.future.done():
+            pending.future.set_exception(failure)
 
     def _ended(self, sequence: int) -> Pending | None:
         ended = self.sent.pop(sequence, None)

@@ -24,7 +24,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing, contextmanager, suppress
 from http.client import HTTPConnection, HTTPResponse, HTTPSConnection, IncompleteRead
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol, Self, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, Self, TypeAlias
 from urllib.parse import urlsplit
 
 from corral.guest.python.calls import (
@@ -40,10 +40,12 @@ from corral.guest.python.calls import (
 from corral.guest.python.values import Encoded
 
 __all__ = [
+    "ALONE",
     "BridgeReply",
     "BridgeRequest",
     "Connection",
     "Failure",
+    "Items",
     "ReplyReader",
     "Transport",
     "WrongReply",
@@ -59,6 +61,8 @@ _CONNECT_SECONDS = 10.0
 _RENEWAL_SECONDS = 10.0
 _SILENCE_SECONDS = 60.0
 """After so long without a word the bridge is taken for dead: it sends an empty line every 15 seconds."""
+_LOOK_SECONDS = 1.0
+"""Seconds after which a thread that waits for a program to read looks whether that still can happen."""
 _IDLE_SECONDS = 4.0
 """Seconds that a connection is kept for the next request; uvicorn closes it after 5."""
 _MAX_RENEWAL_SECONDS = 86_400.0
@@ -68,7 +72,15 @@ _NOT_RENEWED = frozenset({401, 403, 404})
 Failure: TypeAlias = tuple[str, str, str, float | None]
 """Failure of a call: code, name, message, seconds until it may be made again."""
 BridgeReply: TypeAlias = tuple[int, Failure | None, Any]
-"""Reply to a call: its number, its failure, its value."""
+"""Reply to a call: its number, its failure, its value, which may be `Items` or `ALONE`."""
+
+
+class Items(list[Any]):
+    """Items of a stream, which another reply to the same call ends. The first reply with items opens it."""
+
+
+ALONE = object()
+"""In place of a value: the call was not made, and is to be sent in a request of its own."""
 
 
 class BridgeRequest(NamedTuple):
@@ -227,7 +239,9 @@ class _Turns:
     def __init__(
         self, loop: asyncio.AbstractEventLoop, bridge: _Bridge, limits: CallLimits, max_output_bytes: int
     ) -> None:
-        self.calls = Calls(self._add, limits)
+        self.calls = Calls(self._add, self._tell, limits)
+        self._readings: dict[int, _Reading] = {}
+        """Open streams by the number of their call."""
         self._loop = loop
         self._bridge = bridge
         self._max_output_bytes = max_output_bytes
@@ -249,22 +263,34 @@ class _Turns:
         if not self._batch:
             return
         batch, self._batch, self._batch_bytes = self._batch, {}, 0
+        self._send(batch)
+
+    def _send(self, batch: dict[int, bytes]) -> None:
         try:
             threading.Thread(target=self._exchange, args=(batch,), name="corral", daemon=True).start()
         except RuntimeError as error:  # there can be no more threads
             for sequence in batch:
                 self._loop.call_soon(self.calls.fail, sequence, *_bridge_error(str(error)))
 
+    def _tell(self, told: Literal["credit", "cancel"], sequence: int, /) -> None:
+        reading = self._readings.get(sequence)
+        if reading is not None:
+            reading.tell(told)
+
     def _exchange(self, unanswered: dict[int, bytes]) -> None:
         """Sends a batch, and settles its calls as their replies come in. In a thread of its own."""
         bridge = self._bridge
+        reading = _Reading()
         failure = _bridge_error(f"the bridge at {bridge.url} ended its reply without an answer to this call")
         try:
             request = bridge.transport.request(unanswered.values())
             reader = bridge.transport.reader(tuple(unanswered), self._max_output_bytes)
-            with closing(bridge.replies(request, reader)) as replies:
+            with closing(bridge.replies(request, reader, reading)) as replies:
                 for reply in replies:
-                    self._settle(unanswered, reply)
+                    if isinstance(reply[2], Items) and reply[0] in unanswered:
+                        self._deliver(reading, reply[0], reply[2])
+                    else:
+                        self._settle(unanswered, reply)
         except _Refused as refused:
             failure = refused.failure
         except Exception as error:
@@ -274,13 +300,30 @@ class _Turns:
                 else f"the bridge at {bridge.url} failed: {str(error) or type(error).__name__}"
             )
         for sequence in unanswered:
-            self._in_loop(self.calls.fail, sequence, *failure)
+            if reading.cancelled:
+                self._in_loop(self.calls.settle, sequence, None)
+            else:
+                self._in_loop(self.calls.fail, sequence, *failure)
+            self._readings.pop(sequence, None)
+
+    def _deliver(self, reading: _Reading, sequence: int, items: list[Any]) -> None:
+        """Passes items on, and waits until they are read. Meanwhile the connection fills up, and the tool waits."""
+        self._readings[sequence] = reading
+        reading.read.clear()
+        self._in_loop(self.calls.deliver, sequence, items, bool(items))
+        while items and not reading.read.wait(_LOOK_SECONDS):
+            if self._bridge.closed or self._loop.is_closed():
+                raise ConnectionAbortedError
 
     def _settle(self, unanswered: dict[int, bytes], reply: BridgeReply) -> None:
         sequence, failure, value = reply
-        if unanswered.pop(sequence, None) is None:
+        call = unanswered.pop(sequence, None)
+        if call is None:
             raise WrongReply("it answered a call that was not asked")
-        if failure is None:
+        self._readings.pop(sequence, None)
+        if value is ALONE:
+            self._in_loop(self._send, {sequence: call})
+        elif failure is None:
             self._in_loop(self.calls.settle, sequence, value)
         else:
             self._in_loop(self.calls.fail, sequence, *failure)
@@ -288,6 +331,25 @@ class _Turns:
     def _in_loop(self, done: Callable[..., None], *arguments: object) -> None:
         with suppress(RuntimeError):  # the loop is closed, so that nobody waits any more
             self._loop.call_soon_threadsafe(done, *arguments)
+
+
+class _Reading:
+    """A request whose reply may be a stream."""
+
+    def __init__(self) -> None:
+        self.line: socket.socket | None = None
+        self.cancelled = False
+        """True once the program reads no further."""
+        self.read = threading.Event()
+        """Set while nothing that was passed on is unread."""
+
+    def tell(self, told: Literal["credit", "cancel"]) -> None:
+        if told == "cancel":
+            self.cancelled = True
+            if self.line is not None:
+                with suppress(OSError):
+                    socket.socket.shutdown(self.line, socket.SHUT_RDWR)
+        self.read.set()
 
 
 class _Refused(Exception):
@@ -334,7 +396,7 @@ class _Bridge:
         for connection, _ in idle:
             connection.close()
 
-    def replies(self, request: BridgeRequest, reader: ReplyReader) -> Generator[BridgeReply]:
+    def replies(self, request: BridgeRequest, reader: ReplyReader, reading: _Reading) -> Generator[BridgeReply]:
         """The bridge's replies to the calls of a request.
 
         Raises:
@@ -342,7 +404,7 @@ class _Bridge:
             WrongReply: as the reader.
             OSError, HTTPException: the connection or the server does not work.
         """
-        with self._request(request, _SILENCE_SECONDS) as response:
+        with self._request(request, _SILENCE_SECONDS, reading) as response:
             if response.status != 200:
                 raise _Refused(self._refusal(response, f"{self.url}{request.path}"))
             if response.length is None or response.length > _MAX_SMALL_REPLY:
@@ -366,10 +428,14 @@ class _Bridge:
             return _bridge_error(f"the bridge at {url} answered with the status {response.status}{redirect}")
 
     @contextmanager
-    def _request(self, request: BridgeRequest, silence_seconds: float) -> Generator[HTTPResponse]:
+    def _request(
+        self, request: BridgeRequest, silence_seconds: float, reading: _Reading | None = None
+    ) -> Generator[HTTPResponse]:
         headers = {"authorization": f"Bearer {self._token}", "content-type": request.content_type}
         connection = self._take()
         line: socket.socket = connection.sock
+        if reading is not None:
+            reading.line = line
         reusable = False
         try:
             line.settimeout(silence_seconds)
@@ -379,6 +445,8 @@ class _Bridge:
                 yield response
                 reusable = (response.isclosed() or response.length == 0) and not response.will_close
         finally:
+            if reading is not None:
+                reading.line = None
             with self._lock:
                 self._busy.discard(line)
                 if reusable and not self.closed:

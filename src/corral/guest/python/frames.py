@@ -23,17 +23,20 @@ LEAST_LENGTH = HEADER_BYTES - 4
 
 
 class FrameKind(IntEnum):
-    """START, REPLY, STOP and FINISH go to the guest, the others come from it."""
+    """Kinds of frames: those below 16 go to the guest, the others come from it."""
 
     START = 1
     REPLY = 2
     STOP = 3
     FINISH = 4
+    CHUNK = 5
     READY = 16
     CALL = 17
     LOG = 18
     EXIT = 19
     OUTCOME = 20
+    CREDIT = 21
+    CANCEL = 22
 
 
 def encode_frame(kind: FrameKind, payload: bytes, nonce: bytes, *, tagged: bool = False) -> bytes:

@@ -1,7 +1,8 @@
 """Calls as corral's HTTP bridge takes them.
 
 POST {url}/calls has the calls of a batch as JSON; its reply is a stream of lines, one for each call in the order in
-which they end. POST {url}/token gives a fresh token.
+which they end; one that streams is alone in its request, and has lines with its items before. POST {url}/token gives a
+fresh token.
 """
 
 from __future__ import annotations
@@ -10,7 +11,16 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from corral.guest.python.client import BridgeReply, BridgeRequest, Failure, ReplyReader, WrongReply, bridge_transport
+from corral.guest.python.client import (
+    ALONE,
+    BridgeReply,
+    BridgeRequest,
+    Failure,
+    Items,
+    ReplyReader,
+    WrongReply,
+    bridge_transport,
+)
 from corral.guest.python.values import Encoded, revive
 
 __all__ = ["connect", "connect_from_environment"]
@@ -28,7 +38,7 @@ class _HttpTransport:
         return b'{"sequence":%d,"tool":%b,"input":%b%b}' % (sequence, path.encode(), input.text, tagged)
 
     def request(self, calls: Iterable[bytes], /) -> BridgeRequest:
-        return BridgeRequest("/calls", b'{"calls":[%b]}' % b",".join(calls))
+        return BridgeRequest("/calls", b'{"calls":[%b],"stream":true}' % b",".join(calls))
 
     def reader(self, _sequences: Sequence[int], max_bytes: int, /) -> ReplyReader:
         return _Lines(max_bytes)
@@ -65,12 +75,13 @@ def _read_reply(line: bytes) -> BridgeReply:
         reply: dict[str, Any] = dict(json.loads(line.decode()))
         sequence: object = reply.get("sequence")
         failure = _read_failure(reply["error"]) if "error" in reply else None
-        value = reply.get("value")
-        return (
-            sequence if type(sequence) is int else -1,
-            failure,
-            revive(value) if reply.get("tagged") is True else value,
-        )
+        value: Any = reply.get("items", reply.get("value"))
+        value = revive(value) if reply.get("tagged") is True else value
+        if "items" in reply:
+            value = Items(value)
+        elif reply.get("alone") is True:
+            value = ALONE
+        return sequence if type(sequence) is int else -1, failure, value
     except Exception:
         raise WrongReply("it sent a line that is not a reply") from None
 

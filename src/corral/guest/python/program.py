@@ -59,6 +59,7 @@ print("replies:", len(replies))
 }
 _FLAGS = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | __future__.annotations.compiler_flag
 """Annotations stay texts: models write down the types of declarations, which are not there at run time."""
+_TOLD = {"credit": FrameKind.CREDIT, "cancel": FrameKind.CANCEL}
 _DID_NOT_RUN = "it was not awaited, so it did not run"
 
 
@@ -140,7 +141,9 @@ class _Execution:
         self._start = start
         self._limits = limits
         self._calls = Calls(
-            self._send_call, CallLimits(limits["calls"], limits["calls_in_flight"], limits["tool_input_bytes"])
+            self._send_call,
+            self._tell,
+            CallLimits(limits["calls"], limits["calls_in_flight"], limits["tool_input_bytes"]),
         )
         self._console = Console(self._send_log, limits["log_bytes"])
         self._streams = Stream(self._console, "log", "<stdout>"), Stream(self._console, "error", "<stderr>")
@@ -152,7 +155,7 @@ class _Execution:
 
     @property
     def expects(self) -> bool:
-        return bool(self._calls.sent)
+        return any(pending.expected for pending in self._calls.sent.values())
 
     def flush(self) -> None:
         for stream in self._streams:
@@ -164,7 +167,9 @@ class _Execution:
             if kind == FrameKind.FINISH:
                 raise Finished
             reply: list[Any] = decode(payload, tagged=tagged)
-            if reply[1]:
+            if kind == FrameKind.CHUNK:
+                self._calls.deliver(*reply)
+            elif reply[1]:
                 self._calls.settle(reply[0], reply[2] if len(reply) > 2 else None)
             else:
                 self._calls.fail(reply[0], *reply[2])
@@ -258,7 +263,7 @@ class _Execution:
         """Waits for the calls that the program left behind, and says which of them it never awaited."""
 
         def calls() -> bool:
-            return any(not call.future.cancelled() for call in self._calls.pending)
+            return any(call.expected for call in self._calls.pending)
 
         async def settle() -> None:
             while (tasks := loop.tasks) and (outcome.lasts or calls()):
@@ -298,6 +303,9 @@ class _Execution:
     def _send_call(self, sequence: int, path: str, input: Encoded, /) -> None:
         payload = b"[%d,%b,%b]" % (sequence, path.encode(), input.text)
         self._pipes.append(FrameKind.CALL, payload, tagged=input.tagged)
+
+    def _tell(self, told: str, sequence: int, /) -> None:
+        self._pipes.append(_TOLD[told], b"[%d]" % sequence)
 
     def _send_log(self, payload: bytes) -> None:
         self._pipes.append(FrameKind.LOG, payload)

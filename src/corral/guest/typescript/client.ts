@@ -26,7 +26,13 @@ export interface Connection {
 export type Failure = [code: string, name: string, message: string, retryAfterSeconds?: number];
 
 /** Reply to a call, as `Calls.settle` takes it. */
-export type Reply = [sequence: number, ok: true, value: unknown] | [sequence: number, ok: false, failure: Failure];
+export type Reply =
+  | [sequence: number, ok: true, value: unknown]
+  | [sequence: number, ok: false, failure: Failure]
+  /** Items of a stream, which another reply to the same call ends. The first reply with items opens it. */
+  | [sequence: number, ok: "items", items: unknown[]]
+  /** The call was not made, and is to be sent in a request of its own. */
+  | [sequence: number, ok: "alone"];
 
 /** Form of the messages of a protocol. */
 export interface Transport {
@@ -105,6 +111,7 @@ class Client {
   #batch = new Map<number, string>();
   #batchBytes = 0;
   #closing = new AbortController();
+  #readings = new Map<number, Reading>();
   #renewal: unknown;
 
   constructor(transport: Transport, { url, token, maxInputBytes = 1_000_000, maxOutputBytes = 64_000_000 }: Options) {
@@ -113,7 +120,8 @@ class Client {
     this.#token = token;
     this.#maxOutputBytes = maxOutputBytes;
     const limits = { calls: Infinity, callsInFlight: CALLS_IN_FLIGHT, inputBytes: maxInputBytes, plain: true };
-    this.calls = new Calls((_payload, input, sequence, path) => this.#add(sequence, path, input), limits);
+    const tell = (told: "credit" | "cancel", sequence: number) => this.#readings.get(sequence)?.tell(told);
+    this.calls = new Calls((_payload, input, sequence, path) => this.#add(sequence, path, input), tell, limits);
     this.#scheduleRenewal();
   }
 
@@ -142,10 +150,22 @@ class Client {
   /** Sends a batch, and settles its calls as their replies come in. */
   async #exchange(unanswered: Map<number, string>): Promise<void> {
     let failure = bridgeError(`the bridge at ${this.#url} ended its reply without an answer to this call`);
+    const reading = new Reading();
     const settle = (replies: Iterable<Reply>): void => {
       for (const reply of replies) {
-        if (!unanswered.delete(reply[0])) throw new Error("it answered a call that was not asked");
-        this.calls.settle(reply);
+        const [sequence, ok] = reply;
+        const call = unanswered.get(sequence);
+        if (call === undefined) throw new Error("it answered a call that was not asked");
+        if (ok === "items") {
+          this.#readings.set(sequence, reading);
+          if (reply[2].length > 0) reading.unread += 1;
+          this.calls.deliver([sequence, reply[2], true]);
+          continue;
+        }
+        unanswered.delete(sequence);
+        this.#readings.delete(sequence);
+        if (ok === "alone") void this.#exchange(new Map([[sequence, call]]));
+        else this.calls.settle(reply);
       }
     };
     const { signal } = this.#closing;
@@ -160,7 +180,12 @@ class Client {
           settle(reader.feed(await response.text()));
         } else {
           const decoder = new TextDecoder("utf-8", { fatal: true });
-          for await (const chunk of body!) settle(reader.feed(decoder.decode(chunk, { stream: true })));
+          const source = body!.getReader();
+          reading.cancel = () => void source.cancel().catch(() => {});
+          for (let part = await source.read(); !part.done; part = await source.read()) {
+            settle(reader.feed(decoder.decode(part.value, { stream: true })));
+            await reading.read(); // meanwhile the connection fills up, and the tool waits
+          }
         }
         settle(reader.end());
       }
@@ -169,7 +194,10 @@ class Client {
         signal.aborted ? "the connection to the bridge was closed" : `the bridge at ${this.#url} failed: ${reason(error)}`,
       );
     }
-    for (const sequence of unanswered.keys()) this.calls.settle([sequence, false, failure]);
+    for (const sequence of unanswered.keys()) {
+      this.#readings.delete(sequence);
+      this.calls.settle(reading.cancelled ? [sequence, true, undefined] : [sequence, false, failure]);
+    }
   }
 
   /** Why the host refused a whole request. */
@@ -207,6 +235,31 @@ class Client {
       // The token that is there may still be good, and the bridge may be back the next time.
     }
     if (!refused) this.#scheduleRenewal();
+  }
+}
+
+/** A request whose reply may be a stream. */
+class Reading {
+  #resume = () => {};
+  /** Replies with items that the program has not read. */
+  unread = 0;
+  /** The program reads no further. */
+  cancelled = false;
+  cancel = () => {};
+
+  tell(told: "credit" | "cancel"): void {
+    this.unread -= 1;
+    if (told === "cancel") {
+      this.unread = 0;
+      this.cancelled = true;
+      this.cancel();
+    }
+    if (this.unread === 0) this.#resume();
+  }
+
+  /** Waits until the program has read all items. */
+  async read(): Promise<void> {
+    if (this.unread > 0) await new Promise<void>((resolve) => (this.#resume = resolve));
   }
 }
 

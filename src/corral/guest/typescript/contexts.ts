@@ -261,6 +261,7 @@ class Pump {
     this.#woken.add(context);
     context.attempt((run) => {
       if (kind === Kind.reply) run.settle(payload, tagged);
+      else if (kind === Kind.chunk) run.deliver(payload, tagged);
       else if (kind === Kind.finish) run.finish();
       else if (kind === Kind.stop) run.stop("cancelled", "Cancelled", "the host stopped the run");
     });

@@ -1,5 +1,6 @@
 // Calls as corral's HTTP bridge takes them: POST {url}/calls has the calls of a batch as JSON; its reply is a stream of
-// lines, one for each call in the order in which they end. POST {url}/token gives a fresh token.
+// lines, one for each call in the order in which they end; one that streams is alone in its request, and has lines with
+// its items before. POST {url}/token gives a fresh token.
 
 import { bridgeTransport, type Failure, type Reply, type Transport } from "./client.ts";
 import { decodeValue, revive } from "./values.ts";
@@ -7,6 +8,8 @@ import { decodeValue, revive } from "./values.ts";
 interface Line {
   sequence: number;
   value?: unknown;
+  items?: unknown[];
+  alone?: boolean;
   tagged?: boolean;
   error?: unknown;
 }
@@ -16,7 +19,7 @@ const transport: Transport = {
   renewalPath: "/token",
   encode: (sequence, path, { text, tagged }) =>
     `{"sequence":${sequence},"tool":${path},"input":${text}${tagged ? `,"tagged":true` : ""}}`,
-  request: (calls) => ({ path: "/calls", type: "application/json", body: `{"calls":[${calls.join()}]}` }),
+  request: (calls) => ({ path: "/calls", type: "application/json", body: `{"calls":[${calls.join()}],"stream":true}` }),
   reader: (_sequences, maxBytes) => new Lines(maxBytes),
   refusal: (text) => readFailure((JSON.parse(text) as { error: unknown }).error),
 };
@@ -52,8 +55,10 @@ class Lines {
 
 function readReply(line: string): Reply {
   try {
-    const { sequence, value, tagged, error } = decodeValue(line, false) as Line;
+    const { sequence, value, items, alone, tagged, error } = decodeValue(line, false) as Line;
     if (error !== undefined) return [sequence, false, readFailure(error)];
+    if (Array.isArray(items)) return [sequence, "items", tagged === true ? revive(items) as unknown[] : items];
+    if (alone === true) return [sequence, "alone"];
     return [sequence, true, tagged === true ? revive(value) : value];
   } catch {
     throw new Error("it sent a line that is not a reply");

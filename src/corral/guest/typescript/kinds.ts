@@ -5,9 +5,12 @@ export const Kind = {
   reply: 2,
   stop: 3,
   finish: 4,
+  chunk: 5,
   ready: 16,
   call: 17,
   log: 18,
   exit: 19,
   outcome: 20,
+  credit: 21,
+  cancel: 22,
 } as const;

@@ -110,6 +110,7 @@ class Execution {
     reader.filled(count);
     for (let frame = reader.next(); frame !== undefined; frame = reader.next()) {
       if (frame.kind === Kind.reply) this.#run.settle(frame.payload, frame.tagged);
+      else if (frame.kind === Kind.chunk) this.#run.deliver(frame.payload, frame.tagged);
       else if (frame.kind === Kind.finish) this.#run.finish();
     }
   }

@@ -116,7 +116,11 @@ export class Run {
         host.flush();
       } else if (this.asynchronous) this.#flushSoon();
     };
-    this.#calls = new Calls(send, { calls, callsInFlight: calls_in_flight, inputBytes: tool_input_bytes });
+    const tell = (told: "credit" | "cancel", sequence: number) => {
+      host.send(Kind[told], false, `[${sequence}]`);
+      if (this.asynchronous) this.#flushSoon();
+    };
+    this.#calls = new Calls(send, tell, { calls, callsInFlight: calls_in_flight, inputBytes: tool_input_bytes });
     this.#toolbox = makeTools(start.tools, this.#calls);
   }
 
@@ -162,6 +166,11 @@ export class Run {
   /** Takes the payload of a REPLY. */
   settle(payload: string, tagged: boolean): void {
     if (!this.#stopped) this.#calls.settle(decodeValue(payload, tagged) as unknown[]);
+  }
+
+  /** Takes the payload of a CHUNK. */
+  deliver(payload: string, tagged: boolean): void {
+    if (!this.#stopped) this.#calls.deliver(decodeValue(payload, tagged) as unknown[]);
   }
 
   /** The program has its outcome, and no call is pending. */

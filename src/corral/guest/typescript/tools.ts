@@ -1,6 +1,6 @@
 // The program's `tools`: each call becomes a CALL frame, each REPLY settles one promise.
 
-import { clip, type Encoded, encodeValue, ValueError } from "./values.ts";
+import { asyncIteratorPrototype, clip, type Encoded, encodeValue, ValueError } from "./values.ts";
 
 /** A longer path of a tool, written as JSON, is not sent: a CALL has only so much room for one. */
 const MAX_PATH = 200;
@@ -18,12 +18,15 @@ export type UnawaitedCall = [number, string, string | null, string];
 
 /** Takes the payload of a CALL, and what it was made of; `path` is the tool's name as JSON. */
 type Send = (payload: string, input: Encoded, sequence: number, path: string) => void;
+/** Takes what the host is told of an open stream: that what it asked about was read, or that nothing more is. */
+type Tell = (told: "credit" | "cancel", sequence: number) => void;
 type ToolFunction = (input?: unknown, ...rest: unknown[]) => Promise<unknown>;
 
 const { stringify } = JSON;
 const { captureStackTrace } = Error;
 const { apply } = Reflect;
-const { create, defineProperty, freeze, hasOwn } = Object;
+const { create, defineProperty, freeze, getOwnPropertyNames, hasOwn, setPrototypeOf } = Object;
+const Settling = Promise;
 const { indexOf, slice } = String.prototype;
 const { then } = Promise.prototype;
 
@@ -86,6 +89,11 @@ class CallPromise extends Promise<unknown> {
     throw this.#forgotten();
   }
 
+  // As for an await: what is read is the stream that the promise will be.
+  [Symbol.asyncIterator](): AsyncIterator<unknown> {
+    return new OpeningStream(this, () => this.#forgotten());
+  }
+
   #forgotten(): TypeError {
     const tool = this.#call === undefined ? "the tool" : `tools.${this.#call.tool}`;
     return new TypeError(`${tool} returns a promise, which was used without await: write \`await ${tool}(...)\``);
@@ -104,6 +112,182 @@ export function observe(promise: Promise<unknown>, fulfilled: (value: unknown) =
   apply(promise instanceof CallPromise ? look : then, promise, [fulfilled, rejected]);
 }
 
+type Result = IteratorResult<unknown>;
+
+interface Reader {
+  resolve: (result: Result) => void;
+  reject: (reason: unknown) => void;
+}
+
+interface Chunk {
+  items: readonly unknown[];
+  /** The host waits for a CREDIT. */
+  wanted: boolean;
+}
+
+/** What a tool yields, item by item. Kept in plain tables, as the calls are. */
+class ToolStream {
+  #calls: Calls;
+  #call: Call;
+  #chunks: Record<number, Chunk> = create(null);
+  #firstChunk = 0;
+  #lastChunk = 0;
+  #taken = 0;
+  #readers: Record<number, Reader> = create(null);
+  #firstReader = 0;
+  #lastReader = 0;
+  #ended = false;
+  #failure: CallFailure | undefined;
+
+  constructor(calls: Calls, call: Call) {
+    this.#calls = calls;
+    this.#call = call;
+    calls.unread += 1;
+  }
+
+  static is(value: unknown): value is ToolStream {
+    return typeof value === "object" && value !== null && #chunks in value;
+  }
+
+  static deliver(stream: ToolStream, items: readonly unknown[], wanted: boolean): void {
+    if (stream.#ended || items.length === 0) return;
+    stream.#chunks[stream.#lastChunk++] = { items, wanted };
+    while (stream.#firstReader < stream.#lastReader && stream.#firstChunk < stream.#lastChunk) {
+      const reader = stream.#nextReader();
+      reader.resolve(stream.#take());
+    }
+  }
+
+  static end(stream: ToolStream, failure?: CallFailure): void {
+    if (!stream.#ended) stream.#failure = failure;
+    stream.#ended = true;
+    while (stream.#firstReader < stream.#lastReader) {
+      const reader = stream.#nextReader();
+      if (stream.#failure === undefined) reader.resolve({ value: undefined, done: true });
+      else reader.reject(stream.#failed());
+    }
+    stream.#calls.unread -= 1;
+  }
+
+  [Symbol.asyncIterator](): this {
+    return this;
+  }
+
+  next(): Promise<Result> {
+    return new Settling((resolve, reject) => {
+      if (this.#firstChunk < this.#lastChunk) resolve(this.#take());
+      else if (this.#failure !== undefined) reject(this.#failed());
+      else if (this.#ended) resolve({ value: undefined, done: true });
+      else {
+        if (this.#firstReader === this.#lastReader) this.#calls.unread -= 1;
+        this.#readers[this.#lastReader++] = { resolve, reject };
+      }
+    });
+  }
+
+  /** What `break` calls: the host closes the tool's iterator. */
+  return(value?: unknown): Promise<Result> {
+    if (!this.#ended) {
+      this.#ended = true;
+      this.#calls.tell("cancel", this.#call.sequence);
+      while (this.#firstReader < this.#lastReader) this.#nextReader().resolve({ value: undefined, done: true });
+    }
+    this.#chunks = create(null);
+    this.#firstChunk = this.#lastChunk;
+    this.#failure = undefined;
+    return new Settling((resolve) => resolve({ value, done: true }));
+  }
+
+  toJSON(): never {
+    throw this.#misused();
+  }
+
+  [Symbol.iterator](): never {
+    throw this.#misused();
+  }
+
+  static {
+    setPrototypeOf(ToolStream.prototype, asyncIteratorPrototype); // which values.ts refuses to write
+    const misused = (stream: ToolStream) => stream.#misused();
+    const names = getOwnPropertyNames(Array.prototype);
+    names[names.length] = "0";
+    for (let index = 0; index < names.length; index++) {
+      if (names[index] === "constructor") continue;
+      defineProperty(ToolStream.prototype, names[index]!, {
+        get(this: ToolStream): never {
+          throw misused(this);
+        },
+        configurable: true,
+      });
+    }
+  }
+
+  #take(): Result {
+    const { items, wanted } = this.#chunks[this.#firstChunk]!;
+    const value = items[this.#taken++];
+    if (this.#taken === items.length) {
+      delete this.#chunks[this.#firstChunk++];
+      this.#taken = 0;
+      if (wanted && !this.#ended) this.#calls.tell("credit", this.#call.sequence);
+    }
+    return { value, done: false };
+  }
+
+  #nextReader(): Reader {
+    const reader = this.#readers[this.#firstReader]!;
+    delete this.#readers[this.#firstReader++];
+    if (this.#firstReader === this.#lastReader) this.#calls.unread += 1;
+    return reader;
+  }
+
+  /** The error of the tool, which is thrown once. */
+  #failed(): CallFailure | undefined {
+    const failure = this.#failure;
+    this.#failure = undefined;
+    return failure;
+  }
+
+  #misused(): TypeError {
+    const tool = `tools.${this.#call.tool}(...)`;
+    return new TypeError(
+      `${tool} is a stream, not an array: read it with \`for await (const item of ${tool})\`, or gather it with \`await Array.fromAsync(${tool})\``,
+    );
+  }
+}
+
+/** Reads the stream of a call that has no reply yet. */
+class OpeningStream {
+  #promise: CallPromise;
+  #forgotten: () => TypeError;
+  #stream: ToolStream | undefined;
+
+  constructor(promise: CallPromise, forgotten: () => TypeError) {
+    this.#promise = promise;
+    this.#forgotten = forgotten;
+  }
+
+  [Symbol.asyncIterator](): this {
+    return this;
+  }
+
+  next(): Promise<Result> {
+    return this.#stream?.next() ?? this.#opened((stream) => stream.next());
+  }
+
+  return(value?: unknown): Promise<Result> {
+    return this.#stream?.return(value) ?? this.#opened((stream) => stream.return(value));
+  }
+
+  #opened(use: (stream: ToolStream) => Promise<Result>): Promise<Result> {
+    const opened = (value: unknown) => {
+      if (!ToolStream.is(value)) throw this.#forgotten();
+      this.#stream = value;
+      return use(value);
+    };
+    return apply(look, this.#promise, [opened]) as Promise<Result>;
+  }
+}
+
 type Executor = (resolve: (value: unknown) => void, reject: (reason: unknown) => void) => void;
 
 /** What is kept of a call. Nothing here leads to its output, which lives as long as the program holds it. */
@@ -115,6 +299,8 @@ interface Call {
   error: string | null;
   /** Until the reply has come. */
   pending: PendingCall | undefined;
+  /** From the first CHUNK to the reply. */
+  stream: ToolStream | undefined;
 }
 
 interface PendingCall {
@@ -141,15 +327,20 @@ export class Calls {
   /** A lone surrogate was replaced in some input. */
   replaced = false;
   #closed = false;
+  #abandoned = false;
+  /** Open streams for whose next item the program does not wait. */
+  unread = 0;
+  readonly tell: Tell;
 
-  constructor(send: Send, limits: CallLimits) {
+  constructor(send: Send, tell: Tell, limits: CallLimits) {
     this.#send = send;
+    this.tell = tell;
     this.#limits = limits;
   }
 
-  /** Calls that have no reply yet, sent or waiting. */
+  /** Calls whose replies may yet change something: those without, sent or waiting, but for streams that nobody reads. */
   get pending(): number {
-    return this.inFlight + this.#lastWaiting - this.#firstWaiting;
+    return this.#abandoned ? 0 : this.inFlight + this.#lastWaiting - this.#firstWaiting - this.unread;
   }
 
   /** Sends no more calls: the program has ended, and only those that were sent are waited for. */
@@ -161,7 +352,7 @@ export class Calls {
   /** Nobody waits any longer for the calls that have no reply yet. */
   abandon(): void {
     this.close();
-    this.inFlight = 0;
+    this.#abandoned = true;
   }
 
   call(tool: string, args: readonly unknown[], boundary: ToolFunction): Promise<unknown> {
@@ -200,7 +391,7 @@ export class Calls {
   /** `path` is the tool's name as JSON. */
   #submit(tool: string, path: string, input: Encoded, site: Site): Promise<unknown> {
     const sequence = ++this.#sequence;
-    const call: Call = { sequence, tool, site, observed: false, error: null, pending: undefined };
+    const call: Call = { sequence, tool, site, observed: false, error: null, pending: undefined, stream: undefined };
     let settle!: Pick<PendingCall, "resolve" | "reject">;
     const promise = new CallPromise((resolve, reject) => (settle = { resolve, reject }), call);
     call.pending = { promise, resolve: settle.resolve, reject: settle.reject };
@@ -220,19 +411,34 @@ export class Calls {
     const call = this.#calls[sequence];
     const pending = call?.pending;
     if (call === undefined || pending === undefined) return;
-    call.pending = undefined;
+    const { stream } = call;
+    call.pending = call.stream = undefined;
     if (call.observed) delete this.#calls[sequence];
     this.inFlight -= 1;
     this.#sendNext(); // first: what the program has put into Object.prototype may make calls while a promise is resolved
-    if (reply[1] === true) pending.resolve(reply[2]);
-    else {
+    if (reply[1] === true) {
+      if (stream === undefined) pending.resolve(reply[2]);
+      else ToolStream.end(stream);
+    } else {
       // Read by index: to take it apart, the language would ask Array.prototype for an iterator.
       const parts = reply[2] as [code: string, name: string, message: string, retryAfterSeconds?: number];
       const failure = new CallFailure(parts[0], parts[1], parts[2], call.site, parts[3]);
       call.error = `${parts[1]}: ${parts[2]}`;
+      if (stream !== undefined) return ToolStream.end(stream, failure);
       CallPromise.quiet(pending.promise);
       pending.reject(failure);
     }
+  }
+
+  /** Takes a CHUNK: `[sequence, items, wanted?]`. The first one is what the promise of the call becomes a stream by. */
+  deliver(chunk: readonly unknown[]): void {
+    const call = this.#calls[chunk[0] as number];
+    if (call?.pending === undefined) return;
+    if (call.stream === undefined) {
+      call.stream = new ToolStream(this, call);
+      call.pending.resolve(call.stream);
+    }
+    ToolStream.deliver(call.stream, chunk[1] as unknown[], chunk[2] === true);
   }
 
   #sendNext(): void {
@@ -247,7 +453,7 @@ export class Calls {
     const found: string[] = [];
     for (let sequence = 1; sequence <= this.#sequence && found.length < count; sequence++) {
       const call = this.#calls[sequence];
-      if (call === undefined || call.pending === undefined || !call.observed) continue;
+      if (call === undefined || call.pending === undefined || call.stream !== undefined || !call.observed) continue;
       let known = false;
       for (let index = 0; index < found.length; index++) known ||= found[index] === call.tool;
       if (!known) found[found.length] = call.tool;

@@ -25,7 +25,7 @@ const bigintToString = BigInt.prototype.toString;
 const tagSymbol = Symbol.toStringTag;
 const iteratorPrototype = getPrototypeOf(getPrototypeOf([].values())); // Node 20 has no global Iterator
 const { get: lengthOfBytes } = getOwnPropertyDescriptor(getPrototypeOf(Uint8Array.prototype), "length")!;
-const asyncIteratorPrototype = getPrototypeOf(getPrototypeOf(async function* () {}.prototype));
+export const asyncIteratorPrototype = getPrototypeOf(getPrototypeOf(async function* () {}.prototype));
 
 /** Containers nested deeper than this are refused: a program that needs more has a mistake or bad intentions. */
 export const MAX_DEPTH = 100;

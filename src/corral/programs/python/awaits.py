@@ -176,7 +176,7 @@ def needs_value(value: Node, owner: Node, names: Names) -> bool:
         return path in _CONSUMERS and ("." in path or not any(name.binds for name in names.of(path)))
     if kind == "as_pattern" and owner.parent is not None and owner.parent.type == "with_item":
         return value == owner.named_children[0] and not _is_async_statement(owner.parent)
-    if kind in ("for_statement", "with_item") and _is_async_statement(owner):
+    if kind in ("for_statement", "for_in_clause", "with_item") and _is_async_statement(owner):
         return False
     field = _FIELDS.get(kind)
     if field is None or value != owner.child_by_field_name(field):

@@ -19,6 +19,7 @@ from corral.guest.frames import run_address
 from corral.logs import get_logger
 from corral.sandboxes.base import GRACE_SECONDS, Job
 from corral.sandboxes.framed.link import Link
+from corral.sandboxes.framed.streams import FramedStream
 from corral.types import MAX_TOOL_PATH, CallRequest, LogEntry, LogLevel, PipeEndpoint, Reply
 
 __all__ = ["GuestExit", "GuestSession", "Seen"]
@@ -26,6 +27,8 @@ __all__ = ["GuestExit", "GuestSession", "Seen"]
 _AROUND_BYTES = len('[,"",]')
 _NAME_BYTES = 1_000
 """Room in a CALL for the sequence number and the tool's path."""
+_NUMBER_BYTES = 100
+"""A CREDIT or a CANCEL: one number."""
 _EXIT_BYTES = 1_000_000
 """Room in an EXIT beside the value: an error's five texts of 8,000 characters, a hundred unawaited calls of 1,200 and
 twenty remarks of 1,000, each character at most six bytes."""
@@ -87,8 +90,18 @@ class GuestSession:
                 FrameKind.LOG: limits.log_bytes * _JSON_ESCAPE + _NAME_BYTES,
                 FrameKind.OUTCOME: limits.value_bytes + _EXIT_BYTES,
                 FrameKind.EXIT: limits.value_bytes + _EXIT_BYTES,
+                FrameKind.CREDIT: _NUMBER_BYTES,
+                FrameKind.CANCEL: _NUMBER_BYTES,
             },
         )
+        self._take: dict[int, Callable[[Frame], None]] = {
+            FrameKind.CALL: self._queue,
+            FrameKind.LOG: self._log,
+            FrameKind.OUTCOME: self._take_outcome,
+            FrameKind.EXIT: self._take_exit,
+            FrameKind.CREDIT: lambda frame: self._stream_of(frame).credit(),
+            FrameKind.CANCEL: lambda frame: self._stream_of(frame).cancel(),
+        }
         self._log_room = limits.log_bytes
         self._lines: dict[LogLevel, list[str]] = {}
         """Of each level, the parts of an entry that has not ended."""
@@ -115,6 +128,11 @@ class GuestSession:
         """The program has ended, and its calls have a grace."""
         self.cut_short: list[str] = []
         """The tools whose calls were cut short at the end of it."""
+        self._streams: dict[int, FramedStream] = {}
+        """Streams by the number of their call, ended ones too."""
+        self._unsent_streams: list[FramedStream] = []
+        self._unread = False
+        """The program has ended, so that nothing reads its streams."""
         self._attention: OneShot[None] | None = None
         self._over = False
         self._outcome: GuestExit | BridgeError | None = None
@@ -161,18 +179,7 @@ class GuestSession:
             frames = self._frames.feed(data)
             self._corked = self._corked or len(frames) > 1
             for frame in frames:
-                if frame.kind == FrameKind.CALL:
-                    self._queue(frame)
-                elif frame.kind == FrameKind.LOG:
-                    self._log(frame)
-                elif frame.kind == FrameKind.OUTCOME:
-                    if self.held is not None:
-                        raise MalformedMessage("the sandbox sent more than one outcome")
-                    self.held, lasts = _outcome(frame)
-                    self._ending = not lasts
-                else:
-                    self._outcome = _exit(frame)
-                    self._over = True
+                self._take[frame.kind](frame)
         except BridgeError as violation:
             self._violated(violation)
         except Exception:
@@ -183,6 +190,16 @@ class GuestSession:
             self._idle.pop().set(None)  # the usual case: one call, and a worker that waits for it
         elif self._over or self._corked or self._unassigned or self._ending:
             self._wake()
+
+    def _take_outcome(self, frame: Frame) -> None:
+        if self.held is not None:
+            raise MalformedMessage("the sandbox sent more than one outcome")
+        self.held, lasts = _outcome(frame)
+        self._ending = not lasts
+
+    def _take_exit(self, frame: Frame) -> None:
+        self._outcome = _exit(frame)
+        self._over = True
 
     def _wake(self) -> None:
         if self._attention is not None:
@@ -212,6 +229,8 @@ class GuestSession:
                 tasks.start_soon(self._grant)
             if self._unassigned:
                 self._summon(tasks)
+            if self._unsent_streams:
+                self._send_chunks(tasks)
             if self._corked:
                 await anyio.lowlevel.checkpoint()  # all calls of one turn run to their first wait
                 self._corked = False
@@ -237,12 +256,57 @@ class GuestSession:
         await self._wait_for_workers()
 
     def _cut_short(self) -> list[str]:
-        """Cancels the calls that need not be finished, and names their tools."""
+        """Cancels the calls that need not be finished, and names their tools; ends all streams."""
         self._unassigned.clear()
-        cut = {scope: call.tool for scope, call in self._serving.items() if call.sequence not in self._must_finish}
+        cut = {
+            scope: call.tool
+            for scope, call in self._serving.items()
+            if call.sequence not in self._must_finish and call.sequence not in self._streams
+        }
         for scope in cut:
             scope.cancel()
+        self._unread = True
+        for stream in self._streams.values():
+            stream.abandon()
         return list(cut.values())
+
+    # --- streams
+
+    def _open_stream(self, sequence: int, abandon: Callable[[], object]) -> FramedStream:
+        stream = self._streams[sequence] = FramedStream(sequence, self._stream_ready, abandon, self._make_one_shot)
+        if self._unread:
+            stream.abandon()
+        return stream
+
+    def _stream_of(self, frame: Frame) -> FramedStream:
+        match decode_value(frame.payload, tagged=False):
+            case [int() as sequence] if type(sequence) is int and sequence in self._streams:
+                return self._streams[sequence]
+            case _:
+                raise MalformedMessage("the sandbox named a stream that it does not have")
+
+    def _stream_ready(self, stream: FramedStream) -> None:
+        """Has its items leave in the next turn, with those that come until then."""
+        self._unsent_streams.append(stream)
+        self._wake()
+
+    def _send_chunks(self, tasks: TaskGroup) -> None:
+        for stream in self._unsent_streams:
+            self._append_chunk(stream)
+        self._unsent_streams.clear()
+        if not self._writing:
+            del self._replies[: self._channel.write_now(self._replies)]
+            if self._replies:
+                tasks.start_soon(self._flush)
+
+    def _append_chunk(self, stream: FramedStream) -> None:
+        if (chunk := stream.take()) is not None:
+            self._replies += encode_frame(FrameKind.CHUNK, chunk[0], self._address, tagged=chunk[1])
+
+    def _end_stream(self, sequence: int) -> None:
+        stream = self._streams[sequence]
+        self._append_chunk(stream)
+        stream.end()
 
     async def _wait_for_workers(self) -> None:
         self._answered = anyio.Event()
@@ -297,6 +361,8 @@ class GuestSession:
                     return
                 self._serving[scope] = call
                 reply = await self._handler(call)
+                if call.sequence in self._streams:
+                    self._end_stream(call.sequence)
                 self._replies += self._encoded(call, reply)  # not in one: `+=` reads its left side before the await
                 del frame, call, reply  # this worker may have nothing to do for a long time
                 self._input_bytes -= size
@@ -323,7 +389,8 @@ class GuestSession:
                     raise MalformedMessage("the sandbox sent a call that is not numbered as the next one")
                 self.seen.called.append(tool)
                 size = len(frame.payload) - len(tool) - len(str(sequence)) - _AROUND_BYTES
-                return CallRequest(tool, value, sequence, size, partial(_input_of, frame) if size > _LARGE else None)
+                reread = partial(_input_of, frame) if size > _LARGE else None
+                return CallRequest(tool, value, sequence, size, reread, partial(self._open_stream, sequence))
             case _:
                 raise MalformedMessage("the sandbox sent a call that is not well formed")
 
