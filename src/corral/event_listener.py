@@ -96,6 +96,7 @@ class Observation(EventListener):
 
     @override
     def __call__(self, event: Event) -> None:
+        """Passes an event on if it belongs to the observed session."""
         if self._closed or self._session_id not in (None, event.context.session_id):
             return
         if len(self._waiting) < _MOST_WAITING:

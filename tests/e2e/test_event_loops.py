@@ -43,7 +43,7 @@ limits = Limits(wall_seconds=0.1)
 """
 
 EXPECTED = """\
-['started', 'console', 'call', 'call', 'result', 'result', 'call', 'result', 'finished']
+['started', 'checked', 'console', 'call', 'call', 'result', 'result', 'call', 'result', 'finished']
 [[0.02, 0.01], 42]
 cancelled
 timed_out

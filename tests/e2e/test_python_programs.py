@@ -433,7 +433,7 @@ async def main():
             print((await corral.execute("await tools.wait(seconds=60)", language="python", limits=limits)).status)
 """
 EXPECTED = """\
-['started', 'console', 'call', 'call', 'result', 'result', 'call', 'result', 'finished']
+['started', 'checked', 'console', 'call', 'call', 'result', 'result', 'call', 'result', 'finished']
 [[0.02, 0.01], 42]
 cancelled
 timed_out
