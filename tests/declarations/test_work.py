@@ -69,7 +69,9 @@ def test_twice_the_schema_takes_about_twice_as_long(
     schema: Callable[[int], dict[str, Any]], language: Language
 ) -> None:
     def work(count: int) -> int:
-        shape = SimpleNamespace(description="", input_schema=None, output_schema=schema(count), needs_approval=False)
+        shape = SimpleNamespace(
+            description="", input_schema=None, output_schema=schema(count), needs_approval=False, stream=False
+        )
         tools: Any = {ToolName(None, "made"): shape}
         whole = declare_python if language == "python" else declare_typescript
         return calls_of(lambda: (whole(tools), declare_short(tools, language)))
@@ -94,7 +96,9 @@ def chained(count: int, definitions: dict[str, Any]) -> dict[ToolName, Any]:
     def tool(number: int) -> Any:
         given = {"type": "object", "properties": {f"own{number}": {"$ref": "#/$defs/D1"}}, "$defs": definitions}
         returned = {"$ref": "#/$defs/D0", "$defs": definitions}
-        return SimpleNamespace(description="", input_schema=given, output_schema=returned, needs_approval=False)
+        return SimpleNamespace(
+            description="", input_schema=given, output_schema=returned, needs_approval=False, stream=False
+        )
 
     return {ToolName("api", f"tool{number}"): tool(number) for number in range(count)}
 

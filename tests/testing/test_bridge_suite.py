@@ -212,13 +212,13 @@ class _Note:
         return BridgeRequest("/" + tool.decode(), body, "text/plain")
 
     def reader(self, sequences, max_bytes):
-        return _Reading(*sequences)
+        return _NoteReader(*sequences)
 
     def refusal(self, body):
         code, name, seconds, message = body.decode().split("\\n", 3)
         return code, name, message, float(seconds) if seconds else None
 
-class _Reading:
+class _NoteReader:
     def __init__(self, sequence):
         self._sequence = sequence
         self._text = b""
@@ -333,6 +333,11 @@ async def test_a_third_party_brings_only_a_transport_for_programs_elsewhere(lang
         "2,4,6",
         "ToolError tool_error not today, größer",
     ]
+
+
+def test_a_transport_cannot_replace_names_of_the_runtime_unseen() -> None:
+    with pytest.raises(ConfigError, match="the transport defines '_Reading', as the runtime does"):
+        client_runtime("python", "class _Reading:\n    pass\nconnect = 1\n")
 
 
 def test_a_protocol_without_a_runtime_says_so() -> None:

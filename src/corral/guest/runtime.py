@@ -6,6 +6,7 @@ cache directory), so they are stripped of their types here, once per process, by
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import threading
@@ -15,6 +16,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from corral.containment.temporary import TemporaryFolder
+from corral.errors import ConfigError
 from corral.programs import strip_types
 from corral.types import Language
 
@@ -159,7 +161,28 @@ def _typescript_client(transport: str) -> str:
 
 
 def _python_client(transport: str) -> str:
-    return python_file([*(_python(name) for name in _PYTHON_CLIENT), transport])
+    sources = [_python(name) for name in _PYTHON_CLIENT]
+    if shared := sorted(_defined(transport) & set[str]().union(*map(_defined, sources))):
+        raise ConfigError(
+            f"the transport defines {shared[0]!r}, as the runtime does that it is joined with; give it another name"
+        )
+    return python_file([*sources, transport])
+
+
+def _defined(source: str) -> set[str]:
+    """Names that a module defines at its top level. What it imports is not among them."""
+    found: set[str] = set()
+    for node in ast.parse(source).body:
+        match node:
+            case ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef():
+                found.add(node.name)
+            case ast.Assign():
+                found |= {each.id for target in node.targets for each in ast.walk(target) if isinstance(each, ast.Name)}
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                found.add(name)
+            case _:
+                pass
+    return found - {"__all__"}
 
 
 _CLIENT_RUNTIMES: Mapping[Language, Callable[[str], str]] = {

@@ -1,9 +1,23 @@
-"""Conformance suites for extensions of Corral.
+"""Conformance suites for extensions of Corral, and stand-ins for tests of hosts.
 
 A suite is a class of asynchronous tests for pytest. Subclass it in a test module under a name that pytest collects,
 implement its factory, and mark it with `pytest.mark.anyio`. Nothing here imports pytest.
 """
 
 from corral.testing.bridges import BridgeSuite, CallTool
+from corral.testing.extensions import SinkSuite, SourceSuite
+from corral.testing.fakes import CallFailed, FakeGuest, FakeProgram, FakeSandbox, ScriptedModel
+from corral.testing.sandboxes import SandboxSuite
 
-__all__ = ["BridgeSuite", "CallTool"]
+__all__ = [
+    "BridgeSuite",
+    "CallFailed",
+    "CallTool",
+    "FakeGuest",
+    "FakeProgram",
+    "FakeSandbox",
+    "SandboxSuite",
+    "ScriptedModel",
+    "SinkSuite",
+    "SourceSuite",
+]

@@ -1,0 +1,148 @@
+"""Stand-ins for tests of hosts: a sandbox without an engine, and a model without a provider."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Collection
+from typing import Any, ClassVar, TypeAlias, get_args
+
+from corral.errors import ProgramFailed
+from corral.guest import UnencodableValue, decode_value, encode_value
+from corral.model_tools import ModelTool
+from corral.sandboxes import Job, Sandbox, SandboxProvider
+from corral.types import (
+    CallError,
+    CallRequest,
+    Capabilities,
+    Endpoint,
+    ExecutionContext,
+    ExecutionError,
+    Exit,
+    Isolation,
+    Language,
+    LimitName,
+    LogEntry,
+    LogLevel,
+    PipeEndpoint,
+    RequestHandler,
+    SandboxConfig,
+)
+
+__all__ = ["CallFailed", "FakeGuest", "FakeProgram", "FakeSandbox", "ScriptedModel"]
+
+
+class CallFailed(Exception):
+    """Failure of a tool call in a `FakeProgram`. `error` has the code, name and message that a real program sees."""
+
+    def __init__(self, error: CallError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+class FakeGuest:
+    """Access of a `FakeProgram` to its surroundings: tools, console and environment."""
+
+    def __init__(self, job: Job, handler: RequestHandler) -> None:
+        self.source = job.program.source
+        """The model's whole answer."""
+        self.env = None if job.env is None else dict(job.env)
+        self._job = job
+        self._handler = handler
+        self._calls = 0
+
+    async def call(self, tool: str, input: object = None) -> Any:
+        """Calls a tool by its path through all guards. Input and result are copied as between processes.
+
+        Raises:
+            CallFailed: the call failed.
+        """
+        self._calls += 1
+        sent = encode_value({} if input is None else input)
+        value = decode_value(sent.text, tagged=sent.tagged)
+        reply = await self._handler(CallRequest(tool, value, self._calls, len(sent.text)))
+        if reply.error is not None:
+            raise CallFailed(reply.error)
+        if reply.nothing:
+            return None
+        came = reply.encoded or encode_value(reply.value)
+        return decode_value(came.text, tagged=came.tagged)
+
+    def log(self, text: str, level: LogLevel = "log") -> None:
+        """Prints to the program's console."""
+        self._job.on_log(LogEntry(level=level, text=text, time=time.time()))
+
+
+FakeProgram: TypeAlias = Callable[[FakeGuest], Awaitable[object]]
+"""Function that stands for a program: its result is the program's value, its exception the program's error."""
+
+
+class FakeSandbox(SandboxProvider):
+    """Runs a Python function in this process in place of every program, so that tests of a host need no engine.
+
+    `isolation` and `enforces` are what it claims, by default everything; nothing is isolated or enforced but what the
+    host holds itself: the wall clock, and the limits of calls. Programs are still read and checked: pass
+    `Corral(check=False)` and a source such as `"return 1"`.
+    """
+
+    name: ClassVar[str] = "fake"
+
+    def __init__(
+        self,
+        program: FakeProgram,
+        *,
+        isolation: Isolation | None = None,
+        enforces: Collection[LimitName] = get_args(LimitName),
+    ) -> None:
+        self._program = program
+        self._isolation = isolation or Isolation("fake", "vm")
+        self._enforces = frozenset(enforces)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(languages=frozenset(get_args(Language)), enforces=self._enforces)
+
+    async def start(self, config: SandboxConfig) -> Sandbox:  # noqa: ARG002
+        return _FakeBox(self._program, self._isolation)
+
+
+class _FakeBox(Sandbox):
+    def __init__(self, program: FakeProgram, isolation: Isolation) -> None:
+        self.isolation = isolation
+        self._program = program
+
+    async def execute(self, job: Job, bridge: Endpoint) -> Exit:
+        assert isinstance(bridge, PipeEndpoint)
+        try:
+            encoded = encode_value(await self._program(FakeGuest(job, bridge.handler)))
+        except CallFailed as failed:
+            return _failed(failed.error.code, failed.error.name, failed.error.message)
+        except UnencodableValue as problem:
+            return _failed(ProgramFailed.code, "TypeError", f"the result cannot leave the program: {problem}")
+        except Exception as error:
+            return _failed(ProgramFailed.code, type(error).__name__, str(error))
+        return Exit(value=decode_value(encoded.text, tagged=encoded.tagged))
+
+    async def aclose(self) -> None:
+        """Nothing is open."""
+
+
+def _failed(code: str, name: str, message: str) -> Exit:
+    return Exit(status="failed", exit_code=1, error=ExecutionError(code=code, name=name, message=message))
+
+
+class ScriptedModel:
+    """Model whose answers are written beforehand: programs as texts, or functions from the last result's text to one.
+
+    It calls a real `ModelTool`, so that programs, errors and results are those that a model would cause and read.
+    """
+
+    def __init__(self, *answers: str | Callable[[str], str]) -> None:
+        self._answers = answers
+
+    async def converse(self, tool: ModelTool, context: ExecutionContext | None = None) -> tuple[str, ...]:
+        """Sends each answer to the tool in turn. Returns what the model reads of each result."""
+        read: list[str] = []
+        for answer in self._answers:
+            code = answer if isinstance(answer, str) else answer(read[-1] if read else "")
+            read.append(await tool({"code": code}, context))
+        return tuple(read)

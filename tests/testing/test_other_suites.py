@@ -1,0 +1,214 @@
+"""The conformance suites of sandboxes, sinks and sources, run on what there is; and the stand-ins for tests of hosts."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import cast
+
+import anyio
+import pytest
+
+from corral import Corral, Limits, ToolError, tool
+from corral.audit import AuditEvent, AuditFilter, AuditSink, JsonLinesSink, SqliteSink, open_audit
+from corral.errors import StartFailed
+from corral.sandboxes import CPythonSandbox, DenoSandbox, SandboxProvider
+from corral.sandboxes.monty import MontySandbox
+from corral.sandboxes.unjailed import UnjailedDeno
+from corral.testing import CallFailed, FakeGuest, FakeSandbox, SandboxSuite, ScriptedModel, SinkSuite, SourceSuite
+from corral.tools import Offer, ToolSource
+from corral.types import Isolation
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "sandbox_provider" / "plain_sandbox.py"
+
+
+def plain_sandbox() -> SandboxProvider:
+    """The example of a provider, which is no part of the package."""
+    spec = importlib.util.spec_from_file_location("plain_sandbox", EXAMPLE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return cast("SandboxProvider", module.PlainSandbox())
+
+
+@pytest.mark.anyio
+class TestDeno(SandboxSuite):
+    def provider(self) -> SandboxProvider:
+        return DenoSandbox(pool_size=1)
+
+
+@pytest.mark.anyio
+class TestDenoContexts(SandboxSuite):
+    def provider(self) -> SandboxProvider:
+        return DenoSandbox(isolation="context", pool_size=0)
+
+
+@pytest.mark.anyio
+class TestDenoWithoutJail(SandboxSuite):
+    def provider(self) -> SandboxProvider:
+        return UnjailedDeno(allow_eval=False, allow_wasm=False)
+
+
+@pytest.mark.anyio
+class TestCPython(SandboxSuite):
+    language = "python"
+
+    def provider(self) -> SandboxProvider:
+        return CPythonSandbox(pool_size=0)
+
+
+@pytest.mark.anyio
+class TestMonty(SandboxSuite):
+    language = "python"
+
+    def provider(self) -> SandboxProvider:
+        return MontySandbox()
+
+
+@pytest.mark.anyio
+class TestExample(SandboxSuite):
+    def provider(self) -> SandboxProvider:
+        return plain_sandbox()
+
+
+@pytest.mark.anyio
+class TestExampleInPython(TestExample):
+    language = "python"
+
+
+class FileSink(SinkSuite):
+    name: str
+
+    @pytest.fixture(autouse=True)
+    def place(self, tmp_path: Path) -> None:
+        self.path = tmp_path / self.name
+
+    async def stored(self) -> Sequence[AuditEvent]:
+        reader = open_audit(str(self.path))
+        try:
+            return list(await reader.read(AuditFilter(), 100))
+        finally:
+            await reader.aclose()
+
+
+@pytest.mark.anyio
+class TestJsonLines(FileSink):
+    name = "audit.jsonl"
+
+    def sink(self) -> AuditSink:
+        return JsonLinesSink(self.path)
+
+
+@pytest.mark.anyio
+class TestSqlite(FileSink):
+    name = "audit.sqlite"
+
+    def sink(self) -> AuditSink:
+        return SqliteSink(self.path)
+
+
+class Clock(ToolSource):
+    namespace = "clock"
+
+    @asynccontextmanager
+    async def open(self, offer: Offer) -> AsyncGenerator[None]:
+        @tool(namespace="clock")
+        async def hour() -> int:
+            """Tells the hour."""
+            return 12
+
+        offer([hour])
+        yield
+
+
+@pytest.mark.anyio
+class TestSource(SourceSuite):
+    program = "return await tools.clock.hour()"
+    expected = 12
+
+    def source(self) -> ToolSource:
+        return Clock()
+
+
+# --- stand-ins
+
+
+@tool
+async def add(a: int, b: int) -> int:
+    """Adds."""
+    return a + b
+
+
+@tool
+async def refuse() -> None:
+    """Refuses."""
+    raise ToolError("not today")
+
+
+async def program(guest: FakeGuest) -> object:
+    guest.log(f"env {guest.env}")
+    total = await guest.call("add", {"a": 1, "b": 2})
+    try:
+        await guest.call("refuse")
+    except CallFailed as failed:
+        return {"total": total, "code": failed.error.code, "source": guest.source}
+    return None
+
+
+@pytest.mark.anyio
+async def test_a_function_stands_for_a_program() -> None:
+    async with Corral([add, refuse], sandbox=FakeSandbox(program), check=False) as corral:
+        result = await corral.execute("return 1", env={"MODE": "test"})
+    assert result.value == {"total": 3, "code": "tool_error", "source": "return 1"}
+    assert result.output == "env {'MODE': 'test'}\n"
+    assert [(call.name, call.error is None) for call in result.tool_calls] == [("add", True), ("refuse", False)]
+    assert result.isolation == "fake"
+
+
+@pytest.mark.anyio
+async def test_a_fake_ends_as_a_program_would() -> None:
+    async def fails(_: FakeGuest) -> object:
+        raise LookupError("no such row")
+
+    async def refused(guest: FakeGuest) -> object:
+        return await guest.call("refuse")
+
+    async def endless(_: FakeGuest) -> object:
+        await anyio.sleep_forever()
+
+    async def strange(_: FakeGuest) -> object:
+        return object()
+
+    ends: list[tuple[str, str | None]] = []
+    for each in (fails, refused, endless, strange):
+        corral = Corral([refuse], sandbox=FakeSandbox(each), check=False, limits=Limits(wall_seconds=0.05))
+        result = await corral.execute("return 1")
+        ends.append((result.status, result.error and result.error.code))
+    assert ends == [
+        ("failed", "program_failed"),
+        ("failed", "tool_error"),
+        ("timed_out", "program_timeout"),
+        ("failed", "program_failed"),
+    ]
+
+
+@pytest.mark.anyio
+async def test_a_fake_claims_what_a_test_wants() -> None:
+    weak = FakeSandbox(program, isolation=Isolation("fake", "process"))
+    with pytest.raises(StartFailed, match="below the required tier"):
+        await Corral([add], sandbox=weak, check=False).execute("return 1")
+
+
+@pytest.mark.anyio
+async def test_a_scripted_model_reads_what_a_model_would() -> None:
+    def corrected(text: str) -> str:
+        assert "not a function" in text or "missing" in text, text
+        return "return await tools.add({ a: 20, b: 1 })"
+
+    async with Corral([add], check=False) as corral:
+        texts = await ScriptedModel("return await tools.missing()", corrected).converse(corral.model_tool())
+    assert "missing" in texts[0]
+    assert "21" in texts[1]
