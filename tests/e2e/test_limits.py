@@ -483,7 +483,7 @@ def test_an_interrupt_ends_a_script_and_its_guest(tmp_path: Path) -> None:
     )
     process = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    assert [process.stdout.readline().strip() for _ in range(2)] == ["started", "console"]
+    assert [process.stdout.readline().strip() for _ in range(3)] == ["started", "checked", "console"]
     [guest] = guests(process.pid)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=20)
