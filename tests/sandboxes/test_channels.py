@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import os
 import pickle
@@ -375,3 +376,43 @@ def test_the_example_is_short_and_shown_and_imports_public_names_only(installed:
     assert {line.split()[1] for line in imported} == {"corral.sandboxes", "corral.types"}
     assert load_by_name("corral.sandboxes", "plain").name == "plain"
     assert sys.modules["plain_sandbox"]
+
+
+class _Spent(GuestChannel):
+    """A channel whose guest has used up its processor time by the second look."""
+
+    def __init__(self, channel: GuestChannel) -> None:
+        self._channel = channel
+        self._looks = 0
+
+    async def send(self, data: bytes) -> None:
+        await self._channel.send(data)
+
+    def received(self) -> AsyncIterator[bytes]:
+        return self._channel.received()
+
+    async def aclose(self) -> None:
+        await self._channel.aclose()
+
+    async def cpu_seconds(self) -> float | None:
+        self._looks += 1
+        return 0.0 if self._looks == 1 else 100.0
+
+
+def test_a_loop_that_anyio_did_not_start_ends_a_guest_at_its_processor_limit(installed: None) -> None:
+    del installed
+    plain: FramedProvider = load_by_name("corral.sandboxes", "plain")
+    connect = plain.connect
+
+    async def spent(config: SandboxConfig, guest: GuestFiles) -> GuestChannel:
+        return _Spent(await connect(config, guest))
+
+    async def run() -> ExecutionResult:
+        corral = Corral(sandbox=plain, required_tier="none", accept_unenforced=UNENFORCED, check=False)
+        return await corral.execute("while (true) {}", limits=Limits(cpu_seconds=5, wall_seconds=20))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plain, "connect", spent)
+        result = asyncio.run(run())
+    assert result.error is not None
+    assert result.error.message == "the program used 5 s of processor time, all it may"

@@ -109,6 +109,14 @@ class SandboxSuite:
             assert result.status == "timed_out"
             assert (await self._run(corral, self._programs.parallel)).value == [2, 4, 6]
 
+    async def test_a_program_without_end_is_ended_at_its_processor_limit(self) -> None:
+        """Only of providers that enforce `cpu_seconds`."""
+        async with self._corral() as corral:
+            if "cpu_seconds" in self.provider().capabilities.enforces:
+                result = await self._run(corral, self._programs.endless, limits=Limits(cpu_seconds=0.5))
+                assert result.error is not None
+                assert "processor time" in result.error.message, result
+
     async def test_a_cancelled_program_ends_with_its_calls(self) -> None:
         async with self._corral() as corral, corral.start(self._programs.wait, language=self.language) as run:
             with anyio.fail_after(_PATIENCE_SECONDS):

@@ -9,8 +9,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol, TypeVar, cast
 
 import anyio
-from anyio.abc import TaskGroup
 
+from corral.concurrency.task_owned import spawn
 from corral.errors import BridgeError, StartFailed
 from corral.guest import FrameKind, FrameReader, decode_value
 from corral.guest.frames import NO_NONCE, NONCE_BYTES, PROTOCOL
@@ -104,7 +104,6 @@ class ChannelLink:
         self._output: AsyncIterator[bytes] = aiter(channel.received())
         self._cpu_seconds: float | None = None
         self._receive: Callable[[bytes], None] | None = None
-        self._tasks: TaskGroup | None = None
         self._closing = anyio.Lock()
         self._closed = False
 
@@ -127,14 +126,14 @@ class ChannelLink:
     @asynccontextmanager
     async def reading(self, receive: Callable[[bytes], None]) -> AsyncGenerator[None]:
         async with anyio.create_task_group() as tasks:
-            self._receive, self._tasks = receive, tasks
+            self._receive = receive
             tasks.start_soon(self._read)
             if self._cpu_seconds is not None:
                 tasks.start_soon(self._measure)
             try:
                 yield
             finally:
-                self._receive = self._tasks = None
+                self._receive = None
                 tasks.cancel_scope.cancel()
 
     def write_now(self, data: bytes | bytearray) -> int:
@@ -145,8 +144,7 @@ class ChannelLink:
         await self._or_end(self._channel.send(bytes(data)))
 
     def kill(self) -> None:
-        if self._tasks is not None:
-            self._tasks.start_soon(self.aclose)
+        spawn(self.aclose)  # a timer of the event loop calls this too, where no task group can start a task
         self._end()
 
     def end_guest(self) -> None:
