@@ -14,7 +14,8 @@ from collections.abc import Generator
 import pytest
 from bench.stalls import CASES, idle, measured
 
-MOST_TIMES_IDLE = 25
+MOST_TIMES_IDLE = 40
+"""Cases take 5 to 18 times on a quiet machine; a case that holds the loop takes hundreds."""
 CASE_NAMES = (
     "TypeScript, short and slow to parse",
     "calls of 256 unknown names among 2,000",
