@@ -128,13 +128,13 @@ def record_calls(handler: Handler) -> Handler:
         try:
             reply = await handler(call)
         except BaseException:
-            entry.output = call.streamed
+            entry.output, entry.decision = call.streamed, call.decision
             recorder.cut_short(entry, (time.perf_counter() - started) * 1000, call.progress, call.remark)
             raise
         duration_ms = (time.perf_counter() - started) * 1000
         if reply.parked:
             return reply
-        entry.output = call.streamed
+        entry.output, entry.decision = call.streamed, call.decision
         recorder.finish(entry, reply, duration_ms, call.progress, call.remark)
         if logger.isEnabledFor(logging.DEBUG):
             outcome = "answered" if reply.error is None else reply.error.name

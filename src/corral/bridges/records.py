@@ -118,9 +118,6 @@ class CallRecorder:
         )
 
     def approval_decided(self, request: ApprovalRequest, decision: Decision) -> None:
-        for record in self.records:
-            if record.sequence == request.sequence:
-                record.decision = decision
         self._events.emit(
             lambda stamp: ApprovalDecided(sequence=request.sequence, tool=request.tool, decision=decision, **stamp)
         )

@@ -111,8 +111,9 @@ class SandboxSuite:
 
     async def test_a_program_without_end_is_ended_at_its_processor_limit(self) -> None:
         """Only of providers that enforce `cpu_seconds`."""
-        async with self._corral() as corral:
-            if "cpu_seconds" in self.provider().capabilities.enforces:
+        provider = self.provider()
+        async with self._corral(provider) as corral:
+            if "cpu_seconds" in provider.capabilities.enforces:
                 result = await self._run(corral, self._programs.endless, limits=Limits(cpu_seconds=0.5))
                 assert result.error is not None
                 assert "processor time" in result.error.message, result
@@ -157,7 +158,7 @@ class SandboxSuite:
         return _PROGRAMS[self.language]
 
     @asynccontextmanager
-    async def _corral(self) -> AsyncGenerator[Corral]:
+    async def _corral(self, provider: SandboxProvider | None = None) -> AsyncGenerator[Corral]:
         @tool
         async def double(n: int) -> int:
             """Doubles a number."""
@@ -173,7 +174,7 @@ class SandboxSuite:
             """Waits until it is cancelled."""
             await anyio.sleep_forever()
 
-        provider = self.provider()
+        provider = provider or self.provider()
         accepted = LIMITS_OF_SANDBOXES - provider.capabilities.enforces
         corral = Corral(
             [double, refuse, wait],
