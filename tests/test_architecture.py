@@ -6,6 +6,7 @@ import ast
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
+from functools import cache
 from itertools import chain, takewhile
 from pathlib import Path
 
@@ -200,12 +201,17 @@ ALLOWED: dict[str, set[str]] = {
 }
 
 
+@cache
+def parsed(module: Path) -> ast.Module:
+    return ast.parse(module.read_text(encoding="utf-8"))
+
+
 def part_of(module: Path) -> str:
     return module.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
 def imported_parts(module: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(module)):
         if isinstance(node, ast.ImportFrom) and node.module == "corral":
             yield from ("__init__" for _ in node.names)
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("corral."):
@@ -216,7 +222,7 @@ def imported_parts(module: Path) -> Iterator[str]:
 
 def modules_imported(module: Path) -> Iterator[tuple[str, ...]]:
     """The modules of ours that one imports, as the parts of their paths; a package stands for its `__init__`."""
-    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(module)):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "corral":
             path = tuple((node.module or "").split("."))[1:]
             for alias in node.names:
@@ -271,7 +277,7 @@ def test_no_import_of_our_own_hides_in_a_function() -> None:
     hidden = {
         f"{module.relative_to(SOURCE)}: {function.name}: {ast.unparse(node)}"
         for module in MODULES
-        for function in ast.walk(ast.parse(module.read_text(encoding="utf-8")))
+        for function in ast.walk(parsed(module))
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
         for node in ast.walk(function)
         if isinstance(node, ast.Import | ast.ImportFrom) and "corral" in ast.unparse(node)
@@ -297,7 +303,7 @@ def test_docstrings_open_with_a_verb_or_a_noun() -> None:
     docstrings = [
         (module, node.value)
         for module in MODULES
-        for node in ast.walk(ast.parse(module.read_text(encoding="utf-8")))
+        for node in ast.walk(parsed(module))
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
     ]
     assert not [

@@ -9,13 +9,13 @@ from typing import get_args
 
 from corral.languages import LANGUAGES, language_of_file
 from corral.types import Language
-from tests.test_architecture import MODULES, SOURCE
+from tests.test_architecture import MODULES, SOURCE, parsed
 
 
 def tables() -> Iterator[tuple[str, set[str]]]:
     """The tables by language: annotated `Mapping[Language, ...]` and written as a dict."""
     for module in MODULES:
-        for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+        for node in ast.walk(parsed(module)):
             if (
                 isinstance(node, ast.AnnAssign)
                 and isinstance(node.value, ast.Dict)
@@ -39,7 +39,7 @@ def test_nothing_branches_on_the_name_of_a_language() -> None:
         f"{module.relative_to(SOURCE)}:{node.lineno}"
         for module in MODULES
         if not {"guest", "cli"} & {*Path(module.relative_to(SOURCE)).parts}
-        for node in ast.walk(ast.parse(module.read_text(encoding="utf-8")))
+        for node in ast.walk(parsed(module))
         if isinstance(node, ast.Compare)
         and any(isinstance(each, ast.Constant) and each.value in get_args(Language) for each in node.comparators)
     ]
