@@ -14,8 +14,7 @@ from collections.abc import Generator
 import pytest
 from bench.stalls import CASES, idle, measured
 
-MOST_TIMES_IDLE = 40
-"""Cases take 5 to 18 times on a quiet machine; a case that holds the loop takes hundreds."""
+MOST_TIMES_IDLE = 25
 CASE_NAMES = (
     "TypeScript, short and slow to parse",
     "calls of 256 unknown names among 2,000",
@@ -43,6 +42,6 @@ def idle_seconds() -> float:
 
 @pytest.mark.parametrize("name", CASE_NAMES)
 def test_the_loop_is_not_held_for_long(name: str, idle_seconds: float) -> None:
-    # The first of two may import and start what is needed; other tests' use of the memory only adds.
-    held_seconds = min(asyncio.run(measured(CASES[name])).held_seconds for _ in range(2))
+    # The first of three may import and start what is needed; other tests' use of the memory and processor only adds.
+    held_seconds = min(asyncio.run(measured(CASES[name])).held_seconds for _ in range(3))
     assert held_seconds < MOST_TIMES_IDLE * idle_seconds
