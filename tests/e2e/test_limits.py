@@ -536,7 +536,7 @@ async def test_a_guest_that_closes_its_pipe_and_lives_on_is_ended(
             return GuestSpec(config.memory_mb, config.required_tier, ("-I", "-S", "-c", script))
 
     monkeypatch.setattr("corral.sandboxes.deno._engine", lambda: Path(sys.executable))
-    sandbox = Python(tier="none", pool_size=0)
+    sandbox = Python(tier="none", isolation="process", pool_size=0)
     async with Corral(sandbox=sandbox, required_tier="none", check=False) as corral:
         with anyio.fail_after(15):
             result = await corral.execute("return 1")
