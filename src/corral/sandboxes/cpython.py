@@ -16,7 +16,7 @@ from corral.guest import RuntimeDirectory, python_file, python_modules
 from corral.sandboxes.base import Job, Sandbox
 from corral.sandboxes.framed.run import GuestRun
 from corral.sandboxes.jailed.fork_server import Fork, ForkServer
-from corral.sandboxes.jailed.guest_starter import GUEST_FILE, GuestSpec, GuestStarter
+from corral.sandboxes.jailed.guest_starter import GUEST_FILE, GuestKind, GuestStarter
 from corral.sandboxes.jailed.provider import JailedProvider
 from corral.sandboxes.jailed.python_runtime import PACKAGES, find_packages, installation
 from corral.sandboxes.pool import default_size
@@ -68,7 +68,7 @@ class CPythonSandbox(JailedProvider[Fork]):
             tier=tier,
             pool_size=min(1, default_size()) if pool_size is None else pool_size,
             starter=GuestStarter(
-                tier, lambda: installation(self.packages).engine, runtime, _ENVIRONMENT, garbage_mb=_GARBAGE_MB
+                tier, lambda _: installation(self.packages).engine, runtime, _ENVIRONMENT, garbage_mb=_GARBAGE_MB
             ),
             serve=ForkServer,
         )
@@ -77,14 +77,14 @@ class CPythonSandbox(JailedProvider[Fork]):
         self._starter.retain()
         try:
             return _InFork(
-                self, await self._tenant_servers.reserve(self.guest_spec(config), config.trust_domain), config
+                self, await self._tenant_servers.reserve(self.guest_kind(config), config.trust_domain), config
             )
         except BaseException:
             await self.released()
             raise
 
-    def guest_spec(self, config: SandboxConfig) -> GuestSpec:
-        return GuestSpec(config.memory_mb, config.required_tier, self._arguments)
+    def guest_kind(self, config: SandboxConfig) -> GuestKind:
+        return GuestKind(config.unowned, self._arguments)
 
 
 @cache

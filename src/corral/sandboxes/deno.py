@@ -21,7 +21,7 @@ from corral.guest import RuntimeDirectory
 from corral.sandboxes.base import Job, Sandbox
 from corral.sandboxes.framed.guest_files import DENO_ENVIRONMENT, deno_options
 from corral.sandboxes.framed.run import GuestRun
-from corral.sandboxes.jailed.guest_starter import GUEST_FILE, GuestSpec, GuestStarter, StartedGuest
+from corral.sandboxes.jailed.guest_starter import GUEST_FILE, GuestKind, GuestStarter, StartedGuest
 from corral.sandboxes.jailed.provider import JailedProvider
 from corral.sandboxes.jailed.shared_guest import Share, SharedGuest
 from corral.sandboxes.pool import default_size
@@ -78,7 +78,7 @@ class DenoSandbox(JailedProvider[Share]):
             pool_size=default_size() if pool_size is None else pool_size,
             starter=GuestStarter(
                 tier,
-                lambda: Engine(_engine(), relative_paths=True),
+                lambda _: Engine(_engine(), relative_paths=True),
                 RuntimeDirectory(),
                 DENO_ENVIRONMENT,
                 garbage_mb=_GARBAGE_MB,
@@ -110,9 +110,9 @@ class DenoSandbox(JailedProvider[Share]):
         self._starter.retain()
         try:
             if self.isolation == "context":
-                share = await self._tenant_servers.reserve(self.guest_spec(config), config.trust_domain)
+                share = await self._tenant_servers.reserve(self.guest_kind(config), config.trust_domain)
                 return _InContext(self, share, config)
-            return _InProcess(self, await self._pool.take(self.guest_spec(config)), config)
+            return _InProcess(self, await self._pool.take(self.guest_kind(config)), config)
         except BaseException:
             await self.released()
             raise
@@ -125,7 +125,7 @@ class DenoSandbox(JailedProvider[Share]):
         """Waits until as many sandboxes are ready as the pool holds."""
         await run_shielded_in_thread(partial(self._pool.full, _SETTLE_SECONDS))
 
-    def guest_spec(self, config: SandboxConfig) -> GuestSpec:
+    def guest_kind(self, config: SandboxConfig) -> GuestKind:
         shared = self.isolation == "context"
         if shared:
             config = config.model_copy(update={"memory_mb": config.memory_mb + _CONTEXTS_MB})
@@ -133,7 +133,7 @@ class DenoSandbox(JailedProvider[Share]):
         main = "contexts.js" if shared else "main.js"
         arguments.append(f"{GUEST_FILE}{main}")
         arguments += ["--allow-eval"] * self.allow_eval + ["--allow-wasm"] * self.allow_wasm
-        return GuestSpec(config.memory_mb, config.required_tier, tuple(arguments))
+        return GuestKind(config.unowned, tuple(arguments))
 
     def _flags(self, config: SandboxConfig) -> list[str]:
         return [*deno_options(config.memory_mb, allow_eval=self.allow_eval)]
