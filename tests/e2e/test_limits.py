@@ -20,7 +20,7 @@ import pytest
 from corral import Corral, ExecutionResult, Limits, ToolCallStarted, ToolError, define_tool, tool
 from corral.errors import StartFailed
 from corral.sandboxes import DenoSandbox
-from corral.sandboxes.jailed.guest_starter import GuestSpec
+from corral.sandboxes.jailed.guest_starter import GuestKind
 from corral.types import SandboxConfig
 from tests.conftest import TOOLS
 from tests.processes import assert_ending, descendants, guests
@@ -532,8 +532,8 @@ async def test_a_guest_that_closes_its_pipe_and_lives_on_is_ended(
     )
 
     class Python(DenoSandbox):
-        def guest_spec(self, config: SandboxConfig, isolation: object = None) -> GuestSpec:
-            return GuestSpec(config.memory_mb, config.required_tier, ("-I", "-S", "-c", script))
+        def guest_kind(self, config: SandboxConfig, isolation: object = None) -> GuestKind:
+            return GuestKind(config.unowned, ("-I", "-S", "-c", script))
 
     monkeypatch.setattr("corral.sandboxes.deno._engine", lambda: Path(sys.executable))
     sandbox = Python(tier="none", isolation="process", pool_size=0)

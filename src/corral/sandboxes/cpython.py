@@ -14,7 +14,7 @@ from typing import ClassVar, Literal
 from corral.arguments import checked
 from corral.guest import RuntimeDirectory, python_file, python_modules
 from corral.sandboxes.jailed.fork_provider import ForkProvider
-from corral.sandboxes.jailed.guest_starter import GUEST_FILE, GuestSpec, GuestStarter
+from corral.sandboxes.jailed.guest_starter import GUEST_FILE, GuestKind, GuestStarter
 from corral.sandboxes.jailed.python_runtime import PACKAGES, find_packages, installation
 from corral.types import Language, SandboxConfig, Tier
 
@@ -56,12 +56,12 @@ class CPythonSandbox(ForkProvider):
             tier=tier,
             pool_size=pool_size,
             starter=GuestStarter(
-                tier, lambda: installation(self.packages).engine, runtime, _ENVIRONMENT, garbage_mb=_GARBAGE_MB
+                tier, lambda _: installation(self.packages).engine, runtime, _ENVIRONMENT, garbage_mb=_GARBAGE_MB
             ),
         )
 
-    def guest_spec(self, config: SandboxConfig) -> GuestSpec:
-        return GuestSpec(config.memory_mb, config.required_tier, self._arguments)
+    def guest_kind(self, config: SandboxConfig) -> GuestKind:
+        return GuestKind(config.unowned, self._arguments)
 
 
 @cache

@@ -25,7 +25,7 @@ from corral.sandboxes.framed.guest_files import DENO_ENVIRONMENT, deno_options
 from corral.sandboxes.framed.run import GuestRun
 from corral.sandboxes.jailed.fork_provider import ForkProvider
 from corral.sandboxes.jailed.fork_self_test import SelfTestedStart
-from corral.sandboxes.jailed.guest_starter import GUEST_FILE, GuestSpec, GuestStarter, StartedGuest
+from corral.sandboxes.jailed.guest_starter import GUEST_FILE, GuestKind, GuestStarter, StartedGuest
 from corral.sandboxes.jailed.provider import JailedProvider
 from corral.sandboxes.jailed.shared_guest import Share, SharedGuest
 from corral.sandboxes.pool import default_size
@@ -91,7 +91,7 @@ class DenoSandbox(JailedProvider[Share]):
             pool_size=default_size() if pool_size is None else pool_size,
             starter=GuestStarter(
                 tier,
-                lambda: Engine(_engine(), relative_paths=True),
+                lambda _: Engine(_engine(), relative_paths=True),
                 RuntimeDirectory(),
                 DENO_ENVIRONMENT,
                 garbage_mb=_GARBAGE_MB,
@@ -140,9 +140,9 @@ class DenoSandbox(JailedProvider[Share]):
         self._starter.retain()
         try:
             if self.isolation == "context":
-                share = await self._tenant_servers.reserve(self.guest_spec(config), config.trust_domain)
+                share = await self._tenant_servers.reserve(self.guest_kind(config), config.trust_domain)
                 return _InContext(self, share, config)
-            return _InProcess(self, await self._pool.take(self.guest_spec(config)), config)
+            return _InProcess(self, await self._pool.take(self.guest_kind(config)), config)
         except BaseException:
             await self.released()
             raise
@@ -176,14 +176,14 @@ class DenoSandbox(JailedProvider[Share]):
         provider = self if self._forks is None or self._fork_failure is not None else self._forks
         await run_shielded_in_thread(partial(provider._pool.full, _SETTLE_SECONDS))  # noqa: SLF001
 
-    def guest_spec(self, config: SandboxConfig) -> GuestSpec:
+    def guest_kind(self, config: SandboxConfig) -> GuestKind:
         shared = self.isolation == "context"
         if shared:
             config = config.model_copy(update={"memory_mb": config.memory_mb + _CONTEXTS_MB})
         arguments = self._flags(config)
         arguments.append(f"{GUEST_FILE}{'contexts.js' if shared else 'main.js'}")
         arguments += _arguments(allow_eval=self.allow_eval, allow_wasm=self.allow_wasm)
-        return GuestSpec(config.memory_mb, config.required_tier, tuple(arguments))
+        return GuestKind(config.unowned, tuple(arguments))
 
     def _flags(self, config: SandboxConfig) -> list[str]:
         return [*deno_options(config.memory_mb, allow_eval=self.allow_eval)]
@@ -202,7 +202,7 @@ class _ForkingDeno(ForkProvider):
         self._arguments = _arguments(allow_eval=allow_eval, allow_wasm=allow_wasm)
         starter = GuestStarter(
             tier,
-            lambda: Engine(_engine(), relative_paths=True, syscall_profile="server"),
+            lambda _: Engine(_engine(), relative_paths=True, syscall_profile="server"),
             RuntimeDirectory(),
             DENO_ENVIRONMENT,
             garbage_mb=_GARBAGE_MB,
@@ -216,13 +216,9 @@ class _ForkingDeno(ForkProvider):
         """True once an engine has forked."""
         return self._start_tested.passed
 
-    def guest_spec(self, config: SandboxConfig) -> GuestSpec:
+    def guest_kind(self, config: SandboxConfig) -> GuestKind:
         options = deno_options(config.memory_mb, allow_eval=self._allow_eval, v8_flags=_FORK_FLAGS)
-        return GuestSpec(
-            config.memory_mb,
-            config.required_tier,
-            (*options, "--allow-ffi", f"{GUEST_FILE}zygote.js", *self._arguments),
-        )
+        return GuestKind(config.unowned, (*options, "--allow-ffi", f"{GUEST_FILE}zygote.js", *self._arguments))
 
 
 def _arguments(*, allow_eval: bool, allow_wasm: bool) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from typing import Literal
 from corral.sandboxes.base import Job, Sandbox
 from corral.sandboxes.framed.run import GuestRun
 from corral.sandboxes.jailed.fork_server import Fork, ForkServer
-from corral.sandboxes.jailed.guest_starter import GuestSpec, GuestStarter, StartedGuest
+from corral.sandboxes.jailed.guest_starter import GuestKind, GuestStarter, StartedGuest
 from corral.sandboxes.jailed.provider import JailedProvider
 from corral.sandboxes.pool import default_size
 from corral.types import Endpoint, Exit, Isolation, PipeEndpoint, SandboxConfig, Tier
@@ -30,7 +30,7 @@ class ForkProvider(JailedProvider[Fork]):
         tier: Tier | Literal["auto"],
         pool_size: int | None,
         starter: GuestStarter,
-        start: Callable[[GuestSpec, bool], StartedGuest] | None = None,
+        start: Callable[[GuestKind, bool], StartedGuest] | None = None,
     ) -> None:
         size = min(1, default_size()) if pool_size is None else pool_size
         super().__init__(tier=tier, pool_size=size, starter=starter, serve=ForkServer, start=start)
@@ -38,14 +38,14 @@ class ForkProvider(JailedProvider[Fork]):
     async def start(self, config: SandboxConfig) -> Sandbox:
         self._starter.retain()
         try:
-            fork = await self._tenant_servers.reserve(self.guest_spec(config), config.trust_domain)
+            fork = await self._tenant_servers.reserve(self.guest_kind(config), config.trust_domain)
             return _InFork(self, fork, config)
         except BaseException:
             await self.released()
             raise
 
     @abstractmethod
-    def guest_spec(self, config: SandboxConfig) -> GuestSpec: ...
+    def guest_kind(self, config: SandboxConfig) -> GuestKind: ...
 
 
 class _InFork(Sandbox):

@@ -13,7 +13,7 @@ from corral.errors import BridgeError, StartFailed
 from corral.guest import FrameKind, FrameReader, encode_frame
 from corral.sandboxes.jailed.fork_server import fork
 from corral.sandboxes.jailed.guest_process import GuestProcess
-from corral.sandboxes.jailed.guest_starter import GuestSpec, StartedGuest
+from corral.sandboxes.jailed.guest_starter import GuestKind, StartedGuest
 
 __all__ = ["SelfTestedStart", "self_test"]
 
@@ -48,7 +48,7 @@ class SelfTestedStart:
 
     def __init__(
         self,
-        start: Callable[[GuestSpec, bool], StartedGuest],
+        start: Callable[[GuestKind, bool], StartedGuest],
         test: Callable[[StartedGuest], None] = lambda guest: self_test(guest),
     ) -> None:
         self._start = start
@@ -61,18 +61,18 @@ class SelfTestedStart:
     def passed(self) -> bool:
         return self._passed
 
-    def __call__(self, spec: GuestSpec, in_advance: bool) -> StartedGuest:
+    def __call__(self, kind: GuestKind, in_advance: bool) -> StartedGuest:
         """Starts a guest.
 
         Raises:
             StartFailed: as `GuestStarter.start`, or with the reason that guests do not fork here.
         """
         if self._passed:
-            return self._start(spec, in_advance)
+            return self._start(kind, in_advance)
         with self._lock:  # others wait for the first one's test
             if self._failure is not None:
                 raise StartFailed(self._failure)
-            guest = self._start(spec, in_advance)
+            guest = self._start(kind, in_advance)
             try:
                 self._test(guest)
             except BaseException as error:
@@ -110,7 +110,7 @@ async def _test(guest: StartedGuest) -> None:
 
 
 async def _run(guest: StartedGuest, code: str) -> list[Any]:
-    """What EXIT of a program says."""
+    """Content of the EXIT of a program."""
     process = _forked(guest)
     try:
         await process.write(_start(code, process))

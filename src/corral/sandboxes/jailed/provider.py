@@ -12,7 +12,7 @@ from corral.containment.process import can_limit
 from corral.errors import ConfigError
 from corral.sandboxes.base import SandboxProvider
 from corral.sandboxes.framed.provider import ENFORCED_BY_SESSION
-from corral.sandboxes.jailed.guest_starter import GuestSpec, GuestStarter, StartedGuest
+from corral.sandboxes.jailed.guest_starter import GuestKind, GuestStarter, StartedGuest
 from corral.sandboxes.jailed.tenant_servers import GuestServer, TenantServers
 from corral.sandboxes.pool import Pool
 from corral.types import LIMITS_OF_SANDBOXES, Capabilities, Language, SandboxConfig, Tier
@@ -38,7 +38,7 @@ class JailedProvider(SandboxProvider, Generic[S]):
         pool_size: int,
         starter: GuestStarter,
         serve: Callable[[StartedGuest], GuestServer[S]],
-        start: Callable[[GuestSpec, bool], StartedGuest] | None = None,
+        start: Callable[[GuestKind, bool], StartedGuest] | None = None,
     ) -> None:
         if pool_size < 0:
             raise ConfigError(f"pool_size={pool_size} is negative; 0 keeps none ready")
@@ -56,7 +56,7 @@ class JailedProvider(SandboxProvider, Generic[S]):
     async def warm(self, config: SandboxConfig) -> None:
         self._starter.retain()
         try:
-            await self._pool.warm(self.guest_spec(config))
+            await self._pool.warm(self.guest_kind(config))
         finally:
             await self.released()
 
@@ -71,11 +71,11 @@ class JailedProvider(SandboxProvider, Generic[S]):
             await run_shielded_in_thread(self._starter.close)
 
     @abstractmethod
-    def guest_spec(self, config: SandboxConfig) -> GuestSpec:
+    def guest_kind(self, config: SandboxConfig) -> GuestKind:
         """The kind of guest that this configuration needs."""
 
 
-def _end(tenant_servers: TenantServers[S], pool: Pool[GuestSpec, StartedGuest], starter: GuestStarter) -> None:
+def _end(tenant_servers: TenantServers[S], pool: Pool[GuestKind, StartedGuest], starter: GuestStarter) -> None:
     tenant_servers.close()
     pool.close()
     starter.end()

@@ -13,13 +13,13 @@ from anyio.lowlevel import current_token
 
 from corral.concurrency.forks import ProcessOwner
 from corral.errors import StartFailed
-from corral.sandboxes.jailed.guest_starter import GuestSpec, StartedGuest
+from corral.sandboxes.jailed.guest_starter import GuestKind, StartedGuest
 from corral.sandboxes.pool import Pool, idle_surplus
 from corral.types import TrustDomain
 
 __all__ = ["GuestServer", "TenantServers"]
 
-_Key = tuple[GuestSpec, TrustDomain | None]
+_Key = tuple[GuestKind, TrustDomain | None]
 S = TypeVar("S")
 S_co = TypeVar("S_co", covariant=True)
 
@@ -46,7 +46,7 @@ class GuestServer(Protocol[S_co]):
 class TenantServers(Generic[S]):
     """Guest servers by trust domain, each made by `serve`. Any thread and event loop may use it."""
 
-    def __init__(self, pool: Pool[GuestSpec, StartedGuest], serve: Callable[[StartedGuest], GuestServer[S]]) -> None:
+    def __init__(self, pool: Pool[GuestKind, StartedGuest], serve: Callable[[StartedGuest], GuestServer[S]]) -> None:
         self._pool = pool
         self._serve = serve
         self._owner = ProcessOwner()
@@ -54,7 +54,7 @@ class TenantServers(Generic[S]):
         self._guests: OrderedDict[_Key, list[GuestServer[S]]] = OrderedDict()
         self._turns: dict[tuple[_Key, object], anyio.Lock] = {}
 
-    async def reserve(self, spec: GuestSpec, domain: TrustDomain | None) -> S:
+    async def reserve(self, spec: GuestKind, domain: TrustDomain | None) -> S:
         """A place in a server of this domain, or in a new one.
 
         Raises:
