@@ -34,6 +34,11 @@ export interface Libc {
   /** Results are of 32 bits: enough for descriptors, process numbers and sizes of messages. */
   call: Readonly<Record<keyof typeof SIGNATURES, Call>>;
   errno(): number;
+  /**
+   * Gives each idle thread of the engine's pool a job that never ends. A forked process has none of them, but would
+   * believe that they wait for work, and wait for them.
+   */
+  occupyThreads(): void;
 }
 
 /** The address of the first byte. */
@@ -71,14 +76,10 @@ export function openLibc<T>(prepare: (addressOf: AddressOf) => T): { libc: Libc;
   for (const attempt of [() => native.dlopen(LIBRARY, {}), () => native.UnsafePointer.of(new Uint8Array(1))]) {
     if (succeeds(attempt)) throw new Error("the engine still grants native calls");
   }
-  occupyThreads(occupy!, call as Libc["call"]);
-  return { libc: { call: call as Libc["call"], errno: () => errors[0]! }, prepared };
+  const typed = call as Libc["call"];
+  return { libc: { call: typed, errno: () => errors[0]!, occupyThreads: () => occupyThreads(occupy!, typed) }, prepared };
 }
 
-/**
- * Gives each idle thread of the engine's pool a job that never ends. A forked process has none of them, but would believe
- * that they wait for work, and wait for them.
- */
 function occupyThreads(occupy: Call, { sched_yield }: Libc["call"]): void {
   const waiting = new Uint32Array(semaphore.buffer);
   for (let count = 0; count < IDLE_THREADS; count++) void occupy(semaphore);

@@ -2,15 +2,16 @@
 //
 // It speaks the protocol of guest/python/zygote.py. A forked process runs its program as main.ts does.
 
-import { nextTurn, readAsynchronously, readBlocking, write } from "../engine.ts";
+import { readAsynchronously, readBlocking, write } from "../engine.ts";
 import { execute, prepareGlobals, sendReady, type Streams } from "./execution.ts";
 import { Filter, Forker } from "./fork.ts";
 import { type AddressOf, type Libc, openLibc } from "./libc.ts";
-import { warmUp } from "./warm_up.ts";
+import { LANGUAGE, warmUp, warmUpPlatform } from "./warm_up.ts";
 
 const CONTROL = 0;
 const WARM_UPS_BEFORE = 20;
 const WARM_UPS = 100;
+const CALLS = 2;
 /** As many processes as the host asks for, twice. */
 const MOST_PROCESSES = 512;
 const MESSAGE_BYTES = 1 << 17;
@@ -204,17 +205,24 @@ const bytesOf = fromBase64.bind(Uint8Array);
 const { libc, prepared: [messages, filter] } = openLibc((addressOf) => [new Messages(addressOf), new Filter(addressOf)] as const);
 const { _exit } = libc.call;
 const streams: Streams = { readBlocking, readAsynchronously, write, exit: () => void _exit(0) };
-prepareGlobals();
-warmUp(WARM_UPS_BEFORE, () => {
-  const server = new Server(libc, messages, filter);
-  let left = WARM_UPS - WARM_UPS_BEFORE;
-  const serve = (): void => {
-    if (!server.serve(left-- > 0)) warmUp(1, serve);
-    // One that was made ahead of its program touches all that it will need, so that its pages are its own by then.
-    else if (server.hasInput) execute(streams);
-    else warmUp(1, () => execute(streams));
-  };
-  sendReady(streams);
-  serve();
+warmUpPlatform().then(() => {
+  prepareGlobals();
+  warmUp(WARM_UPS_BEFORE, CALLS, () => {
+    libc.occupyThreads();
+    const server = new Server(libc, messages, filter);
+    const steps = [...LANGUAGE];
+    let left = WARM_UPS - WARM_UPS_BEFORE;
+    const serve = (): void => {
+      while (!server.serve(left > 0)) {
+        const step = steps.pop();
+        if (step === undefined) return left--, warmUp(1, CALLS, serve);
+        step();
+      }
+      // One that was made ahead of its program touches all that it will need, so that its pages are its own by then.
+      if (server.hasInput) execute(streams);
+      else warmUp(1, CALLS, () => execute(streams));
+    };
+    sendReady(streams);
+    serve();
+  });
 });
-void nextTurn;
