@@ -76,9 +76,7 @@ class CPythonSandbox(JailedProvider[Fork]):
     async def start(self, config: SandboxConfig) -> Sandbox:
         self._starter.retain()
         try:
-            return _InFork(
-                self, await self._tenant_servers.reserve(self.guest_kind(config), config.trust_domain), config
-            )
+            return _InFork(self, await self.reserve(config), config)
         except BaseException:
             await self.released()
             raise
