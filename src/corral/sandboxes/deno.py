@@ -143,7 +143,7 @@ class DenoSandbox(JailedProvider[Share]):
         self._starter.retain()
         try:
             if self.isolation == "context":
-                share = await self._tenant_servers.reserve(self.guest_kind(config), config.trust_domain)
+                share = await self.reserve(config)
                 return _InContext(self, share, config)
             return _InProcess(self, await self._pool.take(self.guest_kind(config)), config)
         except BaseException:

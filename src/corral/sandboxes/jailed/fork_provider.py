@@ -38,8 +38,7 @@ class ForkProvider(JailedProvider[Fork]):
     async def start(self, config: SandboxConfig) -> Sandbox:
         self._starter.retain()
         try:
-            fork = await self._tenant_servers.reserve(self.guest_kind(config), config.trust_domain)
-            return _InFork(self, fork, config)
+            return _InFork(self, await self.reserve(config), config)
         except BaseException:
             await self.released()
             raise
