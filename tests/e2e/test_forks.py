@@ -88,7 +88,7 @@ async def corral(sandbox: DenoSandbox, meeting: Meeting) -> AsyncIterator[Corral
 def servers(sandbox: DenoSandbox, context: ExecutionContext = ANN) -> list[int]:
     assert sandbox._forks is not None
     domain = TrustDomain(context.organization_id, context.user_id)
-    found = [each for (_, key), each in sandbox._forks._tenant_servers._guests.items() if key == domain]
+    found = [each for config, each in sandbox._forks._servers._boxes.items() if config.trust_domain == domain]
     return [server._guest.process.pid for each in found for server in cast("list[ForkServer]", each)]
 
 
@@ -96,7 +96,7 @@ async def live(sandbox: DenoSandbox) -> set[int]:
     """The processes of a user that run a program: without those that are ready for the next one."""
     assert sandbox._forks is not None
     found = {pid for server in servers(sandbox) for pid in guests(server)}
-    for forks in sandbox._forks._tenant_servers._guests.values():
+    for forks in sandbox._forks._servers._boxes.values():
         for server in cast("list[ForkServer]", forks):
             spare = server._spare
             while spare is not None and not spare.ended and spare.pid == 0:
