@@ -124,7 +124,7 @@ def examine(tiers: Sequence[Tier] = _JAILS) -> Examination:
         else (engine_found, Layer(name="jail", in_force=False, detail=_NO_JAIL, remedy=_WITHOUT_JAIL)),
         verdicts=tuple(verdicts),
         attempts=tuple(attempt for trial in trials.values() for attempt in trial.attempts),
-        pool_size=default_size(),
+        pool_size=1 if can_limit and provider.fork_failure is None else default_size(),
     )
 
 
