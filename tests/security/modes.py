@@ -13,7 +13,7 @@ __all__ = ["ATTACKED", "PYTHON", "SHARING", "TIERS", "Mode", "Tier", "Verdict", 
 
 Tier: TypeAlias = Literal["namespaces", "landlock", "none"]
 Mode: TypeAlias = Literal["product", "context", "granted", "raw", "python", "science"]
-"""product: as a model's program, in a process of its own. context: likewise, in a process that serves all executions of
+"""product: as a model's program, in a process of its own, which a server of its user's forked. context: likewise, in a process that serves all executions of
 one user; attacks that run at the same time are different users'. granted: as product, but the engine has every permission, eval and wasm are
 allowed, and the attack is made from a string, past what rewrites its imports. raw: a bare main program of an engine
 that has every permission. python: as a Python program; all attacks are one user's, so they share a server. science: the

@@ -37,7 +37,13 @@ def plain_example() -> Any:
 @pytest.mark.anyio
 class TestDeno(SandboxSuite):
     def provider(self) -> SandboxProvider:
-        return DenoSandbox(pool_size=1)
+        return DenoSandbox(isolation="fork", pool_size=1)
+
+
+@pytest.mark.anyio
+class TestDenoProcesses(SandboxSuite):
+    def provider(self) -> SandboxProvider:
+        return DenoSandbox(isolation="process", pool_size=0)
 
 
 @pytest.mark.anyio
