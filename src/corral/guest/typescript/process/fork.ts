@@ -81,6 +81,7 @@ export class Forker {
   #libc: Libc;
   readonly #opened: Opened;
   readonly #server: number;
+  readonly #reseed: () => void;
   readonly #pair = new Int32Array(block(8).buffer);
   readonly #limit = new BigUint64Array(block(16).buffer);
   readonly #event = block(16);
@@ -95,6 +96,7 @@ export class Forker {
     this.#limit.fill(BigInt(GUEST_FILES));
     this.#opened = findOpened(libc, this.#event);
     this.#server = libc.call.getpid();
+    this.#reseed = replaceRandom(libc);
     this.#warmUp();
   }
 
@@ -130,7 +132,7 @@ export class Forker {
     call.syscall(SYS_CLOSE_RANGE, firstFree, ALL, 0);
     call.setrlimit(RLIMIT_NOFILE, new Uint8Array(this.#limit.buffer));
     filter?.seal(this.#libc);
-    reseed(this.#libc);
+    this.#reseed();
   }
 
   /** Siblings would wake each other by an open file that all of them have. */
@@ -190,8 +192,11 @@ function findOpened({ call, errno }: Libc, event: Uint8Array): Opened {
   return opened;
 }
 
-/** Has Math.random draw from the kernel: the engine's own state is the same in all processes of a server. */
-function reseed({ call }: Libc): void {
+/**
+ * Has Math.random draw from the kernel: the engine's own state is the same in all processes of a server. Gives what makes
+ * it forget numbers that it has drawn ahead.
+ */
+function replaceRandom({ call }: Libc): () => void {
   const words = new Uint32Array(1024);
   const bytes = new Uint8Array(words.buffer);
   let next = words.length;
@@ -205,4 +210,5 @@ function reseed({ call }: Libc): void {
     },
   };
   defineProperty(Math, "random", { value: random, writable: true, configurable: true, enumerable: false });
+  return () => void (next = words.length);
 }
