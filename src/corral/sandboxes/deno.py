@@ -44,9 +44,12 @@ _GARBAGE_MB = 56
 """Room for what an engine has dropped and not collected yet, and for a thread that was not there yet when it was
 measured (7 MB). With 64 MB of memory, 1.2 million small objects in an array that grows, 60 MB, sometimes fail with 40
 and never in six runs with 48 (V8 15)."""
-_FORK_FLAGS = ("--single-threaded", "--no-maglev")
+_FORK_FLAGS = ("--single-threaded", "--no-maglev", "--max-semi-space-size=16")
 """A forked process has none of the engine's threads. Without them, Maglev compiles on the main thread and keeps more of
-each error alive: 100,000 in a loop would exceed 96 MB (V8 15)."""
+each error alive: 100,000 in a loop would exceed 96 MB (V8 15). Nor is garbage collected beside the program: near the
+limit, 32 MB for young objects would take half a minute of it where 16 take a second."""
+_WARM_UP_MB = 16
+"""Memory by which a server grows after it is ready, as it warms up."""
 
 
 @checked
@@ -180,7 +183,7 @@ class _ForkingDeno(ForkProvider):
             lambda _: Engine(_engine(), relative_paths=True, syscall_profile="server"),
             RuntimeDirectory(),
             DENO_ENVIRONMENT,
-            garbage_mb=_GARBAGE_MB,
+            garbage_mb=_GARBAGE_MB + _WARM_UP_MB,
             instead=_INSTEAD,
         )
         self._start_tested = SelfTestedStart(starter.start)
