@@ -37,7 +37,7 @@ def checker() -> Iterator[Checker]:
 async def corral() -> AsyncIterator[Corral]:
     # Contexts of one process take a third of the time that processes take.
     sandbox: dict[Language, SandboxProvider | str] = {
-        "typescript": DenoSandbox(isolation="context"),
+        "typescript": DenoSandbox(),
         "python": "cpython",
     }
     async with Corral(TOOLS, check=False, sandbox=sandbox) as corral:
