@@ -43,7 +43,7 @@ class Settings:
     rates: str
     """URL of the service for exchange rates, which is at an internal address."""
     audit: Path
-    isolation: Literal["process", "context"] = "process"
+    isolation: Literal["auto", "process", "context"] = "auto"
 
 
 @asynccontextmanager
