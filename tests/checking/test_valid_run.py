@@ -6,7 +6,6 @@ import anyio
 import pytest
 
 from corral import Corral, ExecutionResult
-from corral.sandboxes.deno import DenoSandbox
 from tests.checking.tools import TOOLS
 from tests.checking.typescript import valid_programs
 

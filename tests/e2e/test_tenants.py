@@ -410,9 +410,6 @@ async def read(path: Path, wanted: AuditFilter) -> list[Any]:
     return events
 
 
-# --- a shared process
-
-
 def meeting_of(size: int) -> Any:
     """A tool in which programs wait until so many are there."""
     everybody, there = anyio.Event(), 0

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from corral import Corral, Limits, tool
-from corral.sandboxes import DenoSandbox
 from tests.conftest import CASES
 from tests.egress.conftest import ClientFactory
 from tests.egress.wire import Attempts, Server

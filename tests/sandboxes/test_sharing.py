@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import anyio
 import pytest
 
-from corral import Corral, ExecutionResult, Limits, ToolCallStarted, tool
-from corral.containment import LauncherClient, Plan
-from corral.guest import FrameKind, encode_frame
+from corral import Corral, Limits, ToolCallStarted, tool
 from corral.sandboxes import DenoSandbox
-from corral.sandboxes.jailed.guest_process import GuestProcess
-from corral.sandboxes.jailed.guest_starter import StartedGuest
-from corral.sandboxes.jailed.shared_guest import Share, SharedGuest
-from tests.processes import guests
 
 pytestmark = pytest.mark.anyio
 
