@@ -168,12 +168,10 @@ class Execution:
             return None
         request = self._request
         case = Case(
-            request.source,
-            request.language,
+            program,
             self._tools,
             env=request.env is not None,
             must=self._check == "required",
-            references=references,
             context=request.context,
         )
         self._check_started = time.perf_counter()
