@@ -159,6 +159,10 @@ class Grant:
         """True if it has no lifetime of its own, so that tokens can be renewed until it is ended."""
         return self._ends_at is None
 
+    def peek_tool(self, path: str) -> Tool | None:
+        """Returns the tool of a name, without counting an unknown one."""
+        return self.services.get(path) or self.tools.get(path)
+
     def find_tool(self, path: str) -> Tool:
         """Finds the tool that programs call by `path`.
 

@@ -109,7 +109,7 @@ class CallsEndpoint:
 
 def streams(grant: Grant, call: CallRequest) -> bool:
     """True if the tool of a call streams."""
-    tool = grant.services.get(call.tool) or grant.tools.get(call.tool)
+    tool = grant.peek_tool(call.tool)
     return tool is not None and tool.stream
 
 
