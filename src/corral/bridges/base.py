@@ -42,7 +42,10 @@ class BridgeHost:
 
         A call of a program that is being checked waits before all guards, and is refused if the check fails.
         """
-        grant: Grant | None = getattr(call, "grant", None) or self._grant_of(call.token)
+        try:
+            grant = call.grant
+        except AttributeError:
+            grant = self._grant_of(call.token)
         if grant is None or grant.gate is None:
             return self._handler(call)
         return self._handle_checked(call, grant, grant.gate)

@@ -19,7 +19,7 @@ from corral.bridges.approvals import require_approval
 from corral.bridges.auditing import audit_calls
 from corral.bridges.calls import Call, Handler
 from corral.bridges.dispatch import being_cancelled, dispatch, encode_output, unexpected
-from corral.bridges.grants import Grant, Grants, current_grant
+from corral.bridges.grants import Grants, current_grant
 from corral.bridges.parking import Approve, ParkedCalls
 from corral.bridges.rates import RateLimits
 from corral.bridges.scopes import require_scopes
@@ -103,11 +103,13 @@ def authenticate(handler: Handler, grants: Grants) -> Handler:
     """Finds the live grant of a call: by its token, unless the bridge has set the grant."""
 
     async def guarded(call: Call) -> Reply:
-        grant: Grant | None = getattr(call, "grant", None)
-        if grant is None:
+        try:
+            grant = call.grant
+        except AttributeError:
             grant = call.grant = grants.find(call.token)
-        elif not grant.live:
-            raise ExecutionEnded("the execution of this call has ended")
+        else:
+            if not grant.live:
+                raise ExecutionEnded("the execution of this call has ended")
         before = current_grant.set(grant)
         try:
             return await handler(call)

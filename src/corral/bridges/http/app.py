@@ -60,26 +60,22 @@ def bridge_app(bridge: BridgeProtocol, host: BridgeHost) -> Starlette:
         if not head.is_json:
             return failed(NOT_JSON, 415)
         name: str = request.path_params["tool"][:MAX_TOOL_PATH]
-        found = grant.peek_tool(name)
-        if found is not None and found.stream and NDJSON in request.headers.get("accept", ""):
+        if _accepts_lines(request) and (found := grant.peek_tool(name)) is not None and found.stream:
             return _Streaming(partial(stream, head, grant, name))
         body_came = False
         async with (
             watch_request(grant, request.receive, _no_heartbeat) as watch,
             Body(head, request.receive, grant.limits.tool_input_bytes, grant) as body,
         ):
-            call = plain_call(name, body, grant)
+            input = parse_json(body)
+            sequence = load_of(grant).count(1)
             body_came = True
             watch.body_received()
-            reply = await host.handle(call)
+            reply = await host.handle(Call(CallRequest(name, input, sequence, len(body)), grant, protocol="http"))
             if reply.error is not None:
                 return failed(reply.error)
             return Response(plain_json(reply.value), headers=_NO_STORE, media_type="application/json")
         return failed(ended() if body_came or grant.ended else late())
-
-    def plain_call(name: str, body: bytes, grant: Grant) -> Call:
-        input = parse_json(body)
-        return Call(CallRequest(name, input, load_of(grant).count(1), len(body)), grant, protocol="http")
 
     async def stream(head: RequestHead, grant: Grant, name: str, receive: Receive, send: Send) -> Response | None:
         """Writes the lines of a stream; or returns another response, for a call that failed before its first line."""
@@ -96,12 +92,12 @@ def bridge_app(bridge: BridgeProtocol, host: BridgeHost) -> Starlette:
                 watch_request(grant, receive, heartbeat) as watch,
                 Body(head, receive, grant.limits.tool_input_bytes, grant) as body,
             ):
-                call = plain_call(name, body, grant)
-                call.request = call.request._replace(open_stream=items.open)
+                input = parse_json(body)
+                called = CallRequest(name, input, load_of(grant).count(1), len(body), open_stream=items.open)
                 body_came = True
                 watch.body_received()
                 async with items.written():
-                    reply = await host.handle(call)
+                    reply = await host.handle(Call(called, grant, protocol="http"))
                 if reply.error is not None and not lines.started:
                     return failed(reply.error)
                 await lines.write(line(1, reply), last=True)
@@ -166,6 +162,14 @@ class _Streaming(Response):
         response = await self._answer(receive, send)
         if response is not None:
             await response(scope, receive, send)
+
+
+def _accepts_lines(request: Request) -> bool:
+    """True if the client reads NDJSON. Parses no other header: this is a hot path."""
+    for name, value in request.scope["headers"]:  # noqa: SIM110 - a generator costs a frame for each header
+        if name == b"accept" and NDJSON.encode() in value:
+            return True
+    return False
 
 
 async def _only_post(request: Request) -> Response:  # noqa: ARG001
