@@ -50,7 +50,6 @@ CORRAL_ENGINES: Final[Mapping[str, CorralEngine]] = {
         title="Deno, one started for each, no pool", options={"isolation": "process", "pool_size": 0}
     ),
     "pool": CorralEngine(title="Deno, four started beforehand", options={"isolation": "process", "pool_size": 4}),
-    "context": CorralEngine(title="Deno, a context each in one process", options={"isolation": "context"}),
     "none": CorralEngine(title="Deno, tier none", options={"tier": "none"}),
     "landlock": CorralEngine(title="Deno, tier landlock", options={"tier": "landlock"}),
     "namespaces": CorralEngine(title="Deno, tier namespaces", options={"tier": "namespaces"}),

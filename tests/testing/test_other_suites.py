@@ -47,9 +47,9 @@ class TestDenoProcesses(SandboxSuite):
 
 
 @pytest.mark.anyio
-class TestDenoContexts(SandboxSuite):
+class TestDenoProcesses(SandboxSuite):
     def provider(self) -> SandboxProvider:
-        return DenoSandbox(isolation="context", pool_size=0)
+        return DenoSandbox(isolation="process", pool_size=0)
 
 
 @pytest.mark.anyio

@@ -25,6 +25,7 @@ from corral import (
     Limits,
     ModelTool,
     ToolCallFinished,
+    ToolCallProgress,
     ToolCallStarted,
 )
 from corral.arguments import checked
@@ -62,6 +63,7 @@ __all__ = [
     "CodeMode",
     "ProgramCallEvent",
     "ProgramOutputEvent",
+    "ProgramProgressEvent",
     "ProgramResultEvent",
     "ToolsetSource",
     "run_context",
@@ -81,6 +83,17 @@ class ProgramCallEvent(CapabilityEvent, namespace="corral", name="call"):
     sequence: int
     """Number of the call within its program, from 1."""
     input: Any = None
+
+
+@dataclass(kw_only=True)
+class ProgramProgressEvent(CapabilityEvent, namespace="corral", name="progress"):
+    """A tool reported the progress of a call of a program."""
+
+    tool: str
+    sequence: int
+    done: float
+    total: float | None = None
+    message: str | None = None
 
 
 @dataclass(kw_only=True)
@@ -416,6 +429,8 @@ def _shown(event: Event) -> CapabilityEvent | None:
     match event:
         case ToolCallStarted(call=call):
             return ProgramCallEvent(tool=call.name, sequence=call.sequence, input=call.input)
+        case ToolCallProgress(tool=tool, sequence=sequence, done=done, total=total, message=message):
+            return ProgramProgressEvent(tool=tool, sequence=sequence, done=done, total=total, message=message)
         case ToolCallFinished(call=call):
             error = None if call.error is None else call.error.message
             return ProgramResultEvent(tool=call.name, sequence=call.sequence, output=call.output, error=error)

@@ -149,7 +149,7 @@ def _forked(guest: StartedGuest) -> GuestProcess:
 
 def _start(code: str, process: GuestProcess) -> bytes:
     program = f"(async (load, enter) => enter(await (async () => {{ {code} }})(), false))"
-    content: dict[str, object] = {"run": process.run, "code": program, "tools": [], "env": None, "limits": _LIMITS}
+    content: dict[str, object] = {"code": program, "tools": [], "env": None, "limits": _LIMITS}
     return encode_frame(FrameKind.START, json.dumps([content]).encode(), process.nonce)
 
 
