@@ -47,12 +47,6 @@ class TestDenoProcesses(SandboxSuite):
 
 
 @pytest.mark.anyio
-class TestDenoProcesses(SandboxSuite):
-    def provider(self) -> SandboxProvider:
-        return DenoSandbox(isolation="process", pool_size=0)
-
-
-@pytest.mark.anyio
 class TestDenoWithoutJail(SandboxSuite):
     def provider(self) -> SandboxProvider:
         return UnjailedDeno(allow_eval=False, allow_wasm=False)
