@@ -21,7 +21,7 @@ from corral.concurrency.threads import run_in_own_thread
 from corral.errors import InvalidArguments, ToolDefinitionError, ToolError
 from corral.json_schema.problems import cut
 from corral.logs import get_logger
-from corral.sources.mcp.bounded_transport import Intake, ListRoom, Quota
+from corral.sources.mcp.bounded_transport import BoundedMessages, ListRoom, RateLimiter
 from corral.sources.mcp.tool_listing import CallTool, Log, listed_tools
 from corral.tools import Offer, Tool
 from corral.types import ExecutionContext
@@ -68,7 +68,7 @@ class Connection:
         """It is to be left: lost, or no longer wanted."""
         self.changed = anyio.Event()
         """The server may have other tools now."""
-        self.intake: Intake | None = None
+        self.messages: BoundedMessages | None = None
         self.lists = ListRoom()
         self.reason: str | None = None
         self.refused_with: int | None = None
@@ -132,7 +132,7 @@ class Link:
         self._attempted = anyio.Event()
         self._failed_at = -math.inf
         self._closing = anyio.Event()
-        self._quota = Quota(_LINES_PER_SECOND)
+        self._limit = RateLimiter(_LINES_PER_SECOND)
 
     # --- keeping the connection
 
@@ -230,10 +230,10 @@ class Link:
                 raise _TooLargeList(connection.lists.problem) from error
             raise
         except ValidationError:
-            if connection.intake is None or connection.intake.mends:
+            if connection.messages is None or connection.messages.mends:
                 raise
             self.log(logging.WARNING, "its list of tools breaks the protocol, and is read as far as possible")
-            connection.intake.mends = True
+            connection.messages.mends = True
             return await listed_tools(client, self.log)
 
     async def _build(self, listed: Sequence[types.Tool]) -> bool:
@@ -376,7 +376,7 @@ class Link:
 
     def log(self, level: int, text: str) -> None:
         """To the host's log, unless there is too much of it: without secrets, in one line. From any thread."""
-        if logger.isEnabledFor(level) and self._quota.take():
+        if logger.isEnabledFor(level) and self._limit.take():
             logger.log(level, "%s: %s", self._label, cut(self._without_secrets(text), _MAX_LOG_CHARACTERS))
 
 

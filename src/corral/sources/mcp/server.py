@@ -25,7 +25,7 @@ from typing_extensions import override
 from corral.arguments import checked
 from corral.errors import ConfigError, StartFailed
 from corral.rendering.secret_names import names_a_secret
-from corral.sources.mcp.bounded_transport import Intake
+from corral.sources.mcp.bounded_transport import BoundedMessages
 from corral.sources.mcp.connection import Connection, Link
 from corral.sources.mcp.http import streamable_http
 from corral.sources.mcp.stdio import stdio
@@ -192,8 +192,8 @@ class McpServer(ToolSource):
                 log=log,
                 lost=connection.lose,
             )
-        connection.intake = Intake(transport, ended=partial(connection.lose, "it closed the connection"))
-        return connection.intake
+        connection.messages = BoundedMessages(ended=partial(connection.lose, "it closed the connection"))
+        return connection.messages.over(transport)
 
     def _made(self, listed: Sequence[types.Tool], call: CallTool, log: Log) -> Sequence[Tool]:
         chosen = [each for each in listed if _has(self.include, each, without=True) and not _has(self.exclude, each)]
