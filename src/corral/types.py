@@ -68,7 +68,6 @@ __all__ = [
     "Position",
     "Program",
     "Progress",
-    "Reference",
     "References",
     "Reply",
     "RequestHandler",
@@ -77,6 +76,7 @@ __all__ = [
     "StreamSink",
     "Strength",
     "ToolName",
+    "ToolReference",
     "Unawaited",
 ]
 
@@ -422,7 +422,7 @@ class Diagnostic:
     """Condition for `ExecutionResult.model_text` to show it; `on_failure` is for guesses at the cause of a failure."""
 
 
-class Reference(NamedTuple):
+class ToolReference(NamedTuple):
     """Tool that a program refers to, and the place of its first reference in the model's source."""
 
     path: str
@@ -435,7 +435,7 @@ class Reference(NamedTuple):
 class References(NamedTuple):
     """Tools that a program refers to, as far as its source shows them."""
 
-    named: tuple[Reference, ...] = ()
+    named: tuple[ToolReference, ...] = ()
     """First reference to each path, in order of appearance."""
     computed: bool = False
     """True if it may also call tools by names that it computes."""

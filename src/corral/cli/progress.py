@@ -19,7 +19,8 @@ from corral import (
     ToolCallStarted,
 )
 from corral.cli.screen import Screen
-from corral.cli.text import fitted, json_text, printable, width
+from corral.cli.text import fitted, printable, width
+from corral.rendering.preview import json_text
 
 __all__ = ["Progress", "finished_line", "moving"]
 

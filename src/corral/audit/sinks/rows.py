@@ -10,10 +10,20 @@ from pydantic_core import from_json
 from corral.audit.events import AuditEvent
 from corral.rendering.preview import json_text
 
-__all__ = ["INDEXED", "event_of", "row_of"]
+__all__ = ["INDEXED", "columns", "event_of", "row_of"]
 
 INDEXED = ("time", "organization_id", "user_id", "execution_id", "tool", "outcome")
 _ARGUMENTS = AuditEvent._fields.index("arguments")
+_CONSTRAINTS = {
+    **dict.fromkeys(("time", "kind", "outcome", "duration_ms", "protocol"), " NOT NULL"),
+    "id": " NOT NULL UNIQUE",
+}
+
+
+def columns(*, integer: str, real: str, json: str) -> str:
+    """The columns of a table with these types of the database; `position` is not among them. The rest is text."""
+    types = {"time": real, "duration_ms": real, "sequence": integer, "calls": integer, "arguments": json}
+    return ", ".join(f"{name} {types.get(name, 'text')}{_CONSTRAINTS.get(name, '')}" for name in AuditEvent._fields)
 
 
 def row_of(event: AuditEvent) -> tuple[object, ...]:

@@ -15,8 +15,9 @@ from corral.cli.progress import Progress
 from corral.cli.report import call_lines, error_lines, note_lines
 from corral.cli.run_options import add_running, running
 from corral.cli.screen import Screen, screen
-from corral.cli.text import json_text, printable
+from corral.cli.text import printable
 from corral.cli.tool_loading import load_tools
+from corral.rendering.preview import json_text
 
 __all__ = ["add_run"]
 

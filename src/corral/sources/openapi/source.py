@@ -21,12 +21,12 @@ from corral.errors import ConfigError, ToolError
 from corral.logs import get_logger
 from corral.sources.openapi.bodies import read_body
 from corral.sources.openapi.calls import Endpoint
-from corral.sources.openapi.documents import Part, Unusable, read_document
+from corral.sources.openapi.documents import DocumentNode, Unusable, read_document
 from corral.sources.openapi.lazy_schema import DeferredSchema
 from corral.sources.openapi.operations import Listed, Operation, Select, Skipped, list_operations, selected
 from corral.sources.openapi.parameters import PathTemplate, read_parameters
 from corral.sources.openapi.responses import Headers, read_responses
-from corral.sources.openapi.schemas import Schemas, Use
+from corral.sources.openapi.schemas import Schemas, SchemaUse
 from corral.sources.openapi.security import Credential, Security
 from corral.sources.openapi.servers import Servers
 from corral.tools import Approval, Offer, Tool, ToolCall, ToolSource
@@ -160,7 +160,7 @@ class OpenApi(ToolSource):
 
     # --- reading the document
 
-    def _chosen(self, document: Part, include: Select | None, exclude: Select) -> list[Listed]:
+    def _chosen(self, document: DocumentNode, include: Select | None, exclude: Select) -> list[Listed]:
         listed = list_operations(document, self.skipped)
         operations = [each.operation for each in listed]
         wanted = set(operations) if include is None else selected(operations, include, "include")
@@ -169,7 +169,7 @@ class OpenApi(ToolSource):
 
     def _read(self, chosen: Iterable[Listed]) -> list[tuple[Tool, Endpoint]]:
         """The tools of these operations. Those that cannot be used are skipped."""
-        found: list[tuple[Listed, Endpoint, Use, Use]] = []
+        found: list[tuple[Listed, Endpoint, SchemaUse, SchemaUse]] = []
         for listed in chosen:
             try:
                 endpoint = self._endpoint(listed)
@@ -210,7 +210,7 @@ class OpenApi(ToolSource):
             follow=operation.read_only and not responses.redirects,
         )
 
-    def _tool(self, listed: Listed, input: Use, output: Use) -> Tool:
+    def _tool(self, listed: Listed, input: SchemaUse, output: SchemaUse) -> Tool:
         operation = listed.operation
         owner = f"tool {listed.name!r}: "
         return Tool(
@@ -244,7 +244,7 @@ class OpenApi(ToolSource):
         self.skipped.append(Skipped(str(operation), reason))
 
 
-def _document(schemas: Schemas, use: Use) -> JsonSchema:
+def _document(schemas: Schemas, use: SchemaUse) -> JsonSchema:
     schema: JsonSchema = {} if use.schema is True else {"not": {}} if use.schema is False else use.schema
     return {**schema, **schemas.definitions(use.names)}
 
