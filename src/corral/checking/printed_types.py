@@ -8,7 +8,7 @@ from typing import NamedTuple
 __all__ = ["PrintedKind", "are_disjoint", "is_text_for", "split_outside"]
 
 _MAX_PARTS = 200
-"""What is left of a longer text is the last part."""
+"""Maximum number of parts; the last one is all the rest."""
 
 
 class PrintedKind(NamedTuple):
