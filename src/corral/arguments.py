@@ -19,6 +19,7 @@ import typing_extensions
 from typing_extensions import get_protocol_members, is_protocol, is_typeddict
 
 from corral.errors import ConfigError
+from corral.rendering.lists import either
 from corral.rendering.suggestions import NearNames
 
 __all__ = ["checked", "checked_as", "did_you_mean", "near"]
@@ -79,7 +80,7 @@ class _Kind(ABC):
 
     @property
     def text(self) -> str:
-        return " or ".join(filter(None, (", ".join(self.words[:-1]), *self.words[-1:])))
+        return either(self.words)
 
     @abstractmethod
     def fits(self, value: object) -> bool: ...

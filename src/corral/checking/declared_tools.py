@@ -23,7 +23,7 @@ from corral.checking.verdict import Verdict
 from corral.concurrency.cached_property import cached_property
 from corral.declarations import checked_discovery, declare_tools
 from corral.errors import ToolNotFound
-from corral.json_schema.closed_objects import open_objects
+from corral.json_schema.keywords import open_objects
 from corral.programs.syntax.parsing import parsing_within
 from corral.programs.syntax.python import text_of
 from corral.tools import Tool, ToolRegistry

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
+from corral.rendering.lists import either
 from corral.rendering.suggestions import NearNames
 
 __all__ = ["CommandLine", "Commands", "add_command"]
@@ -106,16 +107,11 @@ def _meant(option: str, options: Collection[str]) -> str | None:
     word = option.lstrip("-").replace("_", "-")
     if word in _ELSEWHERE:
         named = [f"--{each}" for each in _ELSEWHERE[word].split(", ")]
-        return _either([each for each in named if each.partition(" ")[0] in options])
+        return either([each for each in named if each.partition(" ")[0] in options])
     if len(word) < _TELLING_CHARS:
         return None
     near = NearNames(options).of(f"--{word}", likeness=0.75)
-    return _either(near or [each for each in options if word in each])
-
-
-def _either(options: Sequence[str]) -> str | None:
-    *others, last = options or [""]
-    return f"{', '.join(others)} or {last}" if others else last or None
+    return either(near or [each for each in options if word in each])
 
 
 def add_command(

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib.resources import files
 from ipaddress import IPv4Network, IPv6Network
 from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import idna
+from publicsuffixlist import PublicSuffixList
 from pydantic import BeforeValidator, Field
 
 from corral.egress.addresses import Address, is_internal_name, is_public, read_host
-from corral.egress.suffixes import open_suffix
 from corral.errors import EgressBlocked
 from corral.types import Frozen, Positive, PositiveSeconds
 
@@ -51,7 +53,7 @@ def _host(pattern: object) -> str:
         raise ValueError(f"{shown} is a * before an address; networks cannot be listed, but addresses")
     if is_internal_name(f"x.{host}"):  # nobody can have one but who runs the network
         return wildcard + host
-    if (suffix := open_suffix(host)) is not None:
+    if (suffix := _open_suffix(host)) is not None:
         raise ValueError(f"{shown} covers names that anybody may have, below {suffix}; list the names that are meant")
     return wildcard + host
 
@@ -141,3 +143,30 @@ def too_late(host: str, policy: EgressPolicy) -> EgressBlocked:
     error = blocked(host, f"it took longer than total_seconds={policy.total_seconds}")
     error.outcome_known = False
     return error
+
+
+# --- names below which anybody may have one -----------------------------------------------------------------
+
+
+def _open_suffix(name: str) -> str | None:
+    """The public suffix that a name is, or the first that is below it; None if there is none.
+
+    `name` is ASCII, in lower case. A top-level name that the list does not know counts as a suffix.
+    """
+    if _suffixes().is_public(name):
+        return name
+    return next((each for each in _listed() if each.endswith(f".{name}")), None)
+
+
+@cache
+def _suffixes() -> PublicSuffixList:
+    """Takes tens of milliseconds to make, so it is made for who needs it."""
+    return PublicSuffixList()
+
+
+@cache
+def _listed() -> Sequence[str]:
+    """The suffixes themselves, without rules that make exceptions of others."""
+    text = (files("publicsuffixlist") / "public_suffix_list.dat").read_text(encoding="utf-8")
+    rules = (line.split()[0] for line in text.splitlines() if line and not line.startswith(("//", "!")))
+    return [rule.removeprefix("*.") for rule in rules]
