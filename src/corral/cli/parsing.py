@@ -79,8 +79,8 @@ class CommandLine(argparse.ArgumentParser):
         elif near := NearNames(names).of(name):
             meant = f"; did you mean {self.prog} {near[0]}?"
         else:
-            meant = f"; there are: {', '.join(names)}"
-        self.error(f"there is no command {name!r}{meant}")
+            meant = f"; known: {', '.join(names)}"
+        self.error(f"unknown command {name!r}{meant}")
 
     def _as_option(self, file: str) -> str:
         option = _TAKE_FILES.get(Path(file).suffix)

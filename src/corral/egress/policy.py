@@ -24,7 +24,7 @@ _PORT = re.compile(r"^[^:]*:\d+$|\]:\d+$")
 
 def _hosts(value: object) -> object:
     if isinstance(value, str) or not isinstance(value, Iterable):
-        raise ValueError("hosts is a collection of names")
+        raise ValueError('hosts must be a collection of names, such as ["api.example.com"]')
     return frozenset(_host(each) for each in cast("Iterable[object]", value))
 
 
@@ -101,7 +101,7 @@ class EgressPolicy(Frozen):
     def objection(self, scheme: str, host: str, port: int | None) -> str | None:
         """The reason to refuse a URL, as far as it shows without a lookup; None to allow it."""
         if scheme not in self.schemes:
-            return f"the scheme is none of {', '.join(sorted(self.schemes))}"
+            return f"the scheme is not one of {', '.join(sorted(self.schemes))}"
         try:
             target = read_host(host)
         except ValueError as error:
@@ -111,7 +111,7 @@ class EgressPolicy(Frozen):
         if self.hosts is None and isinstance(target, str) and is_internal_name(target):
             return "it is a name of an internal host"
         if (port if port is not None else {"http": 80, "https": 443}[scheme]) not in self.ports:
-            return f"the port is none of {', '.join(map(str, sorted(self.ports)))}"
+            return f"the port is not one of {', '.join(map(str, sorted(self.ports)))}"
         if not isinstance(target, str) and not self.allows(target):
             return "the address is not public"
         return None
@@ -127,7 +127,7 @@ class EgressPolicy(Frozen):
 
 
 def blocked(host: str, reason: str) -> EgressBlocked:
-    """The error for a hostile program: what it wrote itself and a rule, never what was looked up."""
+    """The error for a program, which may be hostile: it has the host as written and the rule, never an address."""
     return EgressBlocked(f"egress to {host[:100]!r} blocked: {reason}")
 
 

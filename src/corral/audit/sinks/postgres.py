@@ -43,13 +43,13 @@ class PostgresSink(AuditSink):
 
     Raises:
         MissingExtra: `corral[postgres]` is not installed.
-        ConfigError: `table` is no name of a table, `audit` or `schema.audit`.
+        ConfigError: `table` is not a name such as `audit` or `schema.audit`.
     """
 
     def __init__(self, dsn: str, *, table: str = "corral_audit") -> None:
         if not re.fullmatch(r"([a-z_][a-z0-9_]{0,50}\.)?[a-z_][a-z0-9_]{0,40}", table):
             raise ConfigError(
-                f"{table!r} is no name of a table: small letters, digits and _, after a schema's and a dot"
+                f"{table!r} is not a table name; use lower-case letters, digits and _: 'audit' or 'schema.audit'"
             )
         driver()
         self.table = table

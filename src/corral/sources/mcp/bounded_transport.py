@@ -19,9 +19,9 @@ __all__ = ["MAX_LIST_BYTES", "BoundedMessages", "ListRoom", "RateLimiter"]
 
 _BUDGET_PER_SECOND = 5_000
 _NOISE_COST = 10
-"""A message that answers nothing costs as much as so many answers: at most 500 of them are read in a second."""
+"""Cost of a message that answers no request, in answers: at most 500 such messages are read in a second."""
 MAX_LIST_BYTES = 4_000_000
-"""A list of tools, over all of its pages, as it arrives; in Python it can take 30 times as much."""
+"""Maximum size of a list of tools over all of its pages; in Python it can take 30 times as much."""
 
 
 class RateLimiter:
@@ -68,7 +68,7 @@ class ListRoom:
         return True
 
     def take(self, size: int) -> bool:
-        """Takes so many bytes for a page, if there are as many."""
+        """Counts bytes of a page; False if there are too many."""
         self.left -= size
         return self.left >= 0
 
@@ -131,7 +131,7 @@ class BoundedMessages:
 
 
 def _mend(result: dict[str, Any]) -> None:
-    """Keeps of each tool what programs need and mcp accepts; one without a name is left out."""
+    """Reduces each tool to the members that programs need and mcp accepts; tools without a name are left out."""
     tools = result.get("tools")
     if isinstance(tools, list):
         known = [cast("dict[str, Any]", each) for each in cast("list[object]", tools) if isinstance(each, dict)]

@@ -1,6 +1,6 @@
-"""MCP servers that run as processes of ours, and speak over their standard input and output.
+"""MCP servers as child processes, over their standard input and output.
 
-mcp's own transport holds a line of any length, and gives the server our terminal to write errors to.
+The transport of the mcp package buffers lines of any length, and lets the server write errors to our terminal.
 """
 
 from __future__ import annotations

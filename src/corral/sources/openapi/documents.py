@@ -1,4 +1,4 @@
-"""An OpenAPI document as plain data of bounded size, whose parts know where they stand."""
+"""An OpenAPI document as plain data of bounded size, whose nodes know their JSON pointers."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _SLASH = re.compile("%2F", re.IGNORECASE)
 
 
 class Unusable(Exception):
-    """A part of a document cannot be used; the text says where it stands, and why."""
+    """A part of a document cannot be used; the text has its pointer and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentNode:
-    """A part of a document, and where it stands."""
+    """A value in a document, and its JSON pointer."""
 
     root: dict[str, Any]
     value: Any
@@ -45,21 +45,21 @@ class DocumentNode:
         return Unusable(f"{self.pointer[:300]}: {why}")
 
     def member(self, name: str) -> DocumentNode | None:
-        """The value there, at the end of its references; None if it is null or missing."""
+        """Returns the member, with references resolved; None if it is null or missing."""
         found = self.own(name)
         return found and found.resolved()
 
     def own(self, name: str) -> DocumentNode | None:
-        """As `member`, with a reference as it is: a schema takes care of its own."""
+        """Returns the member as `member` does, but with a reference as it is: schemas resolve their own."""
         value = self.object().get(name)
         return None if value is None else self._below(name, value)
 
     def members(self) -> Iterator[tuple[str, DocumentNode]]:
-        """All that stands there, references not followed."""
+        """Yields all members, references not resolved."""
         return ((name, self._below(name, value)) for name, value in self.object().items())
 
     def items(self) -> list[DocumentNode]:
-        """The items of a list, at the end of its references."""
+        """Returns the items of a list, with references resolved."""
         if not isinstance(self.value, list):
             raise self.refused("is not a list")
         return [self._below(str(number), each).resolved() for number, each in enumerate(cast("list[Any]", self.value))]

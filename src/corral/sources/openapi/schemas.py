@@ -303,7 +303,7 @@ def _plain(key: str, value: Any, pointer: str) -> object:
 
 def _checked(value: Any, fits: bool, pointer: str) -> Any:
     if not fits:
-        raise Unusable(f"{pointer[:300]}: {str(value)[:50]!r} is not what this keyword takes")
+        raise Unusable(f"{pointer[:300]}: {str(value)[:50]!r} is not a valid value of this keyword")
     return value
 
 
