@@ -563,7 +563,10 @@ def reaches(tier: Tier, required: Tier) -> bool:
 
 
 class SandboxConfig(Frozen):
-    """Settings of a sandbox before its start. Warm sandboxes with equal settings are interchangeable."""
+    """Settings of a sandbox before its start: its whole key. One that outlives an execution serves equal settings only.
+
+    Sandboxes that wait for a user can replace each other if all settings but `trust_domain` are equal (`unowned`).
+    """
 
     language: Language = "typescript"
     memory_mb: Positive = 64
@@ -571,6 +574,11 @@ class SandboxConfig(Frozen):
     """A sandbox below this tier must not start."""
     trust_domain: TrustDomain | None = None
     """Owner of a reusable sandbox: it only serves executions of the same trust domain. None disables reuse."""
+
+    @property
+    def unowned(self) -> SandboxConfig:
+        """The same settings for any trust domain."""
+        return self if self.trust_domain is None else self.model_copy(update={"trust_domain": None})
 
 
 LimitName: TypeAlias = Literal["cpu_seconds", "memory_mb", "value_bytes", "log_bytes"]

@@ -90,7 +90,7 @@ async def corral(sandbox: DenoSandbox, meeting: Meeting) -> AsyncIterator[Corral
 
 def shared(sandbox: DenoSandbox) -> dict[TrustDomain, list[Any]]:
     """The guests that take executions, or have some, by whom they are for."""
-    return {domain: list(each) for (_, domain), each in sandbox._tenant_servers._guests.items() if domain is not None}
+    return {domain: list(each) for config, each in sandbox._servers._boxes.items() if (domain := config.trust_domain)}
 
 
 def pids(sandbox: DenoSandbox, context: ExecutionContext = ANN) -> list[int]:

@@ -92,8 +92,8 @@ class Bench:
 
     def servers(self, context: ExecutionContext = ANN) -> list[int]:
         domain = TrustDomain(context.organization_id, context.user_id)
-        found = [each for (_, key), each in self.sandbox._tenant_servers._guests.items() if key == domain]
-        return [guest._server.pid for guests in found for guest in guests]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
+        found = [each for config, each in self.sandbox._servers._boxes.items() if config.trust_domain == domain]
+        return [guest._guest.process.pid for guests in found for guest in guests]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
 
 
 @asynccontextmanager

@@ -6,7 +6,7 @@ import importlib.util
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import anyio
 import pytest
@@ -24,14 +24,14 @@ from corral.types import Isolation
 EXAMPLE = Path(__file__).parents[2] / "examples" / "sandbox_provider" / "plain_sandbox.py"
 
 
-def plain_sandbox() -> SandboxProvider:
-    """The example of a provider, which is no part of the package."""
+def plain_example() -> Any:
+    """The module with the example of a provider, which is no part of the package."""
     spec = importlib.util.spec_from_file_location("plain_sandbox", EXAMPLE)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return cast("SandboxProvider", module.PlainSandbox())
+    return module
 
 
 @pytest.mark.anyio
@@ -71,7 +71,7 @@ class TestMonty(SandboxSuite):
 @pytest.mark.anyio
 class TestExample(SandboxSuite):
     def provider(self) -> SandboxProvider:
-        return plain_sandbox()
+        return cast("SandboxProvider", plain_example().PlainSandbox())
 
 
 @pytest.mark.anyio

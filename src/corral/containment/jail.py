@@ -72,6 +72,8 @@ class Jail:
         self.engine = engine
         self.directory = directory
         self.user = user
+        self.verified = False
+        """True once the kernel has confirmed the layers for a guest in this jail."""
         self._ruleset: int | None = None
         self._libraries = (*shared_libraries(engine.executable), *engine.libraries)
         if tier == "landlock":
@@ -149,9 +151,11 @@ class Jail:
         Raises:
             StartFailed: one of them is not in force.
         """
-        if self.tier == "none":
-            return
-        status = _status(pid)
+        if self.tier != "none":
+            self._verify(_status(pid))
+        self.verified = True
+
+    def _verify(self, status: Mapping[str, str]) -> None:
         if status.get("Seccomp") != "2":
             raise StartFailed("the guest runs without a system call filter")
         if status.get("NoNewPrivs") != "1" or int(status.get("CapEff", "1"), 16) != 0:

@@ -48,11 +48,10 @@ class FramedProvider(SandboxProvider):
         )
 
     async def warm(self, config: SandboxConfig) -> None:
-        if not self.isolation.reaches(config.required_tier):
-            raise below_required_tier(self.name, self.isolation, config.required_tier)
+        self._check_tier(config)
 
     async def start(self, config: SandboxConfig) -> Sandbox:
-        await self.warm(config)
+        self._check_tier(config)
         try:
             link = ChannelLink(await self.connect(config, self.guest_files(config)))
             try:
@@ -69,6 +68,10 @@ class FramedProvider(SandboxProvider):
     def guest_files(self, config: SandboxConfig) -> GuestFiles:
         """The guest that `connect` starts."""
         return guest_files(config)
+
+    def _check_tier(self, config: SandboxConfig) -> None:
+        if not self.isolation.reaches(config.required_tier):
+            raise below_required_tier(self.name, self.isolation, config.required_tier)
 
 
 class _Connected(Sandbox):

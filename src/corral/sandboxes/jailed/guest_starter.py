@@ -1,4 +1,4 @@
-"""From nothing to a guest that has said READY: finds the jail that works here, once, and starts engines in it."""
+"""From nothing to a guest that has said READY: finds the best tier that works, and starts engines in its jails."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 from corral.containment import Engine, Jail, LauncherClient, Plan, address_space_mb, jails_to_try, reasons_by_tier
 from corral.containment.process import can_limit
@@ -15,11 +15,14 @@ from corral.guest import RuntimeDirectory
 from corral.logs import get_logger
 from corral.sandboxes.framed.link import ReadyReader
 from corral.sandboxes.jailed.guest_process import GuestProcess
-from corral.types import TIERS, Tier, reaches
+from corral.types import TIERS, SandboxConfig, Tier, reaches
 
-__all__ = ["GUEST_FILE", "GuestSpec", "GuestStarter", "StartedGuest"]
+__all__ = ["GUEST_FILE", "GuestKind", "GuestStarter", "StartedGuest"]
 
 logger = get_logger("corral.sandboxes")
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 GUEST_FILE = "guest:"
 """Begins an argument that names a file of the guest's code, wherever the jail shows it."""
@@ -29,15 +32,19 @@ _READY_SECONDS = 30.0
 """A guest that is not ready by then never will be; on a loaded machine it takes tenths of a second."""
 
 
-_measured: dict[tuple[Path, Engine, Tier, int | None, Path, tuple[str, ...]], int] = {}
-"""Of guests that were started by this process: bytes, by jail, engine, place of the guest's code and arguments."""
+_MAX_JAILS = 64
+"""Jails and plans that one starter remembers; the oldest goes first."""
+
+_measured: dict[tuple[Path, Tier, int | None, Path, tuple[str, ...]], int] = {}
+"""Bytes of an idle guest, by executable, tier, user, place of the guest's code and arguments; of this process."""
+_working: dict[tuple[Path, Path, Tier | Literal["auto"]], tuple[Tier, int | None]] = {}
+"""Tier and user with which an executable starts on this machine, by the guest's place and the wanted tier."""
 
 
-class GuestSpec(NamedTuple):
-    """Kind of guest. Guests of equal specs can replace each other."""
+class GuestKind(NamedTuple):
+    """Key of guests that can replace each other: the whole configuration but its owner, and the engine's arguments."""
 
-    memory_mb: int
-    required_tier: Tier
+    config: SandboxConfig
     arguments: tuple[str, ...]
 
 
@@ -58,6 +65,7 @@ class StartedGuest(NamedTuple):
 class GuestStarter:
     """Starts guests of one engine. Its methods block; any thread may call them.
 
+    `engine` describes the engine for a configuration; configurations with equal descriptions share a jail.
     `garbage_mb` is memory above a program's limit, for garbage that the engine has not collected yet.
     `warm_up_arguments` are added for a guest that is started in advance. `instead` is advice for an error message,
     for systems on which no guest starts. The launcher, the jail and the guest's code on disk are made at the first
@@ -67,7 +75,7 @@ class GuestStarter:
     def __init__(
         self,
         tier: Tier | Literal["auto"],
-        engine: Callable[[], Engine],
+        engine: Callable[[SandboxConfig], Engine],
         runtime: RuntimeDirectory,
         environment: Mapping[str, str],
         *,
@@ -84,13 +92,14 @@ class GuestStarter:
         self._instead = instead
         self._lock = threading.RLock()
         self._launcher = LauncherClient()
-        self._jail: Jail | None = None
-        self._plans: dict[tuple[GuestSpec, bool], Plan] = {}
+        self._directory: Path | None = None
+        self._jails: dict[tuple[Engine, Tier], Jail] = {}
+        self._plans: dict[tuple[GuestKind, bool], tuple[Jail, Plan]] = {}
         self._count = threading.Lock()
         self._held = 0
         self._closing = False
 
-    def start(self, spec: GuestSpec, in_advance: bool) -> StartedGuest:
+    def start(self, kind: GuestKind, in_advance: bool) -> StartedGuest:
         """Starts a guest and waits until it is ready; one that is started in advance takes more time to get ready.
 
         Raises:
@@ -98,19 +107,24 @@ class GuestStarter:
         """
         if not can_limit:
             raise StartFailed(". ".join(filter(None, ("processes can be contained on Linux only", self._instead))))
-        with self._lock:  # while the first guest shows which jail works, others wait for it
+        with self._lock:  # while the first guest shows which tier works, others wait for it
             directory = self._prepare()
-            if self._jail is None or self._jail.directory != directory:
-                self._plans.clear()
-                self._jail = self._find_jail(spec, directory)
-            jail = self._jail
-            self._check(jail.tier, spec.required_tier)
-            plan = self._plans.get((spec, in_advance))
-            if plan is None:
-                data_bytes = self._measure(jail, spec) + (spec.memory_mb + self._garbage_mb) * (1 << 20)
-                plan = self._plan(jail, spec, data_bytes, more=self._warm_up_arguments if in_advance else ())
-                self._plans[spec, in_advance] = plan
-        return StartedGuest(self._start(plan), jail.tier)
+            if directory != self._directory:
+                self._forget()
+                self._directory = directory
+            found = self._plans.get((kind, in_advance))
+            if found is None:
+                jail = self._jail(kind, directory)
+                data_bytes = self._measure(jail, kind.arguments)
+                data_bytes += (kind.config.memory_mb + self._garbage_mb) * (1 << 20)
+                more = self._warm_up_arguments if in_advance else ()
+                found = jail, self._plan(jail, (*kind.arguments, *more), data_bytes)
+                _remember(self._plans, (kind, in_advance), found)
+        jail, plan = found
+        process = self._start(plan)
+        if not jail.verified:
+            self._verify(jail, process)
+        return StartedGuest(process, jail.tier)
 
     def retain(self) -> None:
         """Has `close` leave the launcher alone, and with it all guests, until `release`."""
@@ -139,20 +153,48 @@ class GuestStarter:
                     return
             self._launcher.close()
             self._runtime.close()
-            self._jail = None
-            self._plans.clear()
+            self._forget()
 
-    def _find_jail(self, spec: GuestSpec, directory: Path) -> Jail:
+    def _forget(self) -> None:
+        self._directory = None
+        self._jails.clear()
+        self._plans.clear()
+
+    def _jail(self, kind: GuestKind, directory: Path) -> Jail:
+        required = kind.config.required_tier
+        engine = self._engine(kind.config)
+        jail = self._jails.get((engine, required))
+        if jail is None:
+            if not engine.executable.is_file():
+                raise StartFailed(f"there is no engine at {engine.executable}")
+            if self._tier != "auto":
+                self._check(self._tier, required)
+            place = engine.executable, directory.parents[1], self._tier
+            jail = self._known_jail(kind, engine, directory, _working.get(place))
+            jail = jail or self._find_jail(kind, engine, directory)
+            _working[place] = jail.tier, jail.user
+            _remember(self._jails, (engine, required), jail)
+        return jail
+
+    def _known_jail(
+        self, kind: GuestKind, engine: Engine, directory: Path, known: tuple[Tier, int | None] | None
+    ) -> Jail | None:
+        """Jail of the tier that works on this machine, if that is the one to take here and still works."""
+        if known is None or not reaches(known[0], kind.config.required_tier):
+            return None
+        try:
+            jail = Jail(known[0], engine, directory, user=known[1])
+            self._measure(jail, kind.arguments)
+        except StartFailed:
+            return None
+        return jail
+
+    def _find_jail(self, kind: GuestKind, engine: Engine, directory: Path) -> Jail:
         """Tries the tiers from the best down to the required one: the first in which a guest starts is taken."""
-        required = spec.required_tier
-        if self._tier == "auto":
-            tiers: list[Tier] = [tier for tier in reversed(TIERS) if reaches(tier, required)]
-        else:
-            self._check(self._tier, required)
-            tiers = [self._tier]
-        engine = self._engine()
-        if not engine.executable.is_file():
-            raise StartFailed(f"there is no engine at {engine.executable}")
+        required = kind.config.required_tier
+        tiers: list[Tier] = [
+            tier for tier in reversed(TIERS) if self._tier in ("auto", tier) and reaches(tier, required)
+        ]
         reasons: list[tuple[str, str]] = []
         for tier in tiers:
             try:
@@ -162,7 +204,7 @@ class GuestStarter:
                 continue
             for jail in jails:
                 try:
-                    self._measure(jail, spec)
+                    self._measure(jail, kind.arguments)
                 except StartFailed as error:
                     logger.info("%r does not work here: %s", jail, error)
                     reasons.append((tier, str(error)))
@@ -185,19 +227,18 @@ class GuestStarter:
                 f"use another `tier`, or accept it with Corral(required_tier={tier!r})"
             )
 
-    def _measure(self, jail: Jail, spec: GuestSpec) -> int:
+    def _measure(self, jail: Jail, arguments: tuple[str, ...]) -> int:
         """Memory of an idle guest in bytes, measured on one that is started only for this.
 
         The limit has to be known before a guest starts: a host that is root, but not over all, may not set it later.
         """
-        plan = self._plan(jail, spec, _UNMEASURED_DATA_BYTES)
         place = jail.directory.parents[1]  # where temporary files go
-        seen = (plan.executable, jail.engine, jail.tier, jail.user, place, spec.arguments)
+        seen = (jail.engine.executable, jail.tier, jail.user, place, arguments)
         bytes_ = _measured.get(seen)
         if bytes_ is None:
-            process = self._start(plan)
+            process = self._start(self._plan(jail, arguments, _UNMEASURED_DATA_BYTES))
+            self._verify(jail, process)
             try:
-                jail.verify(process.pid)
                 bytes_ = _measured[seen] = process.data_bytes()
             except OSError as error:
                 raise StartFailed(f"the kernel does not say how much memory the guest takes: {error}") from error
@@ -205,13 +246,19 @@ class GuestStarter:
                 process.close()
         return bytes_
 
-    def _plan(self, jail: Jail, spec: GuestSpec, data_bytes: int, more: Sequence[str] = ()) -> Plan:
-        arguments = [
+    def _verify(self, jail: Jail, process: GuestProcess) -> None:
+        try:
+            jail.verify(process.pid)
+        except BaseException:
+            process.close()
+            raise
+
+    def _plan(self, jail: Jail, arguments: Sequence[str], data_bytes: int) -> Plan:
+        named = [
             jail.path(argument.removeprefix(GUEST_FILE)) if argument.startswith(GUEST_FILE) else argument
-            for argument in (*spec.arguments, *more)
+            for argument in arguments
         ]
-        plan = jail.plan(arguments, self._environment, data_bytes=data_bytes)
-        return replace(plan, scratch=self._runtime.home)
+        return replace(jail.plan(named, self._environment, data_bytes=data_bytes), scratch=self._runtime.home)
 
     def _start(self, plan: Plan) -> GuestProcess:
         process = GuestProcess.spawn(self._launcher, plan)
@@ -221,6 +268,12 @@ class GuestStarter:
             process.close()
             raise
         return process
+
+
+def _remember(known: dict[K, V], key: K, value: V) -> None:
+    if len(known) >= _MAX_JAILS:
+        del known[next(iter(known))]
+    known[key] = value
 
 
 def _await_ready(process: GuestProcess) -> None:

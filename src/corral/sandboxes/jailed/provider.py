@@ -12,9 +12,9 @@ from corral.containment.process import can_limit
 from corral.errors import ConfigError
 from corral.sandboxes.base import SandboxProvider
 from corral.sandboxes.framed.provider import ENFORCED_BY_SESSION
-from corral.sandboxes.jailed.guest_starter import GuestSpec, GuestStarter, StartedGuest
-from corral.sandboxes.jailed.tenant_servers import GuestServer, TenantServers
+from corral.sandboxes.jailed.guest_starter import GuestKind, GuestStarter, StartedGuest
 from corral.sandboxes.pool import Pool
+from corral.sandboxes.tenant_boxes import Box, TenantBoxes
 from corral.types import LIMITS_OF_SANDBOXES, Capabilities, Language, SandboxConfig, Tier
 
 __all__ = ["JailedProvider"]
@@ -37,30 +37,39 @@ class JailedProvider(SandboxProvider, Generic[S]):
         tier: Tier | Literal["auto"],
         pool_size: int,
         starter: GuestStarter,
-        serve: Callable[[StartedGuest], GuestServer[S]],
+        serve: Callable[[StartedGuest], Box[S]],
+        start: Callable[[GuestKind, bool], StartedGuest] | None = None,
     ) -> None:
         if pool_size < 0:
             raise ConfigError(f"pool_size={pool_size} is negative; 0 keeps none ready")
         self.tier: Tier | Literal["auto"] = tier
         self._starter = starter
-        self._pool = Pool(self._starter.start, pool_size)
-        self._tenant_servers = TenantServers(self._pool, serve)
-        finalize_in_owner(self, _end, self._tenant_servers, self._pool, self._starter)
+        self._serve = serve
+        self._pool = Pool(start or starter.start, pool_size)
+        self._servers = TenantBoxes[S]()
+        finalize_in_owner(self, _end, self._servers, self._pool, self._starter)
 
     @property
     def capabilities(self) -> Capabilities:
         enforced = LIMITS_OF_SANDBOXES if can_limit else ENFORCED_BY_SESSION
         return Capabilities(languages=frozenset({self.language}), enforces=enforced)
 
+    async def reserve(self, config: SandboxConfig) -> S:
+        """A place in a server of this configuration."""
+        return await self._servers.reserve(config, self._new_server)
+
+    async def _new_server(self, config: SandboxConfig) -> Box[S]:
+        return self._serve(await self._pool.take(self.guest_kind(config)))
+
     async def warm(self, config: SandboxConfig) -> None:
         self._starter.retain()
         try:
-            await self._pool.warm(self.guest_spec(config))
+            await self._pool.warm(self.guest_kind(config))
         finally:
             await self.released()
 
     async def aclose(self) -> None:
-        self._tenant_servers.close()
+        self._servers.close()
         await run_shielded_in_thread(self._pool.close)
         await run_shielded_in_thread(self._starter.close)
 
@@ -70,11 +79,11 @@ class JailedProvider(SandboxProvider, Generic[S]):
             await run_shielded_in_thread(self._starter.close)
 
     @abstractmethod
-    def guest_spec(self, config: SandboxConfig) -> GuestSpec:
+    def guest_kind(self, config: SandboxConfig) -> GuestKind:
         """The kind of guest that this configuration needs."""
 
 
-def _end(tenant_servers: TenantServers[S], pool: Pool[GuestSpec, StartedGuest], starter: GuestStarter) -> None:
-    tenant_servers.close()
+def _end(servers: TenantBoxes[S], pool: Pool[GuestKind, StartedGuest], starter: GuestStarter) -> None:
+    servers.close()
     pool.close()
     starter.end()

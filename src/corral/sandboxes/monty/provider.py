@@ -14,8 +14,9 @@ from corral.concurrency.threads import run_shielded_in_thread
 from corral.errors import ConfigError, StartFailed
 from corral.sandboxes.base import Job, Sandbox, SandboxProvider
 from corral.sandboxes.monty.run import MontyRun
-from corral.sandboxes.monty.worker import IdleWorkers, Worker, can_limit
+from corral.sandboxes.monty.worker import Worker, WorkerBox, can_limit
 from corral.sandboxes.pool import Pool, default_size
+from corral.sandboxes.tenant_boxes import TenantBoxes
 from corral.types import LIMITS_OF_SANDBOXES, Capabilities, Endpoint, Exit, Isolation, PipeEndpoint, SandboxConfig
 
 __all__ = ["MontySandbox"]
@@ -42,9 +43,9 @@ class MontySandbox(SandboxProvider):
             raise ConfigError(f"pool_size={pool_size} is negative; 0 keeps none ready")
         self.reuse = reuse
         self._pool = Pool(_make, default_size() if pool_size is None else pool_size)
-        self._idle = IdleWorkers()
+        self._boxes = TenantBoxes[WorkerBox](shared=False)
         self._open = False
-        finalize_in_owner(self, _close, self._pool, self._idle)
+        finalize_in_owner(self, _close, self._pool, self._boxes)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -61,57 +62,45 @@ class MontySandbox(SandboxProvider):
                 f"Monty is an interpreter without a jail, not of tier {config.required_tier!r}; accept it with "
                 "Corral(required_tier='landlock'), or use CPythonSandbox"
             )
-        worker = self._idle.take(config.trust_domain, config.memory_mb)
-        if worker is None or not worker.alive:
-            worker = await self._pool.take(config.memory_mb)
-        return _InMonty(self, worker, config)
+        kept = self.reuse and self._open
+        return _InMonty(await self._boxes.reserve(config if kept else config.unowned, self._new_box))
+
+    async def _new_box(self, config: SandboxConfig) -> WorkerBox:
+        return WorkerBox(await self._pool.take(config.memory_mb))
 
     async def aclose(self) -> None:
         self._open = False
-        await run_shielded_in_thread(lambda: _close(self._pool, self._idle))
-
-    def keeps(self, config: SandboxConfig) -> bool:
-        """True if a worker may serve another execution of the same user."""
-        return self.reuse and self._open and config.trust_domain is not None
-
-    async def returned(self, worker: Worker, config: SandboxConfig, *, renewed: bool) -> None:
-        """Takes back a worker of which the execution has ended."""
-        dropped = [worker]
-        if renewed and config.trust_domain is not None and self.keeps(config):
-            dropped = self._idle.put(config.trust_domain, worker)
-        for each in dropped:
-            await run_shielded_in_thread(each.close)
+        await run_shielded_in_thread(lambda: _close(self._pool, self._boxes))
 
 
 class _InMonty(Sandbox):
     """A worker; executes one job."""
 
-    def __init__(self, provider: MontySandbox, worker: Worker, config: SandboxConfig) -> None:
+    def __init__(self, box: WorkerBox) -> None:
         self.isolation = _ISOLATION
-        self._provider: MontySandbox | None = provider
-        self._worker = worker
-        self._config = config
+        self._box = box
         self._renewed = False
+        self._closed = False
 
     async def execute(self, job: Job, bridge: Endpoint) -> Exit:
         assert isinstance(bridge, PipeEndpoint)
-        renew = self._provider is not None and self._provider.keeps(self._config)
-        run = MontyRun(self._worker, job, bridge, renew=renew)
+        run = MontyRun(self._box.worker, job, bridge, renew=not self._box.retired)
         exit = await run.execute()
         self._renewed = run.renewed
         return exit
 
     async def aclose(self) -> None:
-        if self._provider is not None:
-            provider, self._provider = self._provider, None
-            await provider.returned(self._worker, self._config, renewed=self._renewed)
+        if not self._closed:
+            self._closed = True
+            await self._box.leave(renewed=self._renewed)
 
 
 def _make(memory_mb: int, _in_advance: bool) -> Worker:
     return Worker(memory_mb)
 
 
-def _close(pool: Pool[int, Worker], idle: IdleWorkers) -> None:
+def _close(pool: Pool[int, Worker], boxes: TenantBoxes[WorkerBox]) -> None:
     pool.close()
-    for worker in idle.clear():
-        worker.close()
+    for box in boxes.close():
+        if isinstance(box, WorkerBox) and box.idle_since is not None:
+            box.worker.close()

@@ -15,16 +15,14 @@ from typing import TYPE_CHECKING
 
 from pydantic_monty import ExternalModule, Monty, MontyError, MontySession
 
-from corral.concurrency.forks import ProcessOwner
+from corral.concurrency.threads import run_shielded_in_thread
 from corral.containment.process import can_limit
 from corral.errors import StartFailed
-from corral.sandboxes.pool import idle_surplus
-from corral.types import TrustDomain
 
 if TYPE_CHECKING or sys.platform != "win32":
     import resource
 
-__all__ = ["IdleWorkers", "Worker", "can_limit"]
+__all__ = ["Worker", "WorkerBox", "can_limit"]
 
 _SUSPENSIONS = 10**9
 """Monty requires a bound; the real ones are those on calls and on processor time."""
@@ -61,6 +59,13 @@ class Worker:
     def _run(self) -> None:
         while (work := self._work.get()) is not None:
             work()
+        with contextlib.suppress(MontyError, OSError, RuntimeError):
+            self.session.__exit__(None, None, None)
+        with contextlib.suppress(MontyError, OSError, RuntimeError):
+            self._pool.__exit__(None, None, None)
+        process, self._process = self._process, -1
+        if process >= 0:
+            os.close(process)
 
     def _enter(self) -> None:
         self.modules: dict[str, ExternalModule] = {}
@@ -111,56 +116,61 @@ class Worker:
 
     def kill(self) -> None:
         """Ends the process at once, whatever it does; whoever waits for it gets a `MontyCrashedError`."""
+        if self._closed:
+            return
         with contextlib.suppress(ProcessLookupError):
             if self._process >= 0:
                 signal.pidfd_send_signal(self._process, signal.SIGKILL)
-            elif not self._closed:
+            else:
                 os.kill(self.pid, getattr(signal, "SIGKILL", signal.SIGTERM))
 
-    def close(self) -> None:
-        """Ends the process and the thread. Idempotent."""
+    def end(self) -> None:
+        """Ends the process and the thread without waiting for them. Idempotent."""
         if self._closed:
             return
         self.kill()
         self._closed = True
         self._work.put(None)
+
+    def close(self) -> None:
+        """Ends the process and the thread. Idempotent."""
+        self.end()
         self._thread.join()
-        with contextlib.suppress(MontyError, OSError, RuntimeError):
-            self.session.__exit__(None, None, None)
-        with contextlib.suppress(MontyError, OSError, RuntimeError):
-            self._pool.__exit__(None, None, None)
-        if self._process >= 0:
-            os.close(self._process)
-            self._process = -1
 
 
-class IdleWorkers:
-    """Workers that wait for the next execution of the same trust domain and memory limit. Any thread may use it."""
+class WorkerBox:
+    """A worker that serves one execution at a time."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._owner = ProcessOwner()
-        self._workers: list[tuple[tuple[TrustDomain, int], float, Worker]] = []  # the longest idle first
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+        self._retired = False
+        self._idle_since: float | None = time.monotonic()
 
-    def take(self, domain: TrustDomain | None, memory_mb: int) -> Worker | None:
-        with self._lock:
-            if self._owner.take_over():
-                self._workers.clear()
-            for place in reversed(range(len(self._workers))):
-                if self._workers[place][0] == (domain, memory_mb):
-                    return self._workers.pop(place)[2]
-        return None
+    @property
+    def idle_since(self) -> float | None:
+        return self._idle_since
 
-    def put(self, domain: TrustDomain, worker: Worker) -> list[Worker]:
-        """Keeps a renewed worker. Returns those that are no longer kept, for the caller to close."""
-        with self._lock:
-            self._workers.append(((domain, worker.memory_mb), time.monotonic(), worker))
-            dropped = idle_surplus([(since, worker) for _, since, worker in self._workers])
-            self._workers = [entry for entry in self._workers if entry[2] not in dropped]
-            return dropped
+    @property
+    def retired(self) -> bool:
+        return self._retired
 
-    def clear(self) -> list[Worker]:
-        with self._lock:
-            workers = [worker for _, _, worker in self._workers]
-            self._workers.clear()
-            return workers if self._owner.is_current else []
+    def reserve(self) -> WorkerBox | None:
+        if self._retired or self._idle_since is None:
+            return None
+        if not self.worker.alive:
+            self.retire()
+            return None
+        self._idle_since = None
+        return self
+
+    def retire(self) -> None:
+        self._retired = True
+        if self._idle_since is not None:
+            self.worker.end()
+
+    async def leave(self, *, renewed: bool) -> None:
+        """Ends an execution. A worker that was not renewed ends with it."""
+        self._retired = self._retired or not renewed
+        self._idle_since = time.monotonic()
+        if self._retired:
+            await run_shielded_in_thread(self.worker.close)

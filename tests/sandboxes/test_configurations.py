@@ -1,0 +1,121 @@
+"""The configuration of a sandbox is its whole key: a guest that was started for one never serves another."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from corral.containment import Engine
+from corral.containment.namespaces import Mount
+from corral.guest import RuntimeDirectory
+from corral.sandboxes.jailed import guest_starter
+from corral.sandboxes.jailed.guest_starter import GuestKind, GuestStarter
+from corral.sandboxes.jailed.python_runtime import installation
+from corral.types import SandboxConfig, Tier, TrustDomain
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="jails are Linux's, so far")
+
+READY = (b"\x00\x00\x00\x15\x10\x00" + bytes(16) + b"[1]").hex()
+SHOWS_WHAT_IT_SEES = f"""
+import os
+for place in {{places}}:
+    try:
+        os.write(2, f"{{{{place}}}}: {{{{sorted(os.listdir(place))}}}}\\n".encode())
+    except OSError:
+        pass
+os.write(1, bytes.fromhex({READY!r}))
+os.read(0, 1)
+"""
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> dict[int, Path]:
+    """A folder with one file for each configuration, told apart by its memory."""
+    found: dict[int, Path] = {}
+    for memory_mb in (64, 65):
+        folder = found[memory_mb] = tmp_path / f"for-{memory_mb}"
+        folder.mkdir()
+        (folder / f"file-{memory_mb}").touch()
+        folder.chmod(0o755)
+    for parent in (tmp_path, *tmp_path.parents[:-2]):
+        parent.chmod(0o755)
+    return found
+
+
+@pytest.fixture
+def starters(monkeypatch: pytest.MonkeyPatch, folders: dict[int, Path]) -> Iterator[list[GuestStarter]]:
+    monkeypatch.setattr(guest_starter, "_working", {})
+    made: list[GuestStarter] = []
+    yield made
+    for each in made:
+        each.end()
+
+
+def starter(folders: dict[int, Path], tier: Tier | Literal["auto"] = "auto") -> GuestStarter:
+    def engine(config: SandboxConfig) -> Engine:
+        folder = folders[config.memory_mb]
+        usual = installation(()).engine
+        return replace(usual, mounts=(*usual.mounts, Mount(folder, str(folder))))
+
+    return GuestStarter(tier, engine, RuntimeDirectory(lambda: {"guest.py": ""}), {}, garbage_mb=8)
+
+
+def kind(folders: dict[int, Path], memory_mb: int, required: Tier = "none") -> GuestKind:
+    script = SHOWS_WHAT_IT_SEES.format(places=sorted(map(str, folders.values())))
+    config = SandboxConfig(language="python", memory_mb=memory_mb, required_tier=required)
+    return GuestKind(config, ("-I", "-S", "-c", script))
+
+
+@pytest.mark.parametrize("tier", ["landlock", "namespaces"])
+def test_each_configuration_has_a_jail_of_its_own(
+    tier: Tier, folders: dict[int, Path], starters: list[GuestStarter]
+) -> None:
+    made = starter(folders, tier)
+    starters.append(made)
+    seen: dict[int, str] = {}
+    for memory_mb in (64, 65, 64):
+        guest = made.start(kind(folders, memory_mb), in_advance=False)
+        seen[memory_mb] = guest.process.error_tail()
+        assert guest.tier == tier
+        guest.close()
+    assert seen == {each: f"{folder}: ['file-{each}']\n" for each, folder in folders.items()}
+
+
+def test_the_tier_is_looked_for_once_on_a_machine(
+    folders: dict[int, Path], starters: list[GuestStarter], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[Tier] = []
+    usual = guest_starter.jails_to_try
+
+    def counted(tier: Tier, engine: Engine, directory: Path) -> list[guest_starter.Jail]:
+        tried.append(tier)
+        return usual(tier, engine, directory)
+
+    monkeypatch.setattr(guest_starter, "jails_to_try", counted)
+    for memory_mb in (64, 65):
+        starters.append(starter(folders))
+        starters[-1].start(kind(folders, memory_mb), in_advance=False).close()
+        assert tried == ["namespaces"]
+
+
+def test_a_tier_that_works_no_longer_is_looked_for_again(
+    folders: dict[int, Path], starters: list[GuestStarter], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starters.append(starter(folders))
+    starters[-1].start(kind(folders, 64), in_advance=False).close()
+    monkeypatch.setattr("corral.containment.jail.bubblewrap", lambda: None)
+    starters.append(starter(folders))
+    guest = starters[-1].start(kind(folders, 64), in_advance=False)
+    guest.close()
+    assert guest.tier == "landlock"
+
+
+def test_sandboxes_that_wait_for_a_user_differ_in_nothing_else() -> None:
+    config = SandboxConfig(memory_mb=80, trust_domain=TrustDomain("org", "user"))
+    assert config.unowned == SandboxConfig(memory_mb=80) == config.unowned.unowned
+    assert config.unowned != SandboxConfig(memory_mb=81)
