@@ -408,24 +408,22 @@ def _shown_name(value: object) -> str:
 
 
 def checked_as(error: type[ConfigError]) -> Callable[[F], F]:
-    """Returns `checked` for another kind of ConfigError."""
-    return lambda target: _checked(target, error)
-
-
-def checked(target: F) -> F:
-    """Makes a function, or a class's constructor, raise ConfigError for wrong and unknown arguments.
+    """Returns a decorator that makes a function, or a class's constructor, raise `error` for wrong arguments.
 
     The error names the argument, what it takes, and what was probably meant.
     """
-    return _checked(target, ConfigError)
+
+    def check(target: F) -> F:
+        if isinstance(target, type):
+            cls = cast("Any", target)
+            cls.__init__ = _wrapped(cls.__init__, target.__name__, error)
+            return cast("F", target)
+        return cast("F", _wrapped(target, target.__qualname__, error))
+
+    return check
 
 
-def _checked(target: F, error: type[ConfigError]) -> F:
-    if isinstance(target, type):
-        cls = cast("Any", target)
-        cls.__init__ = _wrapped(cls.__init__, target.__name__, error)
-        return cast("F", target)
-    return cast("F", _wrapped(target, target.__qualname__, error))
+checked = checked_as(ConfigError)
 
 
 def _owner_of(function: Callable[..., Any], owner: str, arguments: tuple[object, ...]) -> str:

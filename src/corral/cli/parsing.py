@@ -1,4 +1,4 @@
-"""The argument parser: an error is one line that names the argument and the one that was probably meant."""
+"""The argument parser, whose errors are one line with the argument and a suggestion."""
 
 from __future__ import annotations
 

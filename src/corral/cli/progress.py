@@ -1,4 +1,4 @@
-"""Live progress of a command: a line per tool call, and a moving one while there is none."""
+"""Live progress of a command: a line for each tool call, else an animated one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text as a terminal shows it: how wide it is, what of it fits, and nothing in it that drives the terminal."""
+"""Text for terminals: its width, cut to fit, without control characters."""
 
 from __future__ import annotations
 

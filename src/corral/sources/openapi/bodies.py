@@ -1,4 +1,4 @@
-"""The body of a request: what programs give for it, and how it is sent."""
+"""Request bodies: the schema for programs, and the encoding."""
 
 from __future__ import annotations
 

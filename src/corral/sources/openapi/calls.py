@@ -1,4 +1,4 @@
-"""One operation that can be called: its input's schema, its request, and what becomes of the response."""
+"""A callable operation: the schema of its input, its request, and the conversion of its response."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Endpoint:
         """Sends the request and reads the response.
 
         Raises:
-            ToolError: it cannot be sent, was not answered, or not with success.
+            ToolError: the request cannot be sent, was not answered, or failed.
             EgressBlocked: the response is too large or too late, or leads where the client must not go.
         """
         values = input or {}

@@ -1,4 +1,4 @@
-"""The operations of a document: which there are, and what one of them is as a tool."""
+"""The operations of a document: their list, their names as tools, and their selection."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Listed(NamedTuple):
 
 
 def list_operations(document: DocumentNode, skipped: list[Skipped]) -> list[Listed]:
-    """All that can be read; what cannot is added to `skipped`.
+    """Lists all readable operations; the others are added to `skipped`.
 
     Raises:
         ConfigError: there are too many, or `paths` is no object.

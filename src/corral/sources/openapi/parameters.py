@@ -1,4 +1,4 @@
-"""The parameters of an operation: which there are, under which names programs give them, and how they are sent."""
+"""The parameters of an operation: their list, their names for programs, and their encoding."""
 
 from __future__ import annotations
 

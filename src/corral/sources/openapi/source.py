@@ -49,18 +49,17 @@ class OpenApi(ToolSource):
 
     `document` is an object, a path, or a text in JSON or YAML. Making a source reads it, and does nothing else.
 
-    `base_url` is where the API is, instead of the first of the document's servers. If it is given it may be an internal
-    address. Operations that have a server of their own are taken if it is at the same origin, or at one of `origins`.
-    The client that a source makes reaches nothing else. With `client` the host's own is used, whose policy holds; it
-    stays open.
+    `base_url` replaces the first of the document's servers, and may be an internal address. Operations with a server of
+    their own are taken if it is at the same origin, or at one of `origins`. The source's client reaches nothing else.
+    `client` is used instead, if given, under its own policy; it stays open.
 
-    `credentials` are by the names of the document's security schemes; or one for every operation, whatever the document
-    says. An operation for which there are too few is skipped, unless `without_credentials`.
+    `credentials` are keyed by the document's security schemes; a single one is for every operation. Operations without
+    their credentials are skipped, unless `without_credentials`.
 
     `include` and `exclude` choose operations, and `sequential` those that run alone within an execution.
-    `needs_approval` is for those that are not read-only. `headers` says whether a result is `{data, headers}`: where
-    the document declares headers worth having, always, or never. `validate_output` says what becomes of results that
-    are not what the document says.
+    `needs_approval` is for those that are not read-only. `headers` selects results of the form `{data, headers}`: where
+    the document declares useful headers, always, or never. `validate_output` is the treatment of results that do not
+    fit the document.
 
     Raises:
         ConfigError: the document, or an option, cannot be used.
@@ -139,7 +138,7 @@ class OpenApi(ToolSource):
 
     @property
     def _problem(self) -> str | None:
-        """The reason that there is no tool at all, if there is none."""
+        """Reason for having no tools at all; None if there are any."""
         if self._made:
             return None
         reasons = Counter(reason for _, reason in self.skipped).most_common(1)
