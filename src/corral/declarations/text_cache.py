@@ -48,7 +48,6 @@ class TextCache:
         self._characters = 0
 
     async def of(self, form: Form, name: ToolName, tool: Tool, context: ExecutionContext) -> str:
-        """The text of the tool of that name."""
         known = self._known(form, name, tool)
         if known is not None:
             return known

@@ -43,7 +43,6 @@ exit codes: 0 it was read, whether or not it holds such events, 2 wrong usage or
 
 
 def add_audit(commands: Commands) -> None:
-    """Adds the command to `corral`."""
     parser = add_command(
         commands,
         "audit",

@@ -29,7 +29,6 @@ exit codes: 0 the program would run, 1 it would be rejected, 2 wrong usage or se
 
 
 def add_check(commands: Commands) -> None:
-    """Adds the command to `corral`."""
     parser = add_command(
         commands,
         "check",

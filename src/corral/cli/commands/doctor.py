@@ -29,7 +29,6 @@ _YES, _NO = "✓", "✗"
 
 
 def add_doctor(commands: Commands) -> None:
-    """Adds the command to `corral`."""
     parser = add_command(
         commands,
         "doctor",

@@ -35,7 +35,6 @@ exit codes: 0 succeeded, 1 failed, 2 wrong usage or set-up, 124 timed out, 130 c
 
 
 def add_run(commands: Commands) -> None:
-    """Adds the command to `corral`."""
     parser = add_command(
         commands,
         "run",
