@@ -356,7 +356,7 @@ async def test_a_reader_gives_the_last_events_and_later_what_was_added(tmp_path:
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"no file .*missing\.jsonl"):
+    with pytest.raises(ConfigError, match=r"audit log .*missing\.jsonl"):
         open_audit(str(tmp_path / "missing.jsonl"))
 
 
