@@ -9,9 +9,8 @@ from corral.guest.runtime import (
     RuntimeDirectory,
     client_runtime,
     http_runtime,
-    python_file,
     python_guest,
-    python_modules,
+    python_server,
     typescript_guest,
 )
 from corral.guest.values import ArrayBuffer, UnencodableValue, decode_value, encode_value, plain_json, revive_value
@@ -29,9 +28,8 @@ __all__ = [
     "encode_value",
     "http_runtime",
     "plain_json",
-    "python_file",
     "python_guest",
-    "python_modules",
+    "python_server",
     "revive_value",
     "typescript_guest",
 ]
