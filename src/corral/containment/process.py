@@ -167,6 +167,14 @@ class ContainedProcess:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             resource.prlimit(self.pid, resource.RLIMIT_CPU, (cpu, cpu + 1))
 
+    def limit_data(self, bytes_: int) -> bool:
+        """Bounds its memory (RLIMIT_DATA). False if the host may not, as in `limit_cpu`, or it has ended."""
+        try:
+            resource.prlimit(self.pid, resource.RLIMIT_DATA, (bytes_, bytes_))
+        except (ProcessLookupError, PermissionError):
+            return False
+        return True
+
     def data_bytes(self) -> int:
         """VmData, what RLIMIT_DATA counts: the sixth field of /proc/PID/statm, in pages (proc_pid_statm(5)).
 
