@@ -10,6 +10,7 @@ import time
 from base64 import b64encode
 from functools import cache
 
+from corral.concurrency.event_loop import asyncio_loop
 from corral.containment import child_pipes
 from corral.containment.seccomp import filter_program
 from corral.errors import StartFailed
@@ -28,7 +29,8 @@ _BUSY = (errno.EAGAIN, errno.ETOOMANYREFS)
 class ForkServer:
     """Forks processes as they are asked for, of any event loop, until it is retired or has ended.
 
-    When one has ended, the next is forked ahead: a process takes longer to be born than a small program to run.
+    When one has ended, the next is forked ahead: a process takes longer to be born than a small program to run. The
+    outcome of the one that has ended does not wait for it.
     """
 
     def __init__(self, guest: StartedGuest) -> None:
@@ -83,8 +85,15 @@ class ForkServer:
         if self._retired:
             self.retire()
             return
+        loop = asyncio_loop()
+        if loop is None:
+            self._fork_ahead()
+        else:
+            loop.call_soon(self._fork_ahead)
+
+    def _fork_ahead(self) -> None:
         with self._lock:
-            if self._spare is None:
+            if self._spare is None and not self._retired:
                 with contextlib.suppress(StartFailed):  # who needs it will hear of it
                     self._spare = fork(self._guest)
 
