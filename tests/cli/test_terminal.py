@@ -8,7 +8,8 @@ import signal
 
 import pytest
 
-from tests.cli.terminal import CORRAL, Project, Terminal
+from tests.cli.terminal import Project, Terminal
+from tests.forks import CORRAL
 
 FOREVER = "console.log('started'); await tools.get_weather({ city: 'Oslo' }); await tools.wait({ seconds: 600 })"
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -19,6 +17,7 @@ from corral.sandboxes import DenoSandbox
 from corral.sandboxes.jailed.guest_process import GuestProcess
 from corral.sandboxes.jailed.guest_starter import StartedGuest
 from corral.sandboxes.jailed.shared_guest import Share, SharedGuest
+from tests.forks import run_forked
 from tests.processes import guests
 
 pytestmark = pytest.mark.anyio
@@ -164,9 +163,7 @@ def test_a_fork_leaves_its_parents_sandboxes_alone(tmp_path: Path) -> None:
         "    corral.__exit__(None, None, None)\n"
         "print('done')\n"
     )
-    done = subprocess.run(
-        [sys.executable, script], capture_output=True, text=True, timeout=60, check=False, env=dict(os.environ)
-    )
+    done = run_forked([sys.executable, str(script)])
     assert (done.stdout, done.returncode) == ("done\n", 0), done.stderr
 
 
