@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import time
 from pathlib import Path
 
 import anyio
@@ -119,9 +118,7 @@ async def test_one_that_waits_for_a_writer_that_was_ended_is_told_at_once() -> N
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(torn)
             await anyio.sleep(0.5)
-            started = time.monotonic()
-            results.append(await corral.execute("return 1", limits=Limits(wall_seconds=15)))
-            assert time.monotonic() - started < 10
+            results.append(await corral.execute("return 1", limits=Limits(wall_seconds=10)))
     [error] = [result.error for result in results]
     assert error is None or error.code == "sandbox_lost"
 
