@@ -14,7 +14,7 @@ import pytest
 
 from corral.guest import FrameKind, FrameReader, encode_frame
 
-MAIN = Path(__file__).parents[2] / "src/corral/guest/typescript/main.ts"
+MAIN = Path(__file__).parents[2] / "src/corral/guest/typescript/process/main.ts"
 NONCE = bytes(range(16))
 LIMITS = {"calls": 10, "calls_in_flight": 10, "value_bytes": 1000, "tool_input_bytes": 1000, "log_bytes": 1000}
 

@@ -50,7 +50,7 @@ async def attacked_corral(mode: Mode, tier: Tier) -> AsyncGenerator[Corral]:
     """A Corral whose sandbox is jailed by `tier`; the sandbox is closed with it."""
     match mode:
         case "granted":
-            sandbox = GrantedDenoSandbox(tier=tier, allow_eval=True, allow_wasm=True)
+            sandbox = GrantedDenoSandbox(tier=tier, isolation="process", allow_eval=True, allow_wasm=True)
         case "context":
             sandbox = DenoSandbox(tier=tier, isolation="context")
         case "python":

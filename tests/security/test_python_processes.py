@@ -93,7 +93,7 @@ class Bench:
     def servers(self, context: ExecutionContext = ANN) -> list[int]:
         domain = TrustDomain(context.organization_id, context.user_id)
         found = [each for config, each in self.sandbox._servers._boxes.items() if config.trust_domain == domain]
-        return [guest._server.pid for guests in found for guest in guests]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
+        return [guest._guest.process.pid for guests in found for guest in guests]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
 
 
 @asynccontextmanager

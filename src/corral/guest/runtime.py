@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from importlib.resources import files
+from itertools import chain
 from pathlib import Path
 
 from corral.containment.temporary import TemporaryFolder
@@ -57,11 +58,15 @@ _PROCESS = (
     "run",
     "engine",
     "frames",
-    "warm_up",
-    "main",
+    "process/execution",
+    "process/warm_up",
 )
-"""Modules of a process with one execution: main.ts, after all that it needs. As one file, because the engine
-takes 4 ms longer for ten."""
+"""Modules of a process with one execution, each after those that it needs."""
+_MAINS: Mapping[str, tuple[str, ...]] = {
+    "main": (*_PROCESS, "process/main"),
+    "zygote": (*_PROCESS, "process/libc", "process/fork", "process/zygote"),
+}
+"""Modules of each file that an engine is started with. One file, because the engine takes 4 ms longer for ten."""
 _CONTEXTS = ("contexts", "engine", "harden", "frames", *_REALM, *_PLATFORM)
 _CLIENT = ("values", "tools", "client")
 """Parts of the module that a program elsewhere imports: client.ts, after all that it needs, and before a transport."""
@@ -69,8 +74,8 @@ _PYTHON = ("values", "frames", "calls", "console", "hints", "errors", "loop", "p
 """Parts of the Python guest, each after those that it needs."""
 _PYTHON_CLIENT = ("values", "calls", "client")
 """Parts of the Python module that a program elsewhere imports, likewise."""
-_MODULES = tuple(dict.fromkeys((*_PROCESS, *_CONTEXTS)))
-_IMPORT = re.compile(r"^import \{([^}]*)\} from \"\./(\w+)\.ts\";", re.MULTILINE)
+_MODULES = tuple(dict.fromkeys((*chain.from_iterable(_MAINS.values()), *_CONTEXTS)))
+_IMPORT = re.compile(r"^import \{([^}]*)\} from \"\.{1,2}/(\w+)\.ts\";", re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:const|function|class) (?:\{([^}]*)\}|(\w+)))", re.MULTILINE)
 
 
@@ -234,7 +239,8 @@ def _stripped(name: str) -> str:
 def _modules() -> dict[str, str]:
     stripped = {name: _stripped(name) for name in _MODULES}
     modules = {f"{name}.js": _javascript(stripped[name]) for name in _CONTEXTS}
-    modules["main.js"] = _script([(name, stripped[name]) for name in _PROCESS])
+    for main, parts in _MAINS.items():
+        modules[f"{main}.js"] = _script([(name.rpartition("/")[2], stripped[name]) for name in parts])
     realm = _script([(name, stripped[name]) for name in _REALM])
     realm = f"(function (TextEncoder) {{ {realm} return {{ ...realm_, promise: Promise.prototype }}; }})"
     platform = f"(() => {{ {_script([(name, stripped[name]) for name in _PLATFORM])} return platform_.Faces; }})()"

@@ -13,22 +13,10 @@ from typing import ClassVar, Literal
 
 from corral.arguments import checked
 from corral.guest import RuntimeDirectory, python_file, python_modules
-from corral.sandboxes.base import Job, Sandbox
-from corral.sandboxes.framed.run import GuestRun
-from corral.sandboxes.jailed.fork_server import Fork, ForkServer
+from corral.sandboxes.jailed.fork_provider import ForkProvider
 from corral.sandboxes.jailed.guest_starter import GUEST_FILE, GuestKind, GuestStarter
-from corral.sandboxes.jailed.provider import JailedProvider
 from corral.sandboxes.jailed.python_runtime import PACKAGES, find_packages, installation
-from corral.sandboxes.pool import default_size
-from corral.types import (
-    Endpoint,
-    Exit,
-    Isolation,
-    Language,
-    PipeEndpoint,
-    SandboxConfig,
-    Tier,
-)
+from corral.types import Language, SandboxConfig, Tier
 
 __all__ = ["CPythonSandbox"]
 
@@ -40,7 +28,7 @@ _GARBAGE_MB = 8
 
 
 @checked
-class CPythonSandbox(JailedProvider[Fork]):
+class CPythonSandbox(ForkProvider):
     """Starts processes of this Python in a jail. Programs import the standard library, and `packages`.
 
     `packages` are names of packages that this environment has, as pip or as `import` knows them: programs see them and
@@ -66,20 +54,11 @@ class CPythonSandbox(JailedProvider[Fork]):
         )
         super().__init__(
             tier=tier,
-            pool_size=min(1, default_size()) if pool_size is None else pool_size,
+            pool_size=pool_size,
             starter=GuestStarter(
                 tier, lambda _: installation(self.packages).engine, runtime, _ENVIRONMENT, garbage_mb=_GARBAGE_MB
             ),
-            serve=ForkServer,
         )
-
-    async def start(self, config: SandboxConfig) -> Sandbox:
-        self._starter.retain()
-        try:
-            return _InFork(self, await self.reserve(config), config)
-        except BaseException:
-            await self.released()
-            raise
 
     def guest_kind(self, config: SandboxConfig) -> GuestKind:
         return GuestKind(config.unowned, self._arguments)
@@ -91,25 +70,3 @@ def _guest() -> str:
     zygote = files("corral.guest") / "python" / "zygote.py"
     parts = (files("corral.containment") / "launcher.py", zygote)
     return python_file([*python_modules(), *(each.read_text(encoding="utf-8") for each in parts)])
-
-
-class _InFork(Sandbox):
-    """A process; executes one job and is then used up."""
-
-    def __init__(self, provider: CPythonSandbox, fork: Fork, config: SandboxConfig) -> None:
-        self.isolation = Isolation.of_tier(fork.tier)
-        self._provider: CPythonSandbox | None = provider
-        self._fork = fork
-        self._config = config
-
-    async def execute(self, job: Job, bridge: Endpoint) -> Exit:
-        assert isinstance(bridge, PipeEndpoint)
-        process = self._fork.process
-        process.limit_cpu(job.limits.cpu_seconds)
-        return await GuestRun(process, job, bridge, memory_mb=self._config.memory_mb).execute()
-
-    async def aclose(self) -> None:
-        self._fork.close()
-        if self._provider is not None:
-            provider, self._provider = self._provider, None
-            await provider.released()

@@ -68,6 +68,7 @@ const { stringify } = JSON;
 const { apply } = Reflect;
 const { create, defineProperty } = Object;
 const { then } = Promise.prototype;
+const combinators = { race: Promise.race, any: Promise.any } as Record<"race" | "any", (values: unknown) => Promise<unknown>>;
 const { includes, slice } = String.prototype;
 const Bytes = Uint8Array;
 const textEncoder = new TextEncoder();
@@ -139,7 +140,7 @@ export class Run {
   }
 
   #watchRaces(name: "race" | "any"): void {
-    const combine = Promise[name] as (values: unknown) => Promise<unknown>;
+    const combine = combinators[name];
     const raced = () => (this.#raced = true);
     const { [name]: value } = {
       [name](this: unknown, values: unknown) {

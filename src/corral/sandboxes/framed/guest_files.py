@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from corral.guest import python_guest, typescript_guest
 from corral.sandboxes.channel import GuestFiles
@@ -46,9 +46,10 @@ def _cpython(config: SandboxConfig) -> GuestFiles:  # noqa: ARG001
 _GUESTS: Mapping[Language, Callable[[SandboxConfig], GuestFiles]] = {"typescript": _deno, "python": _cpython}
 
 
-def deno_options(memory_mb: int, *, allow_eval: bool) -> tuple[str, ...]:
+def deno_options(memory_mb: int, *, allow_eval: bool, v8_flags: Iterable[str] = ()) -> tuple[str, ...]:
     """Deno's own options: no permission, and a heap for a program with this memory."""
-    flags = [f"--max-old-space-size={memory_mb + _HEAP_RESERVE_MB}", f"--max-semi-space-size={_SEMI_SPACE_MB}"]
+    heap = f"--max-old-space-size={memory_mb + _HEAP_RESERVE_MB}", f"--max-semi-space-size={_SEMI_SPACE_MB}"
+    flags = [*heap, *v8_flags]
     if not allow_eval:
         flags.append("--disallow-code-generation-from-strings")
     return (

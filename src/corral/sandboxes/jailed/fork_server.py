@@ -8,6 +8,7 @@ import json
 import threading
 import time
 from base64 import b64encode
+from functools import cache
 
 from corral.containment import child_pipes
 from corral.containment.seccomp import filter_program
@@ -16,7 +17,7 @@ from corral.sandboxes.jailed.guest_process import GuestProcess
 from corral.sandboxes.jailed.guest_starter import StartedGuest
 from corral.types import Tier
 
-__all__ = ["Fork", "ForkServer"]
+__all__ = ["Fork", "ForkServer", "fork"]
 
 _MOST_AT_ONCE = 256
 """Processes of one server, which keeps two descriptors for each of them, and has 1,024."""
@@ -32,14 +33,12 @@ class ForkServer:
 
     def __init__(self, guest: StartedGuest) -> None:
         self.tier: Tier = guest.tier
-        self._server = guest.process
+        self._guest = guest
         self._live = 0
         self._lock = threading.Lock()
         self._spare: GuestProcess | None = None
         self._idle_since = time.monotonic()
         self._retired = False
-        program = None if guest.tier == "none" else b64encode(filter_program(profile="program")).decode()
-        self._message = json.dumps({"filter": program}).encode()
 
     @property
     def retired(self) -> bool:
@@ -51,7 +50,7 @@ class ForkServer:
 
     def reserve(self) -> Fork | None:
         """A process of its own for one execution, which is born later; None if this server has all that it can."""
-        if self._retired or not self._server.alive:
+        if self._retired or not self._guest.alive:
             self.retire()
             return None
         if self._live >= _MOST_AT_ONCE:
@@ -61,7 +60,7 @@ class ForkServer:
         if process is not None and process.ended:
             process.close()
             process = None
-        process = process or self._fork()
+        process = process or fork(self._guest)
         if process is None:
             return None
         self._live += 1
@@ -75,7 +74,7 @@ class ForkServer:
         if spare is not None:
             spare.close()
         if self._live == 0:
-            self._server.close()
+            self._guest.close()
 
     def leave(self) -> None:
         """One of its processes is not needed any more."""
@@ -87,22 +86,29 @@ class ForkServer:
         with self._lock:
             if self._spare is None:
                 with contextlib.suppress(StartFailed):  # who needs it will hear of it
-                    self._spare = self._fork()
+                    self._spare = fork(self._guest)
 
-    def _fork(self) -> GuestProcess | None:
-        """A new process; None if the server has more to do than it can, or has ended.
 
-        Raises:
-            StartFailed: this process has no descriptors left.
-        """
-        try:
-            with child_pipes() as (child, theirs):
-                self._server.ask(self._message, theirs)
-                return GuestProcess(child)
-        except OSError as error:
-            if self._server.alive and error.errno not in _BUSY:
-                raise StartFailed(f"cannot ask for a process: {error.strerror or error}") from error
-            return None
+def fork(guest: StartedGuest) -> GuestProcess | None:
+    """A new process of a server; None if the server has more to do than it can, or has ended.
+
+    Raises:
+        StartFailed: this process has no descriptors left.
+    """
+    try:
+        with child_pipes() as (child, theirs):
+            guest.process.ask(_message(guest.tier), theirs)
+            return GuestProcess(child)
+    except OSError as error:
+        if guest.alive and error.errno not in _BUSY:
+            raise StartFailed(f"cannot ask for a process: {error.strerror or error}") from error
+        return None
+
+
+@cache
+def _message(tier: Tier) -> bytes:
+    program = None if tier == "none" else b64encode(filter_program(profile="program")).decode()
+    return json.dumps({"filter": program}).encode()
 
 
 class Fork:

@@ -38,13 +38,14 @@ class JailedProvider(SandboxProvider, Generic[S]):
         pool_size: int,
         starter: GuestStarter,
         serve: Callable[[StartedGuest], Box[S]],
+        start: Callable[[GuestKind, bool], StartedGuest] | None = None,
     ) -> None:
         if pool_size < 0:
             raise ConfigError(f"pool_size={pool_size} is negative; 0 keeps none ready")
         self.tier: Tier | Literal["auto"] = tier
         self._starter = starter
         self._serve = serve
-        self._pool = Pool(self._starter.start, pool_size)
+        self._pool = Pool(start or starter.start, pool_size)
         self._servers = TenantBoxes[S]()
         finalize_in_owner(self, _end, self._servers, self._pool, self._starter)
 

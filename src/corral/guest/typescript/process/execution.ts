@@ -1,17 +1,26 @@
-// The guest of one program: it reads START, runs the program in the engine's own context, sends EXIT and ends.
+// One program in the engine's own context: START is read, the program runs, EXIT is sent.
 //
 // Two ways to wait for replies. While the program has touched nothing but the language and its tools, the only event
 // that can ever happen is a reply, so a blocking read is the event loop: half the latency of an asynchronous one, and a
 // program that waits for nothing is known to be stuck. The first touch of a timer, of crypto or of a stream switches to
 // asynchronous reads for the rest of the run.
 
-import { compile, evaluate, exit, nextTurn, now, readAsynchronously, readBlocking, runMicrotasks, write } from "./engine.ts";
-import { FrameReader, FrameWriter, NONCE_BYTES, PROTOCOL } from "./frames.ts";
-import { restrictGlobals } from "./globals.ts";
-import { Kind } from "./kinds.ts";
-import { warmUp } from "./warm_up.ts";
-import { type Host, type Program, PROGRAM_NAME, Run, type Start } from "./run.ts";
-import { decodeValue } from "./values.ts";
+import { compile, evaluate, nextTurn, now, runMicrotasks } from "../engine.ts";
+import { FrameReader, FrameWriter, NONCE_BYTES, PROTOCOL } from "../frames.ts";
+import { restrictGlobals } from "../globals.ts";
+import { Kind } from "../kinds.ts";
+import { type Host, type Program, PROGRAM_NAME, Run, type Start } from "../run.ts";
+import { decodeValue } from "../values.ts";
+
+/** How frames travel, and how the process ends. */
+export interface Streams {
+  /** Blocks, and gives how many bytes it read; 0 at the end. */
+  readBlocking(into: Uint8Array): number;
+  readAsynchronously(into: Uint8Array): Promise<number>;
+  write(bytes: Uint8Array): number;
+  /** Does not return, except where no process is to end. */
+  exit(): void;
+}
 
 const { apply } = Reflect;
 const { preventDefault } = Event.prototype;
@@ -19,10 +28,34 @@ const { preventDefault } = Event.prototype;
 const reader = new FrameReader();
 const writer = new FrameWriter();
 const nonce = new Uint8Array(NONCE_BYTES);
+let current: Run | undefined;
 
-const flush = (): void => writer.drain(write);
+/** Leaves to programs what they may have of the global scope. Once, before any program. */
+export function prepareGlobals(): void {
+  const { addEventListener } = globalThis;
+  const allowWasm = Deno.args.includes("--allow-wasm");
+  restrictGlobals({ allowWasm, onAsynchronous: () => void (current !== undefined && (current.asynchronous = true)) });
+  apply(addEventListener, globalThis, ["unhandledrejection", (event: PromiseRejectionEvent) => {
+    apply(preventDefault, event, []);
+    current?.rejected(event.reason);
+  }]);
+  apply(addEventListener, globalThis, ["error", (event: ErrorEvent) => {
+    apply(preventDefault, event, []);
+    current?.uncaught(event.error);
+  }]);
+}
 
-function readStart(): Start {
+export function sendReady(streams: Streams): void {
+  writer.append(Kind.ready, false, `[${PROTOCOL}]`, nonce);
+  writer.drain(streams.write);
+}
+
+/** Reads START and runs its program. */
+export function execute(streams: Streams): void {
+  new Execution(readStart(streams), streams).execute();
+}
+
+function readStart({ readBlocking, exit }: Streams): Start {
   for (;;) {
     const frame = reader.next();
     if (frame !== undefined) {
@@ -30,18 +63,24 @@ function readStart(): Start {
       return (decodeValue(frame.payload, false) as [Start])[0];
     }
     const count = readBlocking(reader.room());
-    if (count === 0) exit(0);
+    if (count === 0) exit();
     reader.filled(count);
   }
 }
 
 class Execution {
   #start: Start;
+  #streams: Streams;
+  #flush: () => void;
   #run: Run;
   #reading = false;
 
-  constructor(start: Start) {
+  constructor(start: Start, streams: Streams) {
+    const { write } = streams;
+    const flush = (): void => writer.drain(write);
     this.#start = start;
+    this.#streams = streams;
+    this.#flush = flush;
     const host: Host = {
       send: (kind, tagged, payload) => writer.append(kind, tagged, payload, nonce),
       flush,
@@ -54,16 +93,7 @@ class Execution {
   }
 
   execute(): void {
-    const run = this.#run;
-    globalThis.addEventListener("unhandledrejection", (event) => {
-      apply(preventDefault, event, []);
-      run.rejected(event.reason);
-    });
-    globalThis.addEventListener("error", (event) => {
-      apply(preventDefault, event, []);
-      run.uncaught(event.error);
-    });
-    onAsynchronous = () => (run.asynchronous = true);
+    const run = current = this.#run;
     run.defineGlobals();
     const { code } = this.#start;
     const compiled = compile(() => evaluate(code, PROGRAM_NAME) as Program);
@@ -80,14 +110,14 @@ class Execution {
         runMicrotasks();
         run.checkForDeadlock();
         if (run.asynchronous || run.over) break;
-        flush();
-        this.#receive(readBlocking(reader.room()));
+        this.#flush();
+        this.#receive(this.#streams.readBlocking(reader.room()));
       }
     } catch (error) {
       run.breakDown(error);
     }
     run.asynchronous = true;
-    flush();
+    this.#flush();
     if (run.over) this.#finishWhenOver();
     else void this.#receiveAsynchronously();
   }
@@ -97,7 +127,7 @@ class Execution {
     this.#reading = true;
     try {
       for (;;) {
-        this.#receive(await readAsynchronously(reader.room()));
+        this.#receive(await this.#streams.readAsynchronously(reader.room()));
         if (this.#run.over) this.#finishWhenOver();
       }
     } catch (error) {
@@ -106,7 +136,7 @@ class Execution {
   }
 
   #receive(count: number): void {
-    if (count === 0) exit(0);
+    if (count === 0) this.#streams.exit();
     reader.filled(count);
     for (let frame = reader.next(); frame !== undefined; frame = reader.next()) {
       if (frame.kind === Kind.reply) this.#run.settle(frame.payload, frame.tagged);
@@ -130,17 +160,7 @@ class Execution {
     try {
       this.#run.exit();
     } finally {
-      exit(0); // even if the program broke what the line above needs
+      this.#streams.exit(); // even if the program broke what the line above needs
     }
   }
 }
-
-let onAsynchronous = (): void => {};
-const warmsUp = Deno.args.includes("--warm-up"); // for one that is started before it is needed
-restrictGlobals({ allowWasm: Deno.args.includes("--allow-wasm"), onAsynchronous: () => onAsynchronous() });
-if (warmsUp) warmUp();
-nextTurn(() => { // a turn of the event loop takes the engine 1 ms the first time
-  writer.append(Kind.ready, false, `[${PROTOCOL}]`, nonce);
-  flush();
-  new Execution(readStart()).execute();
-});

@@ -1,0 +1,199 @@
+// What a process that was just forked does before it reads its program: it parts with all that it shares with the server
+// and with its siblings, and puts itself under the system call filter of a program.
+//
+// Numbers are Linux's, the same on x86-64 and arm64.
+
+import type { AddressOf, Libc } from "./libc.ts";
+
+const PR_SET_PDEATHSIG = 1;
+const PR_SET_SECCOMP = 22;
+const SECCOMP_MODE_FILTER = 2;
+const SIGKILL = 9;
+const RLIMIT_NOFILE = 7;
+const SYS_CLOSE_RANGE = 436;
+const ALL = 0xffff_ffff;
+const MADV_DOFORK = 11;
+const ADDRESSES = 2 ** 47 - 2 ** 13;
+const AF_UNIX = 1;
+const SOCK_STREAM = 1;
+const NONBLOCKING = 0o4000;
+const CLOSE_ON_EXEC = 0o2000000;
+const EPOLL_CTL_ADD = 1;
+const EPOLL_CTL_DEL = 2;
+const ENOENT = 2;
+const EBADF = 9;
+const EEXIST = 17;
+const POLLIN = 1;
+const WAKER_EVENTS = 0x8000_2001; // EPOLLET, EPOLLRDHUP, EPOLLIN: as the engine's own event loop registers its eventfd
+const AT_EMPTY_PATH = 0x1000;
+const STATX_BASIC = 0x7ff;
+const FILE_TYPE = 0xf000;
+const SOCKET = 0xc000;
+const CHARACTERS = 0x2000;
+const GUEST_FILES = 64;
+const SERVER_FILES = 1024;
+const FILTER_BYTES = 1 << 16;
+const UNSEALED = 125;
+
+const { defineProperty } = Object;
+
+const block = (size: number): Uint8Array => new Uint8Array(new ArrayBuffer(size)); // outside of the heap: it does not move
+
+/** A system call filter as the kernel takes it: struct sock_fprog (linux/filter.h). */
+export class Filter {
+  readonly #program = block(FILTER_BYTES);
+  readonly #description = block(16);
+  readonly #at: bigint;
+  #length = 0;
+
+  constructor(addressOf: AddressOf) {
+    new BigUint64Array(this.#description.buffer)[1] = addressOf(this.#program);
+    this.#at = addressOf(this.#description);
+  }
+
+  /** No program: no filter, where there is no jail either. */
+  load(program: Uint8Array | null): void {
+    this.#length = program === null ? 0 : program.length;
+    if (program !== null) this.#program.set(program);
+    new Uint16Array(this.#description.buffer)[0] = this.#length / 8;
+  }
+
+  /** Puts this process under it, for ever. */
+  seal({ call }: Libc): void {
+    if (this.#length === 0) return;
+    if (call.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, this.#at, 0, 0) !== 0) call._exit(UNSEALED);
+  }
+}
+
+/** Descriptors that the engine itself has opened, by what a forked process has to do about them. */
+interface Opened {
+  /** Copies of the standard streams: the number, and which one. */
+  copies: [number, number][];
+  polls: number[];
+  /** By which the event loop is woken. */
+  wakers: number[];
+  /** By which a signal would reach the event loop. */
+  sockets: number[];
+  firstFree: number;
+}
+
+/** Makes processes of this one. */
+export class Forker {
+  readonly #libc: Libc;
+  readonly #opened: Opened;
+  readonly #server: number;
+  readonly #pair = new Int32Array(block(8).buffer);
+  readonly #limit = new BigUint64Array(block(16).buffer);
+  readonly #event = block(16);
+
+  /**
+   * To be made when the engine has opened all that it will. From then on, no descriptor of the server's own gets a number
+   * that is smaller than the engine's largest one.
+   */
+  constructor(libc: Libc) {
+    this.#libc = libc;
+    new Uint32Array(this.#event.buffer)[0] = WAKER_EVENTS;
+    this.#limit.fill(BigInt(GUEST_FILES));
+    this.#opened = findOpened(libc, this.#event);
+    this.#server = libc.call.getpid();
+  }
+
+  /** As fork(2). The engine keeps its heap from being copied, and new parts of it each time. */
+  fork(): number {
+    const { call } = this.#libc;
+    call.madvise(2 ** 16, ADDRESSES - 2 ** 16, MADV_DOFORK);
+    return call.fork();
+  }
+
+  /** In a forked process: `descriptors` become its standard streams, and nothing else is left that others have too. */
+  enter(descriptors: readonly number[], filter: Filter): void {
+    const { call } = this.#libc;
+    const { copies, polls, wakers, sockets, firstFree } = this.#opened;
+    call.prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+    if (call.getppid() !== this.#server) call._exit(1);
+    for (let place = 0; place < 3; place++) call.dup2(descriptors[place]!, place);
+    for (const [descriptor, place] of copies) call.dup2(place, descriptor);
+    this.#renewEventLoop(polls, wakers);
+    if (sockets.length > 0) {
+      call.socketpair(AF_UNIX, SOCK_STREAM | NONBLOCKING | CLOSE_ON_EXEC, 0, new Uint8Array(this.#pair.buffer));
+      for (const descriptor of sockets) call.dup2(this.#pair[0]!, descriptor);
+    }
+    call.syscall(SYS_CLOSE_RANGE, firstFree, ALL, 0);
+    call.setrlimit(RLIMIT_NOFILE, new Uint8Array(this.#limit.buffer));
+    filter.seal(this.#libc);
+    reseed(this.#libc);
+  }
+
+  /** Siblings would wake each other by an open file that all of them have. */
+  #renewEventLoop(polls: readonly number[], wakers: readonly number[]): void {
+    const { call } = this.#libc;
+    const poll = call.epoll_create1(CLOSE_ON_EXEC);
+    const waker = call.eventfd(0, CLOSE_ON_EXEC | NONBLOCKING);
+    for (const descriptor of wakers) call.dup2(waker, descriptor);
+    for (const descriptor of polls) call.dup2(poll, descriptor);
+    call.epoll_ctl(polls[0]!, EPOLL_CTL_ADD, wakers[0]!, this.#event);
+  }
+}
+
+/**
+ * Looks at each descriptor.
+ *
+ * Throws if there is one of another kind than what forked processes know how to replace.
+ */
+function findOpened({ call, errno }: Libc, event: Uint8Array): Opened {
+  const path = block(1);
+  const status = block(256);
+  const view = new DataView(status.buffer);
+  const found: number[] = [];
+  const modes = new Map<number, number>();
+  const identities = new Map<number, string>();
+  for (let descriptor = 0; descriptor < SERVER_FILES; descriptor++) {
+    if (call.statx(descriptor, path, AT_EMPTY_PATH, STATX_BASIC, status) !== 0) {
+      if (errno() === EBADF) continue;
+      throw new Error(`descriptor ${descriptor} does not say what it is: error ${errno()}`);
+    }
+    // struct statx (linux/stat.h): mode, inode, and the device as two numbers
+    modes.set(descriptor, view.getUint16(28, true) & FILE_TYPE);
+    identities.set(descriptor, [view.getBigUint64(32, true), view.getUint32(136, true), view.getUint32(140, true)].join());
+    if (descriptor > 2) found.push(descriptor);
+  }
+  const opened: Opened = { copies: [], polls: [], wakers: [], sockets: [], firstFree: (found.at(-1) ?? 2) + 1 };
+  const standard = [0, 1, 2].map((descriptor) => identities.get(descriptor));
+  const { copies, polls, wakers, sockets } = opened;
+  const isPoll = (descriptor: number) => call.epoll_ctl(descriptor, EPOLL_CTL_DEL, 0, event) !== 0 && errno() === ENOENT;
+  for (const descriptor of found) if (modes.get(descriptor) === 0 && isPoll(descriptor)) polls.push(descriptor);
+  for (const descriptor of found) {
+    const mode = modes.get(descriptor);
+    const place = standard.indexOf(identities.get(descriptor));
+    if (polls.includes(descriptor) || mode === CHARACTERS) continue;
+    if (mode !== 0 && place >= 0) copies.push([descriptor, place]);
+    else if (mode === SOCKET) sockets.push(descriptor);
+    else if (mode === 0 && polls.length > 0 && call.epoll_ctl(polls[0]!, EPOLL_CTL_ADD, descriptor, event) !== 0 && errno() === EEXIST) {
+      wakers.push(descriptor);
+    } else throw new Error(`descriptor ${descriptor} is of a kind that cannot be forked: ${mode}`);
+  }
+  if (wakers.length === 0) throw new Error("the engine's event loop is not one that can be forked");
+  for (let descriptor = 3; descriptor < opened.firstFree; descriptor++) {
+    if (modes.has(descriptor)) continue;
+    call.dup2(2, descriptor);
+    copies.push([descriptor, 2]);
+  }
+  return opened;
+}
+
+/** Has Math.random draw from the kernel: the engine's own state is the same in all processes of a server. */
+function reseed({ call }: Libc): void {
+  const words = new Uint32Array(1024);
+  const bytes = new Uint8Array(words.buffer);
+  let next = words.length;
+  const { random } = {
+    random(): number {
+      if (next === words.length) {
+        call.getrandom(bytes, bytes.length, 0);
+        next = 0;
+      }
+      return ((words[next++]! >>> 5) * 2 ** 26 + (words[next++]! >>> 6)) / 2 ** 53;
+    },
+  };
+  defineProperty(Math, "random", { value: random, writable: true, configurable: true, enumerable: false });
+}

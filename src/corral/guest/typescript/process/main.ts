@@ -1,0 +1,16 @@
+// The guest of one program: it reads START, runs the program in the engine's own context, sends EXIT and ends.
+
+import { exit, nextTurn, readAsynchronously, readBlocking, write } from "../engine.ts";
+import { execute, prepareGlobals, sendReady, type Streams } from "./execution.ts";
+import { warmUp } from "./warm_up.ts";
+
+const streams: Streams = { readBlocking, readAsynchronously, write, exit: () => exit(0) };
+const MANY_CALLS = 64;
+const warmsUp = Deno.args.includes("--warm-up"); // for one that is started before it is needed
+const begin = (): void => {
+  sendReady(streams);
+  execute(streams);
+};
+prepareGlobals();
+if (warmsUp) warmUp(1, MANY_CALLS, begin);
+else nextTurn(begin); // a turn of the event loop takes the engine 1 ms the first time

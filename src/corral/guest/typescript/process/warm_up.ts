@@ -1,0 +1,85 @@
+// Before the guest says that it is ready, it runs programs that nobody sees: what every program needs is compiled and run
+// by then, the codec and the calls often enough for the engine to have compiled them well.
+
+import { nextTurn } from "../engine.ts";
+import { execute, type Streams } from "./execution.ts";
+import { FrameReader, FrameWriter, NONCE_BYTES } from "../frames.ts";
+import { Kind } from "../kinds.ts";
+import { decodeValue } from "../values.ts";
+
+/** Makes calls one after the other, `parallel` ones at the same time, and one that fails. */
+const codeOf = (parallel: number) => `(async (load, enter) => enter(await (async () => {
+  const found = [];
+  for (let index = 0; index < ${SEQUENTIAL}; index++) found.push(await tools.warm_up({ index, name: "x", flags: [true, null] }));
+  await Promise.all(Array.from({ length: ${parallel} }, (_, index) => tools.warm_up({ index })));
+  try { await tools.warm_up(); } catch (error) { console.log("%s", error.message, { found: [1.5, "x"] }); }
+  return { found, total: found.length };
+})(), false))`;
+const SEQUENTIAL = 8;
+const CALLS = 100;
+const BYTES = 1_000_000;
+const LIMITS = { calls: CALLS, calls_in_flight: CALLS, value_bytes: BYTES, tool_input_bytes: BYTES, log_bytes: BYTES };
+const VALUE = `{"id":1,"name":"x","values":[1,2.5,null,true]}`;
+
+/**
+ * Uses the parts of the platform that the engine loads when they are first used. Before globals are restricted, so that the
+ * first use by a program is still seen. It draws no random numbers, of which processes that are forked would have copies.
+ */
+export async function warmUpPlatform(): Promise<void> {
+  await new Promise((done) => setTimeout(done, 0));
+  await new Promise<void>((done) => setImmediate(done));
+  await crypto.subtle.digest("SHA-256", new Uint8Array(1));
+  new AbortController().abort();
+  const stream = new Blob(["x"]).stream().pipeThrough(new CompressionStream("gzip"));
+  await new Response(stream).arrayBuffer();
+  await new Request("data:,", { method: "POST", body: new URLSearchParams({ x: "1" }) }).text();
+  structuredClone(new Map([[1, [new Date()]]]));
+  new URLPattern({ pathname: "/:x" }).test("https://x/y");
+}
+
+/** What of the language the engine loads when it is first used, in steps. */
+export const LANGUAGE: readonly (() => void)[] = [
+  () => void new Date(0).toLocaleString("en-US", { timeZone: "UTC" }),
+  () => void (0.5).toLocaleString("en-US", { style: "currency", currency: "USD" }),
+  () => void "a".localeCompare("b"),
+  () => void new Intl.PluralRules("en-US").select(1),
+];
+
+/** Runs that many executions in this process. They leave no trace but the globals that the next one defines anew. */
+export function warmUp(times: number, parallel: number, done: () => void): void {
+  const start = JSON.stringify([{ run: 0, code: codeOf(parallel), tools: ["warm_up"], env: null, limits: LIMITS }]);
+  const last = SEQUENTIAL + parallel + 1;
+  const reader = new FrameReader();
+  const answers = new FrameWriter();
+  const nonce = new Uint8Array(NONCE_BYTES);
+  const streams: Streams = {
+    readBlocking(into) {
+      let count = 0;
+      answers.drain((bytes) => {
+        into.set(bytes, count);
+        count += bytes.length;
+        return bytes.length;
+      });
+      return count;
+    },
+    readAsynchronously: () => new Promise(() => {}),
+    /** What the host would do with the guest's frames: every call is answered at once, the last with an error. */
+    write(bytes) {
+      reader.room().set(bytes);
+      reader.filled(bytes.length);
+      for (let frame = reader.next(); frame !== undefined; frame = reader.next()) {
+        if (frame.kind !== Kind.call) continue;
+        const [sequence] = decodeValue(frame.payload, frame.tagged) as [number];
+        const outcome = sequence === last ? `false,["tool_failed","ToolFailed","no"]` : `true,${VALUE}`;
+        answers.append(Kind.reply, false, `[${sequence},${outcome}]`, nonce);
+      }
+      return bytes.length;
+    },
+    exit: () => nextTurn(--times > 0 ? begin : done),
+  };
+  const begin = (): void => {
+    answers.append(Kind.start, false, start, nonce);
+    execute(streams);
+  };
+  nextTurn(begin);
+}

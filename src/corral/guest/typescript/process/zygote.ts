@@ -1,0 +1,228 @@
+// The server that forks: an engine that is warm, runs no program itself, and forks a process of itself for each one.
+//
+// It speaks the protocol of guest/python/zygote.py. A forked process runs its program as main.ts does.
+
+import { readAsynchronously, readBlocking, write } from "../engine.ts";
+import { execute, prepareGlobals, sendReady, type Streams } from "./execution.ts";
+import { Filter, Forker } from "./fork.ts";
+import { type AddressOf, type Libc, openLibc } from "./libc.ts";
+import { LANGUAGE, warmUp, warmUpPlatform } from "./warm_up.ts";
+
+const CONTROL = 0;
+const WARM_UPS_BEFORE = 20;
+const WARM_UPS = 100;
+const CALLS = 2;
+/** As many processes as the host asks for, twice. */
+const MOST_PROCESSES = 512;
+const MESSAGE_BYTES = 1 << 17;
+const MOST_DESCRIPTORS = 8;
+
+const PR_SET_DUMPABLE = 4;
+const POLLIN = 1;
+const WAITS = -1;
+const SYS_PIDFD_OPEN = 434;
+const SYS_PIDFD_SEND_SIGNAL = 424;
+const SIGKILL = 9;
+const EINTR = 4;
+const SOL_SOCKET = 1;
+const SCM_RIGHTS = 1;
+const MSG_CTRUNC = 0x8;
+const MSG_DONTWAIT = 0x40;
+const MSG_NOSIGNAL = 0x4000;
+const MSG_CMSG_CLOEXEC = 0x4000_0000;
+
+const encoder = new TextEncoder();
+const decoder = new TextDecoder();
+
+/** Messages of a socket, with descriptors: struct msghdr and struct cmsghdr (recvmsg(2), cmsg(3)) of 64 bits. */
+class Messages {
+  readonly #data = new Uint8Array(new ArrayBuffer(MESSAGE_BYTES));
+  readonly #control = new ArrayBuffer(16 + 4 * MOST_DESCRIPTORS);
+  readonly #header = new BigUint64Array(new ArrayBuffer(56));
+  readonly #vector = new BigUint64Array(new ArrayBuffer(16));
+  readonly #controlAt: bigint;
+
+  constructor(addressOf: AddressOf) {
+    this.#vector[0] = addressOf(this.#data);
+    this.#header[2] = addressOf(new Uint8Array(this.#vector.buffer));
+    this.#header[3] = 1n;
+    this.#controlAt = addressOf(new Uint8Array(this.#control));
+  }
+
+  /** The size of a message, below 0 if there is none, and the descriptors that came with it: none if some were lost. */
+  receive({ call }: Libc, socket: number): { size: number; descriptors: number[] } {
+    this.#vector[1] = BigInt(MESSAGE_BYTES);
+    this.#header[4] = this.#controlAt;
+    this.#header[5] = BigInt(this.#control.byteLength);
+    const size = call.recvmsg(socket, new Uint8Array(this.#header.buffer), MSG_CMSG_CLOEXEC);
+    const descriptors: number[] = [];
+    if (size <= 0 || this.#header[5]! === 0n) return { size, descriptors };
+    const words = new Int32Array(this.#control);
+    if (words[2] === SOL_SOCKET && words[3] === SCM_RIGHTS) descriptors.push(...words.subarray(4, words[0]! / 4));
+    if ((Number(this.#header[6]) & MSG_CTRUNC) === 0) return { size, descriptors };
+    for (const descriptor of descriptors) call.close(descriptor);
+    return { size, descriptors: [] };
+  }
+
+  text(size: number): string {
+    return decoder.decode(this.#data.subarray(0, size));
+  }
+
+  /** Nobody may be there to take it. */
+  send({ call }: Libc, socket: number, content: object, descriptor?: number): void {
+    this.#vector[1] = BigInt(encoder.encodeInto(JSON.stringify(content), this.#data).written);
+    this.#header[4] = descriptor === undefined ? 0n : this.#controlAt;
+    this.#header[5] = descriptor === undefined ? 0n : 24n;
+    if (descriptor !== undefined) new Int32Array(this.#control).set([20, 0, SOL_SOCKET, SCM_RIGHTS, descriptor]);
+    call.sendmsg(socket, new Uint8Array(this.#header.buffer), MSG_NOSIGNAL | MSG_DONTWAIT);
+  }
+}
+
+class Server {
+  readonly #libc: Libc;
+  readonly #messages: Messages;
+  readonly #filter: Filter;
+  readonly #forker: Forker;
+  /** struct pollfd: the control socket's, then two for each process: its own and its lifeline's. */
+  readonly #polled = new Int32Array(new ArrayBuffer(8 * (1 + 2 * MOST_PROCESSES)));
+  readonly #pids: number[] = [];
+  readonly #status = new Int32Array(new ArrayBuffer(8));
+  #loaded = "";
+
+  constructor(libc: Libc, messages: Messages, filter: Filter) {
+    this.#libc = libc;
+    this.#messages = messages;
+    this.#filter = filter;
+    this.#forker = new Forker(libc);
+    libc.call.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+    this.#watch(0, CONTROL, POLLIN);
+  }
+
+  /** Forks processes until nothing is left to do at once, if it `hurries`, or for ever. True: in a forked process. */
+  serve(hurries: boolean): boolean {
+    const { call, errno } = this.#libc;
+    for (;;) {
+      const count = this.#pids.length;
+      const ready = call.poll(new Uint8Array(this.#polled.buffer), 1 + 2 * count, hurries ? 0 : WAITS);
+      if (ready === 0) return false;
+      if (ready < 0 && errno() !== EINTR) call._exit(1);
+      if (ready < 0) continue;
+      // Backwards, because the last one takes the place of one that is removed.
+      for (let index = count - 1; index >= 0; index--) this.#look(index);
+      // Last: a new process gets descriptors whose numbers were closed above, and which may have been polled.
+      if (this.#happened(0) && this.#take()) return true;
+    }
+  }
+
+  #watch(entry: number, descriptor: number, events: number): void {
+    this.#polled[2 * entry] = descriptor;
+    this.#polled[2 * entry + 1] = events;
+  }
+
+  #happened(entry: number): boolean {
+    return this.#polled[2 * entry + 1]! >>> 16 !== 0;
+  }
+
+  #look(index: number): void {
+    const { call } = this.#libc;
+    const process = this.#polled[2 * (1 + 2 * index)]!;
+    if (this.#happened(1 + 2 * index)) this.#reap(index);
+    else if (this.#happened(2 + 2 * index)) { // the host has closed it
+      call.syscall(SYS_PIDFD_SEND_SIGNAL, process, SIGKILL, 0);
+      this.#polled[2 * (2 + 2 * index) + 1] = 0;
+      this.#polled[2 * (2 + 2 * index)] = ~this.#polled[2 * (2 + 2 * index)]!; // which poll(2) passes over
+    }
+  }
+
+  #reap(index: number): void {
+    const { call } = this.#libc;
+    const process = this.#polled[2 * (1 + 2 * index)]!;
+    const watched = this.#polled[2 * (2 + 2 * index)]!;
+    const lifeline = watched < 0 ? ~watched : watched;
+    call.waitpid(this.#pids[index]!, new Uint8Array(this.#status.buffer), 0);
+    const word = this.#status[0]!;
+    const signal = word & 0x7f;
+    this.#messages.send(this.#libc, lifeline, { status: signal === 0 ? (word >> 8) & 0xff : -signal });
+    call.close(process);
+    call.close(lifeline);
+    const last = this.#pids.pop()!;
+    if (index === this.#pids.length) return;
+    this.#pids[index] = last;
+    const from = 2 * (1 + 2 * this.#pids.length);
+    this.#polled.copyWithin(2 * (1 + 2 * index), from, from + 4);
+  }
+
+  /** Takes one message: makes a process. True in that process. */
+  #take(): boolean {
+    const libc = this.#libc;
+    const { call, errno } = libc;
+    const { size, descriptors } = this.#messages.receive(libc, CONTROL);
+    if (size < 0 && errno() === EINTR) return false;
+    if (size <= 0) call._exit(0); // nobody can ask any more
+    const [, , , lifeline] = descriptors;
+    if (descriptors.length !== 4) { // no descriptors were left for them; their lifeline is closed
+      for (const descriptor of descriptors) call.close(descriptor);
+      return false;
+    }
+    this.#load(this.#messages.text(size));
+    const pid = this.#pids.length < MOST_PROCESSES ? this.#forker.fork() : -1;
+    if (pid === 0) {
+      this.#forker.enter(descriptors, this.#filter);
+      return true;
+    }
+    for (let index = 0; index < 3; index++) call.close(descriptors[index]!);
+    const process = pid < 0 ? -1 : call.syscall(SYS_PIDFD_OPEN, pid, 0, 0);
+    if (process < 0) {
+      this.#messages.send(libc, lifeline!, { error: `fork: error ${errno()}` });
+      call.close(lifeline!);
+      return false;
+    }
+    const entry = 1 + 2 * this.#pids.length;
+    this.#pids.push(pid);
+    this.#watch(entry, process, POLLIN);
+    this.#watch(entry + 1, lifeline!, 0);
+    this.#messages.send(libc, lifeline!, { pid: 0 }, process);
+    return false;
+  }
+
+  #load(message: string): void {
+    if (message === this.#loaded) return;
+    this.#loaded = message;
+    const { filter } = JSON.parse(message) as { filter: string | null };
+    this.#filter.load(filter === null ? null : bytesOf(filter));
+  }
+
+  /** In a forked process: what the host sent may be there already. */
+  get hasInput(): boolean {
+    this.#watch(0, 0, POLLIN);
+    return this.#libc.call.poll(new Uint8Array(this.#polled.buffer), 1, 0) > 0;
+  }
+}
+
+const { fromBase64 } = Uint8Array as unknown as { fromBase64(text: string): Uint8Array };
+const bytesOf = fromBase64.bind(Uint8Array);
+
+const { libc, prepared: [messages, filter] } = openLibc((addressOf) => [new Messages(addressOf), new Filter(addressOf)] as const);
+const { _exit } = libc.call;
+const streams: Streams = { readBlocking, readAsynchronously, write, exit: () => void _exit(0) };
+warmUpPlatform().then(() => {
+  prepareGlobals();
+  warmUp(WARM_UPS_BEFORE, CALLS, () => {
+    libc.occupyThreads();
+    const server = new Server(libc, messages, filter);
+    const steps = [...LANGUAGE];
+    let left = WARM_UPS - WARM_UPS_BEFORE;
+    const serve = (): void => {
+      while (!server.serve(left > 0)) {
+        const step = steps.pop();
+        if (step === undefined) return left--, warmUp(1, CALLS, serve);
+        step();
+      }
+      // One that was made ahead of its program touches all that it will need, so that its pages are its own by then.
+      if (server.hasInput) execute(streams);
+      else warmUp(1, CALLS, () => execute(streams));
+    };
+    sendReady(streams);
+    serve();
+  });
+});
