@@ -14,8 +14,8 @@ from corral.audit.events import AuditEvent, short_text
 from corral.audit.sinks.base import identity
 from corral.audit.sinks.factory import as_sink
 from corral.audit.sinks.json_lines import JsonLinesSink
-from corral.audit.sinks.postgres import PostgresSink, connect
-from corral.audit.sinks.rows import event_of
+from corral.audit.sinks.postgres import PostgresSink, columns_of, connect
+from corral.audit.sinks.rows import event_of, selected
 from corral.audit.sinks.sqlite import SqliteSink
 from corral.errors import ConfigError
 
@@ -112,7 +112,8 @@ class _SqliteReader(AuditReader):
 
         if self._connection is None:
             self._connection = sqlite3.connect(f"{self._path.resolve().as_uri()}?mode=ro", uri=True)
-        query, values = _query("audit", lambda _: "?", wanted, self._last, limit)
+            self._selected = selected(name for _, name, *_ in self._connection.execute("PRAGMA table_info(audit)"))
+        query, values = _query("audit", self._selected, lambda _: "?", wanted, self._last, limit)
         rows = self._connection.execute(query, values).fetchall()
         self._last = rows[0][0] if rows else self._last
         return [event_of(row[1:]) for row in reversed(rows)]
@@ -132,7 +133,8 @@ class _PostgresReader(AuditReader):
     async def read(self, wanted: AuditFilter, limit: int) -> Sequence[AuditEvent]:
         if self._connection is None:
             self._connection = await connect(self._dsn)
-        query, values = _query(self._table, lambda number: f"${number}", wanted, self._last, limit)
+            self._selected = selected(await columns_of(self._connection, self._table))
+        query, values = _query(self._table, self._selected, lambda number: f"${number}", wanted, self._last, limit)
         rows = await self._connection.fetch(query, *values)
         self._last = rows[0][0] if rows else self._last
         return [event_of(row[1:]) for row in reversed([tuple(row) for row in rows])]
@@ -143,14 +145,14 @@ class _PostgresReader(AuditReader):
 
 
 def _query(
-    table: str, mark: Callable[[int], str], wanted: AuditFilter, after: int, limit: int
+    table: str, selected: str, mark: Callable[[int], str], wanted: AuditFilter, after: int, limit: int
 ) -> tuple[str, list[Any]]:
     """The query and its values. `mark` gives the placeholder of the first, second ... value: SQLite's bear no numbers,
     which Python 3.12.0 to 3.12.3 take for names, and warn of."""
     conditions = [("position", ">", after), *wanted.conditions()]
     where = " AND ".join(f"{field} {sign} {mark(number)}" for number, (field, sign, _) in enumerate(conditions, 1))
     query = f"""
-        SELECT position, {", ".join(AuditEvent._fields)} FROM {table} WHERE {where}
+        SELECT position, {selected} FROM {table} WHERE {where}
         ORDER BY position DESC LIMIT {mark(len(conditions) + 1)}
     """  # noqa: S608 - the names of our own fields, and a table's that was checked
     return query, [*(value for _, _, value in conditions), limit]

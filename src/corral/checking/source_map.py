@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from corral.checking.servers.workspace import Span
-from corral.programs.edits import PositionMap, TextIndex
+from corral.texts import PositionMap, TextIndex
 
 __all__ = ["LINE_END", "CheckedText", "Declarations"]
 

@@ -34,7 +34,7 @@ from corral.sandboxes.auto_python import PythonSandbox
 from corral.sandboxes.base import SandboxProvider
 from corral.sandboxes.deno import DenoSandbox
 from corral.sandboxes.pool import default_size
-from corral.types import TIERS, Isolation, Language, SandboxConfig, Tier
+from corral.types import TIERS, Isolation, Language, SandboxConfig, Tier, TrustDomain
 
 __all__ = ["Attempt", "Examination", "Layer", "TierResult", "examine"]
 
@@ -105,7 +105,8 @@ def examine(tiers: Sequence[Tier] = _JAILS) -> Examination:
         except OSError as error:
             detail = f"cannot make what the attempts aim at: {error}"
             verdicts += [TierResult(tier=tier, works=False, detail=detail) for tier in tiers[len(verdicts) :]]
-    isolation, reason = _auto(DenoSandbox(pool_size=0), "typescript")
+    provider = DenoSandbox(pool_size=0)
+    isolation, reason = _auto(provider, "typescript")
     chosen: Tier | None = next((tier for tier in TIERS if tier == isolation), None)
     python = None if chosen is not None and can_limit else _python()
     verdicts += [_untried(tier, chosen) for tier in reversed(TIERS) if all(tier != each.tier for each in verdicts)]
@@ -114,12 +115,16 @@ def examine(tiers: Sequence[Tier] = _JAILS) -> Examination:
         tier=chosen,
         reason=reason,
         python=python,
-        layers=(engine_found, *_layers({tier: trial.facts for tier, trial in trials.items()}))
+        layers=(
+            engine_found,
+            *_layers({tier: trial.facts for tier, trial in trials.items()}),
+            *([] if chosen is None else [_forks(provider.fork_failure)]),
+        )
         if can_limit
         else (engine_found, Layer(name="jail", in_force=False, detail=_NO_JAIL, remedy=_WITHOUT_JAIL)),
         verdicts=tuple(verdicts),
         attempts=tuple(attempt for trial in trials.values() for attempt in trial.attempts),
-        pool_size=default_size(),
+        pool_size=1 if can_limit and provider.fork_failure is None else default_size(),
     )
 
 
@@ -170,7 +175,7 @@ def _auto(provider: SandboxProvider, language: Language) -> tuple[Isolation | No
 
     async def started() -> Isolation:
         try:
-            sandbox = await provider.start(SandboxConfig(language=language))
+            sandbox = await provider.start(SandboxConfig(language=language, trust_domain=TrustDomain(None, "doctor")))
             await sandbox.aclose()
             return sandbox.isolation
         finally:
@@ -206,6 +211,14 @@ def _layers(facts: Mapping[Tier, Facts]) -> tuple[Layer, ...]:
         _shown("memory limit", facts, lambda each: each.memory, "a guest does not get more than it may have"),
         _processor(facts),
     )
+
+
+def _forks(failure: str | None) -> Layer:
+    """The way in which executions get a process each; either way nothing is shared between users."""
+    if failure is None:
+        return Layer(name="forked executions", in_force=True, detail="each is a process, forked from its user's engine")
+    detail = f"each starts an engine of its own, which takes ten times as long, because none forks here: {failure}"
+    return Layer(name="forked executions", in_force=False, detail=detail)
 
 
 def _shown(name: str, facts: Mapping[Tier, Facts], holds: Callable[[Facts], bool], detail: str) -> Layer:

@@ -12,6 +12,7 @@ from corral.guest.runtime import (
     python_file,
     python_guest,
     python_modules,
+    realm_guest,
     typescript_guest,
 )
 from corral.guest.values import ArrayBuffer, UnencodableValue, decode_value, encode_value, plain_json, revive_value
@@ -32,6 +33,7 @@ __all__ = [
     "python_file",
     "python_guest",
     "python_modules",
+    "realm_guest",
     "revive_value",
     "typescript_guest",
 ]

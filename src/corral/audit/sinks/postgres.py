@@ -9,10 +9,10 @@ from typing import Any
 from corral.arguments import checked
 from corral.audit.events import AuditEvent
 from corral.audit.sinks.base import AuditSink, leave_behind
-from corral.audit.sinks.rows import INDEXED, columns, row_of
+from corral.audit.sinks.rows import INDEXED, columns, missing_columns, row_of
 from corral.errors import ConfigError, MissingExtra
 
-__all__ = ["PostgresSink", "connect", "driver"]
+__all__ = ["PostgresSink", "columns_of", "connect", "driver"]
 
 _CONNECT_SECONDS = 5
 _COMMAND_SECONDS = 10
@@ -24,6 +24,12 @@ _COLUMNS = columns(integer="bigint", real="double precision", json="jsonb")
 async def connect(dsn: str) -> Any:
     """An asyncpg connection. Raises MissingExtra, or what asyncpg raises."""
     return await driver().connect(dsn, timeout=_CONNECT_SECONDS, command_timeout=_COMMAND_SECONDS)
+
+
+async def columns_of(connection: Any, table: str) -> list[str]:
+    """Names of the columns of a table."""
+    query = "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped"
+    return [row[0] for row in await connection.fetch(query, table)]
 
 
 def driver() -> Any:
@@ -75,6 +81,8 @@ class PostgresSink(AuditSink):
             raise
 
     def is_outage(self, error: BaseException) -> bool:
+        if isinstance(error, ConfigError):
+            return True
         state: str | None = getattr(error, "sqlstate", None)
         return super().is_outage(error) if state is None else not state.startswith(_STATES_OF_ROWS)
 
@@ -92,8 +100,26 @@ class PostgresSink(AuditSink):
             self._connection.terminate()
             self._connection = None
 
+    async def _add_columns(self) -> None:
+        """Adds the columns that a table of an earlier version lacks.
+
+        Raises:
+            ConfigError: the role may not.
+        """
+        if missing := missing_columns(await columns_of(self._connection, self.table)):
+            added = ", ".join(f"ADD COLUMN IF NOT EXISTS {column} text" for column in missing)
+            statement = f"ALTER TABLE {self.table} {added}"
+            try:
+                await self._connection.execute(statement)
+            except driver().InsufficientPrivilegeError as error:
+                raise ConfigError(
+                    f"the table {self.table} is of an earlier version, and this role may not add its columns "
+                    f"{', '.join(missing)}; let its owner run: {statement}"
+                ) from error
+
     async def _create_table(self) -> None:
         if await self._connection.fetchval("SELECT to_regclass($1) IS NOT NULL", self.table):
+            await self._add_columns()
             return
         name = self.table.rpartition(".")[2]
         async with self._connection.transaction():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from corral.arguments import checked
 from corral.audit.events import AuditEvent
 from corral.audit.sinks.base import AuditSink, create_private, identity, leave_behind
-from corral.audit.sinks.rows import INDEXED, columns, row_of
+from corral.audit.sinks.rows import INDEXED, columns, missing_columns, row_of
 
 if TYPE_CHECKING:
     from sqlite3 import Connection
@@ -84,8 +84,17 @@ class SqliteSink(AuditSink):
                 connection.execute("PRAGMA journal_mode = WAL")
                 connection.execute("PRAGMA synchronous = FULL")
                 connection.executescript(_SCHEMA)
+                if _missing(connection):
+                    connection.execute("BEGIN IMMEDIATE")
+                    for column in _missing(connection):  # another process may have added them meanwhile
+                        connection.execute(f"ALTER TABLE audit ADD COLUMN {column} TEXT")
+                    connection.execute("COMMIT")
             except BaseException:
                 connection.close()
                 raise
             self._connection, self._identity = connection, identity(self.path)
         return self._connection
+
+
+def _missing(connection: Connection) -> list[str]:
+    return missing_columns(name for _, name, *_ in connection.execute("PRAGMA table_info(audit)"))

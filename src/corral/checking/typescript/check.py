@@ -65,8 +65,8 @@ from corral.checking.typescript.suspects import (
 from corral.checking.written import read_typescript
 from corral.concurrency.cached_property import cached_property
 from corral.programs import TypedProgram
-from corral.programs.edits import TextIndex
 from corral.programs.syntax.typescript import text_of, unwrapped, walk
+from corral.texts import TextIndex
 from corral.types import Position
 
 __all__ = ["TypeScriptCheck"]
@@ -96,10 +96,6 @@ _OWN = _MEMBER | _ARGUMENT | {2349, 2351, 2403, 2451, 2540, 2719, 7005, 7034, 70
 _NOT_CALLABLE = 2349
 _INDEXED = frozenset({7015, 7053})
 _NULLISH = frozenset({2531, 18047})
-_AWAIT_OUTSIDE = 1308
-_MAKE_ASYNC = (
-    "Make it async. If `map` calls it, await them all: `await Promise.all(list.map(async ...))`, or use `for...of`."
-)
 _ADVICE = re.compile(r" (?:Do you need to (?:install|change)|Try changing the 'lib')\b.*", re.DOTALL)
 """Advice of the compiler that nobody can follow here."""
 _OF_PROMISE = re.compile(r"\b(?:[Tt]ypes?|this) '(?:[^']*(?:' and '| ))?Promise<")
@@ -218,8 +214,6 @@ class TypeScriptCheck(Misuse):
         warning = Finding(code=f"TS{code}", message=_ADVICE.sub("", remark.message), offset=start)
         if node is None or self._is_erased(start):
             return warning
-        if code == _AWAIT_OUTSIDE:
-            return warning.rejected("unawaited", message="`await` is in a function that is not async", hint=_MAKE_ASYNC)
         if code in _UNBOUND:
             return self._unbound(warning, node)
         if code in _MEMBER | _ITERATED and _OF_STREAM.search(remark.message) and not is_tried(node):

@@ -9,6 +9,7 @@ try:
         CodeMode,
         ProgramCallEvent,
         ProgramOutputEvent,
+        ProgramProgressEvent,
         ProgramResultEvent,
     )
     from corral.integrations.pydantic_ai.tools import RUN_CONTEXT, ToolsetSource, run_context, tools_of
@@ -22,6 +23,7 @@ __all__ = [
     "CodeMode",
     "ProgramCallEvent",
     "ProgramOutputEvent",
+    "ProgramProgressEvent",
     "ProgramResultEvent",
     "ToolsetSource",
     "run_context",

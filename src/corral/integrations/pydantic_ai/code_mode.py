@@ -30,6 +30,7 @@ from corral import (
     Limits,
     ModelTool,
     ToolCallFinished,
+    ToolCallProgress,
     ToolCallStarted,
 )
 from corral.arguments import checked
@@ -51,7 +52,7 @@ from corral.integrations.pydantic_ai.own_tools import CODE_ARGUMENT, Chosen, Own
 from corral.integrations.pydantic_ai.tools import RUN_CONTEXT
 from corral.rendering.images import Picture
 
-__all__ = ["CodeMode", "ProgramCallEvent", "ProgramOutputEvent", "ProgramResultEvent"]
+__all__ = ["CodeMode", "ProgramCallEvent", "ProgramOutputEvent", "ProgramProgressEvent", "ProgramResultEvent"]
 
 _NO_CORRAL: Mapping[str, Corral] = MappingProxyType({})
 _ARGUMENTS = SchemaValidator(core_schema.dict_schema(core_schema.str_schema()))
@@ -66,6 +67,17 @@ class ProgramCallEvent(CapabilityEvent, namespace="corral", name="call"):
     sequence: int
     """Number of the call within its program, from 1."""
     input: Any = None
+
+
+@dataclass(kw_only=True)
+class ProgramProgressEvent(CapabilityEvent, namespace="corral", name="progress"):
+    """A tool reported the progress of a call of a program."""
+
+    tool: str
+    sequence: int
+    done: float
+    total: float | None = None
+    message: str | None = None
 
 
 @dataclass(kw_only=True)
@@ -401,6 +413,8 @@ def _shown(event: Event) -> CapabilityEvent | None:
     match event:
         case ToolCallStarted(call=call):
             return ProgramCallEvent(tool=call.name, sequence=call.sequence, input=call.input)
+        case ToolCallProgress(tool=tool, sequence=sequence, done=done, total=total, message=message):
+            return ProgramProgressEvent(tool=tool, sequence=sequence, done=done, total=total, message=message)
         case ToolCallFinished(call=call):
             error = None if call.error is None else call.error.message
             return ProgramResultEvent(tool=call.name, sequence=call.sequence, output=call.output, error=error)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from bisect import bisect_right
+from operator import itemgetter
 from typing import NamedTuple
 
 from tree_sitter import Node
@@ -86,9 +88,10 @@ class _Search:
             parameter = first_parameter(function)
             if parameter is not None:
                 self._look(parameter, function)
+        imported_names = {each.name for each in self._imports.tools}
         for name, path in self._aliases.items():
             uses = [each for each in self._names.in_module(name) if not self._is_replaced(each)]
-            if sum(each.binds for each in uses) + (name in {each.name for each in self._imports.tools}) == 1:
+            if sum(each.binds for each in uses) + (name in imported_names) == 1:
                 for use in uses:
                     self._call(use.node, path)
 
@@ -139,4 +142,6 @@ class _Search:
             self.named[path] = min(place.start_byte, self.named.get(path, place.start_byte))
 
     def _is_replaced(self, name: Name) -> bool:
-        return any(start <= name.node.start_byte < end for start, end in self._imports.replaced)
+        replaced, start = self._imports.replaced, name.node.start_byte
+        before = bisect_right(replaced, start, key=itemgetter(0))
+        return before > 0 and start < replaced[before - 1][1]

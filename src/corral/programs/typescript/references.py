@@ -15,9 +15,10 @@ from typing import NamedTuple
 
 from tree_sitter import Node
 
-from corral.programs.edits import Edits, TextIndex
+from corral.programs.edits import Edits
 from corral.programs.syntax.typescript import FUNCTIONS, statements, text_of, unwrapped
 from corral.programs.typescript.tool_imports import ToolImport
+from corral.texts import TextIndex
 from corral.types import MAX_TOOL_PATH, References, ToolReference
 
 __all__ = ["find_references"]

@@ -10,6 +10,7 @@ import time
 from base64 import b64encode
 from functools import cache
 
+from corral.concurrency.event_loop import asyncio_loop
 from corral.containment import child_pipes
 from corral.containment.seccomp import filter_program
 from corral.errors import StartFailed
@@ -83,8 +84,15 @@ class ForkServer:
         if self._retired:
             self.retire()
             return
+        loop = asyncio_loop()
+        if loop is None:
+            self._fork_ahead()
+        else:
+            loop.call_soon(self._fork_ahead)  # after the result that somebody waits for
+
+    def _fork_ahead(self) -> None:
         with self._lock:
-            if self._spare is None:
+            if self._spare is None and not self._retired:
                 with contextlib.suppress(StartFailed):  # who needs it will hear of it
                     self._spare = fork(self._guest)
 
