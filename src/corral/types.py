@@ -69,7 +69,6 @@ __all__ = [
     "Position",
     "Program",
     "Progress",
-    "Reference",
     "References",
     "Reply",
     "RequestHandler",
@@ -78,6 +77,7 @@ __all__ = [
     "StreamSink",
     "Strength",
     "ToolName",
+    "ToolReference",
     "Unawaited",
 ]
 
@@ -415,7 +415,7 @@ class Diagnostic:
     """Condition for `ExecutionResult.model_text` to show it; `on_failure` is for guesses at the cause of a failure."""
 
 
-class Reference(NamedTuple):
+class ToolReference(NamedTuple):
     """Tool that a program refers to, and the place of its first reference in the model's source."""
 
     path: str
@@ -428,7 +428,7 @@ class Reference(NamedTuple):
 class References(NamedTuple):
     """Tools that a program refers to, as far as its source shows them."""
 
-    named: tuple[Reference, ...] = ()
+    named: tuple[ToolReference, ...] = ()
     """First reference to each path, in order of appearance."""
     computed: bool = False
     """True if it may also call tools by names that it computes."""

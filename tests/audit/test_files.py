@@ -18,6 +18,7 @@ import pytest
 from corral.audit import AuditFilter, AuditLog, JsonLinesSink, SqliteSink, open_audit
 from corral.errors import AccessDenied, ConfigError
 from tests.audit.events import event, read
+from tests.forks import ForkedProcess
 
 pytestmark = pytest.mark.anyio
 
@@ -34,7 +35,7 @@ def event(id, outcome="succeeded"):
 
 def process(script: str, *arguments: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-W", "error", "-c", EVENTS + script, *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return ForkedProcess(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 # --- kills
@@ -356,7 +357,7 @@ async def test_a_reader_gives_the_last_events_and_later_what_was_added(tmp_path:
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"no file .*missing\.jsonl"):
+    with pytest.raises(ConfigError, match=r"audit log .*missing\.jsonl"):
         open_audit(str(tmp_path / "missing.jsonl"))
 
 

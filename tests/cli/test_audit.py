@@ -15,7 +15,8 @@ import pytest
 from corral.audit import AuditEvent, JsonLinesSink, SqliteSink
 from corral.cli import main
 from tests.audit.events import event
-from tests.cli.terminal import CORRAL, Project, Terminal
+from tests.cli.terminal import Project, Terminal
+from tests.forks import CORRAL
 
 NOW = time.time()
 HOSTILE = "evil\x1b[2J\x9b31m\r\n\u202e\u2028"
@@ -124,10 +125,10 @@ def test_torn_lines_are_counted_on_standard_error(project: Here) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["missing.jsonl"], "there is no file missing.jsonl"),
+        (["missing.jsonl"], "the audit log missing.jsonl does not exist"),
         (["audit.txt"], r"\.jsonl or \.sqlite, a postgresql:// URL"),
         (["audit.jsonl", "--since", "yesterday"], "--since 'yesterday' is neither 15m, 2h or 7d, nor a date"),
-        (["audit.jsonl", "--limit", "0"], "--limit is at least 1"),
+        (["audit.jsonl", "--limit", "0"], "--limit 0 is too small; it must be at least 1"),
         (["audit.jsonl", "--outcome", "refused"], "invalid choice"),
         (["broken.sqlite"], "cannot be read: DatabaseError"),
     ],

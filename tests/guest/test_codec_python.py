@@ -16,11 +16,10 @@ from typing import Any
 
 import pytest
 
-from corral.guest import ArrayBuffer, FrameKind, encode_value, http_runtime
+from corral.guest import ArrayBuffer, FrameKind, encode_value, http_runtime, python_guest
 from corral.guest.python.frames import encode_frame
 from corral.guest.python.program import Pipes
 from corral.guest.python.values import decode, encode
-from corral.sandboxes import cpython
 
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parent / "vectors.json").read_text(encoding="utf-8"))
 NONCE = bytes.fromhex(VECTORS["nonce"])
@@ -151,7 +150,7 @@ def bindings(statements: Iterable[ast.stmt]) -> Iterable[tuple[str, object]]:
 
 
 FILES: dict[str, Callable[[], str]] = {
-    "pipe": cpython._guest,  # pyright: ignore[reportPrivateUsage]
+    "pipe": lambda: python_guest().decode(),
     "HTTP": lambda: http_runtime("python"),
 }
 

@@ -59,14 +59,14 @@ class AuditReader(ABC):
     """Reads one log, from where the last reading ended."""
 
     torn = 0
-    """Lines that hold no event: a process was killed while it wrote, or somebody else wrote."""
+    """Number of lines without an event: a process was killed while it wrote, or another program wrote to the file."""
 
     @abstractmethod
     async def read(self, wanted: AuditFilter, limit: int) -> Sequence[AuditEvent]:
-        """The last `limit` events that are wanted and were added since the last reading, as they were written."""
+        """Returns the last `limit` matching events added since the previous call, in the order of writing."""
 
     async def aclose(self) -> None:
-        """Lets go of what is open."""
+        """Closes files and connections."""
 
 
 class _JsonLinesReader(AuditReader):
@@ -75,7 +75,7 @@ class _JsonLinesReader(AuditReader):
         self._identity = identity(path)
         self._offset = 0
         self._begun = 0
-        """1 if the last line has no end: it may be being written."""
+        """1 if the last line has no end, as while it is being written."""
 
     async def read(self, wanted: AuditFilter, limit: int) -> Sequence[AuditEvent]:
         if self._identity != (now := identity(self._path)):  # rotated
@@ -171,7 +171,9 @@ def open_audit(source: str) -> AuditReader:
             return _PostgresReader(source, table)
         case JsonLinesSink(path=path) | SqliteSink(path=path) as sink:
             if not path.is_file():
-                raise ConfigError(f"there is no file {source}")
+                raise ConfigError(
+                    f"the audit log {source} does not exist; pass the path of a file that AuditLog has written"
+                )
             return _JsonLinesReader(path) if isinstance(sink, JsonLinesSink) else _SqliteReader(path)
         case _:
-            raise ConfigError(f"{source} cannot be read")
+            raise ConfigError(f"{source} cannot be read back; pass a .jsonl or .sqlite file, or a postgresql:// URL")

@@ -16,7 +16,6 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import anyio
@@ -43,6 +42,7 @@ _STDERR_TAIL_BYTES = 16_384
 _SAID_LINES, _SAID_CHARS = 2, 400
 _LIFELINE_BYTES = 4096
 _INFO_BYTES = 4096
+_PROC_BYTES = 4096
 
 
 class ContainedProcess:
@@ -59,6 +59,8 @@ class ContainedProcess:
         self._info = child.info
         self._guest: int | None = None
         """A descriptor of the guest, if it is wrapped."""
+        self._control: socket.socket | None = None
+        """The standard input of a guest that forks."""
         self._process: int | None = None
         """A descriptor of the child; for a guest that is wrapped, of its wrapper, with which it ends."""
         self._status: int | None = None
@@ -167,13 +169,21 @@ class ContainedProcess:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             resource.prlimit(self.pid, resource.RLIMIT_CPU, (cpu, cpu + 1))
 
+    def limit_data(self, bytes_: int) -> bool:
+        """Bounds its memory (RLIMIT_DATA). False if the host may not, as in `limit_cpu`, or it has ended."""
+        try:
+            resource.prlimit(self.pid, resource.RLIMIT_DATA, (bytes_, bytes_))
+        except (ProcessLookupError, PermissionError):
+            return False
+        return True
+
     def data_bytes(self) -> int:
         """VmData, what RLIMIT_DATA counts: the sixth field of /proc/PID/statm, in pages (proc_pid_statm(5)).
 
         Raises:
             OSError: it has ended, or this system hides it.
         """
-        return int(Path(f"/proc/{self.pid}/statm").read_text().split()[5]) * os.sysconf("SC_PAGESIZE")
+        return int(_read(f"/proc/{self.pid}/statm").split()[5]) * os.sysconf("SC_PAGESIZE")
 
     def cpu_time(self) -> float:
         """Processor seconds of all its threads; 0 before it is known, and once it is gone.
@@ -193,7 +203,7 @@ class ContainedProcess:
     def threads(self) -> int:
         """Number of threads, 0 once it is gone: the twentieth field of /proc/PID/stat (proc_pid_stat(5))."""
         try:
-            return int(Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[17])
+            return int(_read(f"/proc/{self.pid}/stat").rpartition(b")")[2].split()[17])
         except (OSError, IndexError):
             return 0
 
@@ -241,8 +251,9 @@ class ContainedProcess:
         Raises:
             OSError: it has ended, or it does not keep up.
         """
-        with socket.socket(fileno=os.dup(self.input)) as control:
-            socket.send_fds(control, [message], descriptors, socket.MSG_NOSIGNAL)
+        if self._control is None:
+            self._control = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, fileno=os.dup(self.input))
+        socket.send_fds(self._control, [message], descriptors, socket.MSG_NOSIGNAL)
 
     async def wait(self, grace_seconds: float) -> int:
         """Its exit status, the code or minus the signal. What has not ended by itself within the grace is killed."""
@@ -265,6 +276,8 @@ class ContainedProcess:
                 os.close(descriptor)
         self._process = self._guest = None
         self._lifeline.close()
+        if self._control is not None:
+            self._control.close()
 
     async def _ended(self) -> None:
         while self._status is None:
@@ -310,8 +323,17 @@ def _pid_of(process: int) -> int:
 
     The kernel then says -1, which elsewhere means this process itself (proc_pid_fdinfo(5)).
     """
-    lines = Path(f"/proc/self/fdinfo/{process}").read_text().splitlines()
-    return max(0, next(int(line.removeprefix("Pid:")) for line in lines if line.startswith("Pid:")))
+    _, _, rest = _read(f"/proc/self/fdinfo/{process}").partition(b"\nPid:")
+    return max(0, int(rest.partition(b"\n")[0]))
+
+
+def _read(path: str) -> bytes:
+    """A small file of /proc. `Path.read_text` takes five times as long."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, _PROC_BYTES)
+    finally:
+        os.close(descriptor)
 
 
 def _unwrapped(status: int) -> int:

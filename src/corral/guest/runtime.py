@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import ast
 import json
+import marshal
 import re
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
+from importlib.abc import InspectLoader
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
+from types import CodeType
+from typing import cast
 
 from corral.containment.temporary import TemporaryFolder
 from corral.errors import ConfigError
@@ -24,9 +29,8 @@ __all__ = [
     "RuntimeDirectory",
     "client_runtime",
     "http_runtime",
-    "python_file",
     "python_guest",
-    "python_modules",
+    "python_server",
     "realm_guest",
     "typescript_guest",
 ]
@@ -80,7 +84,7 @@ class RuntimeDirectory:
 
     def __init__(
         self,
-        files: Callable[[], Mapping[str, str]] = lambda: _modules(),
+        files: Callable[[], Mapping[str, str | bytes]] = lambda: _modules(),
         links: Callable[[], Mapping[str, Path]] = dict,
     ) -> None:
         self._files = files
@@ -117,9 +121,9 @@ class RuntimeDirectory:
         with self._lock:
             self._discard()
 
-    def _fill(self, path: Path, files: Mapping[str, str]) -> None:
+    def _fill(self, path: Path, files: Mapping[str, str | bytes]) -> None:
         for name, code in files.items():
-            (path / name).write_text(code, encoding="utf-8")
+            (path / name).write_bytes(code.encode() if isinstance(code, str) else code)
             (path / name).chmod(0o644)
         for name, target in self._links().items():
             (path / name).symlink_to(target)
@@ -158,7 +162,7 @@ def _python_client(transport: str) -> str:
         raise ConfigError(
             f"the transport defines {shared[0]!r}, as the runtime does that it is joined with; give it another name"
         )
-    return python_file([*sources, transport])
+    return _python_file([*sources, transport])
 
 
 def _defined(source: str) -> set[str]:
@@ -195,15 +199,36 @@ def typescript_guest() -> bytes:
 @cache
 def python_guest() -> bytes:
     """The guest of one program in Python, as one file for CPython from 3.11 on, on Linux."""
-    return python_file([*python_modules(), _python("standalone")]).encode()
+    return _python_file([*map(_python, _PYTHON), _python("standalone")]).encode()
 
 
-def python_modules() -> list[str]:
-    """The sources of the guest for Python, to be joined by `python_file`."""
-    return [_python(name) for name in _PYTHON]
+@cache
+def python_server() -> Mapping[str, str | bytes]:
+    """Files of the fork server of Python guests: one to start this CPython with, and the code that it loads.
+
+    The code is what Python caches for each module, so that no start compiles it anew.
+    """
+    names = [*(f"corral.guest.python.{name}" for name in _PYTHON), "corral.containment.launcher"]
+    names.append("corral.guest.python.zygote")
+    code = marshal.dumps([(name, _renamed(_code(name), f"<{name}>")) for name in names])
+    return {"guest.py": _source("python", "boot.py"), "guest.bin": code}
 
 
-def python_file(sources: Iterable[str]) -> str:
+def _code(name: str) -> CodeType:
+    spec = find_spec(name)
+    assert spec is not None
+    code = cast("InspectLoader", spec.loader).get_code(name)
+    assert code is not None
+    return code
+
+
+def _renamed(code: CodeType, file: str) -> CodeType:
+    """The same code with another file's name: a path of the host is none of the program's business."""
+    constants = [_renamed(each, file) if isinstance(each, CodeType) else each for each in code.co_consts]
+    return code.replace(co_filename=file, co_consts=tuple(constants))
+
+
+def _python_file(sources: Iterable[str]) -> str:
     """Modules, each after those that it imports, as one file. The main block of all but the last is left out."""
     *earlier, last = [_PYTHON_HEAD.sub("", source) for source in sources]
     parts = [_PYTHON_MAIN.sub("", source) for source in earlier]

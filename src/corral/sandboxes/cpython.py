@@ -7,12 +7,10 @@ and the seed of its hashes, is then nobody else's.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cache
-from importlib.resources import files
 from typing import ClassVar, Literal
 
 from corral.arguments import checked
-from corral.guest import RuntimeDirectory, python_file, python_modules
+from corral.guest import RuntimeDirectory, python_server
 from corral.sandboxes.jailed.fork_provider import ForkProvider
 from corral.sandboxes.jailed.guest_starter import GUEST_FILE, GuestKind, GuestStarter
 from corral.sandboxes.jailed.python_runtime import PACKAGES, find_packages, installation
@@ -20,7 +18,6 @@ from corral.types import Language, SandboxConfig, Tier
 
 __all__ = ["CPythonSandbox"]
 
-_MAIN = "guest.py"
 _ENVIRONMENT = {"LC_CTYPE": "C.UTF-8", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 """All that the interpreter has. A server with threads of a library's could not fork."""
 _GARBAGE_MB = 8
@@ -47,9 +44,9 @@ class CPythonSandbox(ForkProvider):
     ) -> None:
         self.packages = tuple(packages)
         found = find_packages(self.packages)
-        runtime = RuntimeDirectory(lambda: {_MAIN: _guest()}, lambda: dict(found.entries))
+        runtime = RuntimeDirectory(python_server, lambda: dict(found.entries))
         self._arguments = (
-            *("-I", "-S", "-B", f"{GUEST_FILE}{_MAIN}", f"{GUEST_FILE}", PACKAGES, "--"),
+            *("-I", "-S", "-B", f"{GUEST_FILE}guest.py", f"{GUEST_FILE}guest.bin", GUEST_FILE, PACKAGES, "--"),
             *found.modules,
         )
         super().__init__(
@@ -62,11 +59,3 @@ class CPythonSandbox(ForkProvider):
 
     def guest_kind(self, config: SandboxConfig) -> GuestKind:
         return GuestKind(config.unowned, self._arguments)
-
-
-@cache
-def _guest() -> str:
-    """The guest's own code: what it is made of, and the server in front."""
-    zygote = files("corral.guest") / "python" / "zygote.py"
-    parts = (files("corral.containment") / "launcher.py", zygote)
-    return python_file([*python_modules(), *(each.read_text(encoding="utf-8") for each in parts)])

@@ -101,9 +101,14 @@ class Pool(Generic[K, T]):
         Raises:
             Whatever `make` does.
         """
-        self._open = self.size > 0
-        if self._open:
-            self.put(key, await self.take(key))
+        if self.size == 0:
+            return
+        made = await self.take(key)
+        with self._changed:  # open only now: its thread would make another one beside the first
+            self._open = True
+            self._ready.setdefault(key, deque())
+            self._start_thread()
+        self.put(key, made)
 
     def put(self, key: K, made: T) -> None:
         """Adds an unused one."""
@@ -158,14 +163,17 @@ class Pool(Generic[K, T]):
                     found = candidate
                 else:
                     dead.append(candidate)
-            self._last_taken = time.monotonic()
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._refill, name="corral-pool", daemon=True)
-                self._thread.start()
+            self._start_thread()
             self._changed.notify_all()
         for each in dead:
             each.close()
         return found
+
+    def _start_thread(self) -> None:
+        self._last_taken = time.monotonic()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._refill, name="corral-pool", daemon=True)
+            self._thread.start()
 
     def _lacking(self) -> K | None:
         for key in reversed(self._ready):

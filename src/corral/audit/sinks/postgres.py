@@ -9,7 +9,7 @@ from typing import Any
 from corral.arguments import checked
 from corral.audit.events import AuditEvent
 from corral.audit.sinks.base import AuditSink, leave_behind
-from corral.audit.sinks.rows import INDEXED, missing_columns, row_of
+from corral.audit.sinks.rows import INDEXED, columns, missing_columns, row_of
 from corral.errors import ConfigError, MissingExtra
 
 __all__ = ["PostgresSink", "columns_of", "connect", "driver"]
@@ -18,13 +18,7 @@ _CONNECT_SECONDS = 5
 _COMMAND_SECONDS = 10
 _STATES_OF_ROWS = ("22", "23", "54", "XX")
 """Classes of SQLSTATE that a row may be the cause of: its data, a constraint, a limit of the program, a bug."""
-_COLUMNS = """
-    position bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, id text NOT NULL UNIQUE,
-    time double precision NOT NULL, kind text NOT NULL, outcome text NOT NULL, duration_ms double precision NOT NULL,
-    protocol text NOT NULL, code text, reason text, execution_id text, user_id text, organization_id text,
-    session_id text, tool text, sequence bigint, arguments jsonb, correlation_id text, language text, isolation text,
-    calls bigint, program text, decision text, decided_by text
-"""
+_COLUMNS = columns(integer="bigint", real="double precision", json="jsonb")
 
 
 async def connect(dsn: str) -> Any:
@@ -55,13 +49,13 @@ class PostgresSink(AuditSink):
 
     Raises:
         MissingExtra: `corral[postgres]` is not installed.
-        ConfigError: `table` is no name of a table, `audit` or `schema.audit`.
+        ConfigError: `table` is not a name such as `audit` or `schema.audit`.
     """
 
     def __init__(self, dsn: str, *, table: str = "corral_audit") -> None:
         if not re.fullmatch(r"([a-z_][a-z0-9_]{0,50}\.)?[a-z_][a-z0-9_]{0,40}", table):
             raise ConfigError(
-                f"{table!r} is no name of a table: small letters, digits and _, after a schema's and a dot"
+                f"{table!r} is not a table name; use lower-case letters, digits and _: 'audit' or 'schema.audit'"
             )
         driver()
         self.table = table
@@ -130,7 +124,10 @@ class PostgresSink(AuditSink):
         name = self.table.rpartition(".")[2]
         async with self._connection.transaction():
             await self._connection.execute("SELECT pg_advisory_xact_lock(hashtext($1))", self.table)
-            await self._connection.execute(f"CREATE TABLE IF NOT EXISTS {self.table} ({_COLUMNS})")
+            await self._connection.execute(
+                f"CREATE TABLE IF NOT EXISTS {self.table} ("
+                f"position bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, {_COLUMNS})"
+            )
             for column in INDEXED:
                 await self._connection.execute(
                     f"CREATE INDEX IF NOT EXISTS {name}_{column} ON {self.table} ({column}, position)"

@@ -406,7 +406,7 @@ class Calls:
     def __init__(self, send: Send, tell: Tell, limits: CallLimits) -> None:
         self._send = send
         self._tell = tell
-        self._limits = limits
+        self.limits = limits
         self._made = 0
         self._sequence = 0
         self._waiting: deque[tuple[Pending, str, Encoded]] = deque()
@@ -436,15 +436,15 @@ class Calls:
         self._made += 1
         if len(path) - 2 > _MAX_PATH or not tool.isprintable():
             raise _failure("tool_not_found", "ToolNotFound", f"no tool {path[:_MAX_SHOWN]}")
-        if self._made > self._limits.calls:
+        if self._made > self.limits.calls:
             raise _failure(
                 "call_budget_exceeded",
                 "CallBudgetExceeded",
-                f"the budget of {self._limits.calls:.0f} tool call{'' if self._limits.calls == 1 else 's'} is used up, "
+                f"the budget of {self.limits.calls:.0f} tool call{'' if self.limits.calls == 1 else 's'} is used up, "
                 f"so tools.{tool} was not called",
             )
         try:
-            encoded = encode(input, "input", self._limits.input_bytes, plain=self._limits.plain)
+            encoded = encode(input, "input", self.limits.input_bytes, plain=self.limits.plain)
         except TooLarge as error:
             raise _failure("message_too_large", "MessageTooLarge", f"tools.{tool}: {error}") from None
         except UnencodableValue as error:
@@ -452,7 +452,7 @@ class Calls:
         self.replaced |= encoded.replaced
         future = asyncio.get_running_loop().create_future()
         pending = Pending(tool, site, future)
-        if len(self.sent) < self._limits.in_flight:
+        if len(self.sent) < self.limits.in_flight:
             self._leave(pending, path, encoded)
         else:
             self._waiting.append((pending, path, encoded))
@@ -495,7 +495,7 @@ class Calls:
     def _ended(self, sequence: int) -> Pending | None:
         ended = self.sent.pop(sequence, None)
         if ended is not None:
-            while self._waiting and len(self.sent) < self._limits.in_flight:
+            while self._waiting and len(self.sent) < self.limits.in_flight:
                 pending, path, input = self._waiting.popleft()
                 if not pending.future.cancelled():  # else nobody waits for it any more
                     self._leave(pending, path, input)

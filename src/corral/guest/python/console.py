@@ -37,9 +37,10 @@ def print_unraised(kind: type[BaseException], error: BaseException, traceback: T
 class Console:
     """Bounds what a program writes. An entry counts with its newline, so that empty ones are bounded too."""
 
-    def __init__(self, send: Callable[[bytes], None], log_bytes: int) -> None:
+    def __init__(self, send: Callable[[bytes], None], left: int = 0) -> None:
         self._send = send
-        self._left = log_bytes
+        self.left = left
+        """Bytes that may still be written."""
         self.dropped = 0
 
     def log(self, level: str, text: str, *, open: bool = False) -> None:
@@ -49,14 +50,14 @@ class Console:
         except UnicodeEncodeError:
             text = well_formed(text)
             data = text.encode()
-        room = self._left - (not open)
+        room = self.left - (not open)
         if len(data) > room:
             self.dropped += len(data) - max(room, open - 1)
             if room < open:
                 return
             text = data[:room].decode("utf-8", "ignore")
             data = data[:room]
-        self._left -= len(data) + (not open)
+        self.left -= len(data) + (not open)
         entry = [level, text, True] if open else [level, text]
         self._send(json.dumps(entry, ensure_ascii=False, separators=(",", ":")).encode())
 

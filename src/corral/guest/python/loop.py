@@ -9,6 +9,7 @@ import asyncio
 import functools
 import os
 import select
+import threading
 import weakref
 from _thread import _count as count_threads  # pyright: ignore[reportPrivateUsage]
 from asyncio import base_events
@@ -64,10 +65,10 @@ class GuestLoop(base_events.BaseEventLoop):
         super().__init__()
         self._selector = self  # what BaseEventLoop asks for events
         self._tasks: weakref.WeakKeyDictionary[asyncio.Task[Any], None] = weakref.WeakKeyDictionary()
-        self._wake = os.eventfd(0)
-        self._poll = select.poll()
-        for descriptor in (self._wake, self.source.descriptor):
-            self._poll.register(descriptor, select.POLLIN)
+        self._wake: int | None = None
+        """An eventfd, made when a thread or a timer first needs it."""
+        self._making_wake = threading.Lock()
+        self._poll: select.poll | None = None
 
     def select(self, timeout: float | None) -> list[Any]:
         """Waits for replies, as long as the next timer says, and settles them."""
@@ -80,7 +81,7 @@ class GuestLoop(base_events.BaseEventLoop):
                 )
             source.receive()
         elif timeout is None or timeout > 0 or source.expects:
-            for descriptor, _ in self._poll.poll(None if timeout is None else max(0.0, timeout) * 1000):
+            for descriptor, _ in self._polled().poll(None if timeout is None else max(0.0, timeout) * 1000):
                 if descriptor == source.descriptor:
                     source.receive()
                 else:
@@ -139,10 +140,24 @@ class GuestLoop(base_events.BaseEventLoop):
     def close(self) -> None:
         if not self.is_closed():
             super().close()
-            os.close(self._wake)
+            if self._wake is not None:
+                os.close(self._wake)
 
     def _process_events(self, event_list: list[Any]) -> None:
         """They have been processed where they were found."""
 
     def _write_to_self(self) -> None:
-        os.eventfd_write(self._wake, 1)
+        os.eventfd_write(self._waker(), 1)
+
+    def _waker(self) -> int:
+        with self._making_wake:
+            if self._wake is None:
+                self._wake = os.eventfd(0)
+            return self._wake
+
+    def _polled(self) -> select.poll:
+        if self._poll is None:
+            self._poll = select.poll()
+            for descriptor in (self._waker(), self.source.descriptor):
+                self._poll.register(descriptor, select.POLLIN)
+        return self._poll

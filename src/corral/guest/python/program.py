@@ -9,6 +9,7 @@ import builtins
 import inspect
 import json
 import linecache
+import mmap
 import os
 import sys
 import threading
@@ -24,7 +25,7 @@ from corral.guest.python.frames import HEADER, HEADER_BYTES, LEAST_LENGTH, NO_NO
 from corral.guest.python.loop import Deadlock, Finished, GuestLoop
 from corral.guest.python.values import Encoded, TooLarge, UnencodableValue, decode, encode
 
-__all__ = ["Pipes", "run_program", "warm_up"]
+__all__ = ["Execution", "Pipes", "run_program", "warm_up"]
 
 _READ_BYTES = 1 << 16
 _MAX_UNAWAITED = 100
@@ -60,6 +61,7 @@ print("replies:", len(replies))
 _FLAGS = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | __future__.annotations.compiler_flag
 """Annotations stay texts: models write down the types of declarations, which are not there at run time."""
 _TOLD = {"credit": FrameKind.CREDIT, "cancel": FrameKind.CANCEL}
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _DID_NOT_RUN = "it was not awaited, so it did not run"
 
 
@@ -132,24 +134,28 @@ class _Outcome(NamedTuple):
     """The program has no value, so it is for what it does: its tasks are waited for, and may make calls."""
 
 
-class _Execution:
-    """The source of its event loops, too: what they wait for are replies."""
+class Execution:
+    """One execution, made before its START is known: what is made before a fork costs no execution anything.
 
-    def __init__(self, pipes: Pipes, start: Mapping[str, Any]) -> None:
-        limits: Mapping[str, Any] = start["limits"]
+    The source of its event loops, too: what they wait for are replies.
+    """
+
+    def __init__(self, pipes: Pipes) -> None:
         self._pipes = pipes
-        self._start = start
-        self._limits = limits
-        self._calls = Calls(
-            self._send_call,
-            self._tell,
-            CallLimits(limits["calls"], limits["calls_in_flight"], limits["tool_input_bytes"]),
-        )
-        self._console = Console(self._send_log, limits["log_bytes"])
+        self._start: Mapping[str, Any] = {}
+        self._limits: Mapping[str, Any] = {}
+        self._calls = Calls(self._send_call, self._tell, CallLimits(0, 0, 0))
+        self._console = Console(self._send_log)
         self._streams = Stream(self._console, "log", "<stdout>"), Stream(self._console, "error", "<stderr>")
         self._remarks: list[str] = []
-        self._reserve: bytearray | None = bytearray(_RESERVE_BYTES)
+        self._reserve: mmap.mmap | None = mmap.mmap(-1, _RESERVE_BYTES, mmap.MAP_PRIVATE)
+        self._module = ModuleType("__main__")
+        vars(self._module).update(failure_classes(), exit=sys.exit, quit=sys.exit)
+        vars(self._module).update({"__builtins__": builtins, "__file__": PROGRAM, _RESULT: None})
         self.descriptor = pipes.descriptor
+        GuestLoop.install(self)
+        self.loop = GuestLoop()
+        self.loop.set_exception_handler(self._uncaught)
 
     # --- what the event loop asks
 
@@ -176,11 +182,13 @@ class _Execution:
 
     # --- its course
 
-    def run(self) -> None:
+    def run(self, start: Mapping[str, Any]) -> None:
         """From the first instruction of the program to EXIT."""
-        GuestLoop.install(self)
-        self.loop = loop = GuestLoop()
-        loop.set_exception_handler(self._uncaught)
+        self._start, limits = start, start["limits"]
+        self._limits = limits
+        self._calls.limits = CallLimits(limits["calls"], limits["calls_in_flight"], limits["tool_input_bytes"])
+        self._console.left = limits["log_bytes"]
+        loop = self.loop
         outcome = self._outcome(loop)
         if not outcome.lasts:
             self._calls.close()
@@ -228,18 +236,16 @@ class _Execution:
     def _scope(self) -> dict[str, Any]:
         """The program's globals, in a module of their own that is called as a program's is."""
         tools = Tools(self._calls, tuple(self._start["tools"]))
-        module = ModuleType("__main__")
-        scope = module.__dict__
-        scope.update(failure_classes(), exit=sys.exit, quit=sys.exit)
-        scope.update(tools=tools, codemode=tools, __builtins__=builtins, __file__=PROGRAM)
-        scope[_RESULT] = None
-        sys.modules["__main__"] = module
+        scope = vars(self._module)
+        scope["tools"] = scope["codemode"] = tools
+        sys.modules["__main__"] = self._module
         sys.modules["tools"] = sys.modules["codemode"] = tools  # type: ignore[assignment]
         sys.stdout, sys.stderr = self._streams
         sys.excepthook = print_unraised
         builtins.print = print_at_once
         warnings.formatwarning = warning_text
-        os.environ.clear()
+        if os.environ:
+            os.environ.clear()
         os.environ.update(self._start["env"] or {})
         source: str = self._start["code"]
         shown = source.replace(_ASSIGNED, " " * len(_ASSIGNED))  # as the model wrote it, in the same columns
@@ -322,9 +328,9 @@ class _Execution:
             self._remark(f"a task failed and nothing awaited it: {described(error)}")
 
 
-def run_program(pipes: Pipes) -> None:
+def run_program(pipes: Pipes, execution: Execution) -> None:
     """Reads START, and runs it to its EXIT."""
-    _Execution(pipes, pipes.read_start()).run()
+    execution.run(pipes.read_start())
 
 
 def warm_up() -> None:
@@ -335,8 +341,8 @@ def warm_up() -> None:
     try:
         for sequence in range(1, _REHEARSED_CALLS + 1):
             os.write(writing, encode_frame(FrameKind.REPLY, b"[%d,true,[1,null]]" % sequence, NO_NONCE))
-        execution = _Execution(Pipes(replying, sending), _REHEARSAL)
-        execution.run()
+        execution = Execution(Pipes(replying, sending))
+        execution.run(_REHEARSAL)
         execution.loop.close()
     finally:
         sys.stdout, sys.stderr = streams
@@ -364,7 +370,7 @@ def _clipped(text: str) -> str:
 
 
 def _json(value: object) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+    return _encode(value).encode("utf-8", "replace")
 
 
 def _replaced(where: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from corral.guest.python.frames import NO_NONCE, PROTOCOL, FrameKind, encode_frame
-from corral.guest.python.program import Pipes, run_program
+from corral.guest.python.program import Execution, Pipes, run_program
 
 __all__ = ["run_alone"]
 
@@ -22,8 +22,9 @@ def run_alone() -> None:
     os.close(nothing)
     os.dup2(2, 1)
     os.write(writing, encode_frame(FrameKind.READY, b"[%d]" % PROTOCOL, NO_NONCE))
+    pipes = Pipes(reading, writing)
     try:
-        run_program(Pipes(reading, writing))
+        run_program(pipes, Execution(pipes))
     finally:
         os._exit(0)
 

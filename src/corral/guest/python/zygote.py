@@ -1,7 +1,7 @@
 """The fork server of Python guests: it stands ready inside the jail, and forks a process for each program.
 
-It is the last part of the file that the guest's interpreter is started with, and never runs a program itself. Over its
-standard input it is asked for processes:
+It is the last of the modules that `boot.py` loads, and never runs a program itself. Over its standard input it is asked
+for processes:
 
     {"filter": base64 | null}  [stdin, stdout, stderr, lifeline]
         one process, which puts itself under this system call filter; the lifeline is as the launcher's children have it
@@ -28,7 +28,7 @@ from typing import Any, NoReturn
 from corral.containment.launcher import Children, hide, seal, tell, tie_to_parent
 from corral.guest.python.errors import packages
 from corral.guest.python.frames import NO_NONCE, PROTOCOL, FrameKind, encode_frame
-from corral.guest.python.program import Pipes, run_program, warm_up
+from corral.guest.python.program import Execution, Pipes, run_program, warm_up
 
 __all__ = ["serve"]
 
@@ -46,6 +46,11 @@ _PRELOADED = """
 
 
 class _Forks(Children):
+    def __init__(self, control: socket.socket) -> None:
+        super().__init__(control)
+        self._pipes = Pipes(_READING, _WRITING)
+        self._execution = Execution(self._pipes)
+
     def take(self, message: bytes, descriptors: list[int]) -> bool:
         if len(descriptors) != 4:  # no descriptors were left for them; their lifeline is closed
             for descriptor in descriptors:
@@ -53,39 +58,38 @@ class _Forks(Children):
             return True
         server = os.getpid()
         lifeline = socket.socket(*_KIND, fileno=descriptors[3])
-        child = self.start(lifeline, lambda: _become_guest(message, descriptors, lifeline, server))
+        child = self.start(lifeline, lambda: self._become_guest(message, descriptors, lifeline, server))
         for descriptor in descriptors[:3]:
             os.close(descriptor)
         if child is not None:
             tell(lifeline, {"pid": 0}, [child])
         return True
 
-
-def _become_guest(message: bytes, descriptors: list[int], lifeline: socket.socket, server: int) -> NoReturn:
-    """Shuts this process in, runs one program in it and ends."""
-    try:
-        tie_to_parent(server)
-        for descriptor, place in zip(descriptors[:3], (_READING, _WRITING, 2), strict=True):
-            os.dup2(descriptor, place)
-        os.dup2(2, 1)
-        nothing, end = os.pipe()
-        os.dup2(nothing, 0)
-        os.close(end)
-        program = _filter(message)
-        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        lifeline.detach()  # its descriptor is closed with all others: other processes' among them
-        os.closerange(_FIRST_FREE, limit)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (_GUEST_FILES, _GUEST_FILES))
-        if program is not None:
-            seal(program)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            os.write(2, f"the process could not be shut in: {error}".encode())
-        os._exit(125)
-    try:
-        run_program(Pipes(_READING, _WRITING))
-    finally:
-        os._exit(0)
+    def _become_guest(self, message: bytes, descriptors: list[int], lifeline: socket.socket, server: int) -> NoReturn:
+        """Shuts this process in, runs one program in it and ends."""
+        try:
+            tie_to_parent(server)
+            for descriptor, place in zip(descriptors[:3], (_READING, _WRITING, 2), strict=True):
+                os.dup2(descriptor, place)
+            os.dup2(2, 1)
+            nothing, end = os.pipe()
+            os.dup2(nothing, 0)
+            os.close(end)
+            program = _filter(message)
+            limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+            lifeline.detach()  # its descriptor is closed with all others: other processes' among them
+            os.closerange(_FIRST_FREE, limit)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (_GUEST_FILES, _GUEST_FILES))
+            if program is not None:
+                seal(program)
+        except BaseException as error:
+            with contextlib.suppress(OSError):
+                os.write(2, f"the process could not be shut in: {error}".encode())
+            os._exit(125)
+        try:
+            run_program(self._pipes, self._execution)
+        finally:
+            os._exit(0)
 
 
 @lru_cache(maxsize=1)
@@ -109,19 +113,17 @@ def serve(arguments: list[str]) -> None:
     for name in packages:
         importlib.import_module(name)
     if "numpy" in sys.modules:
-        os.register_at_fork(after_in_child=sys.modules["numpy"].random.seed)  # `random` does so by itself
-    assert random  # is imported before any fork
+        os.register_at_fork(after_in_child=sys.modules["numpy"].random.seed)
+    os.register_at_fork(after_in_child=random.seed)
     sys.argv = ["program.py"]
     warm_up()
     for place in (_READING, _WRITING):
         os.dup2(2, place)  # so that no descriptor of another use gets these numbers
     control = socket.socket(*_KIND, fileno=os.dup(0))
+    os.environ.clear()
+    forks = _Forks(control)
     gc.collect()
     gc.freeze()
     os.write(1, encode_frame(FrameKind.READY, b"[%d]" % PROTOCOL, NO_NONCE))
     with contextlib.suppress(EOFError, ConnectionError):
-        _Forks(control).serve()
-
-
-if __name__ == "__main__":
-    serve(sys.argv[1:])
+        forks.serve()

@@ -19,7 +19,7 @@ from corral.programs.python.imports import Imports
 from corral.programs.python.names import Name, Names, TooMuch
 from corral.programs.python.positions import Places
 from corral.programs.syntax.python import text_of
-from corral.types import MAX_TOOL_PATH, Reference, References
+from corral.types import MAX_TOOL_PATH, References, ToolReference
 
 __all__ = ["UNKNOWN", "ToolUses", "tool_uses"]
 
@@ -57,7 +57,7 @@ def tool_uses(root: Node, text: bytes, names: Names, imports: Imports, entered: 
         search.computed = True
     found = sorted(search.named.items(), key=lambda each: each[1])
     named = [(path, places.at(offset)) for path, offset in found]
-    references = tuple(Reference(path, place.line, place.column) for path, place in named)
+    references = tuple(ToolReference(path, place.line, place.column) for path, place in named)
     return ToolUses(References(references, search.computed), sorted(search.calls, key=lambda each: each[0].start_byte))
 
 

@@ -29,6 +29,7 @@ _OUT_OF_CPU = getattr(signal, "SIGXCPU", 0)
 _CORES = os.cpu_count() or 1
 _LEAST_WAIT_SECONDS = 0.005
 _MOST_WAIT_SECONDS = 0.25
+_GUEST_LIMITS = ("calls", "calls_in_flight", "value_bytes", "log_bytes", "tool_input_bytes")
 _MAX_THREADS = 64
 """Deno has nine, and a program cannot make any. There is no other limit for them: RLIMIT_NPROC counts all processes of
 a user."""
@@ -53,9 +54,7 @@ class GuestRun:
             "code": job.program.code,
             "tools": [str(name) for name in job.tools],
             "env": None if job.env is None else dict(job.env),
-            "limits": job.limits.model_dump(
-                include={"calls", "calls_in_flight", "value_bytes", "log_bytes", "tool_input_bytes"}
-            ),
+            "limits": {name: getattr(job.limits, name) for name in _GUEST_LIMITS},
         }
         try:
             self._cpu_until = (self._link.cpu_time() or 0.0) + job.limits.cpu_seconds

@@ -29,7 +29,8 @@ _BUSY = (errno.EAGAIN, errno.ETOOMANYREFS)
 class ForkServer:
     """Forks processes as they are asked for, of any event loop, until it is retired or has ended.
 
-    When one has ended, the next is forked ahead: a process takes longer to be born than a small program to run.
+    When one has ended, the next is forked ahead: a process takes longer to be born than a small program to run. The
+    outcome of the one that has ended does not wait for it.
     """
 
     def __init__(self, guest: StartedGuest) -> None:

@@ -95,6 +95,8 @@ class GuestStarter:
         self._directory: Path | None = None
         self._jails: dict[tuple[Engine, Tier], Jail] = {}
         self._plans: dict[tuple[GuestKind, bool], tuple[Jail, Plan]] = {}
+        self._unlimited: GuestProcess | None = None
+        """A guest that was measured, until its limit is set."""
         self._count = threading.Lock()
         self._held = 0
         self._closing = False
@@ -120,6 +122,11 @@ class GuestStarter:
                 more = self._warm_up_arguments if in_advance else ()
                 found = jail, self._plan(jail, (*kind.arguments, *more), data_bytes)
                 _remember(self._plans, (kind, in_advance), found)
+                measured, self._unlimited = self._unlimited, None
+                if measured is not None:
+                    if not more and measured.limit_data(data_bytes):
+                        return StartedGuest(measured, jail.tier)
+                    measured.close()
         jail, plan = found
         process = self._start(plan)
         if not jail.verified:
@@ -156,6 +163,7 @@ class GuestStarter:
             self._forget()
 
     def _forget(self) -> None:
+        self._close_unlimited()
         self._directory = None
         self._jails.clear()
         self._plans.clear()
@@ -228,9 +236,9 @@ class GuestStarter:
             )
 
     def _measure(self, jail: Jail, arguments: tuple[str, ...]) -> int:
-        """Memory of an idle guest in bytes, measured on one that is started only for this.
+        """Memory of an idle guest in bytes, measured on one that then gets its limit.
 
-        The limit has to be known before a guest starts: a host that is root, but not over all, may not set it later.
+        Others have their limit before they start: a host that is root, but not over all, may not set it later.
         """
         place = jail.directory.parents[1]  # where temporary files go
         seen = (jail.engine.executable, jail.tier, jail.user, place, arguments)
@@ -241,10 +249,16 @@ class GuestStarter:
             try:
                 bytes_ = _measured[seen] = process.data_bytes()
             except OSError as error:
-                raise StartFailed(f"the kernel does not say how much memory the guest takes: {error}") from error
-            finally:
                 process.close()
+                raise StartFailed(f"the kernel does not say how much memory the guest takes: {error}") from error
+            self._close_unlimited()
+            self._unlimited = process
         return bytes_
+
+    def _close_unlimited(self) -> None:
+        if self._unlimited is not None:
+            self._unlimited.close()
+            self._unlimited = None
 
     def _verify(self, jail: Jail, process: GuestProcess) -> None:
         try:

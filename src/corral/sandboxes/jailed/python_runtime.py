@@ -37,8 +37,8 @@ skipped = ("_test", "xx", "_tkinter", "readline", "_curses", "_gdbm", "_dbm", "_
 for name in sorted(os.listdir(here)) if here and os.path.isdir(here) else ():
     if not name.startswith(skipped):
         try:
-            importlib.import_module(name.partition(".")[0])
-        except Exception:
+            ctypes.CDLL(os.path.join(here, name))
+        except OSError:
             pass
 for name in modules:
     importlib.import_module(name)

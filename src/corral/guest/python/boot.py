@@ -1,0 +1,41 @@
+"""Start of the fork server of Python guests: `python boot.py CODE ARGUMENTS...`.
+
+CODE holds the code of modules, each after those that it imports. `serve` of the last one gets the arguments.
+
+The server has one thread, so that no lock is taken when it forks. The standard library's own hooks for forks would only
+have each child copy pages, and its network modules are of no use.
+"""
+
+import marshal
+import os
+import sys
+from types import ModuleType
+from typing import Any
+
+__all__ = ["boot"]
+
+
+def boot() -> None:
+    """Loads the modules and serves."""
+    register = os.register_at_fork
+    os.register_at_fork = _ignore
+    sys.modules["ssl"] = None  # type: ignore[assignment]
+    with open(sys.argv[1], "rb") as file:  # noqa: PTH123
+        modules = marshal.load(file)  # noqa: S302
+    scope: dict[str, Any] = {}
+    for name, code in modules:
+        sys.modules[name] = module = ModuleType(name)
+        scope = vars(module)
+        exec(code, scope)  # noqa: S102
+    for name in ("ssl", *dict(modules)):
+        del sys.modules[name]
+    os.register_at_fork = register
+    scope["serve"](sys.argv[2:])
+
+
+def _ignore(**_: object) -> None:
+    """In place of `os.register_at_fork`."""
+
+
+if __name__ == "__main__":
+    boot()
