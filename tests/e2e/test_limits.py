@@ -12,12 +12,12 @@ import threading
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import anyio
 import pytest
 
-from corral import Corral, ExecutionResult, Limits, ToolCallStarted, ToolError, define_tool, tool
+from corral import Corral, ExecutionContext, ExecutionResult, Limits, ToolCallStarted, ToolError, define_tool, tool
 from corral.errors import StartFailed
 from corral.sandboxes import DenoSandbox
 from corral.sandboxes.jailed.guest_starter import GuestKind
@@ -611,15 +611,16 @@ async def test_one_corral_starts_guests_from_several_threads() -> None:
     assert results == [1] * 6
 
 
+@pytest.mark.parametrize("isolation", ["fork", "process"])
 async def test_the_guests_code_is_written_again_when_something_removed_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    isolation: Literal["fork", "process"], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    async with Corral(check=False) as corral:
-        assert (await corral.execute("return 1")).value == 1
-        for directory in tmp_path.iterdir():
-            shutil.rmtree(directory)
-        assert (await corral.execute("return 2")).value == 2
+    async with Corral(sandbox=DenoSandbox(isolation=isolation, pool_size=0), check=False) as corral:
+        for user in ("ann", "bob"):  # each of whom needs an engine
+            assert (await corral.execute("return 1", context=ExecutionContext(user_id=user))).value == 1
+            for directory in tmp_path.iterdir():
+                shutil.rmtree(directory)
 
 
 async def test_no_place_for_temporary_files_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
