@@ -46,7 +46,6 @@ CORRAL_ENGINES: Final[Mapping[str, CorralEngine]] = {
     "deno": CorralEngine(title="Deno, as it is by default"),
     "no-pool": CorralEngine(title="Deno, a process started for each", options={"pool_size": 0}),
     "pool": CorralEngine(title="Deno, four started beforehand", options={"pool_size": 4}),
-    "context": CorralEngine(title="Deno, a context each in one process", options={"isolation": "context"}),
     "none": CorralEngine(title="Deno, tier none", options={"tier": "none"}),
     "landlock": CorralEngine(title="Deno, tier landlock", options={"tier": "landlock"}),
     "namespaces": CorralEngine(title="Deno, tier namespaces", options={"tier": "namespaces"}),

@@ -15,11 +15,9 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 INDIRECT = re.compile(r"\s*(?:What|Whether|Which|Who|Whose|Where|When|Why|How|For how|For what|Those)\b")
 """Openings of a clause, where a docstring names its subject or says what the code does."""
 MOST_LINES = 600
-LARGER = {"guest/typescript/platform.ts": 1748}
-"""The platform of contexts, which is one table of classes."""
+LARGER = {"guest/typescript/realm/platform.ts": 1745}
+"""The platform of the realm, which is one table of classes."""
 MOST_FILES = 16
-CROWDED = {"guest/typescript": 20}
-"""The guest and the realm of contexts, which share most of their modules."""
 
 # The parts from the lowest to the highest, and what each may import besides itself. Every part may import `logs`;
 # "__init__" is the public API.
@@ -29,12 +27,13 @@ ALLOWED: dict[str, set[str]] = {
     "rendering": {"errors"},
     "arguments": {"errors", "rendering"},
     "plugins": {"arguments", "errors"},
-    "types": {"arguments", "errors", "rendering"},
+    "texts": {"concurrency"},
+    "types": {"arguments", "errors", "rendering", "texts"},
     "languages": {"types"},
     "audit": {"arguments", "concurrency", "errors", "rendering", "types"},
     "containment": {"concurrency", "errors", "types"},
     "egress": {"arguments", "concurrency", "errors", "types"},
-    "programs": {"concurrency", "errors", "types"},
+    "programs": {"concurrency", "errors", "texts", "types"},
     "results": {"concurrency", "errors", "rendering", "types"},
     "guest": {"concurrency", "containment", "errors", "programs", "types"},
     "events": {"errors", "rendering", "results", "types"},
@@ -90,6 +89,7 @@ ALLOWED: dict[str, set[str]] = {
         "json_schema",
         "programs",
         "rendering",
+        "texts",
         "tools",
         "types",
         "languages",
@@ -296,7 +296,7 @@ def test_no_module_has_grown_past_one_idea() -> None:
 def test_no_folder_holds_more_than_one_family() -> None:
     folders = Counter(path.parent for path in SOURCE.rglob("*") if path.suffix in {".py", ".ts"})
     crowded = {str(folder.relative_to(SOURCE)): files for folder, files in folders.items() if files > MOST_FILES}
-    assert crowded == CROWDED
+    assert crowded == {}
 
 
 def test_docstrings_open_with_a_verb_or_a_noun() -> None:

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -43,7 +43,6 @@ class Settings:
     rates: str
     """URL of the service for exchange rates, which is at an internal address."""
     audit: Path
-    isolation: Literal["process", "context"] = "process"
 
 
 @asynccontextmanager
@@ -60,7 +59,7 @@ async def open_corral(settings: Settings, audit: AuditLog) -> AsyncGenerator[Cor
         SafeClient(EgressPolicy(max_response_bytes=100_000, total_seconds=5), follow_redirects=True) as internet,
         Corral(
             invoice_tools(pool, cache, rates, internet),
-            sandbox=DenoSandbox(isolation=settings.isolation),
+            sandbox=DenoSandbox(),
             limits=_LIMITS,
             rates=RateLimits(user="300/minute", store=RedisRates(settings.valkey, timeout_seconds=1)),
             approve=approve,

@@ -19,6 +19,7 @@ import typing_extensions
 from typing_extensions import get_protocol_members, is_protocol, is_typeddict
 
 from corral.errors import ConfigError
+from corral.rendering.lists import either
 from corral.rendering.suggestions import NearNames
 
 __all__ = ["checked", "checked_as", "did_you_mean", "near"]
@@ -79,7 +80,7 @@ class _Kind(ABC):
 
     @property
     def text(self) -> str:
-        return " or ".join(filter(None, (", ".join(self.words[:-1]), *self.words[-1:])))
+        return either(self.words)
 
     @abstractmethod
     def fits(self, value: object) -> bool: ...
@@ -407,24 +408,22 @@ def _shown_name(value: object) -> str:
 
 
 def checked_as(error: type[ConfigError]) -> Callable[[F], F]:
-    """Returns `checked` for another kind of ConfigError."""
-    return lambda target: _checked(target, error)
-
-
-def checked(target: F) -> F:
-    """Makes a function, or a class's constructor, raise ConfigError for wrong and unknown arguments.
+    """Returns a decorator that makes a function, or a class's constructor, raise `error` for wrong arguments.
 
     The error names the argument, what it takes, and what was probably meant.
     """
-    return _checked(target, ConfigError)
+
+    def check(target: F) -> F:
+        if isinstance(target, type):
+            cls = cast("Any", target)
+            cls.__init__ = _wrapped(cls.__init__, target.__name__, error)
+            return cast("F", target)
+        return cast("F", _wrapped(target, target.__qualname__, error))
+
+    return check
 
 
-def _checked(target: F, error: type[ConfigError]) -> F:
-    if isinstance(target, type):
-        cls = cast("Any", target)
-        cls.__init__ = _wrapped(cls.__init__, target.__name__, error)
-        return cast("F", target)
-    return cast("F", _wrapped(target, target.__qualname__, error))
+checked = checked_as(ConfigError)
 
 
 def _owner_of(function: Callable[..., Any], owner: str, arguments: tuple[object, ...]) -> str:

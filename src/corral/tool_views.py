@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
-from corral.bridges import ImpliedScopes
+from corral.bridges import ImpliedScopes, Services
 from corral.declarations import Catalog, discovery_tools, secret_parameters
 from corral.logs import get_logger
 from corral.rendering.lists import first_few
@@ -56,6 +56,13 @@ class ToolViews:
         if self._hides(hide_denied):
             return registry.visible_to(self._implied.held_with((context or _ANYBODY).scopes))
         return registry
+
+    def callable_tools(
+        self, tools: Tools | None, context: ExecutionContext | None, hide_denied: bool | None, language: Language
+    ) -> tuple[ToolRegistry, Services]:
+        """Returns all that one execution may call: the tools that its caller sees, and Corral's own."""
+        registry = self.registry(tools, context, hide_denied)
+        return registry, self.discovery(registry, language, keep=tools is None)
 
     def discovery(self, registry: ToolRegistry, language: Language, *, keep: bool = True) -> Mapping[str, Tool]:
         """Returns `tools.search` and `tools.describe` by name; cached ones keep their index."""

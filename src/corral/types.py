@@ -38,6 +38,7 @@ from corral.arguments import did_you_mean
 from corral.errors import ConfigError, CorralError, RateLimited, ToolFailed
 from corral.logs import get_logger
 from corral.rendering.preview import preview_text, short_repr
+from corral.texts import Position, PositionMap, TypedText, located
 
 __all__ = [
     "MAX_TOOL_PATH",
@@ -68,7 +69,6 @@ __all__ = [
     "Position",
     "Program",
     "Progress",
-    "Reference",
     "References",
     "Reply",
     "RequestHandler",
@@ -77,6 +77,7 @@ __all__ = [
     "StreamSink",
     "Strength",
     "ToolName",
+    "ToolReference",
     "Unawaited",
 ]
 
@@ -402,14 +403,6 @@ Endpoint: TypeAlias = PipeEndpoint | HttpEndpoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Position:
-    """Place in the source as the model wrote it. Lines and columns count from 1, columns in UTF-16 units."""
-
-    line: int
-    column: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnostic:
     """Remark on a program: from recovery, from a check, or from its run."""
 
@@ -422,7 +415,7 @@ class Diagnostic:
     """Condition for `ExecutionResult.model_text` to show it; `on_failure` is for guesses at the cause of a failure."""
 
 
-class Reference(NamedTuple):
+class ToolReference(NamedTuple):
     """Tool that a program refers to, and the place of its first reference in the model's source."""
 
     path: str
@@ -435,7 +428,7 @@ class Reference(NamedTuple):
 class References(NamedTuple):
     """Tools that a program refers to, as far as its source shows them."""
 
-    named: tuple[Reference, ...] = ()
+    named: tuple[ToolReference, ...] = ()
     """First reference to each path, in order of appearance."""
     computed: bool = False
     """True if it may also call tools by names that it computes."""
@@ -443,7 +436,7 @@ class References(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """A model's program, prepared to run.
+    """A model's program, prepared to run: plain data that can be pickled.
 
     A sandbox evaluates `code`: for TypeScript an expression that is an async function of
     `(load, entry, decorate)`, for Python a module that leaves its value in the global `_corral_result`.
@@ -454,13 +447,19 @@ class Program:
     """The model's whole answer."""
     code: str
     """Code to evaluate. It keeps the lines of the source, apart from the frame around a Python program."""
-    locate: Callable[[int, int], Position]
-    """Maps a line and a column of `code` to the model's source."""
+    positions: tuple[PositionMap, ...] = ()
+    """The way from `code` back to the model's source, the last change first; empty if they are the same."""
     diagnostics: tuple[Diagnostic, ...] = ()
     imports: tuple[str, ...] = ()
     """Imported module specifiers, in order of appearance."""
     references: References | None = None
     """Tools that it refers to; None: not analysed."""
+    typed: TypedText | None = None
+    """The program for a type checker; None: it does not parse as a whole."""
+
+    def locate(self, line: int, column: int) -> Position:
+        """Maps a line and a column of `code` to the model's source."""
+        return located(self.positions, line, column)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

@@ -248,6 +248,33 @@ def test_several_processes_share_a_file(tmp_path: Path) -> None:
         assert sorted(found) == sorted(f"{number} {count}" for number in range(2) for count in range(300))
 
 
+# --- earlier versions
+
+EARLIER = """
+CREATE TABLE audit (
+    position INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, time REAL NOT NULL, kind TEXT NOT NULL,
+    outcome TEXT NOT NULL, duration_ms REAL NOT NULL, protocol TEXT NOT NULL, code TEXT, reason TEXT,
+    execution_id TEXT, user_id TEXT, organization_id TEXT, session_id TEXT, tool TEXT, sequence INTEGER,
+    arguments TEXT, correlation_id TEXT, language TEXT, isolation TEXT, calls INTEGER, program TEXT
+);
+INSERT INTO audit (id, time, kind, outcome, duration_ms, protocol) VALUES ('first', 1, 'call', 'succeeded', 1, 'pipe');
+"""
+
+
+async def test_a_table_of_an_earlier_version_is_read_as_it_is_and_gets_its_columns_when_it_is_written(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "audit.sqlite"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(EARLIER)
+    [first] = await read(path)
+    assert (first.id, first.decision, first.decided_by) == ("first", None, None)
+    log = AuditLog(str(path))
+    await log.record_durably(approved := event(decision="approved", decided_by="ann"))
+    await log.aclose()
+    assert list(await read(path)) == [first, approved]
+
+
 @pytest.mark.parametrize("kind", [JsonLinesSink, SqliteSink])
 async def test_a_missing_directory_denies_until_it_is_there(
     tmp_path: Path, kind: type[JsonLinesSink | SqliteSink]
@@ -329,7 +356,7 @@ async def test_a_reader_gives_the_last_events_and_later_what_was_added(tmp_path:
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"no file .*missing\.jsonl"):
+    with pytest.raises(ConfigError, match=r"audit log .*missing\.jsonl"):
         open_audit(str(tmp_path / "missing.jsonl"))
 
 

@@ -15,7 +15,6 @@ import pytest
 from corral import Corral, Language, Limits, Tool, ToolRegistry
 from corral.checking import Checker, Verdict
 from corral.errors import ProgramRejected
-from corral.programs import prepare_python
 from tests.checking.business import BUSINESS
 from tests.checking.test_valid_run_python import programs as valid_python_programs
 from tests.checking.tools import TOOLS
@@ -49,7 +48,13 @@ def checker() -> Iterator[Checker]:
 
 
 def verdicts(checker: Checker, language: Language, programs: dict[str, str], tools: ToolRegistry) -> dict[str, Verdict]:
-    return {name: checker.check(source, language, tools, env=False, must=True) for name, source in programs.items()}
+    found: dict[str, Verdict] = {}
+    for name, source in programs.items():
+        try:
+            found[name] = checker.check(source, language, tools, env=False, must=True)
+        except ProgramRejected as error:
+            found[name] = Verdict(unchecked=str(error))
+    return found
 
 
 def rejected(found: dict[str, Verdict]) -> dict[str, str]:
@@ -87,12 +92,10 @@ def recorded_mistakes(language: Language) -> list[dict[str, Any]]:
 
 def rejection_lines(checker: Checker, language: Language, source: str, tools: ToolRegistry) -> list[int | None]:
     """The lines of all for which a program is rejected."""
-    if language == "python":
-        try:
-            prepare_python(source)
-        except ProgramRejected as error:
-            return [error.line]
-    verdict = checker.check(source, language, tools, env=False, must=True)
+    try:
+        verdict = checker.check(source, language, tools, env=False, must=True)
+    except ProgramRejected as error:
+        return [error.line]
     assert verdict.unchecked is None, source
     return [each.line for each in verdict.diagnostics if each.severity == "error"]
 

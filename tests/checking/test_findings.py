@@ -8,6 +8,7 @@ import pytest
 
 from corral import Corral, ToolRegistry
 from corral.checking import Checker, Verdict
+from corral.errors import ProgramRejected
 from tests.checking.tools import TOOLS
 
 SECONDS = 60
@@ -58,7 +59,6 @@ def verdict_on(checker: Checker, program: str) -> Verdict:
         ("await tools.frobnicate({})", 'await tools.search("words") finds them'),
         ("const out = []; [1].forEach(async (n) => { out.push(await tools.now()); }); return out", "use `for...of`"),
         ("[1].filter(async (n) => await tools.now())", "The promise that it gives counts as true."),
-        ("[1].map((n) => { await tools.now(); })", "Make it async."),
         ("await functions.retail.get_customer({ user_id: 'a' })", "Did you mean `tools.retail.get_customer`?"),
         ("await api.get_ticket({ ticket_id: 1 })", "Did you mean `tools.get_ticket`?"),
         ("await client.tickets.fetch({ id: 1 })", "Tools are members of `tools`."),
@@ -68,6 +68,11 @@ def verdict_on(checker: Checker, program: str) -> Verdict:
 )
 def test_a_finding_says_what_to_write_instead(checker: Checker, program: str, told: str) -> None:
     assert told in str(verdict_on(checker, program).rejection)
+
+
+def test_an_await_in_a_function_that_is_not_async_is_found_before_the_check(checker: Checker) -> None:
+    with pytest.raises(ProgramRejected, match="Make it `async"):
+        verdict_on(checker, "[1].map((n) => { await tools.now(); })")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import pytest
 from corral import Corral, ExecutionResult, Language, ToolRegistry
 from corral.checking import Checker
 from corral.errors import ProgramRejected
-from corral.programs import prepare_python
 from corral.sandboxes import SandboxProvider
 from corral.sandboxes.deno import DenoSandbox
 from tests.checking.habits.programs import TOOLS, habits, mistakes
@@ -37,7 +36,7 @@ def checker() -> Iterator[Checker]:
 async def corral() -> AsyncIterator[Corral]:
     # Contexts of one process take a third of the time that processes take.
     sandbox: dict[Language, SandboxProvider | str] = {
-        "typescript": DenoSandbox(isolation="context"),
+        "typescript": DenoSandbox(),
         "python": "cpython",
     }
     async with Corral(TOOLS, check=False, sandbox=sandbox) as corral:
@@ -80,8 +79,6 @@ def test_most_mistakes_of_habit_are_found_and_named(checker: Checker, language: 
     said: dict[str, str] = {}
     for name, mistake in recorded.items():
         try:
-            if language == "python":
-                prepare_python(mistake.program)
             verdict = checker.check(mistake.program, language, tools, env=False, must=True)
         except ProgramRejected as error:
             said[name] = str(error)

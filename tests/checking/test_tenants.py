@@ -17,6 +17,7 @@ from corral.checking import Case, Checker
 from corral.checking import checker as checkers
 from corral.checking.servers.language_server import LanguageServer
 from corral.concurrency.fair_queue import FairQueue
+from corral.programs import read_program
 from tests.checking.test_servers import ENDLESS, REGISTRY, RIGHT, server_of
 from tests.checking.tools import TOOLS
 
@@ -93,7 +94,9 @@ async def test_what_waits_for_a_server_holds_no_thread_and_is_withdrawn_if_nobod
         before = threading.active_count()
         async with anyio.create_task_group() as checks:
             for _ in range(50):
-                checks.start_soon(checker.verdict, Case(new(RIGHT["typescript"], "typescript"), "typescript", REGISTRY))
+                checks.start_soon(
+                    checker.verdict, Case(read_program(new(RIGHT["typescript"], "typescript"), "typescript"), REGISTRY)
+                )
             await anyio.wait_all_tasks_blocked()
             assert threading.active_count() == before
             checks.cancel_scope.cancel()

@@ -6,15 +6,12 @@ import anyio
 import pytest
 
 from corral import Corral, ExecutionResult
-from corral.sandboxes.deno import DenoSandbox
 from tests.checking.tools import TOOLS
 from tests.checking.typescript import valid_programs
 
 pytestmark = pytest.mark.anyio
 
 AT_ONCE = 8
-NEED_A_PROCESS = "Stream", "stream()", "MessageChannel"
-"""What only a program in a process of its own has."""
 
 
 async def test_every_valid_typescript_program_succeeds() -> None:
@@ -25,15 +22,9 @@ async def test_every_valid_typescript_program_succeeds() -> None:
         async with limiter:
             results[name] = await corral.execute(program)
 
-    # Most of them share a process, each in a context of its own, which takes a third of the time.
-    async with (
-        Corral(TOOLS, check=False, sandbox=DenoSandbox(isolation="context")) as shared,
-        Corral(TOOLS, check=False) as alone,
-        anyio.create_task_group() as tasks,
-    ):
+    async with Corral(TOOLS, check=False) as corral, anyio.create_task_group() as tasks:
         for name, program in valid_programs().items():
-            needs_process = any(word in program for word in NEED_A_PROCESS)
-            tasks.start_soon(run, alone if needs_process else shared, name, program)
+            tasks.start_soon(run, corral, name, program)
 
     assert len(results) > 400
     assert {name: result.error for name, result in results.items() if result.status != "succeeded"} == {}

@@ -124,10 +124,10 @@ def test_torn_lines_are_counted_on_standard_error(project: Here) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["missing.jsonl"], "there is no file missing.jsonl"),
+        (["missing.jsonl"], "the audit log missing.jsonl does not exist"),
         (["audit.txt"], r"\.jsonl or \.sqlite, a postgresql:// URL"),
         (["audit.jsonl", "--since", "yesterday"], "--since 'yesterday' is neither 15m, 2h or 7d, nor a date"),
-        (["audit.jsonl", "--limit", "0"], "--limit is at least 1"),
+        (["audit.jsonl", "--limit", "0"], "--limit 0 is too small; it must be at least 1"),
         (["audit.jsonl", "--outcome", "refused"], "invalid choice"),
         (["broken.sqlite"], "cannot be read: DatabaseError"),
     ],

@@ -68,6 +68,7 @@ def test_every_layer_that_guests_can_show_is_in_force_here(found: Examination) -
         [
             "engine", "bubblewrap", "user namespaces", "Landlock", "system call filter", "no new privileges",
             "unprivileged user", "resource limits", "memory limit", "processor limit",
+            "forked executions",
         ],
         True,
     ) | {"unprivileged user": guests_change_user()}  # fmt: skip

@@ -1,4 +1,4 @@
-"""Errors in programs with what TypeScript adds to JavaScript: the same text and place in every tier, and in contexts."""
+"""Errors in programs with what TypeScript adds to JavaScript: the same text and place in every tier, forked or not."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SANDBOXES: dict[str, dict[str, Any]] = {
     "namespaces": {"tier": "namespaces"},
     "landlock": {"tier": "landlock"},
     "none": {"tier": "none"},
-    "contexts": {"isolation": "context"},
+    "process": {"isolation": "process"},
 }
 HEADS = {
     "enum": "enum A { B = 1 }\nif (A.B) { console.log(A.B); }\n",

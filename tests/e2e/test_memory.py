@@ -31,13 +31,13 @@ KINDS = {
 LIMITS = Limits(wall_seconds=30, cpu_seconds=20)
 
 
-@pytest.fixture(scope="module", params=["process", "context"])
-def isolation(request: pytest.FixtureRequest) -> Literal["process", "context"]:
+@pytest.fixture(scope="module", params=["process", "fork"])
+def isolation(request: pytest.FixtureRequest) -> Literal["process", "fork"]:
     return request.param
 
 
 @pytest.fixture
-async def corral(isolation: Literal["process", "context"]) -> AsyncIterator[Corral]:
+async def corral(isolation: Literal["process", "fork"]) -> AsyncIterator[Corral]:
     async with Corral(sandbox=DenoSandbox(isolation=isolation, allow_wasm=True), limits=LIMITS, check=False) as corral:
         yield corral
 

@@ -421,7 +421,7 @@ async def test_a_stream_is_no_result(shop: Shop, language: Language) -> None:
 
 
 async def test_programs_that_share_an_engine_have_streams_of_their_own(shop: Shop) -> None:
-    async with Corral(tools=shop.tools(), sandbox=DenoSandbox(isolation="context")) as corral:
+    async with Corral(tools=shop.tools(), sandbox=DenoSandbox(isolation="fork")) as corral:
         results: list[Any] = []
 
         async def each(n: int) -> None:

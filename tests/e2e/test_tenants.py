@@ -410,9 +410,6 @@ async def read(path: Path, wanted: AuditFilter) -> list[Any]:
     return events
 
 
-# --- a shared process
-
-
 def meeting_of(size: int) -> Any:
     """A tool in which programs wait until so many are there."""
     everybody, there = anyio.Event(), 0
@@ -426,42 +423,6 @@ def meeting_of(size: int) -> Any:
         await everybody.wait()
 
     return meet
-
-
-async def test_contexts_share_nothing_with_another_organizations(example: Example, tmp_path: Path) -> None:
-    """Not even if the user's name is the same, both run at the same time, and one has changed all that it could."""
-    settings = example.settings_with(isolation="context")
-    leave = """
-      globalThis.left = "of acme";
-      Object.prototype.left = Array.prototype.left = Promise.prototype.left = "of acme";
-      JSON.stringify = () => "of acme";
-      globalThis.Map = null;
-    """
-    look = "[typeof left, {}.left, [].left, Promise.resolve().left, JSON.stringify(1), typeof Map]"
-    clean = ["undefined", None, None, None, "1", "function"]
-    meet = meeting_of(3)
-    seen: dict[str, Any] = {}
-
-    async with example.app.open_corral(settings, AuditLog(tmp_path / "audit.jsonl")) as corral:
-
-        async def run(name: str, organization: str, before: str) -> None:
-            context = ExecutionContext(user_id="ann", organization_id=organization)
-            program = f"{before}; await tools.meet(); return {look}"
-            result = await corral.execute(program, context=context, tools=[meet], check=False)
-            seen[name] = result.raise_for_error().value
-
-        async with anyio.create_task_group() as tasks:
-            for name, organization, before in [
-                ("first", "acme", leave),
-                ("second of acme", "acme", ""),
-                ("globex", "globex", ""),
-            ]:
-                tasks.start_soon(run, name, organization, before)
-        assert seen.pop("first") == ["string", *["of acme"] * 4, "object"]
-        await run("later of acme", "acme", "")
-        await run("later of globex", "globex", "")
-    assert seen == dict.fromkeys(seen, clean)
-    assert len(seen) == 4
 
 
 # --- over HTTP

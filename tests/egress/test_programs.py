@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from corral import Corral, Limits, tool
-from corral.sandboxes import DenoSandbox
 from tests.conftest import CASES
 from tests.egress.conftest import ClientFactory
 from tests.egress.wire import Attempts, Server
@@ -39,8 +38,7 @@ async def test_every_attack_is_refused_and_nothing_arrives_inside(
         return (await client.get(url)).text
 
     outcomes: dict[str, str | None] = {}
-    one_process = DenoSandbox(isolation="context")
-    async with Corral([fetch], limits=Limits(wall_seconds=20), sandbox=one_process, check=False) as corral:
+    async with Corral([fetch], limits=Limits(wall_seconds=20), check=False) as corral:
         for attack in ATTACKS:
             result = await corral.execute(attack["code"].replace("${PORT}", str(canary.port)))
             outcomes[attack["id"]] = result.error and result.error.code

@@ -25,14 +25,6 @@ for (const { kind, tagged, payload, hex: wanted } of vectors.frames) {
   everything.push(...Uint8Array.fromHex(wanted));
   checks++;
 }
-for (const { run, hex: wire } of vectors.runs) {
-  const reader = new FrameReader();
-  const bytes = Uint8Array.fromHex(wire);
-  reader.room().set(bytes);
-  reader.filled(bytes.length);
-  expect(`run ${run}`, reader.next(), { kind: 3, run, tagged: false, payload: "[]" });
-  checks++;
-}
 for (const size of [1, 7, 1000]) {
   // However the bytes are cut, the same frames come out.
   const reader = new FrameReader();

@@ -1,4 +1,4 @@
-"""A real guest process, spoken to in frames: one program (`main.js`) or many (`contexts.js`)."""
+"""A real guest process, spoken to in frames."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import deno
 
 from corral.guest import FrameKind, RuntimeDirectory, decode_value, encode_frame
-from corral.guest.frames import HEADER_BYTES, NO_NONCE, run_address
+from corral.guest.frames import HEADER_BYTES, NO_NONCE
 
 LIMITS = {
     "calls": 1000,
@@ -26,7 +26,7 @@ FLAGS = "--disallow-code-generation-from-strings"
 
 
 class Guest:
-    """A process whose frames are read by hand. What programs there are is numbered from 1."""
+    """A process with one program, whose frames are read by hand."""
 
     def __init__(
         self, runtime: RuntimeDirectory, entry: str, cache: Path, arguments: Sequence[str] = (), flags: str = FLAGS
@@ -37,32 +37,23 @@ class Guest:
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, bufsize=0
         )
-        self._numbered = entry == "contexts.js"
         self._data = b""
-        self._runs: dict[bytes, int] = {NO_NONCE: 0}
-        assert self.next() == (0, "READY", [1])
+        self._nonce = NO_NONCE
+        assert self.next() == ("READY", [1])
 
-    def start(self, body: str, *, env: dict[str, str] | None = None, **limits: int) -> int:
-        """Starts a program, the body of an async function, and returns its number."""
-        nonce = secrets.token_bytes(16)
-        run = len(self._runs)
-        self._runs[nonce] = run
+    def start(self, body: str, *, env: dict[str, str] | None = None, **limits: int) -> None:
+        """Starts the program, the body of an async function."""
+        self._nonce = secrets.token_bytes(16)
         start = {
-            "run": run,
             "code": f'(async function (load, enter) {{"use strict"; {body}\n}})',
             "tools": ["echo", "space.tool"],
             "env": env,
             "limits": LIMITS | limits,
         }
-        self.write(encode_frame(FrameKind.START, json.dumps([start]).encode(), nonce))
-        return run
+        self.write(encode_frame(FrameKind.START, json.dumps([start]).encode(), self._nonce))
 
-    def reply(self, run: int, payload: object) -> None:
-        address = run_address(run) if self._numbered else NO_NONCE
-        self.write(encode_frame(FrameKind.REPLY, json.dumps(payload).encode(), address))
-
-    def stop(self, run: int) -> None:
-        self.write(encode_frame(FrameKind.STOP, b"[]", run_address(run)))
+    def reply(self, payload: object) -> None:
+        self.write(encode_frame(FrameKind.REPLY, json.dumps(payload).encode(), NO_NONCE))
 
     def write(self, data: bytes) -> None:
         assert self.process.stdin is not None
@@ -70,8 +61,8 @@ class Guest:
         while view:
             view = view[self.process.stdin.write(view) or 0 :]
 
-    def next(self) -> tuple[int, str, Any]:
-        """The next frame: the run's number, the kind and the payload."""
+    def next(self) -> tuple[str, Any]:
+        """The next frame: the kind and the payload."""
         assert self.process.stdout is not None
         while len(self._data) < 4 or len(self._data) < 4 + int.from_bytes(self._data[:4], "big"):
             data = os.read(self.process.stdout.fileno(), 1 << 20)
@@ -80,17 +71,17 @@ class Guest:
         end = 4 + int.from_bytes(self._data[:4], "big")
         frame, self._data = self._data[:end], self._data[end:]
         payload = decode_value(frame[HEADER_BYTES:], tagged=bool(frame[5]))
-        return self._runs[frame[6:HEADER_BYTES]], FrameKind(frame[4]).name, payload
+        assert frame[6:HEADER_BYTES] == self._nonce
+        return FrameKind(frame[4]).name, payload
 
     def run(self, body: str, **options: Any) -> tuple[list[Any], list[Any]]:
-        """Runs a program to its end, echoing its calls: what EXIT holds, and the console's entries."""
-        run = self.start(body, **options)
+        """Runs the program to its end, echoing its calls: what EXIT holds, and the console's entries."""
+        self.start(body, **options)
         entries: list[Any] = []
         while True:
-            number, kind, payload = self.next()
-            assert number == run
+            kind, payload = self.next()
             if kind == "CALL":
-                self.reply(run, [payload[0], True, payload[2]])
+                self.reply([payload[0], True, payload[2]])
             elif kind == "LOG":
                 entries.append(payload)
             elif kind == "EXIT":

@@ -11,7 +11,7 @@ import pytest
 from anthropic import AsyncAnthropic, beta_async_tool
 from anthropic.types.beta import BetaMessageParam
 
-from corral import Corral, ExecutionContext, ExecutionFinished, tool
+from corral import Corral, Event, ExecutionContext, ExecutionFinished, tool
 from corral.errors import ConfigError
 from corral.integrations.anthropic import RunnerParts, code_mode
 from tests.integrations.scenario import (
@@ -88,6 +88,16 @@ async def test_a_program_that_did_not_succeed_is_a_result_that_is_an_error() -> 
     assert succeeded.startswith("Result: ")
     assert misread.startswith("is_error: The call was rejected; nothing ran.")
     assert "program: unexpected field" in misread
+
+
+async def test_events_have_no_id_of_the_call_because_the_sdk_tells_a_tool_none() -> None:
+    heard: list[Event] = []
+    async with (
+        api(calling(Call("execute_code", {"code": "return 1"}))) as (client, _),
+        Corral(check=False) as corral,
+    ):
+        await run(client, code_mode(corral, on_event=heard.append))
+    assert {each.tool_call_id for each in heard} == {None}
 
 
 async def test_what_the_operator_must_mend_is_logged_and_told_by_the_runner(caplog: pytest.LogCaptureFixture) -> None:

@@ -17,7 +17,7 @@ from google.adk.tools.tool_context import ToolContext
 from google.genai.types import Content, Part
 from pydantic import Field
 
-from corral import Corral, ExecutionContext, ExecutionFinished, tool
+from corral import Corral, Event, ExecutionContext, ExecutionFinished, tool
 from corral.errors import ConfigError
 from corral.integrations.google_adk import code_mode
 from tests.integrations.scenario import (
@@ -95,6 +95,20 @@ async def test_a_model_mends_its_program_for_the_user_of_the_session() -> None:
     [declared] = sent(requests[0])["tools"][0]["function_declarations"]
     assert declared["name"] == "execute_code"
     assert declared["parameters_json_schema"]["required"] == ["code"]
+
+
+async def test_events_have_the_id_of_the_call_that_the_model_made() -> None:
+    heard: list[Event] = []
+    async with Corral(check=False) as corral:
+        script = calling(Call("execute_code", {"code": "return 1"}))
+        agent = LlmAgent(name="agent", model=ScriptedModel(script=script), **code_mode(corral, on_event=heard.append))
+        async with InMemoryRunner(agent=agent, app_name="tests") as runner:
+            await runner.session_service.create_session(app_name="tests", user_id="ann", session_id="s-1")
+            question = Content(role="user", parts=[Part(text=QUESTION)])
+            events = [event async for event in runner.run_async(user_id="ann", session_id="s-1", new_message=question)]
+    [made] = [call.id for event in events for call in event.get_function_calls()]
+    assert made
+    assert {each.tool_call_id for each in heard} == {made}
 
 
 async def test_braces_of_declarations_are_no_variables_and_those_of_an_own_instruction_are() -> None:

@@ -24,7 +24,7 @@ from langgraph.types import Command
 from pydantic import BaseModel, PrivateAttr, field_validator
 from typing_extensions import override
 
-from corral import Corral, ExecutionContext, Tool, tool
+from corral import Corral, Event, ExecutionContext, Tool, tool
 from corral.errors import ConfigError, ToolDefinitionError
 from corral.integrations.langchain import AgentParts, code_mode, runtime_of, tools_of
 from corral.tools import ToolSource
@@ -128,6 +128,15 @@ async def test_a_model_reads_what_is_wrong_with_its_program_mends_it_and_answers
     assert [message.status for message in model.seen.read] == ["error", "success"]
     assert len(set(model.seen.prompts)) == 1
     assert "get_weather(input: { city: string })" in model.seen.prompts[0]
+
+
+async def test_events_have_the_id_of_the_call_that_the_model_made(corral: Corral) -> None:
+    heard: list[Event] = []
+    model = Script(runs("return await tools.add({ a: 1, b: 2 })"), "done")
+    await ask(agent_of(model, code_mode(corral, on_event=heard.append)))
+    [message] = model.seen.read
+    assert {each.tool_call_id for each in heard} == {message.tool_call_id} == {"call"}
+    assert {each.type for each in heard} >= {"started", "call", "result", "finished"}
 
 
 async def test_own_tools_and_the_own_prompt_stay(corral: Corral) -> None:

@@ -11,7 +11,7 @@ import anyio
 import pytest
 from openai import AsyncOpenAI
 
-from corral import Corral, ExecutionContext, ExecutionFinished, ToolCallStarted, tool
+from corral import Corral, Event, ExecutionContext, ExecutionFinished, ToolCallStarted, tool
 from corral.errors import ConfigError
 from corral.integrations.openai import CodeMode, code_mode
 from tests.integrations.scenario import (
@@ -77,6 +77,22 @@ async def test_a_model_mends_its_program_over_chat_completions() -> None:
     assert answer is not None
     assert answer.content == ANSWER
     assert model.requests[0]["tools"][0]["function"]["name"] == "execute_code"
+
+
+async def test_events_have_the_id_of_the_call_that_the_model_made_over_both_apis() -> None:
+    heard: list[Event] = []
+    async with Corral(check=False) as corral:
+        kit = code_mode(corral, on_event=heard.append)
+        async with api(calling(Call("execute_code", {"code": "return 1"}))) as (client, _):
+            response = await client.responses.create(model="scripted", tools=kit.tools, input=QUESTION)
+            [output] = await kit.outputs(response)
+            assert {each.tool_call_id for each in heard} == {output.get("call_id")} == {"call_1_0"}
+        heard.clear()
+        async with api(calling(Call("execute_code", {"code": "return 1"}))) as (client, _):
+            asked: list[Any] = [{"role": "user", "content": QUESTION}]
+            completion = await client.chat.completions.create(model="scripted", messages=asked, tools=kit.chat_tools)
+            [message] = await kit.outputs(completion)
+            assert {each.tool_call_id for each in heard} == {message["tool_call_id"]} == {"call_1_0"}
 
 
 async def test_all_programs_of_a_response_run_at_the_same_time_and_others_calls_are_left() -> None:

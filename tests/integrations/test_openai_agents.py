@@ -30,7 +30,7 @@ from mcp_types import Tool as ListedTool
 from openai import AsyncOpenAI
 from pydantic import BaseModel
 
-from corral import ApprovalRequest, Corral, ExecutionContext, ExecutionFinished, tool, tools_from
+from corral import ApprovalRequest, Corral, Event, ExecutionContext, ExecutionFinished, tool, tools_from
 from corral.errors import ConfigError, ToolDefinitionError
 from corral.integrations.openai_agents import RUN_CONTEXT, code_mode
 from tests.integrations.mcp.serving import listening
@@ -85,6 +85,17 @@ async def test_a_model_mends_its_program_while_its_replies_stream() -> None:
     assert result.final_output == ANSWER
     assert items == ["tool_called", "tool_output", "tool_called", "tool_output", "message_output_created"]
     assert requested.requests[0]["stream"] is True
+
+
+async def test_events_have_the_id_of_the_call_that_the_model_made() -> None:
+    heard: list[Event] = []
+    async with (
+        api(calling(Call("execute_code", {"code": "return 1"}))) as (model, _),
+        Corral(check=False) as corral,
+    ):
+        agent = Agent[None](name="agent", model=model, **code_mode(corral, on_event=heard.append))
+        await Runner.run(agent, QUESTION)
+    assert {each.tool_call_id for each in heard} == {"call_1_0"}
 
 
 async def test_instructions_may_be_a_function_and_context_a_function_of_the_call() -> None:

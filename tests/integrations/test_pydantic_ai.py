@@ -39,12 +39,13 @@ from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import ExternalToolset
 
-from corral import ApprovalRequest, Corral, ExecutionContext, Tool, tool
+from corral import ApprovalRequest, Corral, Event, ExecutionContext, Tool, ToolCall, tool
 from corral.errors import ConfigError, ToolDefinitionError
 from corral.integrations.pydantic_ai import (
     CodeMode,
     ProgramCallEvent,
     ProgramOutputEvent,
+    ProgramProgressEvent,
     ProgramResultEvent,
     run_context,
     tools_of,
@@ -292,9 +293,9 @@ async def test_a_limit_of_tool_calls_holds_within_programs_too(corral: Corral) -
 
 
 async def test_what_programs_do_is_in_the_runs_stream_of_events(corral: Corral) -> None:
-    heard: list[str] = []
+    heard: list[Event] = []
     model = Script(runs("console.log('hello'); await tools.add({ a: 1, b: 2 })"), "done")
-    mode = CodeMode(corral, on_event=lambda event: heard.append(event.type))
+    mode = CodeMode(corral, on_event=heard.append)
     kinds = (FunctionToolCallEvent, FunctionToolResultEvent, CapabilityEvent)
     async with Agent(model, capabilities=[mode]).run_stream_events("?") as stream:
         events = [event async for event in stream if isinstance(event, kinds)]
@@ -308,7 +309,26 @@ async def test_what_programs_do_is_in_the_runs_stream_of_events(corral: Corral) 
     assert isinstance(answered, ProgramResultEvent)
     assert (answered.sequence, answered.output, answered.error) == (1, 3, None)
     assert isinstance(ended, FunctionToolResultEvent)
-    assert heard == ["started", "console", "call", "result", "finished"]
+    assert [each.type for each in heard] == ["started", "console", "call", "result", "finished"]
+    assert {each.tool_call_id for each in heard} == {begun.part.tool_call_id}
+
+
+async def test_what_a_tool_reports_is_in_the_runs_stream_of_events() -> None:
+    @tool
+    async def book(*, call: ToolCall) -> None:
+        call.progress(1, 2, "reserving")
+        call.progress(2)
+
+    model = Script(runs("await tools.book()"), "done")
+    async with (
+        Corral([book], check=False) as corral,
+        Agent(model, capabilities=[CodeMode(corral)]).run_stream_events("?") as stream,
+    ):
+        events = [event async for event in stream if isinstance(event, ProgramProgressEvent)]
+    assert [(each.tool, each.sequence, each.done, each.total, each.message) for each in events] == [
+        ("book", 1, 1, 2, "reserving"),
+        ("book", 1, 2, None, None),
+    ]
 
 
 async def test_cancelling_the_run_cancels_the_program() -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from corral.errors import ProgramRejected
 from corral.programs import parsing_within, prepare_python
 from tests.programs.running import run_python
+from tests.work import calls_of
 
 CASES = Path(__file__).parents[1] / "cases"
 ATTACKS = {
@@ -172,6 +173,14 @@ BLOCKS = st.recursive(
     ),
     max_leaves=8,
 )
+
+
+@pytest.mark.parametrize(
+    "line", ["from tools import a\n", "import tools.a as b{}\n", "from tools import a{}\nawait a{}()\n"]
+)
+def test_the_work_grows_with_the_number_of_imports_of_tools_and_no_faster(line: str) -> None:
+    few, many = ("".join(line.replace("{}", str(each)) for each in range(count)) for count in (250, 1_000))
+    assert calls_of(lambda: prepare_python(many)) < 5 * calls_of(lambda: prepare_python(few))
 
 
 @given(BLOCKS, EXPRESSIONS, st.booleans())

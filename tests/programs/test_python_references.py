@@ -8,7 +8,7 @@ from corral.errors import ProgramRejected
 from corral.guest.python.calls import failure_classes
 from corral.programs import prepare_python
 from corral.programs.python.imports import ERRORS
-from corral.types import Reference
+from corral.types import ToolReference
 
 SURE = {
     "await tools.add(a=1)": "add",
@@ -103,7 +103,7 @@ def test_a_name_in_other_letters_is_the_same_name() -> None:
 def test_a_reference_is_where_it_first_stands() -> None:
     references = prepare_python("```py\nx = '😀', tools.b\nawait tools.a(x=tools.b)\n```").references
     assert references is not None
-    assert references.named == (Reference("b", 2, 17), Reference("a", 3, 13))
+    assert references.named == (ToolReference("b", 2, 17), ToolReference("a", 3, 13))
 
 
 @pytest.mark.parametrize("source", ["tools.a\n" * 30_000, "".join(f"tools.a{n}\n" for n in range(2_000))])

@@ -233,7 +233,7 @@ async def test_what_a_program_calls_was_named_or_anything_was_to_be_expected() -
 
     tools = [define_tool(name=name, execute=answer) for name in ("add", "sub", "github.list")]
     calls = 0
-    async with Corral(tools, sandbox=DenoSandbox(isolation="context", pool_size=1), check=False) as corral:
+    async with Corral(tools, sandbox=DenoSandbox(pool_size=1), check=False) as corral:
         for holder, use in list(product(HOLDERS, USES))[::3]:
             source = HOLDERS[holder].format(use.format(holder))
             found = references(source)

@@ -103,13 +103,13 @@ def test_what_only_looks_like_it_is_accepted(source: str) -> None:
 
 @pytest.mark.parametrize("source", IMPORTS)
 def test_the_tools_may_be_imported(source: str) -> None:
-    program, typed = prepare_typescript(source), typed_typescript(source)
+    program = prepare_typescript(source)
     paths, computed = IMPORTS[source]
     assert program.references is not None
     assert program.imports == ()
     assert ([each.path for each in program.references.named], program.references.computed) == (paths, computed)
-    assert typed is not None
-    assert b"import" not in typed.edits.apply()[0]
+    assert program.typed is not None
+    assert b"import" not in typed_typescript(program.typed).edits.apply()[0]
 
 
 def test_imported_tools_are_those_of_the_global(run: Run) -> None:

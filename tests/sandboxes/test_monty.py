@@ -26,7 +26,6 @@ from corral.types import (
     Limits,
     LogEntry,
     PipeEndpoint,
-    Position,
     Program,
     Reply,
     RequestHandler,
@@ -104,7 +103,6 @@ def program_of(code: str) -> Program:
         language="python",
         source=code,
         code=code,
-        locate=lambda line, column: Position(line=line, column=column),
     )
 
 

@@ -12,13 +12,12 @@ from tests.security.attacks import Attack
 __all__ = ["ATTACKED", "PYTHON", "SHARING", "TIERS", "Mode", "Tier", "Verdict", "limits_for", "raw_seconds"]
 
 Tier: TypeAlias = Literal["namespaces", "landlock", "none"]
-Mode: TypeAlias = Literal["product", "context", "granted", "raw", "python", "science"]
-"""product: as a model's program, in a process of its own. context: likewise, in a process that serves all executions of
-one user; attacks that run at the same time are different users'. granted: as product, but the engine has every permission, eval and wasm are
+Mode: TypeAlias = Literal["product", "granted", "raw", "python", "science"]
+"""product: as a model's program, in a process of its own. granted: as product, but the engine has every permission, eval and wasm are
 allowed, and the attack is made from a string, past what rewrites its imports. raw: a bare main program of an engine
 that has every permission. python: as a Python program; all attacks are one user's, so they share a server. science: the
 same with packages."""
-SHARING: frozenset[Mode] = frozenset({"context", "python", "science"})
+SHARING: frozenset[Mode] = frozenset({"python", "science"})
 """Where an execution has a process in common with the one before, so that each may leave something for the next."""
 
 TIERS: tuple[Tier, ...] = ("namespaces", "landlock")
@@ -27,8 +26,6 @@ _ALL = frozenset({"escape", "module", "forge", "result", "hang", "memory", "floo
 ATTACKED: Mapping[tuple[Mode, Tier], frozenset[str]] = {
     ("product", "namespaces"): _ALL,
     ("product", "landlock"): _ALL,
-    # What contexts keep apart does not depend on the jail.
-    ("context", "namespaces"): _ALL,
     # A value goes through the same code of the guest whatever the engine may do: `product` has them.
     ("granted", "namespaces"): _ALL - {"result"},
     # Frames and limits are the host's, and `granted` has them in namespaces; what a jail bounds itself, `product` has.

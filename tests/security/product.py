@@ -10,6 +10,7 @@ from typing import Any
 from corral import Corral, ExecutionContext, ExecutionResult, define_tool
 from corral.errors import BridgeError, MemoryExceeded, OutputExceeded, ProgramTimeout, SandboxLost
 from corral.sandboxes import CPythonSandbox, DenoSandbox
+from corral.sandboxes.jailed.guest_starter import GuestKind
 from corral.types import SandboxConfig
 from tests.security.attacks import Attack
 from tests.security.modes import PYTHON, SHARING, Mode, Tier, limits_for
@@ -33,8 +34,9 @@ try { globalThis.Deno ??= { build: { os: "linux", arch: "x86_64" }, env: { get()
 class GrantedDenoSandbox(DenoSandbox):
     """Deno with every permission: a stand-in for a complete bypass of its own model."""
 
-    def _flags(self, config: SandboxConfig) -> list[str]:
-        return [*super()._flags(config), "--allow-all"]
+    def guest_kind(self, config: SandboxConfig) -> GuestKind:
+        kind = super().guest_kind(config)
+        return kind._replace(arguments=(kind.arguments[0], "--allow-all", *kind.arguments[1:]))
 
 
 async def _echo(input: Any) -> Any:
@@ -51,8 +53,6 @@ async def attacked_corral(mode: Mode, tier: Tier) -> AsyncGenerator[Corral]:
     match mode:
         case "granted":
             sandbox = GrantedDenoSandbox(tier=tier, isolation="process", allow_eval=True, allow_wasm=True)
-        case "context":
-            sandbox = DenoSandbox(tier=tier, isolation="context")
         case "python":
             sandbox = CPythonSandbox(tier=tier)
         case "science":

@@ -42,9 +42,9 @@ async def add(a: int) -> int:
 
 
 @pytest.mark.parametrize("tier", TIERS)
-@pytest.mark.parametrize("isolation", ["process", "context"])
+@pytest.mark.parametrize("isolation", ["process", "fork"])
 async def test_frames_name_no_place_of_the_host(
-    tier: Tier, isolation: Literal["process", "context"], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tier: Tier, isolation: Literal["process", "fork"], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = tmp_path / "place-of-the-host"
     place.mkdir()

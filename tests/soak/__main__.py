@@ -19,7 +19,7 @@ def main() -> int:
     parser.add_argument("--executions", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--concurrency", type=int, default=4)
-    parser.add_argument("--isolation", choices=["process", "context"], default="process")
+    parser.add_argument("--isolation", choices=["process", "fork"], default="process")
     parser.add_argument("--round", type=int, default=None, help="executions between two measurements")
     options = parser.parse_args()
     logging.getLogger("corral").setLevel(logging.ERROR)  # it warns of every guest that we kill
@@ -47,7 +47,7 @@ def _print(report: Report) -> None:
     lines = [f"{count:6}  {end}" for end, count in sorted(report.ends.items())]
     lines += [
         f"{len(report.kills):6}  guests and {len(report.launcher_kills)} launchers killed from outside",
-        f"{report.lost:6}  executions ended by that; {report.beside} by what ran beside them",
+        f"{report.lost:6}  executions ended by that",
         "",
         table(report.measured),
         "",

@@ -58,8 +58,6 @@ class Kind:
     limits: Limits = _LIMITS
     cancelled: bool = False
     """Whether it is cancelled at some time; being cancelled is legal then."""
-    harmful: bool = False
-    """Whether it may end what runs beside it in its process."""
 
 
 def _ends_with(status: str, *codes: str) -> Callable[[ExecutionResult], bool]:
@@ -102,7 +100,7 @@ KINDS = (
     ),
     Kind("an enum", 4, lambda chance: f"enum E {{ A = {chance.randint(1, 999)} }} return E[E.A]", _is_value("A")),
     Kind("cancelled", 12, _waits, _is_value("waited"), cancelled=True),
-    Kind("cancelled at work", 4, lambda _: "while (true) {}", lambda _: False, cancelled=True, harmful=True),
+    Kind("cancelled at work", 4, lambda _: "while (true) {}", lambda _: False, cancelled=True),
     Kind(
         "out of time",
         4,
@@ -116,7 +114,6 @@ KINDS = (
         lambda _: "while (true) {}",
         _ends_with("timed_out", "program_timeout"),
         _LITTLE_CPU,
-        harmful=True,
     ),
     Kind(
         "heap bomb",
@@ -124,7 +121,6 @@ KINDS = (
         lambda _: "const a = []; for (;;) a.push({ x: [1, 2, 3] })",
         lambda result: result.error is not None and result.error.code in {"memory_exceeded", "program_timeout"},
         _BOMB,
-        harmful=True,
     ),
     Kind(
         "buffer bomb",
@@ -134,7 +130,6 @@ KINDS = (
         ),
         lambda result: result.error is not None and result.error.code in {"memory_exceeded", "program_timeout"},
         _BOMB,
-        harmful=True,
     ),
     Kind(
         "console flood",

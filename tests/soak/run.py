@@ -45,8 +45,6 @@ class Report:
     """When the launcher was, and with it every guest."""
     lost: int = 0
     """Executions that ended because of these."""
-    beside: int = 0
-    """Executions that ended because of what ran beside them in their process."""
     measured: list[Gauges] = field(default_factory=list[Gauges])
     wrong: list[str] = field(default_factory=list[str])
     seconds: float = 0.0
@@ -59,7 +57,7 @@ async def soak(
     concurrency: int,
     round_size: int,
     temporary: Path,
-    isolation: Literal["process", "context"],
+    isolation: Literal["process", "fork"],
 ) -> Report:
     """Runs `executions` in rounds; between rounds nothing runs and the host is measured.
 
@@ -75,7 +73,7 @@ async def soak(
             done = 0
             for number in range(_WARM_UP_ROUNDS + -(-executions // round_size)):
                 batch = min(round_size, executions + _WARM_UP_ROUNDS * round_size - done)
-                await _Round(corral, report, chance, concurrency, isolation).run(batch)
+                await _Round(corral, report, chance, concurrency).run(batch)
                 done += batch
                 if number >= _WARM_UP_ROUNDS - 1:
                     await _find_the_dead(corral, sandbox)
@@ -90,7 +88,7 @@ async def soak(
         for name in ("processes", "descriptors", "files", "tasks")
         if getattr(after, name) > getattr(before, name)
     ]
-    # A guest takes along what runs in it, the launcher what runs and what begins just then.
+    # A server takes along what it has forked, the launcher what runs and what begins just then.
     each = 1 if isolation == "process" else concurrency
     bound = each * len(report.kills) + 2 * concurrency * len(report.launcher_kills)
     if report.lost > bound:
@@ -125,17 +123,12 @@ def _code(result: ExecutionResult) -> str | None:
 
 
 class _Round:
-    def __init__(self, corral: Corral, report: Report, chance: random.Random, concurrency: int, isolation: str) -> None:
+    def __init__(self, corral: Corral, report: Report, chance: random.Random, concurrency: int) -> None:
         self._corral = corral
         self._report = report
         self._chance = chance
         self._concurrency = concurrency
-        self._shared = isolation == "context"
         self._left = 0
-        self._running: dict[int, str] = {}
-        """Executions that may harm what runs beside them, and whose they are."""
-        self._harm: dict[str, float] = {}
-        """When such an execution of a user ended last."""
 
     async def run(self, executions: int) -> None:
         self._left = executions
@@ -151,8 +144,6 @@ class _Round:
     async def _execute(self, planned: Planned) -> None:
         began = time.monotonic()
         ended: ExecutionResult | StartFailed | None = None
-        if planned.kind.harmful:
-            self._running[id(planned)] = planned.user
         async with anyio.create_task_group() as tasks:
             if planned.kill_after is not None:
                 tasks.start_soon(self._kill, planned.kill_after, guests, self._report.kills)
@@ -164,8 +155,6 @@ class _Round:
                     ended = await self._corral.execute(planned.source, context=context, limits=planned.kind.limits)
                 except StartFailed as error:
                     ended = error
-        if self._running.pop(id(planned), None) is not None:
-            self._harm[planned.user] = time.monotonic()
         self._judge(planned, began, ended)
 
     def _judge(self, planned: Planned, began: float, ended: ExecutionResult | StartFailed | None) -> None:
@@ -176,20 +165,16 @@ class _Round:
         elif isinstance(ended, StartFailed) or (ended.error is not None and ended.error.code in _OF_PROCESS):
             kills = [*self._report.kills, *self._report.launcher_kills]
             if any(kill >= began - _LATE_SECONDS for kill in kills):
-                end, legal = "lost", isinstance(ended, StartFailed) or _code(ended) == "sandbox_lost" or self._shared
+                end, legal = "lost", isinstance(ended, StartFailed) or _code(ended) == "sandbox_lost"
                 self._report.lost += 1
             else:
-                end, legal = "lost to its neighbour", self._shared and self._was_beside_harm(planned.user, began)
-                self._report.beside += 1
+                end, legal = "lost without a kill", False
         else:
             end, legal = ended.status, False
         self._report.ends[f"{planned.kind.name}: {end}"] += 1
         if not legal:
             said = repr(ended.error or ended.value)[:300] if isinstance(ended, ExecutionResult) else repr(ended)
             self._report.wrong.append(f"{planned.kind.name}: {end}, {said}")
-
-    def _was_beside_harm(self, user: str, began: float) -> bool:
-        return user in self._running.values() or self._harm.get(user, 0.0) >= began
 
     async def _kill(self, seconds: float, candidates: Callable[[], list[int]], kills: list[float]) -> None:
         """Kills some process below this one, as the kernel does when memory is short."""

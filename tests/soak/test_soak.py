@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("isolation", ["process", "context"])
+@pytest.mark.parametrize("isolation", ["process", "fork"])
 def test_the_host_is_flat_and_every_execution_ends_as_it_may(isolation: str) -> None:
     options = ["--executions", "200", "--seed", "7", "--concurrency", "4", "--isolation", isolation]
     done = subprocess.run(

@@ -41,9 +41,9 @@ class TestDeno(SandboxSuite):
 
 
 @pytest.mark.anyio
-class TestDenoContexts(SandboxSuite):
+class TestDenoProcesses(SandboxSuite):
     def provider(self) -> SandboxProvider:
-        return DenoSandbox(isolation="context", pool_size=0)
+        return DenoSandbox(isolation="process", pool_size=0)
 
 
 @pytest.mark.anyio

@@ -41,12 +41,13 @@ async def test_a_function_runs_elsewhere_and_the_process_is_kept(workers: Worker
     assert await workers.run(tasks.number, seconds=5) == first
 
 
-async def test_programs_come_back_as_they_were_with_their_places(workers: Workers) -> None:
+async def test_programs_come_back_as_they_were_with_their_places_and_types(workers: Workers) -> None:
     typed = prepare_typescript("const x: number = 1;\nreturn x as number")
     quoted = prepare_python(">>> x = 1\n>>> x\n")
     for program in (typed, quoted):
         back = await workers.run(tasks.same, program, seconds=5)
-        assert (back.code, back.references) == (program.code, program.references)
+        assert back == program
+        assert program.typed is not None
         places = [(line, column) for line in range(1, 5) for column in range(1, 30)]
         assert [back.locate(*place) for place in places] == [program.locate(*place) for place in places]
 

@@ -1,4 +1,4 @@
-"""`AuditLog`: what the guards hand their events to."""
+"""`AuditLog`: queues audit events and hands them to sinks."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _UNAVAILABLE = "the audit log cannot be written, so no call is let in"
 class AuditLog:
     """Hands events to sinks, each in a thread of its own. May be used from any thread and any event loop.
 
-    `arguments` says what events hold of a call's input. Over `queue_events` that a sink has not taken yet, `record`
-    waits. While a sink cannot be written and `when_unavailable` is "deny", no call is let in.
+    `arguments` selects the form of a call's input in events. `record` waits while a sink has more than `queue_events`
+    unwritten events. With `when_unavailable="deny"`, calls are denied while a sink cannot be written.
 
     Raises:
-        ConfigError: there is no sink, or it is none.
+        ConfigError: no sink was given, or something that is not one.
     """
 
     def __init__(
@@ -49,17 +49,17 @@ class AuditLog:
         when_unavailable: Literal["deny", "continue"] = "deny",
     ) -> None:
         if not sinks:
-            raise ConfigError("an AuditLog needs a sink")
+            raise ConfigError("AuditLog has no sink; pass a path, a URL, a sink or a function")
         if queue_events < 1:
-            raise ConfigError("queue_events is at least 1")
+            raise ConfigError(f"AuditLog: queue_events={queue_events} is too small; it must be at least 1")
         self._arguments = arguments
         self._denies = when_unavailable == "deny"
         self._writers = [Writer(as_sink(sink), queue_events=queue_events) for sink in sinks]
 
     async def record(self, event: AuditEvent) -> None:
-        """Queues an event. Returns at once if there is room; else when it is written, or after some seconds.
+        """Queues an event. Returns at once if there is room, else once it is written, at the latest after some seconds.
 
-        Where a sink has failed for so long that twice the queue is full, the event goes to the logger instead.
+        If a sink has failed until twice `queue_events` wait, the event goes to the logger instead.
         """
         full: list[Writer] = []
         for writer in self._writers:
@@ -69,16 +69,16 @@ class AuditLog:
             await self._written(event, full)
 
     async def record_durably(self, event: AuditEvent) -> None:
-        """Returns when every sink has the event for good; cancelled or not, it is queued.
+        """Returns once every sink has stored the event. It stays queued if the caller is cancelled.
 
         Raises:
-            AccessDenied: a sink fails now, or did not take it within some seconds. It may yet.
+            AccessDenied: a sink fails now, or was too slow; it may store the event later.
         """
         if not await self._written(event, self._writers):
             raise AccessDenied(_UNAVAILABLE)
 
     def check(self) -> None:
-        """Raises AccessDenied while a sink cannot be written, unless this log is to go on regardless."""
+        """Raises AccessDenied while a sink cannot be written, unless `when_unavailable` is "continue"."""
         if self._denies:
             for writer in self._writers:
                 if writer.unavailable:
@@ -103,19 +103,18 @@ class AuditLog:
             return "[cannot be shown]"
 
     async def flush(self) -> None:
-        """Returns when all that was recorded is written.
+        """Returns once all recorded events are written.
 
         Raises:
-            TimeoutError: a sink fails now, or did not take it within some seconds. It is still queued.
+            TimeoutError: a sink fails now, or was too slow. The events stay queued.
         """
         if not await self._written(None, self._writers):
-            raise TimeoutError("there are audit events that are not written yet")
+            raise TimeoutError("audit events are not written yet, as a sink fails or is slow; they stay queued")
 
     async def aclose(self) -> None:
-        """Flushes, and ends the threads, within some seconds. What a sink does not take stays queued, and the logger is
-        told how much.
+        """Flushes and ends the threads, within some seconds. Unwritten events stay queued; their number is logged.
 
-        The log may be used again; then the threads are started again.
+        The log may be used again, which starts the threads again.
         """
         closed_by = time.monotonic() + _PATIENCE_SECONDS
         try:

@@ -14,8 +14,8 @@ from corral.audit.events import AuditEvent, short_text
 from corral.audit.sinks.base import identity
 from corral.audit.sinks.factory import as_sink
 from corral.audit.sinks.json_lines import JsonLinesSink
-from corral.audit.sinks.postgres import PostgresSink, connect
-from corral.audit.sinks.rows import event_of
+from corral.audit.sinks.postgres import PostgresSink, columns_of, connect
+from corral.audit.sinks.rows import event_of, selected
 from corral.audit.sinks.sqlite import SqliteSink
 from corral.errors import ConfigError
 
@@ -59,14 +59,14 @@ class AuditReader(ABC):
     """Reads one log, from where the last reading ended."""
 
     torn = 0
-    """Lines that hold no event: a process was killed while it wrote, or somebody else wrote."""
+    """Number of lines without an event: a process was killed while it wrote, or another program wrote to the file."""
 
     @abstractmethod
     async def read(self, wanted: AuditFilter, limit: int) -> Sequence[AuditEvent]:
-        """The last `limit` events that are wanted and were added since the last reading, as they were written."""
+        """Returns the last `limit` matching events added since the previous call, in the order of writing."""
 
     async def aclose(self) -> None:
-        """Lets go of what is open."""
+        """Closes files and connections."""
 
 
 class _JsonLinesReader(AuditReader):
@@ -75,7 +75,7 @@ class _JsonLinesReader(AuditReader):
         self._identity = identity(path)
         self._offset = 0
         self._begun = 0
-        """1 if the last line has no end: it may be being written."""
+        """1 if the last line has no end, as while it is being written."""
 
     async def read(self, wanted: AuditFilter, limit: int) -> Sequence[AuditEvent]:
         if self._identity != (now := identity(self._path)):  # rotated
@@ -112,7 +112,8 @@ class _SqliteReader(AuditReader):
 
         if self._connection is None:
             self._connection = sqlite3.connect(f"{self._path.resolve().as_uri()}?mode=ro", uri=True)
-        query, values = _query("audit", lambda _: "?", wanted, self._last, limit)
+            self._selected = selected(name for _, name, *_ in self._connection.execute("PRAGMA table_info(audit)"))
+        query, values = _query("audit", self._selected, lambda _: "?", wanted, self._last, limit)
         rows = self._connection.execute(query, values).fetchall()
         self._last = rows[0][0] if rows else self._last
         return [event_of(row[1:]) for row in reversed(rows)]
@@ -132,7 +133,8 @@ class _PostgresReader(AuditReader):
     async def read(self, wanted: AuditFilter, limit: int) -> Sequence[AuditEvent]:
         if self._connection is None:
             self._connection = await connect(self._dsn)
-        query, values = _query(self._table, lambda number: f"${number}", wanted, self._last, limit)
+            self._selected = selected(await columns_of(self._connection, self._table))
+        query, values = _query(self._table, self._selected, lambda number: f"${number}", wanted, self._last, limit)
         rows = await self._connection.fetch(query, *values)
         self._last = rows[0][0] if rows else self._last
         return [event_of(row[1:]) for row in reversed([tuple(row) for row in rows])]
@@ -143,14 +145,14 @@ class _PostgresReader(AuditReader):
 
 
 def _query(
-    table: str, mark: Callable[[int], str], wanted: AuditFilter, after: int, limit: int
+    table: str, selected: str, mark: Callable[[int], str], wanted: AuditFilter, after: int, limit: int
 ) -> tuple[str, list[Any]]:
     """The query and its values. `mark` gives the placeholder of the first, second ... value: SQLite's bear no numbers,
     which Python 3.12.0 to 3.12.3 take for names, and warn of."""
     conditions = [("position", ">", after), *wanted.conditions()]
     where = " AND ".join(f"{field} {sign} {mark(number)}" for number, (field, sign, _) in enumerate(conditions, 1))
     query = f"""
-        SELECT position, {", ".join(AuditEvent._fields)} FROM {table} WHERE {where}
+        SELECT position, {selected} FROM {table} WHERE {where}
         ORDER BY position DESC LIMIT {mark(len(conditions) + 1)}
     """  # noqa: S608 - the names of our own fields, and a table's that was checked
     return query, [*(value for _, _, value in conditions), limit]
@@ -169,7 +171,9 @@ def open_audit(source: str) -> AuditReader:
             return _PostgresReader(source, table)
         case JsonLinesSink(path=path) | SqliteSink(path=path) as sink:
             if not path.is_file():
-                raise ConfigError(f"there is no file {source}")
+                raise ConfigError(
+                    f"the audit log {source} does not exist; pass the path of a file that AuditLog has written"
+                )
             return _JsonLinesReader(path) if isinstance(sink, JsonLinesSink) else _SqliteReader(path)
         case _:
-            raise ConfigError(f"{source} cannot be read")
+            raise ConfigError(f"{source} cannot be read back; pass a .jsonl or .sqlite file, or a postgresql:// URL")

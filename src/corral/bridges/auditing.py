@@ -78,8 +78,7 @@ def outcome_of(error: CallError | ExecutionError | None) -> Outcome:
 def _input_schema(call: Call) -> JsonSchema | None:
     if not call.authenticated:
         return None
-    tools = call.grant.tools
-    tool = tools.get(call.request.tool) or tools.hidden(call.request.tool)
+    tool = call.grant.peek_tool(call.request.tool) or call.grant.tools.hidden(call.request.tool)
     return None if tool is None else tool.input_schema
 
 

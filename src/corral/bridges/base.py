@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, MutableMapping
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
-from corral.bridges.calls import Handler
-from corral.bridges.grants import Grant, Grants
-from corral.errors import ConfigError
-from corral.types import Endpoint, Language
+from corral.bridges.calls import Call, Handler
+from corral.bridges.grants import CallGate, Grant, Grants
+from corral.errors import ConfigError, ExecutionEnded, InvalidToken
+from corral.types import CallError, Endpoint, Language, Reply
 
 __all__ = ["ASGIApp", "BridgeHost", "BridgeProtocol", "Document", "Message", "Receive", "Scope", "Send"]
 
@@ -31,12 +31,42 @@ class Document(NamedTuple):
 class BridgeHost:
     """Entrance of bridge protocols into one Corral: the pipeline of guards, and the grants of tokens."""
 
-    __slots__ = ("_grants", "handle")
+    __slots__ = ("_grants", "_handler")
 
     def __init__(self, handler: Handler, grants: Grants) -> None:
-        self.handle = handler
-        """Passes a call through all guards and returns its reply. Raises nothing for what a guest or a tool does."""
+        self._handler = handler
         self._grants = grants
+
+    def handle(self, call: Call) -> Awaitable[Reply]:
+        """Passes a call through all guards and returns its reply. Raises nothing for what a guest or a tool does.
+
+        A call of a program that is being checked waits before all guards, and is refused if the check fails.
+        """
+        try:
+            grant = call.grant
+        except AttributeError:
+            grant = self._grant_of(call.token)
+        if grant is None or grant.gate is None:
+            return self._handler(call)
+        return self._handle_checked(call, grant, grant.gate)
+
+    async def _handle_checked(self, call: Call, grant: Grant, gate: CallGate) -> Reply:
+        if not gate.is_open:
+            with nullcontext() if grant.clock is None else grant.clock.paused():
+                await gate.wait()
+            if not gate.is_open:
+                return Reply(error=CallError.of(ExecutionEnded("the program did not pass its check")))
+        return await self._handler(call)
+
+    def _grant_of(self, token: str | None) -> Grant | None:
+        try:
+            return self._grants.find(token)
+        except InvalidToken:
+            return None  # the guards refuse it, and the audit has it
+
+    def handler_of(self, grant: Grant) -> Handler:
+        """Returns `handle` for calls that all carry this grant."""
+        return self._handler if grant.gate is None else self.handle
 
     def find(self, token: str | None) -> Grant:
         """Finds the live grant of a token.

@@ -23,6 +23,7 @@ from corral.tools import Tool, ToolRegistry
 from corral.types import ExecutionContext, Limits
 
 __all__ = [
+    "CallGate",
     "Grant",
     "Grants",
     "OutsideExecution",
@@ -53,6 +54,19 @@ def new_execution_id() -> str:
     return f"execution-{secrets.token_hex(8)}"
 
 
+class CallGate(Protocol):
+    """Holds back the calls of a grant until it is known if they are allowed. Used from any thread."""
+
+    @property
+    def is_open(self) -> bool:
+        """True once calls are allowed."""
+        ...
+
+    async def wait(self) -> None:
+        """Waits for the decision. If it is not open then, calls are refused."""
+        ...
+
+
 class Grant:
     """Permissions and state of one execution. Calls are refused once it has ended."""
 
@@ -67,6 +81,7 @@ class Grant:
         "context",
         "ended",
         "execution_id",
+        "gate",
         "limits",
         "must_finish",
         "on_end",
@@ -101,6 +116,8 @@ class Grant:
         self.limits = limits
         self.tools = tools
         self.services = services or {}
+        self.gate: CallGate | None = None
+        """Holds back its calls; None: they are not held back."""
         self.clock = clock
         """Deadline of its program; None for a program that runs elsewhere."""
         self.recorder = recorder
@@ -141,6 +158,10 @@ class Grant:
     def renewable(self) -> bool:
         """True if it has no lifetime of its own, so that tokens can be renewed until it is ended."""
         return self._ends_at is None
+
+    def peek_tool(self, path: str) -> Tool | None:
+        """Returns the tool of a name, without counting an unknown one."""
+        return self.services.get(path) or self.tools.get(path)
 
     def find_tool(self, path: str) -> Tool:
         """Finds the tool that programs call by `path`.

@@ -103,11 +103,14 @@ def authenticate(handler: Handler, grants: Grants) -> Handler:
     """Finds the live grant of a call: by its token, unless the bridge has set the grant."""
 
     async def guarded(call: Call) -> Reply:
-        if not call.authenticated:
-            call.grant = grants.find(call.token)
-        elif not call.grant.live:
-            raise ExecutionEnded("the execution of this call has ended")
-        before = current_grant.set(call.grant)
+        try:
+            grant = call.grant
+        except AttributeError:
+            grant = call.grant = grants.find(call.token)
+        else:
+            if not grant.live:
+                raise ExecutionEnded("the execution of this call has ended")
+        before = current_grant.set(grant)
         try:
             return await handler(call)
         finally:

@@ -21,5 +21,5 @@ class PipeBridge(BridgeProtocol):
 
     @asynccontextmanager
     async def serve(self, host: BridgeHost, grant: Grant) -> AsyncGenerator[Endpoint]:
-        handle = host.handle
+        handle = host.handler_of(grant)
         yield PipeEndpoint(handler=lambda request: handle(Call(request, grant)), must_finish=grant.must_finish)

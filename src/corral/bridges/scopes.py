@@ -11,7 +11,7 @@ from corral.errors import ScopeDenied
 from corral.rendering.lists import first_few
 from corral.results import ProgramCapabilities
 from corral.tools import Tool, ToolRegistry
-from corral.types import ExecutionError, Reference, References, ToolName
+from corral.types import ExecutionError, References, ToolName, ToolReference
 
 __all__ = ["ImpliedScopes", "capabilities_of", "denied_unseen", "early_denial", "hidden_denial", "require_scopes"]
 
@@ -92,7 +92,7 @@ def _denial(
     references: References, find: Callable[[ToolName], Tool | None], held: frozenset[str]
 ) -> ExecutionError | None:
     missing: dict[ToolName, str] = {}
-    first: Reference | None = None
+    first: ToolReference | None = None
     for reference in references.named:
         for named in _paths(reference):
             tool = find(named)
@@ -112,7 +112,7 @@ def _denial(
     )
 
 
-def _paths(reference: Reference) -> Iterable[ToolName]:
+def _paths(reference: ToolReference) -> Iterable[ToolName]:
     """Yields the tools that a path may name: `a.b` is tool `b` in namespace `a`, or a member of tool `a`."""
     name = ToolName.parse(reference.path)
     return (name,) if name.namespace is None else (name, ToolName(None, name.namespace))

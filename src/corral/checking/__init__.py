@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from corral.checking.case import Case
-from corral.checking.check_result import CheckResult
 from corral.checking.checker import Checker
 from corral.checking.gate import Gate
-from corral.checking.verdict import Verdict
+from corral.checking.verdict import CheckResult, Verdict
 
 __all__ = ["Case", "CheckResult", "Checker", "Gate", "Verdict"]

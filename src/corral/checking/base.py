@@ -128,9 +128,17 @@ class Check(ABC):
         """Locations of the definitions of a name's types."""
         return self._answer(node, self._types, Document.types)
 
+    def declared_definitions(self, node: Node | None) -> list[Location]:
+        """Locations of the definition of a name in the declarations."""
+        return [each for each in self.definitions(node) if each.declared]
+
+    def declared_types(self, node: Node | None) -> list[Location]:
+        """Locations of the definitions of a name's types in the declarations."""
+        return [each for each in self.types(node) if each.declared]
+
     def tool_named(self, name: Node | None) -> DeclaredTool | None:
         """The tool that a name stands for."""
-        declared = [each for each in self.definitions(name) if each.declared]
+        declared = self.declared_definitions(name)
         return self.tools.declared_at(declared[0]) if declared else None
 
     def node_at(self, location: Location) -> Node | None:

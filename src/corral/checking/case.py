@@ -12,7 +12,7 @@ from corral.concurrency.cached_property import cached_property
 from corral.programs import TypedProgram, TypedPython, read_types
 from corral.programs.syntax.parsing import TooLongToParse, parsing_within
 from corral.tools import ToolRegistry
-from corral.types import ExecutionContext, Language, References, TrustDomain
+from corral.types import ExecutionContext, Language, Program, References, TrustDomain
 
 __all__ = ["Case"]
 
@@ -23,18 +23,15 @@ _HEAVY_CHARS = 64_000
 
 @dataclass
 class Case:
-    """A program, and what it is checked against. It is read once, where that is first needed."""
+    """A program, and what it is checked against. Its tree is made once, where it is first needed."""
 
-    source: str
-    language: Language
+    program: Program
     tools: ToolRegistry
     _: KW_ONLY
     env: bool = False
     """True if the program has a `process` with its environment."""
     must: bool = False
     """True if it waits for longer."""
-    references: References | None = None
-    """References of the program, if they are known."""
     context: ExecutionContext | None = None
     """The tenant of the program."""
 
@@ -44,14 +41,26 @@ class Case:
         context = self.context
         return None if context is None else context.trust_domain
 
+    @property
+    def source(self) -> str:
+        return self.program.source
+
+    @property
+    def language(self) -> Language:
+        return self.program.language
+
+    @property
+    def references(self) -> References | None:
+        return self.program.references
+
     @cached_property
-    def program(self) -> TypedProgram | TypedPython | None:
-        """The program as it is to be read; None if it cannot be.
+    def typed(self) -> TypedProgram | TypedPython | None:
+        """The program as it is to be read; None if it does not parse as a whole.
 
         Raises:
-            ProgramRejected: as when it is prepared.
+            TooLongToParse: see `parsing_within`.
         """
-        return read_types(self.source, self.language)
+        return read_types(self.program)
 
     @cached_property
     def is_light(self) -> bool:
@@ -59,7 +68,7 @@ class Case:
         if len(self.source) > _LIGHT_CHARS:
             return False
         with contextlib.suppress(TooLongToParse), parsing_within(_LIGHT_SECONDS):
-            _ = self.program
+            _ = self.typed
             return True
         return False
 
@@ -71,7 +80,7 @@ class Case:
     @cached_property
     def is_nameless(self) -> bool:
         """True if it has no name, so that nothing can be wrong with it."""
-        return self.program is not None and not _names_something(self.program.root)
+        return self.typed is not None and not _names_something(self.typed.root)
 
     @cached_property
     def key(self) -> tuple[bytes, bool]:

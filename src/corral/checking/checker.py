@@ -24,9 +24,8 @@ from corral.checking.typescript.check import TypeScriptCheck
 from corral.checking.verdict import Verdict, verdict_on
 from corral.concurrency.fair_queue import wait_for_job
 from corral.concurrency.threads import run_in_own_thread
-from corral.errors import ProgramRejected
 from corral.logs import get_logger
-from corral.programs import TypedPython
+from corral.programs import TypedPython, read_program
 from corral.programs.syntax.parsing import TooLongToParse
 from corral.tools import ToolRegistry
 from corral.types import ExecutionContext, Language, References, TrustDomain
@@ -110,8 +109,12 @@ class Checker:
         must: bool = False,
         context: ExecutionContext | None = None,
     ) -> Verdict:
-        """The verdict on a program. It blocks."""
-        case = Case(source, language, tools, env=env, must=must, context=context)
+        """The verdict on a program. It blocks.
+
+        Raises:
+            ProgramRejected: as when it is prepared.
+        """
+        case = Case(read_program(source, language), tools, env=env, must=must, context=context)
         with ThreadPoolExecutor(1) as own:  # where no event loop runs
             return own.submit(anyio.run, self.verdict, case).result()
 
@@ -150,7 +153,7 @@ class Checker:
         if not server.ready or self._is_suspect(case.tenant):
             return None
         try:
-            if not case.is_light or case.program is None:
+            if not case.is_light or case.typed is None:
                 return None
             if case.is_nameless:
                 return Verdict()
@@ -279,7 +282,7 @@ def _judge(case: Case, declared: ToolSet, seconds: float, workspace: Workspace |
     """Checks a program with a server that is there for nobody else."""
     if workspace is None:
         return Verdict(unchecked="the language server does not start")
-    if case.program is None:
+    if case.typed is None:
         return Verdict(unchecked="it cannot be parsed as a whole")
     if case.is_nameless:
         return Verdict()
@@ -289,17 +292,15 @@ def _judge(case: Case, declared: ToolSet, seconds: float, workspace: Workspace |
 
 
 def _check_of(case: Case, tools: ToolSet) -> Check:
-    if isinstance(case.program, TypedPython):
-        return PythonCheck(case.program, tools)
-    assert case.program is not None
-    return TypeScriptCheck(case.program, tools, env=case.env)
+    if isinstance(case.typed, TypedPython):
+        return PythonCheck(case.typed, tools)
+    assert case.typed is not None
+    return TypeScriptCheck(case.typed, tools, env=case.env)
 
 
 def _failed(error: Exception, language: Language) -> Verdict:
     """Logs why a program goes unchecked."""
     if isinstance(error, TooLongToParse):
         return Verdict(unchecked="it takes too long to parse", is_own=True)
-    if isinstance(error, ProgramRejected):  # it is rejected for that when it is prepared
-        return Verdict(unchecked="it is no program")
     logger.error("a check of %s failed, so its program goes unchecked", language, exc_info=error)
     return Verdict(unchecked="the check failed")

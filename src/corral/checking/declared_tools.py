@@ -1,4 +1,4 @@
-"""The tools that a program is checked against: their declarations, and what can be said of a name that is none."""
+"""The tools that a program is checked against: their declarations, and messages about unknown names."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from corral.checking.verdict import Verdict
 from corral.concurrency.cached_property import cached_property
 from corral.declarations import checked_discovery, declare_tools
 from corral.errors import ToolNotFound
-from corral.json_schema.closed_objects import open_objects
+from corral.json_schema.keywords import open_objects
 from corral.programs.syntax.parsing import parsing_within
 from corral.programs.syntax.python import text_of
 from corral.tools import Tool, ToolRegistry
@@ -36,7 +36,7 @@ _COMMENT = re.compile(r"#:[^\n]*")
 _SPACE = re.compile(r"(?<!\s)\s*\n\s*")
 _METHODS = frozenset({"method_signature", "function_definition"})
 _ROOTS = frozenset({"functions", "api", "client", "default_api", "tool", "mcp", "sdk", "Tools", "server", "agent"})
-"""Under which names models look for tools elsewhere."""
+"""Names under which models expect tools, as in other systems."""
 _SEARCH = 'Use names as they are declared; await tools.search("words") finds them.'
 _FEW_TOOLS = 20
 """Most tools that are all listed when a program names an unknown one."""
@@ -53,8 +53,9 @@ _LEAST_SETS = 8
 _MANY_TOOLS = 200
 _MANY_DEFINITIONS = 2_000
 _MUCH_WEIGHT = 100_000
-"""With more tools, more schemas that they share, or more in their schemas, programs are declared only those that they
-name. One that may call any makes all of them be declared, in the background, and goes unchecked meanwhile."""
+"""Above any of these numbers of tools, shared definitions or schema weight, only the tools that a program names are
+declared. A program that may call any tool needs all of them: they are declared in the background, and it runs unchecked
+until then."""
 _MOST_DEFINITIONS = 20_000
 """With more, not all tools are declared together: it would take minutes."""
 
@@ -69,13 +70,13 @@ class DeclaredTool(NamedTuple):
 
 
 class ToolSet:
-    """Tools of a registry, declared in one language. Making one takes a second for thousands of them."""
+    """Tools of a registry, declared in one language. Takes a second to make for thousands of tools."""
 
     def __init__(self, registry: ToolRegistry, language: Language, tools: Mapping[ToolName, Tool]) -> None:
         self.language: Language = language
         self.tools = tools
         self.among = registry.snapshot()
-        """All tools that there are for the program: another's names must not be in what is said of it."""
+        """All tools that the program may know: messages on it must not name others."""
         self.identity = _identity(tools)
         self._registry = registry.copy()
         self._verdicts: dict[tuple[bytes, bool], tuple[Verdict, float]] = {}
@@ -90,13 +91,13 @@ class ToolSet:
         return _identity(self.among), self._registry.problems
 
     def remember(self, case: Case, verdict: Verdict, *, seconds: float = inf) -> None:
-        """Keeps the verdict on a program, which the same program will get again."""
+        """Caches the verdict on a program."""
         self._verdicts[case.key] = verdict, time.monotonic() + seconds
         while len(self._verdicts) > _MAX_VERDICTS:
             self._verdicts.pop(next(iter(self._verdicts)), None)
 
     def known(self, case: Case) -> Verdict | None:
-        """The verdict that is kept."""
+        """Returns the cached verdict, if there is one."""
         verdict, until = self._verdicts.get(case.key, (None, 0.0))
         return verdict if time.monotonic() < until else None
 

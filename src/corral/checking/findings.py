@@ -25,9 +25,9 @@ _MOST_KNOWN = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """Something that is wrong with a program, at an offset of its text in bytes.
+    """A fault of a program, at an offset of its text in bytes.
 
-    With a `kind` the program is rejected for it; without, it is a warning.
+    With a `kind` it rejects the program; without one it is a warning.
     """
 
     code: str
@@ -40,16 +40,16 @@ class Finding:
     declared: str | None = None
     """The declaration that it does not fit."""
     always: bool = False
-    """It is worth a remark on a program that succeeds, too."""
+    """True if it is shown for programs that succeed, too."""
 
     def rejected(
         self, kind: Kind, *, message: str | None = None, hint: str | None = None, declared: str | None = None
     ) -> Finding:
-        """The same as a reason not to run the program."""
+        """Returns the finding with a kind, so that it rejects the program."""
         return replace(self, kind=kind, message=message or self.message, hint=hint, declared=declared)
 
     def text(self) -> str:
-        """All that is to be said of it, but for its place."""
+        """Message, hint and declaration, without the position."""
         message = preview_text(self.message.strip(), _MAX_MESSAGE_CHARS)
         message += "" if message.endswith((".", "?", "!")) else "."
         hint = f" {self.hint}" if self.hint else ""
@@ -58,7 +58,7 @@ class Finding:
 
 
 def near(name: str, known: Iterable[str]) -> str | None:
-    """A question after the name that may have been meant."""
+    """Returns a question such as "Did you mean 'x'?" if a known name is near."""
     candidates = [each for each in islice(dict.fromkeys(known), _MOST_KNOWN) if each != name]
     lowered = {each.lower().replace("_", ""): each for each in reversed(candidates)}
     found = NearNames(lowered).of(name.lower().replace("_", ""))

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from concurrent.futures import Future
 
 import anyio
 
 from corral.checking.case import Case
 from corral.checking.checker import Begun, Checker
 from corral.checking.verdict import Verdict
-from corral.concurrency.deadline import PausableDeadline
+from corral.concurrency.threads import thread_safe_callback
 from corral.errors import ProgramRejected
-from corral.types import Reply
 
 __all__ = ["Gate"]
-
-C = TypeVar("C")
 
 
 class Gate:
@@ -28,18 +24,18 @@ class Gate:
         begun = checker.begin(case)
         self.verdict = begun if isinstance(begun, Verdict) else None
         self._begun = begun if isinstance(begun, Begun) else None
-        self._decided = anyio.Event()
+        self._decided = Future[None]()
         if self.verdict is not None:
-            self._decided.set()
+            self._decide()
 
     @property
     def is_decided(self) -> bool:
-        return self._decided.is_set()
+        return self._decided.done()
 
     @property
     def is_open(self) -> bool:
         """True if the program may go on: it has been checked, or could not be and need not be."""
-        if not self._decided.is_set():
+        if not self._decided.done():
             return False
         return self.verdict.rejection is None if self.is_checked and self.verdict else not self._case.must
 
@@ -70,23 +66,15 @@ class Gate:
         """Decides, if nothing has been decided yet. Idempotent."""
         if self._begun is not None:
             self._begun.close()
-        self._decided.set()
+        self._decide()
+
+    def _decide(self) -> None:
+        if not self._decided.done():
+            self._decided.set_result(None)
 
     async def wait(self) -> None:
-        """Until it is decided."""
-        await self._decided.wait()
-
-    def guard(
-        self, handler: Callable[[C], Awaitable[Reply]], clock: PausableDeadline
-    ) -> Callable[[C], Awaitable[Reply]]:
-        """Lets calls through once it is open; if it stays shut, none. The clock stands while they wait."""
-
-        async def gated(call: C) -> Reply:
-            if not self.is_open:
-                with clock.paused():
-                    await self._decided.wait()
-                if not self.is_open:
-                    await anyio.sleep_forever()  # until the program is ended
-            return await handler(call)
-
-        return gated
+        """Waits until it is decided, on any event loop."""
+        decided = anyio.Event()
+        notify = thread_safe_callback(decided.set)
+        self._decided.add_done_callback(lambda _: notify())
+        await decided.wait()

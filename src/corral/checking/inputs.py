@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, cast
 from tree_sitter import Node
 
 from corral.checking.findings import near
-from corral.json_schema.closed_objects import alternatives, resolved
-from corral.json_schema.keywords import listing, mapping
+from corral.json_schema.keywords import alternatives, listing, mapping, resolved
 from corral.json_schema.problems import ABSENT, cut
+from corral.rendering.lists import either
 
 __all__ = ["Flaw", "Inputs", "Read", "Written"]
 
@@ -203,13 +203,12 @@ class Inputs:
 
     def _flaw(self, value: Written, path: str, wanted: Sequence[str]) -> Flaw:
         names = list(dict.fromkeys(wanted))
-        told = " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
         given = (
             _KINDS[min(value.kinds - {"boolean"}, default="boolean")] if value.value is ABSENT else _spelt(value.value)
         )
         texts = [each.strip('"') for each in names if each.startswith('"')]
         hint = self._near(value.value, texts) if isinstance(value.value, str) else None
-        return Flaw(value.node, f"{path or 'The input'} is {told}, not {given}", hint, tuple(names))
+        return Flaw(value.node, f"{path or 'The input'} is {either(names)}, not {given}", hint, tuple(names))
 
 
 def _misfit(schema: Mapping[str, Any], value: Written) -> list[str] | None:

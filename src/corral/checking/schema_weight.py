@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
-from corral.declarations.printing.signatures import ToolShape
+from corral.declarations.printing.signatures import ToolOutline, ToolShape
 from corral.logs import get_logger
 from corral.tools import Tool
 from corral.types import JsonSchema, ToolName
@@ -19,16 +19,6 @@ MAX_WEIGHT = 20_000
 _CHARS = 50
 """So many of a text weigh as much as a member."""
 _MAX_NAMES = 200
-
-
-class _Outline(NamedTuple):
-    """A tool of which only the names of its parameters are declared."""
-
-    description: str
-    input_schema: JsonSchema | None
-    output_schema: JsonSchema | None
-    needs_approval: object
-    stream: bool
 
 
 def weight(tool: Tool) -> int:
@@ -55,9 +45,8 @@ def affordable(tools: Mapping[ToolName, Tool]) -> Mapping[ToolName, ToolShape]:
         found[name] = tool
         if weight(tool) > MAX_WEIGHT:
             logger.warning("programs are not checked against the schemas of tool %r, which are too large", str(name))
-            found[name] = _Outline(
-                tool.description, _outlined(tool.input_schema), None, tool.needs_approval, tool.stream
-            )
+            given = _outlined(tool.input_schema)
+            found[name] = ToolOutline(tool.description, given, None, tool.needs_approval, tool.stream)
     return found
 
 

@@ -1,9 +1,9 @@
-"""A program as it is put before a language server, and the way between its places and those of the program."""
+"""The text that a language server reads, and the mapping between its positions and those of the program."""
 
 from __future__ import annotations
 
 from corral.checking.servers.workspace import Span
-from corral.programs.edits import PositionMap, TextIndex
+from corral.texts import PositionMap, TextIndex
 
 __all__ = ["LINE_END", "CheckedText", "Declarations"]
 
@@ -36,7 +36,7 @@ class CheckedText:
 
 
 class Declarations:
-    """The declarations that a program is to fit, as text; stretches of it are found by what a server says."""
+    """Declarations as text, with excerpts by the spans of a server."""
 
     def __init__(self, text: str) -> None:
         self.text = text

@@ -1,4 +1,4 @@
-"""Verdict of a check, worded for the program's result and for the model."""
+"""Outcomes of a check, worded for the program's result and for the model."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from corral.checking.findings import Finding
 from corral.errors import ProgramRejected
 from corral.rendering.lists import first_few
-from corral.types import Diagnostic, Position
+from corral.rendering.preview import preview_text
+from corral.types import Diagnostic, Language, Position
 
-__all__ = ["Verdict", "verdict_on"]
+__all__ = ["CheckResult", "Verdict", "verdict_on"]
 
 _MAX_DIAGNOSTICS = 50
 """Of each kind."""
@@ -71,3 +72,41 @@ def _rejection(problems: list[tuple[Position, Finding]]) -> ProgramRejected:
     first = problems[0][0]
     text = f"{count} not fit the declarations.\n" + "\n".join(first_few(lines, _MAX_TOLD))
     return ProgramRejected(text, line=first.line, column=first.column)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckResult:
+    """The outcome of a check: what is wrong with a program, as far as can be told without running it.
+
+    `checked` tells if a language server has looked at it; without that, only what cannot be a program is found.
+    """
+
+    language: Language
+    checked: bool
+    unchecked: str | None = None
+    """The reason that no language server has looked at it, as a clause."""
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        """True if it would run: nothing but remarks was found."""
+        return all(each.severity != "error" for each in self.diagnostics)
+
+    def model_text(self, max_chars: int = 50_000) -> str:
+        """The text for a model: findings that keep the program from running, and then the rest."""
+        errors = [_located(each) for each in self.diagnostics if each.severity == "error"]
+        notes = [f"- {_located(each)}" for each in self.diagnostics if each.severity != "error"]
+        if errors:
+            parts = ["\n".join(["The program would not run.", *errors])]
+        elif self.checked:
+            parts = ["The program fits the declarations."]
+        else:
+            reason = f": {self.unchecked}" if self.unchecked else ""
+            parts = [f"The program can be read. Its types were not checked{reason}."]
+        if notes:
+            parts.append("\n".join(["Notes:", *notes]))
+        return "\n\n".join(preview_text(part, max_chars) for part in parts)
+
+
+def _located(remark: Diagnostic) -> str:
+    return f"{'' if remark.line is None else f'line {remark.line}, column {remark.column}: '}{remark.message}"

@@ -1,14 +1,15 @@
-"""The argument parser: an error is one line that names the argument and the one that was probably meant."""
+"""The argument parser, whose errors are one line with the argument and a suggestion."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
+from corral.rendering.lists import either
 from corral.rendering.suggestions import NearNames
 
 __all__ = ["CommandLine", "Commands", "add_command"]
@@ -78,8 +79,8 @@ class CommandLine(argparse.ArgumentParser):
         elif near := NearNames(names).of(name):
             meant = f"; did you mean {self.prog} {near[0]}?"
         else:
-            meant = f"; there are: {', '.join(names)}"
-        self.error(f"there is no command {name!r}{meant}")
+            meant = f"; known: {', '.join(names)}"
+        self.error(f"unknown command {name!r}{meant}")
 
     def _as_option(self, file: str) -> str:
         option = _TAKE_FILES.get(Path(file).suffix)
@@ -106,16 +107,11 @@ def _meant(option: str, options: Collection[str]) -> str | None:
     word = option.lstrip("-").replace("_", "-")
     if word in _ELSEWHERE:
         named = [f"--{each}" for each in _ELSEWHERE[word].split(", ")]
-        return _either([each for each in named if each.partition(" ")[0] in options])
+        return either([each for each in named if each.partition(" ")[0] in options])
     if len(word) < _TELLING_CHARS:
         return None
     near = NearNames(options).of(f"--{word}", likeness=0.75)
-    return _either(near or [each for each in options if word in each])
-
-
-def _either(options: Sequence[str]) -> str | None:
-    *others, last = options or [""]
-    return f"{', '.join(others)} or {last}" if others else last or None
+    return either(near or [each for each in options if word in each])
 
 
 def add_command(

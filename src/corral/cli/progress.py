@@ -1,4 +1,4 @@
-"""Live progress of a command: a line per tool call, and a moving one while there is none."""
+"""Live progress of a command: a line for each tool call, else an animated one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from corral import (
     ToolCallStarted,
 )
 from corral.cli.screen import Screen
-from corral.cli.text import fitted, json_text, printable, width
+from corral.cli.text import fitted, printable, width
+from corral.rendering.preview import json_text
 
 __all__ = ["Progress", "finished_line", "moving"]
 

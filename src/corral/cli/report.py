@@ -1,4 +1,4 @@
-"""The outcome of a run, in words for a person."""
+"""Text on the outcome of a run, for people."""
 
 from __future__ import annotations
 

@@ -1,13 +1,11 @@
-"""Text as a terminal shows it: how wide it is, what of it fits, and nothing in it that drives the terminal."""
+"""Text for terminals: its width, cut to fit, without control characters."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
 
-from pydantic_core import to_json
-
-__all__ = ["counted", "fitted", "json_text", "printable", "width"]
+__all__ = ["counted", "fitted", "printable", "width"]
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
@@ -38,11 +36,6 @@ def fitted(text: str, columns: int) -> str:
         elif used > columns:
             return f"{text[:room_ends]}…"
     return text
-
-
-def json_text(value: object, *, indent: int | None = None) -> str:
-    """A value as JSON, by the rules of `ExecutionResult.to_json`."""
-    return to_json(value, indent=indent, bytes_mode="base64", inf_nan_mode="strings", fallback=str).decode()
 
 
 def _columns(character: str) -> int:

@@ -13,7 +13,7 @@ from typing import Generic, Protocol, TypeVar
 
 import anyio
 
-__all__ = ["OneShot", "SharedReadableWatch", "asyncio_loop", "one_shot_factory", "periodic", "watch_readable"]
+__all__ = ["OneShot", "asyncio_loop", "one_shot_factory", "periodic", "watch_readable"]
 
 T = TypeVar("T")
 
@@ -125,42 +125,3 @@ async def periodic(check: Callable[[], float | None]) -> AsyncGenerator[None]:
 async def _check(check: Callable[[], float | None]) -> None:
     while (delay := check()) is not None:
         await anyio.sleep(delay)
-
-
-class SharedReadableWatch:
-    """`watch_readable` for several tasks of one event loop: the descriptor is watched while any of them is within."""
-
-    def __init__(self, descriptor: int, notify: Callable[[], bool]) -> None:
-        self._descriptor = descriptor
-        self._notify = notify
-        self._within = 0
-        self._ended = False
-        self._lock = anyio.Lock()
-
-    @asynccontextmanager
-    async def __call__(self) -> AsyncGenerator[None]:
-        loop = asyncio_loop()
-        if loop is None:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._watch_exclusively)
-                yield
-                tasks.cancel_scope.cancel()
-            return
-        self._within += 1
-        if self._within == 1 and not self._ended:
-            loop.add_reader(self._descriptor, self._call, loop)
-        try:
-            yield
-        finally:
-            self._within -= 1
-            if self._within == 0:
-                loop.remove_reader(self._descriptor)
-
-    def _call(self, loop: asyncio.AbstractEventLoop) -> None:
-        if not self._notify():
-            self._ended = True
-            loop.remove_reader(self._descriptor)
-
-    async def _watch_exclusively(self) -> None:
-        async with self._lock:
-            await _wait_and_notify(self._descriptor, self._notify)

@@ -1,4 +1,4 @@
-"""TextCache of single tools, made when somebody asks for them, and kept.
+"""Texts of single tools, made on first use and cached.
 
 What a text costs is for its schema to say, and that may be anybody's. So it is made in a thread or, of a large schema,
 in a worker, and for each user one text at a time; when nobody waits for it any more, it is not made to its end.
@@ -18,8 +18,9 @@ from pydantic_core import to_json
 
 from corral.concurrency.threads import run_in_own_thread
 from corral.declarations.printing.printers import comment_lines, declare, declare_short, one_line
+from corral.declarations.printing.signatures import ToolOutline
 from corral.tools import Tool
-from corral.types import ExecutionContext, JsonSchema, Language, ToolName
+from corral.types import ExecutionContext, Language, ToolName
 from corral.workers import WorkerError, run_in_worker
 
 __all__ = ["TextCache", "one_at_a_time"]
@@ -38,17 +39,6 @@ _SECONDS = 5.0
 """Of processor time, for one text."""
 
 
-@dataclass(frozen=True)
-class _Shape:
-    """The parts of a tool that its text is made of."""
-
-    description: str
-    input_schema: JsonSchema | None
-    output_schema: JsonSchema | None
-    needs_approval: bool | str
-    stream: bool = False
-
-
 class TextCache:
     """The texts of tools in one language; the last ones are kept."""
 
@@ -58,7 +48,6 @@ class TextCache:
         self._characters = 0
 
     async def of(self, form: Form, name: ToolName, tool: Tool, context: ExecutionContext) -> str:
-        """The text of the tool of that name."""
         known = self._known(form, name, tool)
         if known is not None:
             return known
@@ -85,7 +74,7 @@ class TextCache:
 
     async def _made(self, form: Form, name: ToolName, tool: Tool, context: ExecutionContext) -> str:
         approval = tool.needs_approval if isinstance(tool.needs_approval, bool) else "depends"
-        shape = _Shape(tool.description, tool.input_schema, tool.output_schema, approval, tool.stream)
+        shape = ToolOutline(tool.description, tool.input_schema, tool.output_schema, approval, tool.stream)
         if not _is_large(shape):
             return await run_in_own_thread(make_text, form, name, shape, self._language, abandon_on_cancel=True)
         try:
@@ -98,7 +87,7 @@ class TextCache:
             return comment_lines("Its schema is too large to be declared.", self._language)
 
 
-def make_text(form: Form, name: ToolName, shape: _Shape, language: Language) -> str:
+def make_text(form: Form, name: ToolName, shape: ToolOutline, language: Language) -> str:
     """The text of a tool, made here and now."""
     if form == "line":
         return one_line(name, shape, language)
@@ -109,7 +98,7 @@ def make_text(form: Form, name: ToolName, shape: _Shape, language: Language) -> 
     return comment_lines(remark, language) + declare_short({name: shape}, language)
 
 
-def _is_large(shape: _Shape) -> bool:
+def _is_large(shape: ToolOutline) -> bool:
     try:
         return len(to_json((shape.description, shape.input_schema, shape.output_schema))) > _LARGE_BYTES
     except ValueError:  # nested so deeply that most of it is cut off

@@ -1,5 +1,1 @@
 """Checks of this machine: the isolation that is really in force, and the language servers that start."""
-
-from __future__ import annotations
-
-__all__: list[str] = []

@@ -26,6 +26,7 @@ from corral.containment.libraries import shared_libraries
 from corral.containment.namespaces import GUEST
 from corral.containment.process import ContainedProcess
 from corral.containment.temporary import TemporaryFolder
+from corral.doctor.layers import proc_status
 from corral.errors import StartFailed
 from corral.types import Tier
 
@@ -219,7 +220,7 @@ def _report(data: bytes) -> dict[str, Any]:
 def _facts(guest: ContainedProcess, said: Mapping[str, Any]) -> Facts:
     guest.limit_cpu(_SECONDS)
     try:
-        status = _fields(Path(f"/proc/{guest.pid}/status").read_text())
+        status = proc_status(guest.pid)
         limits = Path(f"/proc/{guest.pid}/limits").read_text().splitlines()[1:]
     except OSError as error:
         raise StartFailed(f"the kernel does not say how the guest is contained: {error}") from error
@@ -233,10 +234,6 @@ def _facts(guest: ContainedProcess, said: Mapping[str, Any]) -> Facts:
         clock=_clock_turns(guest),
         backstop=soft.get("Max cpu time", "unlimited") != "unlimited",
     )
-
-
-def _fields(text: str) -> dict[str, str]:
-    return {name: value.strip() for name, _, value in (line.partition(":") for line in text.splitlines())}
 
 
 def _clock_turns(guest: ContainedProcess) -> bool:

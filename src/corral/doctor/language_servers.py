@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import time
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -15,12 +14,12 @@ from corral.checking.servers.lsp import ServerLost
 from corral.checking.servers.specs import SERVERS, ServerKind
 from corral.checking.servers.workspace import Workspace
 from corral.containment import Engine
+from corral.doctor.layers import proc_status, program_version
 from corral.errors import StartFailed
 from corral.types import Tier
 
 __all__ = ["FoundServer", "find_server", "install_command", "try_servers"]
 
-_VERSION_SECONDS = 10.0
 _READY_SECONDS = 60.0
 _VERSION = re.compile(r"\d\S*")
 _BEST: dict[Language, tuple[str, str]] = {
@@ -89,7 +88,7 @@ def _try(language: Language) -> FoundServer:
             document.write("")
             document.remarks()
             seconds = time.perf_counter() - started
-            status = _status(workspace.pid)
+            status = proc_status(workspace.pid)
     except (StartFailed, ServerLost, OSError) as error:
         return replace(said, reason=f"it does not start: {error}")
     return replace(
@@ -102,25 +101,13 @@ def _try(language: Language) -> FoundServer:
 
 
 def _version(executable: Path) -> str | None:
-    try:
-        done = subprocess.run(
-            [executable, "--version"], capture_output=True, text=True, timeout=_VERSION_SECONDS, check=True
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    found = _VERSION.search(done.stdout)
+    found = _VERSION.search(program_version(executable) or "")
     return found and found[0]
-
-
-def _status(pid: int | str) -> dict[str, str]:
-    """/proc/PID/status (proc_pid_status(5)); its memory is in KiB."""
-    lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
-    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
 def _tier(status: dict[str, str]) -> Tier:
     """The jail of a process as the kernel shows it: namespaces of its own, or one filter more than this process."""
     if len(status["NSpid"].split()) > 1:
         return "namespaces"
-    filters = [int(each.get("Seccomp_filters", 0)) for each in (status, _status("self"))]
+    filters = [int(each.get("Seccomp_filters", 0)) for each in (status, proc_status())]
     return "landlock" if filters[0] > filters[1] else "none"

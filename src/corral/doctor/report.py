@@ -34,9 +34,9 @@ from corral.sandboxes.auto_python import PythonSandbox
 from corral.sandboxes.base import SandboxProvider
 from corral.sandboxes.deno import DenoSandbox
 from corral.sandboxes.pool import default_size
-from corral.types import TIERS, Isolation, Language, SandboxConfig, Tier
+from corral.types import TIERS, Isolation, Language, SandboxConfig, Tier, TrustDomain
 
-__all__ = ["Attempt", "Examination", "Layer", "Verdict", "examine"]
+__all__ = ["Attempt", "Examination", "Layer", "TierResult", "examine"]
 
 _NOBODY = 65534
 """As `jail` has it: whom guests run as where the host is root."""
@@ -51,7 +51,7 @@ _LIMITS = {"Max data size": None, "Max open files": "64", "Max file size": "0", 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class TierResult:
     """Result of starting guests in one tier."""
 
     tier: Tier
@@ -70,7 +70,7 @@ class Examination:
     python: Isolation | None
     """Sandbox for programs in Python where none for TypeScript works, or no jail."""
     layers: tuple[Layer, ...]
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[TierResult, ...]
     attempts: tuple[Attempt, ...]
     pool_size: int
     """Default number of guests that are kept ready."""
@@ -92,7 +92,7 @@ def examine(tiers: Sequence[Tier] = _JAILS) -> Examination:
     """
     engine = _engine()
     engine_found = engine_layer(engine)
-    verdicts: list[Verdict] = []
+    verdicts: list[TierResult] = []
     trials: dict[Tier, Trial] = {}
     if engine is not None and engine_found.in_force and can_limit:
         try:
@@ -104,8 +104,9 @@ def examine(tiers: Sequence[Tier] = _JAILS) -> Examination:
                         trials[tier] = trial
         except OSError as error:
             detail = f"cannot make what the attempts aim at: {error}"
-            verdicts += [Verdict(tier=tier, works=False, detail=detail) for tier in tiers[len(verdicts) :]]
-    isolation, reason = _auto(DenoSandbox(pool_size=0), "typescript")
+            verdicts += [TierResult(tier=tier, works=False, detail=detail) for tier in tiers[len(verdicts) :]]
+    provider = DenoSandbox(pool_size=0)
+    isolation, reason = _auto(provider, "typescript")
     chosen: Tier | None = next((tier for tier in TIERS if tier == isolation), None)
     python = None if chosen is not None and can_limit else _python()
     verdicts += [_untried(tier, chosen) for tier in reversed(TIERS) if all(tier != each.tier for each in verdicts)]
@@ -114,12 +115,16 @@ def examine(tiers: Sequence[Tier] = _JAILS) -> Examination:
         tier=chosen,
         reason=reason,
         python=python,
-        layers=(engine_found, *_layers({tier: trial.facts for tier, trial in trials.items()}))
+        layers=(
+            engine_found,
+            *_layers({tier: trial.facts for tier, trial in trials.items()}),
+            *([] if chosen is None else [_forks(provider.fork_failure)]),
+        )
         if can_limit
         else (engine_found, Layer(name="jail", in_force=False, detail=_NO_JAIL, remedy=_WITHOUT_JAIL)),
         verdicts=tuple(verdicts),
         attempts=tuple(attempt for trial in trials.values() for attempt in trial.attempts),
-        pool_size=default_size(),
+        pool_size=1 if can_limit and provider.fork_failure is None else default_size(),
     )
 
 
@@ -130,7 +135,7 @@ def _engine() -> Path | None:
         return None
 
 
-def _try(tier: Tier, engine: Path, room: Path, launcher: LauncherClient) -> tuple[Verdict, Trial | None]:
+def _try(tier: Tier, engine: Path, room: Path, launcher: LauncherClient) -> tuple[TierResult, Trial | None]:
     """The first jail of a tier in which the engine starts, as a provider would choose it."""
     reasons: list[str] = []
     try:
@@ -142,27 +147,27 @@ def _try(tier: Tier, engine: Path, room: Path, launcher: LauncherClient) -> tupl
             except (StartFailed, OSError) as error:
                 reasons.append(str(error))
             else:
-                return Verdict(tier=tier, works=True, detail=f"guests run as user {trial.facts.user}"), trial
+                return TierResult(tier=tier, works=True, detail=f"guests run as user {trial.facts.user}"), trial
     except StartFailed as error:
         reasons.append(str(error))
-    return Verdict(tier=tier, works=False, detail="; ".join(dict.fromkeys(reasons))), None
+    return TierResult(tier=tier, works=False, detail="; ".join(dict.fromkeys(reasons))), None
 
 
-def _untried(tier: Tier, chosen: Tier | None) -> Verdict:
+def _untried(tier: Tier, chosen: Tier | None) -> TierResult:
     if not can_limit and tier != "none":
-        return Verdict(tier=tier, works=False, detail=_NO_JAIL)
+        return TierResult(tier=tier, works=False, detail=_NO_JAIL)
     if not can_limit and chosen is not None:
-        return Verdict(
+        return TierResult(
             tier=tier,
             works=True,
             detail="neither a jail nor limits of memory and processor time: Deno's own permissions "
             "are all that contains",
         )
     if tier == "none" and chosen is not None:
-        return Verdict(
+        return TierResult(
             tier=tier, works=True, detail="resource limits only: Deno's own permissions are all that contains"
         )
-    return Verdict(tier=tier, works=False, detail="not tried" if chosen is not None else "the engine does not start")
+    return TierResult(tier=tier, works=False, detail="not tried" if chosen is not None else "the engine does not start")
 
 
 def _auto(provider: SandboxProvider, language: Language) -> tuple[Isolation | None, str | None]:
@@ -170,7 +175,7 @@ def _auto(provider: SandboxProvider, language: Language) -> tuple[Isolation | No
 
     async def started() -> Isolation:
         try:
-            sandbox = await provider.start(SandboxConfig(language=language))
+            sandbox = await provider.start(SandboxConfig(language=language, trust_domain=TrustDomain(None, "doctor")))
             await sandbox.aclose()
             return sandbox.isolation
         finally:
@@ -206,6 +211,14 @@ def _layers(facts: Mapping[Tier, Facts]) -> tuple[Layer, ...]:
         _shown("memory limit", facts, lambda each: each.memory, "a guest does not get more than it may have"),
         _processor(facts),
     )
+
+
+def _forks(failure: str | None) -> Layer:
+    """The way in which executions get a process each; either way nothing is shared between users."""
+    if failure is None:
+        return Layer(name="forked executions", in_force=True, detail="each is a process, forked from its user's engine")
+    detail = f"each starts an engine of its own, which takes ten times as long, because none forks here: {failure}"
+    return Layer(name="forked executions", in_force=False, detail=detail)
 
 
 def _shown(name: str, facts: Mapping[Tier, Facts], holds: Callable[[Facts], bool], detail: str) -> Layer:

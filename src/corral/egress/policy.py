@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib.resources import files
 from ipaddress import IPv4Network, IPv6Network
 from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import idna
+from publicsuffixlist import PublicSuffixList
 from pydantic import BeforeValidator, Field
 
 from corral.egress.addresses import Address, is_internal_name, is_public, read_host
-from corral.egress.suffixes import open_suffix
 from corral.errors import EgressBlocked
 from corral.types import Frozen, Positive, PositiveSeconds
 
@@ -22,7 +24,7 @@ _PORT = re.compile(r"^[^:]*:\d+$|\]:\d+$")
 
 def _hosts(value: object) -> object:
     if isinstance(value, str) or not isinstance(value, Iterable):
-        raise ValueError("hosts is a collection of names")
+        raise ValueError('hosts must be a collection of names, such as ["api.example.com"]')
     return frozenset(_host(each) for each in cast("Iterable[object]", value))
 
 
@@ -51,7 +53,7 @@ def _host(pattern: object) -> str:
         raise ValueError(f"{shown} is a * before an address; networks cannot be listed, but addresses")
     if is_internal_name(f"x.{host}"):  # nobody can have one but who runs the network
         return wildcard + host
-    if (suffix := open_suffix(host)) is not None:
+    if (suffix := _open_suffix(host)) is not None:
         raise ValueError(f"{shown} covers names that anybody may have, below {suffix}; list the names that are meant")
     return wildcard + host
 
@@ -99,7 +101,7 @@ class EgressPolicy(Frozen):
     def objection(self, scheme: str, host: str, port: int | None) -> str | None:
         """The reason to refuse a URL, as far as it shows without a lookup; None to allow it."""
         if scheme not in self.schemes:
-            return f"the scheme is none of {', '.join(sorted(self.schemes))}"
+            return f"the scheme is not one of {', '.join(sorted(self.schemes))}"
         try:
             target = read_host(host)
         except ValueError as error:
@@ -109,7 +111,7 @@ class EgressPolicy(Frozen):
         if self.hosts is None and isinstance(target, str) and is_internal_name(target):
             return "it is a name of an internal host"
         if (port if port is not None else {"http": 80, "https": 443}[scheme]) not in self.ports:
-            return f"the port is none of {', '.join(map(str, sorted(self.ports)))}"
+            return f"the port is not one of {', '.join(map(str, sorted(self.ports)))}"
         if not isinstance(target, str) and not self.allows(target):
             return "the address is not public"
         return None
@@ -125,7 +127,7 @@ class EgressPolicy(Frozen):
 
 
 def blocked(host: str, reason: str) -> EgressBlocked:
-    """The error for a hostile program: what it wrote itself and a rule, never what was looked up."""
+    """The error for a program, which may be hostile: it has the host as written and the rule, never an address."""
     return EgressBlocked(f"egress to {host[:100]!r} blocked: {reason}")
 
 
@@ -141,3 +143,30 @@ def too_late(host: str, policy: EgressPolicy) -> EgressBlocked:
     error = blocked(host, f"it took longer than total_seconds={policy.total_seconds}")
     error.outcome_known = False
     return error
+
+
+# --- names below which anybody may have one -----------------------------------------------------------------
+
+
+def _open_suffix(name: str) -> str | None:
+    """The public suffix that a name is, or the first that is below it; None if there is none.
+
+    `name` is ASCII, in lower case. A top-level name that the list does not know counts as a suffix.
+    """
+    if _suffixes().is_public(name):
+        return name
+    return next((each for each in _listed() if each.endswith(f".{name}")), None)
+
+
+@cache
+def _suffixes() -> PublicSuffixList:
+    """Takes tens of milliseconds to make, so it is made for who needs it."""
+    return PublicSuffixList()
+
+
+@cache
+def _listed() -> Sequence[str]:
+    """The suffixes themselves, without rules that make exceptions of others."""
+    text = (files("publicsuffixlist") / "public_suffix_list.dat").read_text(encoding="utf-8")
+    rules = (line.split()[0] for line in text.splitlines() if line and not line.startswith(("//", "!")))
+    return [rule.removeprefix("*.") for rule in rules]

@@ -11,7 +11,6 @@ import anyio
 
 from corral.bridges import (
     Approve,
-    BridgeHost,
     CallRecorder,
     Grant,
     Services,
@@ -168,16 +167,16 @@ class Execution:
             return None
         request = self._request
         case = Case(
-            request.source,
-            request.language,
+            program,
             self._tools,
             env=request.env is not None,
             must=self._check == "required",
-            references=references,
             context=request.context,
         )
         self._check_started = time.perf_counter()
         gate = self._gate = Gate(self._runtime.checker, case)
+        if not gate.is_open:
+            self._grant.gate = gate
         if gate.is_decided:
             self._emit_checked(gate)
         return rejected(gate.rejection) if gate.is_decided and gate.rejection is not None else None
@@ -191,6 +190,7 @@ class Execution:
             await gate.decide()
             self._emit_checked(gate)
             if gate.is_open:
+                self._grant.gate = None
                 for entry in self._logs:
                     self._emit_console(entry)
             else:
@@ -272,8 +272,7 @@ class Execution:
             on_outcome=self._keep_outcome,
         )
         with runtime.grants.live(self._grant), self._clock.running():
-            handler = runtime.handler if self._gate is None else self._gate.guard(runtime.handler, self._clock)
-            async with self._protocol.serve(BridgeHost(handler, runtime.grants), self._grant) as endpoint:
+            async with self._protocol.serve(runtime.protocols.host, self._grant) as endpoint:
                 return prefer_early_outcome(await sandbox.execute(job, endpoint), self._early_outcome)
         timeout = ProgramTimeout(f"the program did not end within {limits.wall_seconds:g} s, all it may take")
         return prefer_early_outcome(failed_exit(timeout), self._early_outcome)

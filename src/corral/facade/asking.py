@@ -54,7 +54,7 @@ class CorralAsking(CorralRunning):
             )
             return CheckResult(language=language, checked=False, diagnostics=(rejected,))
         self._runtime.checker.start(language, self._runtime.tools)
-        case = Case(source, language, registry, env=env, must=True, references=program.references, context=context)
+        case = Case(program, registry, env=env, must=True, context=context)
         verdict = await self._runtime.checker.verdict(case)
         return CheckResult(
             language=language,

@@ -146,14 +146,14 @@ class CorralRunning(CorralLifetime):
         """
         self._require_usable()
         self._require_sources()
-        registry = self._views.registry(tools, context, hide_denied)
+        registry, services = self._views.callable_tools(tools, context, hide_denied, language)
         grant = Grant(
             context=context,
             scopes=self._runtime.implied.held_with(context.scopes),
             limits=limits or self._runtime.limits,
             tools=registry,
             lives_seconds=lives_seconds,
-            services=self._views.discovery(registry, language, keep=tools is None),
+            services=services,
         )
         self._runtime.grants.open(grant)
         return OutsideExecution(grant, self._runtime.grants)
@@ -188,18 +188,19 @@ class CorralRunning(CorralLifetime):
         self._require_usable()
         self._require_sources()
         request = _request(source, options)
-        tools, language = options.get("tools"), request.language
-        registry = self._views.registry(tools, request.context, request.hide_denied)
+        registry, services = self._views.callable_tools(
+            options.get("tools"), request.context, request.hide_denied, request.language
+        )
         execution = Execution(
             self._runtime,
             request,
             tools=registry,
-            services=self._views.discovery(registry, language, keep=tools is None),
+            services=services,
             on_event=options.get("on_event"),
             approve=options.get("approve"),
         )
         if self._runtime.check_of(request):
-            self._runtime.checker.start(language, self._runtime.tools)
+            self._runtime.checker.start(request.language, self._runtime.tools)
         return execution
 
 

@@ -11,6 +11,7 @@ from corral.guest.runtime import (
     http_runtime,
     python_guest,
     python_server,
+    realm_guest,
     typescript_guest,
 )
 from corral.guest.values import ArrayBuffer, UnencodableValue, decode_value, encode_value, plain_json, revive_value
@@ -30,6 +31,7 @@ __all__ = [
     "plain_json",
     "python_guest",
     "python_server",
+    "realm_guest",
     "revive_value",
     "typescript_guest",
 ]

@@ -30,7 +30,6 @@ __all__ = [
     "FrameKind",
     "FrameReader",
     "encode_frame",
-    "run_address",
 ]
 
 _TAGGED = 1
@@ -42,14 +41,6 @@ class Frame(NamedTuple):
     kind: int
     tagged: bool
     payload: bytes
-
-
-def run_address(run: int) -> bytes:
-    """Prefix of a REPLY or a STOP in place of a nonce: the run of the process that it is for.
-
-    0, which is `NO_NONCE`, is the only run of a process that serves one.
-    """
-    return run.to_bytes(NONCE_BYTES, "big")
 
 
 class FrameReader:

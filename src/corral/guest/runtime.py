@@ -16,7 +16,6 @@ from functools import cache
 from importlib.abc import InspectLoader
 from importlib.resources import files
 from importlib.util import find_spec
-from itertools import chain
 from pathlib import Path
 from types import CodeType
 from typing import cast
@@ -32,25 +31,10 @@ __all__ = [
     "http_runtime",
     "python_guest",
     "python_server",
+    "realm_guest",
     "typescript_guest",
 ]
 
-_REALM = (
-    "kinds",
-    "values",
-    "tools",
-    "inspect",
-    "console",
-    "globals",
-    "decorators",
-    "run",
-    "performance",
-    "timers",
-    "realm",
-)
-"""Modules evaluated in every context: realm.ts, after all that it needs."""
-_PLATFORM = ("intrinsics", "platform")
-"""Modules evaluated in a context when its program first touches a part of the platform."""
 _PROCESS = (
     "kinds",
     "values",
@@ -71,14 +55,17 @@ _MAINS: Mapping[str, tuple[str, ...]] = {
     "zygote": (*_PROCESS, "process/libc", "process/fork", "process/zygote"),
 }
 """Modules of each file that an engine is started with. One file, because the engine takes 4 ms longer for ten."""
-_CONTEXTS = ("contexts", "engine", "harden", "frames", *_REALM, *_PLATFORM)
+_REALM = (*_PROCESS[:8], "realm/performance", "realm/timers", "realm/realm")
+"""Modules evaluated in a realm: realm.ts, after all that it needs."""
+_PLATFORM = ("realm/intrinsics", "realm/platform")
+"""Modules evaluated in a realm when its program first touches a part of the platform."""
 _CLIENT = ("values", "tools", "client")
 """Parts of the module that a program elsewhere imports: client.ts, after all that it needs, and before a transport."""
 _PYTHON = ("values", "frames", "calls", "console", "hints", "errors", "loop", "program")
 """Parts of the Python guest, each after those that it needs."""
 _PYTHON_CLIENT = ("values", "calls", "client")
 """Parts of the Python module that a program elsewhere imports, likewise."""
-_MODULES = tuple(dict.fromkeys((*chain.from_iterable(_MAINS.values()), *_CONTEXTS)))
+_VM = 'import vm from "node:vm";\n'
 _IMPORT = re.compile(r"^import \{([^}]*)\} from \"\.{1,2}/(\w+)\.ts\";", re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:const|function|class) (?:\{([^}]*)\}|(\w+)))", re.MULTILINE)
 
@@ -165,7 +152,7 @@ def client_runtime(language: Language, transport: str) -> str:
 
 
 def _typescript_client(transport: str) -> str:
-    modules = [*((name, _stripped(name)) for name in _CLIENT), ("transport", strip_types(transport))]
+    modules = [*_stripped(_CLIENT), ("transport", strip_types(transport))]
     return f"{_script(modules)}export const {{ connect, connectFromEnvironment }} = transport_;\n"
 
 
@@ -256,27 +243,24 @@ def _python(name: str) -> str:
     return _source("python", f"{name}.py")
 
 
-def _stripped(name: str) -> str:
-    return strip_types(_source("typescript", f"{name}.ts"))
+def _stripped(names: Iterable[str]) -> list[tuple[str, str]]:
+    """Modules by their names without folders, as JavaScript."""
+    return [(name.rpartition("/")[2], strip_types(_source("typescript", f"{name}.ts"))) for name in names]
 
 
 @cache
 def _modules() -> dict[str, str]:
-    stripped = {name: _stripped(name) for name in _MODULES}
-    modules = {f"{name}.js": _javascript(stripped[name]) for name in _CONTEXTS}
-    for main, parts in _MAINS.items():
-        modules[f"{main}.js"] = _script([(name.rpartition("/")[2], stripped[name]) for name in parts])
-    realm = _script([(name, stripped[name]) for name in _REALM])
-    realm = f"(function (TextEncoder) {{ {realm} return {{ ...realm_, promise: Promise.prototype }}; }})"
-    platform = f"(() => {{ {_script([(name, stripped[name]) for name in _PLATFORM])} return platform_.Faces; }})()"
-    modules["bundle.js"] = (
-        f"export const REALM = {json.dumps(realm)};\nexport const PLATFORM = {json.dumps(platform)};\n"
-    )
-    return modules
+    return {f"{main}.js": _script(_stripped(parts)) for main, parts in _MAINS.items()}
 
 
-def _javascript(code: str) -> str:
-    return re.sub(r'^(import .* from "\./\w+)\.ts";', r'\1.js";', code, flags=re.MULTILINE)
+@cache
+def realm_guest() -> str:
+    """The guest of one program in a realm of its own, whose platform is our own code, as one file for Deno."""
+    realm = f"(function (TextEncoder) {{ {_script(_stripped(_REALM))} return realm_; }})"
+    platform = f"(() => {{ {_script(_stripped(_PLATFORM))} return platform_.Faces; }})()"
+    bundle = f"const bundle_ = {json.dumps({'REALM': realm, 'PLATFORM': platform})};\n"
+    main = _script(_stripped((*_PROCESS, "realm/harden", "realm/main")))
+    return _VM + bundle + main.replace(_VM, "")
 
 
 def _script(modules: Iterable[tuple[str, str]]) -> str:

@@ -3,7 +3,3 @@
 Each takes one Corral, or several by name, and gives what the framework's agents take: instructions and tools, together
 with the caller's own. `corral.integrations.mcp` serves a Corral to any client of MCP.
 """
-
-from __future__ import annotations
-
-__all__: list[str] = []

@@ -30,11 +30,11 @@ from corral.workers import WorkerError, run_in_worker
 __all__ = ["DocumentSchema", "NotValidated", "PendingValidation"]
 
 _HERE = 1_000_000
-"""Units of cost, some 10 ns each, that validating may take on the event loop."""
+"""Maximum cost of validating on the event loop, in units of some 10 ns."""
 _TOLD_HERE = 5_000
-"""The same where it is said what is wrong, which takes up to 80 µs for each problem."""
+"""Maximum cost of describing problems on the event loop, which takes up to 80 µs for each."""
 _MAX_FOREIGN_BYTES = 100_000
-"""A longer schema of somebody else's is read by workers only."""
+"""Foreign schemas above this size are read by workers only."""
 _SECONDS = 0.5
 _SECONDS_FOR_BYTE = 1e-6
 """In addition, where the worker has to build the validator first."""
@@ -57,7 +57,7 @@ class PendingValidation:
         self._text = text
         self._is_input = is_input
         self._is_wrong = is_wrong
-        """True if that is known, and only what is wrong with it is not."""
+        """True if the value is known to be invalid, and only the problems are unknown."""
 
     async def get(self, tenant: Hashable = None) -> object:
         """The value. Raises SchemaMismatch."""
@@ -102,7 +102,7 @@ class DocumentSchema:
         """None: only workers have one."""
 
     def _build(self) -> Validator | None:
-        """The validator for the event loop, if all patterns are light. Whether they are or not, the schema is valid."""
+        """Makes the validator for the event loop, if all patterns are light. Validates the schema in any case."""
         document, has_patterns = self._read_as, count_patterns(self._read_as) > 0
         if has_patterns and self.foreign:
             document = without_patterns(document)
@@ -157,11 +157,7 @@ class DocumentSchema:
             raise NotValidated([Problem((), f"cannot be validated: {error}")]) from error
 
     async def require(self, value: object, text: bytes, tenant: Hashable) -> None:
-        """Says what is wrong with a value that the validator does not accept.
-
-        Raises:
-            SchemaMismatch: saying so.
-        """
+        """Raises SchemaMismatch with the problems of a value that the validator does not accept."""
         try:
             told = await self._ask(text, tenant, tell=True)
         except (WorkerError, ToolDefinitionError) as error:

@@ -1,7 +1,6 @@
-"""Validators of JSON Schema documents, and what they say is wrong with a value.
+"""Validators of JSON Schema documents, and their descriptions of problems.
 
-Its functions for workers are at the end: a schema can make finding out take for ever, be it by its alternatives, its
-enums or its patterns.
+Functions for workers are at the end: alternatives, enums or patterns of a schema can make validation take for ever.
 """
 
 from __future__ import annotations
@@ -79,11 +78,7 @@ class Validator:
             return False
 
     def require(self, value: object) -> None:
-        """Says what is wrong with a value, if it is not one that the validator only could not read.
-
-        Raises:
-            SchemaMismatch: saying so.
-        """
+        """Raises SchemaMismatch with the problems of a value; returns if the validator only could not read it."""
         try:
             data = as_json(_tamed(value))
             large = is_large(data)
@@ -99,7 +94,7 @@ class Validator:
             raise SchemaMismatch(problems, complete=not large)
 
     def _first_problems(self, data: object, value: object) -> list[Problem]:
-        """Some of what is wrong with a large value, without listing the rest."""
+        """Returns some problems of a large value, without looking for the others."""
         if self._quick is None:
             self._quick = _Quick(self._document)
         problems = list(islice(self._quick.problems(data, value), _MAX_READ))

@@ -1,5 +1,1 @@
 """Values and texts as people and models see them: shortened, escaped, without secrets."""
-
-from __future__ import annotations
-
-__all__: list[str] = []

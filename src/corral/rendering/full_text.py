@@ -1,4 +1,4 @@
-"""Values as a person is shown them before an approval: whole, with nothing in them that hides or imitates."""
+"""Complete text of a value for a person who approves a call, with nothing in it that hides or imitates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures in what programs return: found in whatever form tools have them, and kept out of texts."""
+"""Images in results of programs: found in the forms that tools use, and kept out of texts."""
 
 from __future__ import annotations
 

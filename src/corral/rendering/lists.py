@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["first_few"]
+__all__ = ["either", "first_few"]
 
 
 def first_few(items: Sequence[str], most: int) -> list[str]:
     """The first `most` items, and after them "and n more" if there are others."""
     left = len(items) - most
     return [*items[:most], f"and {left} more"] if left > 0 else list(items)
+
+
+def either(words: Sequence[str]) -> str:
+    """The words as a choice: "a, b or c"; an empty string if there are none."""
+    *others, last = words or [""]
+    return f"{', '.join(others)} or {last}" if others else last

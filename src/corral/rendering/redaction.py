@@ -1,4 +1,4 @@
-"""Copies of values for the eyes of others: short, and without their secrets."""
+"""Short copies of values without secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names that may be meant by one that there is not."""
+"""Suggestions of known names for an unknown one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_COMPARED = 16
 
 
 class NearNames:
-    """Some names, by the pairs of letters in them. What a look-up costs does not depend on how many names there are."""
+    """Index of names by their pairs of letters. The cost of a look-up does not depend on the number of names."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = list(dict.fromkeys(names))[:_MOST_NAMES]

@@ -1,4 +1,4 @@
-"""TypeScript in Deno, in a jail: a process for each execution, started or forked, or one for many of the same user.
+"""TypeScript in Deno, in a jail: a process for each execution, started or forked.
 
 The engine comes from PyPI (`deno`), so nothing is installed by hand. It is denied everything Deno can deny, which is
 the lesser wall; the jail around it is the boundary. Memory and processor time are bounded from outside.
@@ -20,17 +20,15 @@ from corral.containment.process import can_limit
 from corral.errors import StartFailed
 from corral.guest import RuntimeDirectory
 from corral.logs import get_logger
-from corral.sandboxes.base import Job, Sandbox
+from corral.sandboxes.base import Sandbox
 from corral.sandboxes.framed.guest_files import DENO_ENVIRONMENT, deno_options
-from corral.sandboxes.framed.run import GuestRun
 from corral.sandboxes.jailed.fork_provider import ForkProvider
 from corral.sandboxes.jailed.fork_self_test import SelfTestedStart
-from corral.sandboxes.jailed.guest_starter import GUEST_FILE, GuestKind, GuestStarter, StartedGuest
+from corral.sandboxes.jailed.guest_starter import GUEST_FILE, GuestKind, GuestStarter
 from corral.sandboxes.jailed.provider import JailedProvider
-from corral.sandboxes.jailed.shared_guest import Share, SharedGuest
 from corral.sandboxes.pool import default_size
 from corral.sandboxes.unjailed import UnjailedDeno
-from corral.types import Capabilities, Endpoint, Exit, Isolation, Language, PipeEndpoint, SandboxConfig, Tier
+from corral.types import Capabilities, Language, SandboxConfig, Tier
 
 __all__ = ["DenoSandbox"]
 
@@ -46,24 +44,23 @@ _GARBAGE_MB = 56
 """Room for what an engine has dropped and not collected yet, and for a thread that was not there yet when it was
 measured (7 MB). With 64 MB of memory, 1.2 million small objects in an array that grows, 60 MB, sometimes fail with 40
 and never in six runs with 48 (V8 15)."""
-_FORK_FLAGS = ("--single-threaded", "--no-maglev")
+_FORK_FLAGS = ("--single-threaded", "--no-maglev", "--max-semi-space-size=16")
 """A forked process has none of the engine's threads. Without them, Maglev compiles on the main thread and keeps more of
-each error alive: 100,000 in a loop would exceed 96 MB (V8 15)."""
-_CONTEXTS_MB = 32
-"""Memory of the contexts of 64 executions, 0.2 MB each, and of those that are not collected yet."""
+each error alive: 100,000 in a loop would exceed 96 MB (V8 15). Nor is garbage collected beside the program: near the
+limit, 32 MB for young objects would take half a minute of it where 16 take a second."""
+_WARM_UP_MB = 16
+"""Memory by which a server grows after it is ready, as it warms up."""
 
 
 @checked
-class DenoSandbox(JailedProvider[Share]):
+class DenoSandbox(JailedProvider):
     """Starts Deno processes in a jail.
 
-    `tier` is the jail: "auto" takes the best that this system has, down to the one that is required. `isolation` is
-    what executions share. With "process" nothing: each starts an engine of its own. With "fork" each has a process of
-    its own too, which is forked from an engine that is warm and serves one user of one organization; that takes a
-    tenth of the time. "auto" is "fork" where it works, and "process" elsewhere. With "context", those of the same user
-    share a process, each in globals of its own, which protects them less from each other. Executions of no user always
-    start an engine of their own. `pool_size` is how many engines are kept ready; by default one if they fork, else one
-    per processor, at most four.
+    `tier` is the jail: "auto" takes the best that this system has, down to the one that is required. `isolation` is how
+    an execution comes to its process, which it shares with nobody: with "process" it starts an engine of its own, with
+    "fork" it is forked from an engine that is warm and serves one user of one organization, which takes a tenth of the
+    time. "auto" is "fork" where it works, and "process" elsewhere. `pool_size` is how many engines are kept ready; by
+    default one if they fork, else one per processor, at most four.
     `allow_eval` lets programs make code from strings (`eval`, `Function`); `allow_wasm` leaves them `WebAssembly`.
     Off Linux there is no jail, and each execution has a process of its own, whatever `isolation` says.
 
@@ -78,7 +75,7 @@ class DenoSandbox(JailedProvider[Share]):
         self,
         *,
         tier: Tier | Literal["auto"] = "auto",
-        isolation: Literal["auto", "fork", "process", "context"] = "auto",
+        isolation: Literal["auto", "fork", "process"] = "auto",
         allow_eval: bool = False,
         allow_wasm: bool = False,
         pool_size: int | None = None,
@@ -98,7 +95,6 @@ class DenoSandbox(JailedProvider[Share]):
                 warm_up_arguments=("--warm-up",),
                 instead=_INSTEAD,
             ),
-            serve=SharedGuest,
         )
         self._unjailed = None if can_limit else UnjailedDeno(allow_eval=allow_eval, allow_wasm=allow_wasm)
         self._forks: _ForkingDeno | None = None
@@ -133,19 +129,8 @@ class DenoSandbox(JailedProvider[Share]):
         if self._unjailed is not None:
             return await self._unjailed.start(self._with_tier(config))
         if self._forks is not None and self._fork_failure is None and config.trust_domain is not None:
-            return await self._forked_or(self._forks.start, self._start, config)
-        return await self._start(config)
-
-    async def _start(self, config: SandboxConfig) -> Sandbox:
-        self._starter.retain()
-        try:
-            if self.isolation == "context":
-                share = await self.reserve(config)
-                return _InContext(self, share, config)
-            return _InProcess(self, await self._pool.take(self.guest_kind(config)), config)
-        except BaseException:
-            await self.released()
-            raise
+            return await self._forked_or(self._forks.start, super().start, config)
+        return await super().start(config)
 
     async def _forked_or(
         self,
@@ -177,16 +162,9 @@ class DenoSandbox(JailedProvider[Share]):
         await run_shielded_in_thread(partial(provider._pool.full, _SETTLE_SECONDS))  # noqa: SLF001
 
     def guest_kind(self, config: SandboxConfig) -> GuestKind:
-        shared = self.isolation == "context"
-        if shared:
-            config = config.model_copy(update={"memory_mb": config.memory_mb + _CONTEXTS_MB})
-        arguments = self._flags(config)
-        arguments.append(f"{GUEST_FILE}{'contexts.js' if shared else 'main.js'}")
-        arguments += _arguments(allow_eval=self.allow_eval, allow_wasm=self.allow_wasm)
-        return GuestKind(config.unowned, tuple(arguments))
-
-    def _flags(self, config: SandboxConfig) -> list[str]:
-        return [*deno_options(config.memory_mb, allow_eval=self.allow_eval)]
+        options = deno_options(config.memory_mb, allow_eval=self.allow_eval)
+        own = _arguments(allow_eval=self.allow_eval, allow_wasm=self.allow_wasm)
+        return GuestKind(config.unowned, (*options, f"{GUEST_FILE}main.js", *own))
 
 
 class _ForkingDeno(ForkProvider):
@@ -205,7 +183,7 @@ class _ForkingDeno(ForkProvider):
             lambda _: Engine(_engine(), relative_paths=True, syscall_profile="server"),
             RuntimeDirectory(),
             DENO_ENVIRONMENT,
-            garbage_mb=_GARBAGE_MB,
+            garbage_mb=_GARBAGE_MB + _WARM_UP_MB,
             instead=_INSTEAD,
         )
         self._start_tested = SelfTestedStart(starter.start)
@@ -232,49 +210,3 @@ def _engine() -> Path:
         return Path(deno.find_deno_bin())
     except FileNotFoundError as error:
         raise StartFailed(f"the Deno engine is not where its package should be: {error}; pip install deno") from error
-
-
-class _InProcess(Sandbox):
-    """A process; executes one job and is then used up."""
-
-    def __init__(self, provider: DenoSandbox, guest: StartedGuest, config: SandboxConfig) -> None:
-        self.isolation = Isolation.of_tier(guest.tier)
-        self._provider: DenoSandbox | None = provider
-        self._process = guest.process
-        self._config = config
-
-    async def execute(self, job: Job, bridge: Endpoint) -> Exit:
-        assert isinstance(bridge, PipeEndpoint)
-        process = self._process
-        process.limit_cpu(job.limits.cpu_seconds)
-        return await GuestRun(process, job, bridge, memory_mb=self._config.memory_mb).execute()
-
-    async def aclose(self) -> None:
-        self._process.close()
-        if self._provider is not None:
-            provider, self._provider = self._provider, None
-            await provider.released()
-
-
-class _InContext(Sandbox):
-    """A share of a process; executes one job."""
-
-    def __init__(self, provider: DenoSandbox, share: Share, config: SandboxConfig) -> None:
-        self.isolation = Isolation.of_tier(share.guest.tier)
-        self._provider: DenoSandbox | None = provider
-        self._share = share
-        self._config = config
-        self._run: GuestRun | None = None
-
-    async def execute(self, job: Job, bridge: Endpoint) -> Exit:
-        assert isinstance(bridge, PipeEndpoint)
-        self._run = GuestRun(self._share, job, bridge, memory_mb=self._config.memory_mb)
-        return await self._run.execute()
-
-    async def aclose(self) -> None:
-        if self._provider is not None:
-            provider, self._provider = self._provider, None
-            try:
-                await self._share.aclose(clean=self._run is None or self._run.clean)
-            finally:
-                await provider.released()

@@ -2,7 +2,3 @@
 
 One module for each, which needs an extra of its own.
 """
-
-from __future__ import annotations
-
-__all__: list[str] = []

@@ -1,4 +1,4 @@
-"""`tools_from`: what other libraries call a tool, a toolset or a server becomes tools of ours."""
+"""`tools_from`: converts tools, toolsets and servers of other libraries to tools of Corral."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _OPENAPI = "an OpenAPI document is OpenApi(namespace, document) of corral.source
 
 @checked_as(ToolDefinitionError)
 def tools_from(*things: object, **settings: Unpack[ToolSettings]) -> Converted:
-    """Tools, and sources of tools, of whatever other libraries have; `Corral(tools=tools_from(...))`.
+    """Converts tools of other libraries to tools and tool sources; `Corral(tools=tools_from(...))`.
 
     Takes functions, tools and toolsets of pydantic-ai, LangChain and openai-agents, MCP servers in the same process or
     to be started, configurations with `mcpServers` as a mapping or a path, our own tools, and lists of all these.

@@ -73,7 +73,7 @@ def parse_rates(limit: RateLimit | None) -> Mapping[RateScope, Rate]:
     rates: dict[RateScope, Rate] = {}
     for scope, text in cast("Mapping[RateScope, object]", given).items():
         if scope not in get_args(RateScope):
-            raise ValueError(f"{scope!r} is none of {', '.join(get_args(RateScope))}")
+            raise ValueError(f"unknown rate scope {scope!r}; known: {', '.join(get_args(RateScope))}")
         if not isinstance(text, str):
             raise ValueError(f"{text!r} is not a rate such as '30/minute'")
         rates[scope] = parse_rate(text)

@@ -62,10 +62,10 @@ class ToolRegistry:
         self.register(*tools)
 
     def visible_to(self, scopes: frozenset[str]) -> ToolRegistry:
-        """A view of this registry, of the tools that a caller with these scopes may call and no others.
+        """Returns a view with only the tools that a caller with these scopes may call.
 
-        A tool that is left out is unknown to the view in every way. Names are those of this registry, and the view
-        changes with it.
+        Other tools are unknown to the view in every way. Names are those of this registry, and the view changes with
+        it.
         """
         with self._lock:
             view = self._views.pop(scopes, None) or _View(
@@ -81,7 +81,7 @@ class ToolRegistry:
         return False
 
     def hidden(self, name: str) -> Tool | None:  # noqa: ARG002
-        """The tool of that guest name that a view leaves out; it is for the host alone."""
+        """Returns the tool of that guest name that a view leaves out, for the host alone."""
         return None
 
     # --- changing it
@@ -107,10 +107,10 @@ class ToolRegistry:
         problem: str | None = None,
         scopes: Iterable[str] = (),
     ) -> None:
-        """Takes tools away and adds others, all or none, in one step. Those of `gone` that are not there do not matter.
+        """Removes tools and adds others in one step, all or none. Missing ones in `gone` are ignored.
 
-        `problem` says to programs that look for a tool in `namespace` why it may be missing; None: there is no problem.
-        A view shows it to callers with all of `scopes`.
+        `problem` is the reason that programs get for a missing tool in `namespace`; None clears it. A view shows it to
+        callers with all of `scopes`.
 
         Raises:
             ToolDefinitionError: as `register`.
@@ -136,7 +136,7 @@ class ToolRegistry:
             self._state = _State(spaces, {name: why for name, why in stated.items() if why is not None})
 
     def remove(self, name: ToolName | str) -> None:
-        """Takes a tool away, found as by `get`; calls that come later fail.
+        """Removes a tool, found as by `get`; later calls fail.
 
         Raises:
             ToolNotFound: there is no such tool.
@@ -181,11 +181,11 @@ class ToolRegistry:
         return ToolsFound([(ToolName.parse(path), state.by_path[path]) for path in paths], total)
 
     def near(self, path: str) -> list[str]:
-        """Up to three guest names that may be meant by one that there is not."""
+        """Returns up to three guest names that are similar to an unknown one."""
         return self._now().search_index.near(path)
 
     def snapshot(self) -> Mapping[ToolName, Tool]:
-        """The tools of this moment by guest name, in the order of iteration; it never changes."""
+        """Returns an immutable snapshot of the tools by guest name, in the order of iteration."""
         return self._now().by_name
 
     def names(self) -> tuple[ToolName, ...]:
@@ -202,7 +202,7 @@ class ToolRegistry:
         return self._now().namespaces
 
     def untyped(self) -> tuple[ToolName, ...]:
-        """Tools without an output schema: programs have to guess. Schemas that are not made yet are not asked for."""
+        """Returns the tools without an output schema, whose results programs guess. Lazy schemas are not built."""
         return tuple(
             name for name, tool in self._now().by_name.items() if tool.has_schemas and tool.output_schema is None
         )

@@ -90,7 +90,7 @@ ANYTHING = Anything()
 
 
 def says_nothing(schema: JsonSchema | None) -> bool:
-    """True if every value is as good as any other to it."""
+    """True if a schema accepts every value."""
     return schema is None or _ANNOTATIONS.issuperset(schema)
 
 
@@ -98,7 +98,7 @@ def says_nothing(schema: JsonSchema | None) -> bool:
 
 
 class _WithoutTitles(GenerateJsonSchema):
-    """Leaves out titles of fields, which repeat their names, and defaults that JSON cannot say.
+    """Leaves out titles of fields, which repeat their names, and defaults that JSON cannot express.
 
     Members with a default are required in outputs: what is dumped has them.
     """

@@ -17,55 +17,55 @@ __all__ = ["Offer", "ToolSource"]
 
 
 class Offer(Protocol):
-    """Takes all tools that a source has now, in place of those that it offered before.
+    """Replaces all tools that a source has offered.
 
-    `problem` says, for programs, why there may be too few of them, such as "the server does not answer".
+    `problem` is the reason for missing tools, for programs, such as "the server does not answer".
 
     Raises:
-        ToolDefinitionError: they cannot be together with the host's other tools; those before stay.
+        ToolDefinitionError: a name conflicts with another tool; the previous offer stays.
     """
 
     def __call__(self, tools: Iterable[Tool], *, problem: str | None = None) -> None: ...
 
 
 class ToolSource(ABC):
-    """Tools that are there while something is open: a connection to an MCP server, a toolset of an agent framework.
+    """Tools that exist while something is open: a connection to an MCP server, a toolset of an agent framework.
 
-    A Corral opens its sources when it is opened, side by side, and closes them with itself. What one source does wrong
-    must not keep others from working: a source whose peer is out of order says so in `problem`, and goes on trying.
+    A Corral opens its sources concurrently when it is opened, and closes them with itself. A failing source must not
+    affect others: if its peer is out of order, it offers a `problem` and goes on trying.
     """
 
     namespace: str | None = None
     """Namespace of its tools; None: beside the host's own."""
 
     scopes: Iterable[str] = frozenset()
-    """Scopes that each of its tools asks for. Where tools are hidden from those who may not call them, it tells nobody
-    else why its tools are missing."""
+    """Scopes that each of its tools requires. Where denied tools are hidden, only callers with these scopes learn why
+    its tools are missing."""
 
     @property
     def tools(self) -> Sequence[Tool]:
-        """The tools that are known before it is open."""
+        """Tools that are known before the source is open."""
         return ()
 
     @abstractmethod
     def open(self, offer: Offer) -> AbstractAsyncContextManager[None]:
-        """Within the block its tools can be called. It offers them before the block begins, and again as they change.
+        """Opens the source for a block in which its tools can be called. Offers them first, and again as they change.
 
-        The block is entered and left in one task. It may be entered several times, for several Corrals; each has a
-        connection of its own.
+        The block is entered and left in one task. It may be entered several times, for several Corrals, each with its
+        own connection.
 
         Raises:
-            CorralError: it cannot be opened, and was asked to raise then.
+            CorralError: the source cannot be opened, and is required.
         """
 
     @checked_as(ToolDefinitionError)
     def filtered(self, keep: Callable[[Tool], bool]) -> ToolSource:
-        """This source with only those of its tools for which `keep` is true."""
+        """Returns this source with only the tools for which `keep` is true."""
         return self.transformed(lambda tool: tool if keep(tool) else None)
 
     @checked_as(ToolDefinitionError)
     def with_settings(self, **settings: Unpack[ToolSettings]) -> ToolSource:
-        """This source with these settings for each of its tools, as `Tool.with_settings` gives them.
+        """Returns this source with these settings for each of its tools, as by `Tool.with_settings`.
 
         Raises:
             ToolDefinitionError: a setting is wrong.
@@ -80,9 +80,9 @@ class ToolSource(ABC):
 
     @checked_as(ToolDefinitionError)
     def transformed(self, change: Callable[[Tool], Tool | None]) -> ToolSource:
-        """This source with what `change` makes of each of its tools; None leaves a tool out.
+        """Returns this source with `change` applied to each of its tools; None leaves a tool out.
 
-        It is asked once about each tool that is offered, so also about those that come later.
+        `change` is called once for each tool that is offered, also later.
         """
         return TransformedSource(self, change, namespace=self.namespace, scopes=self.scopes)
 

@@ -19,8 +19,7 @@ __all__ = ["CHECKPOINT_EVERY", "CLOSING_SECONDS", "Gathering", "TooMuch", "is_it
 
 _DATA = frozenset({bool, bytes, dict, float, int, list, str, tuple, type(None)})
 _SLACK = 4
-"""A list is given up at so many times the bytes that it may have: its size is only estimated meanwhile, and is held
-exactly when it is encoded."""
+"""Factor over the byte limit at which a list is given up: its size is only an estimate until it is encoded."""
 _MOST_WEIGHED = 10_000
 """Values of one item that are looked at."""
 CHECKPOINT_EVERY = 64
@@ -34,7 +33,7 @@ class TooMuch(Exception):
 
 
 def is_iterator(result: object) -> bool:
-    """True if a result is still to be gathered."""
+    """True if a result is an iterator, whose items have to be gathered."""
     kind = type(result)
     if kind in _DATA:
         return False
@@ -52,7 +51,7 @@ class Gathering:
         self._stopped = False
 
     def stop(self) -> None:
-        """Has a thread that gathers end at the next item."""
+        """Makes a gathering thread end at the next item."""
         self._stopped = True
 
     def read(self, result: object) -> object:
@@ -168,7 +167,7 @@ class _InThread:
 
 
 def _weight(item: object) -> int:
-    """Roughly how many bytes it will take, and at least one."""
+    """Estimates the encoded size in bytes; at least one."""
     weight = looked_at = 0
     coming = [item]
     while coming and looked_at < _MOST_WEIGHED:

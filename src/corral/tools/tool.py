@@ -49,8 +49,10 @@ Approval: TypeAlias = bool | Callable[[Any, ExecutionContext], bool | Awaitable[
 """True if calls need an approval; a function decides by the validated input and the context."""
 
 OutputValidation: TypeAlias = Literal["warn", "strict", "off"]
-"""Treatment of a result that does not fit the output schema. The tool has run by then: `warn` delivers the
-result with a remark, `strict` withholds it, and with `off` nobody looks."""
+"""Treatment of a result that does not fit the output schema, when the tool has run.
+
+`warn` delivers it with a remark, `strict` withholds it, `off` does not validate.
+"""
 
 
 @dataclass(slots=True)
@@ -90,7 +92,7 @@ class Tool(Generic[P, R]):
     validate_output: OutputValidation | bool = "warn"
     """True is `strict`, False is `off`."""
     must_finish: bool = False
-    """True if a call that has begun is waited for when its program has ended: within the execution's wall clock."""
+    """True if a running call is awaited after the end of its program, within the execution's wall clock."""
     stream: bool = False
     """True if programs get the items one by one, as they are yielded; `output` is then the schema of one item."""
     input: InputSchema = field(repr=False)
@@ -99,8 +101,8 @@ class Tool(Generic[P, R]):
     bind: Callable[[Any, ToolCall], Arguments] = field(repr=False)
     """From validated input and the call to the function's arguments."""
     resolve: Callable[[Any, ExecutionContext], Awaitable[Any]] | None = field(default=None, repr=False)
-    """From validated input and context to what its function gets in the end, where another library validates once more:
-    this is what somebody is asked about."""
+    """Maps validated input and context to the final arguments of the function, which approvals show. For tools of other
+    libraries, which validate once more."""
     is_async: bool = field(init=False, repr=False)
     """True if calling the function gives a coroutine or an async generator; others run in a worker thread."""
     rates: Mapping[RateScope, Rate] = field(init=False, repr=False)
@@ -172,7 +174,7 @@ class Tool(Generic[P, R]):
         return self.scopes <= scopes and (not self.any_scope or not self.any_scope.isdisjoint(scopes))
 
     async def parse_input(self, raw: object, context: ExecutionContext | None = None) -> ParsedInput:
-        """Validates what a program sent; in the turn of this caller, if it takes a worker.
+        """Validates a program's input; in the caller's turn, if it takes a worker.
 
         Raises:
             InvalidArguments: naming the tool and every problem with its path.
@@ -184,7 +186,7 @@ class Tool(Generic[P, R]):
             raise self.refused(raw, mismatch) from mismatch
 
     def refused(self, raw: object, mismatch: SchemaMismatch) -> InvalidArguments:
-        """The error that tells a model what is wrong with its input."""
+        """Returns the error for the model about its input."""
         given = cast("dict[object, object]", raw) if isinstance(raw, dict) else {}
         absent = [name for name in field_names(self.input_schema) if name not in given]
         return InvalidArguments(f'tool "{self.label}": {mismatch.public(absent)}')
@@ -245,8 +247,8 @@ class Tool(Generic[P, R]):
     ) -> object:
         """Turns a result, or an item of a stream, into plain data (see `corral.tools.schema`), and validates it.
 
-        `warn` hears of a result that is delivered although it is not what the output schema says. Where no schema says
-        anything, a text that is JSON is read.
+        `warn` is called for a result that is delivered although it does not fit the output schema. Without a schema, a
+        text that is JSON is parsed.
 
         Raises:
             InvalidToolOutput: naming the tool and the paths that are wrong, but no value; `__cause__` has details.

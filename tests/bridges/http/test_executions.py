@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from functools import partial
 from pathlib import Path
 
@@ -10,12 +11,23 @@ import anyio
 import pytest
 
 from corral import Corral, ExecutionContext
+from corral.bridges import Call, Handler, Policy, pipeline
 from corral.bridges.http import HttpBridge
+from corral.checking import Case, Checker, Gate, Verdict
 from corral.errors import ConfigError
 from corral.sandboxes import Job, Sandbox, SandboxProvider
-from corral.types import LIMITS_OF_SANDBOXES, Capabilities, Endpoint, Exit, HttpEndpoint, Isolation, SandboxConfig
+from corral.types import (
+    LIMITS_OF_SANDBOXES,
+    Capabilities,
+    Endpoint,
+    Exit,
+    HttpEndpoint,
+    Isolation,
+    Reply,
+    SandboxConfig,
+)
 from tests.bridges.http.engines import ENGINES, run_elsewhere
-from tests.bridges.http.serving import Audited, Connection, Server, call, request, tools
+from tests.bridges.http.serving import PATIENCE_SECONDS, Audited, Connection, Server, call, request, tools
 
 pytestmark = pytest.mark.anyio
 
@@ -99,6 +111,50 @@ async def test_its_calls_are_its_own_and_its_token_dies_with_it(engine: str, tmp
     own = [event for event in audit.events if event.execution_id == result.execution_id]
     assert sorted(event.kind for event in own) == ["call"] * 5 + ["execution"]
     assert {(event.user_id, event.organization_id) for event in own} == {("ada", "acme")}
+
+
+@pytest.mark.parametrize(("last", "status"), [("nowhere", "rejected"), ("sum", "succeeded")])
+async def test_calls_wait_for_the_check_before_any_pipeline_and_are_refused_if_it_fails(
+    last: str, status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits, passed = threading.Event(), list[str]()
+    wait, verdict = Gate.wait, Checker.verdict
+
+    async def spied(self: Gate) -> None:
+        if threading.current_thread() is not threading.main_thread():  # a call, on the server's event loop
+            waits.set()
+        await wait(self)
+
+    async def after_the_call(self: Checker, case: Case) -> Verdict:
+        assert await anyio.to_thread.run_sync(waits.wait, PATIENCE_SECONDS)
+        return await verdict(self, case)
+
+    def own_pipeline(policy: Policy) -> Handler:
+        handler = pipeline(policy)
+
+        async def noted(call: Call) -> Reply:
+            passed.append(call.request.tool)
+            return await handler(call)
+
+        return noted
+
+    def not_at_once(*_: object) -> None: ...
+
+    monkeypatch.setattr(Gate, "wait", spied)
+    monkeypatch.setattr(Checker, "begin", not_at_once)
+    monkeypatch.setattr(Checker, "verdict", after_the_call)
+    bridge = HttpBridge()
+    provider = Elsewhere("node", tmp_path)
+    async with Corral(
+        tools(), sandbox=provider, bridge=bridge, pipeline=own_pipeline, required_tier="none", check="required"
+    ) as corral:
+        with Server(corral.asgi_app()) as server:
+            bridge.url = server.url
+            result = await corral.execute(
+                f"let sum; try {{ sum = await tools.add({{ a: 1, b: 2 }}); }} catch {{}}\nreturn {last};"
+            )
+    assert (result.status, result.checked) == (status, True), result.error
+    assert passed == [each.name for each in result.tool_calls] == ([] if status == "rejected" else ["add"])
 
 
 async def test_without_a_url_there_is_nowhere_to_send_calls_to(tmp_path: Path) -> None:

@@ -22,6 +22,8 @@ from tests.bridges.http.engines import run_elsewhere
 from tests.bridges.http.serving import CONTEXT, PATIENCE_SECONDS, Server
 
 ITEM_BYTES = 10_000
+LINES = {"accept": "application/x-ndjson"}
+JSON = {"content-type": "application/json"}
 closed = threading.Semaphore(0)
 yielded = 0
 
@@ -220,13 +222,16 @@ def test_an_error_before_the_stream_is_a_plain_one(client: httpx.Client) -> None
     assert json.loads(reply.text)["error"]["code"] == "invalid_arguments"
 
 
+@pytest.mark.parametrize(
+    ("path", "sent"), [("/calls", body({"tool": "endless"})), ("/tools/endless", dict[str, object]())]
+)
 def test_a_client_that_does_not_read_holds_the_tool_up_and_one_that_goes_closes_it(
-    server: tuple[Server, Corral], client: httpx.Client
+    server: tuple[Server, Corral], client: httpx.Client, path: str, sent: dict[str, Any]
 ) -> None:
     bridge, corral = server
     wide = bridge.do(lambda: corral.grant(CONTEXT, limits=Limits(tool_output_bytes=10**9)))
-    headers = {"authorization": f"Bearer {bridge.do(wide.token)}"}
-    with client.stream("POST", "/calls", json=body({"tool": "endless"}), headers=headers) as reply:
+    headers = LINES | {"authorization": f"Bearer {bridge.do(wide.token)}"}
+    with client.stream("POST", path, json=sent, headers=headers) as reply:
         assert next(reply.iter_bytes())
         for number in range(100):
             assert client.post("/tools/double", json={"n": number}).json() == 2 * number
@@ -235,7 +240,44 @@ def test_a_client_that_does_not_read_holds_the_tool_up_and_one_that_goes_closes_
     bridge.do(wide.end)
 
 
+def items(text: str) -> list[Any]:
+    lines = [json.loads(line) for line in text.splitlines() if line]
+    assert lines[-1] == {"sequence": 1}
+    return [item for line in lines[:-1] for item in line["items"]]
+
+
+def test_the_plain_route_streams_to_a_client_that_accepts_lines(client: httpx.Client) -> None:
+    reply = client.post("/tools/numbers", json={"n": 3}, headers=LINES)
+    assert reply.headers["content-type"] == "application/x-ndjson"
+    assert items(reply.text) == [0, 1, 2]
+    assert items(client.post("/tools/numbers", json={"n": 0}, headers=LINES).text) == []
+    assert items(client.post("/tools/pieces", json={}, headers=LINES).text) == ["AP8=", "Af8=", "Av8="]
+    assert client.post("/tools/double", json={"n": 2}, headers=LINES).text == "4"
+
+
+def test_an_error_of_the_plain_route_is_its_status_before_the_stream_and_a_line_within(client: httpx.Client) -> None:
+    wrong = client.post("/tools/numbers", json={"n": "many"}, headers=LINES)
+    assert (wrong.status_code, wrong.json()["error"]["code"]) == (422, "invalid_arguments")
+    assert client.post("/tools/numbers", content=b"{", headers=LINES | JSON).status_code == 400
+    lines = [json.loads(line) for line in client.post("/tools/broken", json={}, headers=LINES).text.splitlines()]
+    assert [item for line in lines[:-1] for item in line["items"]] == [1, 2]
+    assert (lines[-1]["error"]["code"], lines[-1]["error"]["message"]) == ("tool_error", "the shop is closed")
+
+
+def test_a_stream_of_the_plain_route_ends_with_its_execution(server: tuple[Server, Corral]) -> None:
+    bridge, corral = server
+    short = bridge.do(lambda: corral.grant(CONTEXT))
+    headers = LINES | {"authorization": f"Bearer {bridge.do(short.token)}"}
+    with httpx.stream("POST", f"{bridge.url}/tools/waiting", json={}, headers=headers) as reply:
+        lines = reply.iter_lines()
+        assert json.loads(next(lines))["items"] in ([], [1])
+        bridge.do(short.end)
+        assert json.loads([line for line in lines if line][-1])["error"]["code"] == "invalid_token"
+    assert closed.acquire(timeout=PATIENCE_SECONDS)
+
+
 def test_the_document_says_that_the_output_is_a_list(client: httpx.Client) -> None:
     document = client.get("/openapi.json").json()
-    schema = document["paths"]["/tools/numbers"]["post"]["responses"]["200"]["content"]["application/json"]["schema"]
-    assert schema["type"] == "array"
+    content = document["paths"]["/tools/numbers"]["post"]["responses"]["200"]["content"]
+    assert content.keys() == {"application/json", "application/x-ndjson"}
+    assert content["application/json"]["schema"]["type"] == "array"

@@ -8,13 +8,14 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import mcp_types as types
 import uvicorn
 from mcp import Client
 from mcp.server import Server
 from starlette.applications import Starlette
 
-from corral import Corral, ExecutionContext, ToolError, tool
+from corral import Corral, ExecutionContext, ToolCall, ToolError, tool
 from corral.integrations.mcp import ask_client
 
 __all__ = ["MODES", "Elicitation", "Held", "listening", "make_corral", "run", "serving"]
@@ -64,7 +65,14 @@ def make_corral(held: Held | None = None, *, check: bool = False, **options: Any
             held.cancelled.set()
             raise
 
-    return Corral([add, pay, fail, who, hold], approve=ask_client, check=check, **options)
+    @tool
+    async def book(*, call: ToolCall) -> None:
+        """Books, in two steps."""
+        call.progress(1, 2, "reserving")
+        call.progress(2, 2, "booking")
+        await anyio.lowlevel.checkpoint()
+
+    return Corral([add, pay, fail, who, hold, book], approve=ask_client, check=check, **options)
 
 
 class Elicitation:

@@ -89,7 +89,7 @@ async def test_a_client_that_cannot_ask_is_denied_with_a_reason(corral: Corral, 
     async with Client(mcp_server(corral), mode=mode) as client:
         result = await run(client, "return await tools.pay({ euros: 1 })")
     assert result.structured_content["error"]["message"] == (
-        "tools.pay was not approved: there is no MCP client that can ask somebody: it needs elicitation"
+        "tools.pay was not approved: no MCP client can be asked for an approval: it needs elicitation"
     )
 
 

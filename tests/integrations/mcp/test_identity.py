@@ -85,7 +85,7 @@ async def test_why_a_context_could_not_be_made_stays_in_the_log(
         listening(mcp_server(corral, context=broken)) as url,
         Client(url, mode="legacy") as client,
     ):
-        with pytest.raises(MCPError, match="it is not known on whose behalf") as raised:
+        with pytest.raises(MCPError, match="the caller of this request could not be determined") as raised:
             await who(client)
     assert "secret" not in str(raised.value)
     assert "secret" in caplog.text

@@ -52,6 +52,20 @@ async def test_each_call_is_told_as_it_begins_and_ends(corral: Corral, mode: str
     assert (second, failed) == ("fail {}", "fail: it is closed")
 
 
+@pytest.mark.parametrize("mode", MODES)
+async def test_the_latest_progress_that_a_tool_reports_is_told_between_them(corral: Corral, mode: str) -> None:
+    ears = Ears()
+    async with Client(mcp_server(corral), mode=mode) as client:
+        await run(client, "await tools.book();", progress_callback=ears.hear_progress)
+        await run(client, "await tools.book();")
+    begun, *reported, ended = (message or "" for _, message in ears.progress)
+    assert begun == "book {}"
+    assert set(reported) <= {"book: 1/2 reserving", "book: 2/2 booking"}
+    assert reported[-1] == "book: 2/2 booking"
+    assert ended.startswith("book: ")
+    assert [number for number, _ in ears.progress] == list(range(1, len(ears.progress) + 1))
+
+
 PRINTS = (
     "console.debug('a'); console.log('b'); console.info('c'); console.warn('d'); console.error('e'); console.log('f')"
 )

@@ -182,8 +182,8 @@ async def test_what_the_body_raises_comes_out_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({}, "needs one of command, url and server; there is none of them"),
-        ({"command": ["a"], "url": "http://localhost"}, "there is command and url"),
+        ({}, "needs exactly one of command, url and server; given: none"),
+        ({"command": ["a"], "url": "http://localhost"}, "given: command and url"),
         ({"command": "mcp-server-git"}, "command takes a list of str or None, not a str"),
         ({"url": "localhost:80"}, "url must begin with http:// or https://"),
         ({"url": "http://[x"}, "url has a host or a port that cannot be read"),

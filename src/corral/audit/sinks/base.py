@@ -34,15 +34,15 @@ class AuditSink(ABC):
         return isinstance(error, OSError) or not isinstance(error, Exception)
 
     def aclose(self) -> Awaitable[None] | None:
-        """Lets go of what is open."""
+        """Closes files and connections."""
 
     def after_fork(self) -> None:
-        """Forgets, in a new process, what is open and belongs to the old one."""
+        """Drops, in a forked process, files and connections that belong to its parent."""
 
 
 @checked
 class CallbackSink(AuditSink):
-    """Hands batches of events to a sync or async function. What it raised on, it gets again."""
+    """Hands batches of events to a sync or async function; a batch on which it raised is tried again."""
 
     def __init__(self, function: Callable[[Sequence[AuditEvent]], object]) -> None:
         self._function = function
@@ -92,5 +92,5 @@ def identity(path: Path) -> tuple[int, int] | None:
 
 
 def leave_behind(resource: object) -> None:
-    """Keeps what belongs to the process that forked from being closed by the garbage collector of this one."""
+    """Keeps a resource of the parent process alive, so that garbage collection here does not close it."""
     _left_behind.append(resource)

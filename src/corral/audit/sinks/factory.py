@@ -34,6 +34,6 @@ def as_sink(source: Any) -> AuditSink:
             return CallbackSink(source)
         case _:
             raise ConfigError(
-                f"{source!r} is no place for an audit log: give a path that ends in .jsonl or .sqlite, "
+                f"{source!r} cannot be an audit log; pass a path that ends in .jsonl or .sqlite, "
                 "a postgresql:// URL, a sink, or a function that takes a list of events"
             )

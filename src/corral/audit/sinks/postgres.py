@@ -9,27 +9,27 @@ from typing import Any
 from corral.arguments import checked
 from corral.audit.events import AuditEvent
 from corral.audit.sinks.base import AuditSink, leave_behind
-from corral.audit.sinks.rows import INDEXED, row_of
+from corral.audit.sinks.rows import INDEXED, columns, missing_columns, row_of
 from corral.errors import ConfigError, MissingExtra
 
-__all__ = ["PostgresSink", "connect", "driver"]
+__all__ = ["PostgresSink", "columns_of", "connect", "driver"]
 
 _CONNECT_SECONDS = 5
 _COMMAND_SECONDS = 10
 _STATES_OF_ROWS = ("22", "23", "54", "XX")
 """Classes of SQLSTATE that a row may be the cause of: its data, a constraint, a limit of the program, a bug."""
-_COLUMNS = """
-    position bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, id text NOT NULL UNIQUE,
-    time double precision NOT NULL, kind text NOT NULL, outcome text NOT NULL, duration_ms double precision NOT NULL,
-    protocol text NOT NULL, code text, reason text, execution_id text, user_id text, organization_id text,
-    session_id text, tool text, sequence bigint, arguments jsonb, correlation_id text, language text, isolation text,
-    calls bigint, program text, decision text, decided_by text
-"""
+_COLUMNS = columns(integer="bigint", real="double precision", json="jsonb")
 
 
 async def connect(dsn: str) -> Any:
     """An asyncpg connection. Raises MissingExtra, or what asyncpg raises."""
     return await driver().connect(dsn, timeout=_CONNECT_SECONDS, command_timeout=_COMMAND_SECONDS)
+
+
+async def columns_of(connection: Any, table: str) -> list[str]:
+    """Names of the columns of a table."""
+    query = "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped"
+    return [row[0] for row in await connection.fetch(query, table)]
 
 
 def driver() -> Any:
@@ -49,13 +49,13 @@ class PostgresSink(AuditSink):
 
     Raises:
         MissingExtra: `corral[postgres]` is not installed.
-        ConfigError: `table` is no name of a table, `audit` or `schema.audit`.
+        ConfigError: `table` is not a name such as `audit` or `schema.audit`.
     """
 
     def __init__(self, dsn: str, *, table: str = "corral_audit") -> None:
         if not re.fullmatch(r"([a-z_][a-z0-9_]{0,50}\.)?[a-z_][a-z0-9_]{0,40}", table):
             raise ConfigError(
-                f"{table!r} is no name of a table: small letters, digits and _, after a schema's and a dot"
+                f"{table!r} is not a table name; use lower-case letters, digits and _: 'audit' or 'schema.audit'"
             )
         driver()
         self.table = table
@@ -81,6 +81,8 @@ class PostgresSink(AuditSink):
             raise
 
     def is_outage(self, error: BaseException) -> bool:
+        if isinstance(error, ConfigError):
+            return True
         state: str | None = getattr(error, "sqlstate", None)
         return super().is_outage(error) if state is None else not state.startswith(_STATES_OF_ROWS)
 
@@ -98,13 +100,34 @@ class PostgresSink(AuditSink):
             self._connection.terminate()
             self._connection = None
 
+    async def _add_columns(self) -> None:
+        """Adds the columns that a table of an earlier version lacks.
+
+        Raises:
+            ConfigError: the role may not.
+        """
+        if missing := missing_columns(await columns_of(self._connection, self.table)):
+            added = ", ".join(f"ADD COLUMN IF NOT EXISTS {column} text" for column in missing)
+            statement = f"ALTER TABLE {self.table} {added}"
+            try:
+                await self._connection.execute(statement)
+            except driver().InsufficientPrivilegeError as error:
+                raise ConfigError(
+                    f"the table {self.table} is of an earlier version, and this role may not add its columns "
+                    f"{', '.join(missing)}; let its owner run: {statement}"
+                ) from error
+
     async def _create_table(self) -> None:
         if await self._connection.fetchval("SELECT to_regclass($1) IS NOT NULL", self.table):
+            await self._add_columns()
             return
         name = self.table.rpartition(".")[2]
         async with self._connection.transaction():
             await self._connection.execute("SELECT pg_advisory_xact_lock(hashtext($1))", self.table)
-            await self._connection.execute(f"CREATE TABLE IF NOT EXISTS {self.table} ({_COLUMNS})")
+            await self._connection.execute(
+                f"CREATE TABLE IF NOT EXISTS {self.table} ("
+                f"position bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, {_COLUMNS})"
+            )
             for column in INDEXED:
                 await self._connection.execute(
                     f"CREATE INDEX IF NOT EXISTS {name}_{column} ON {self.table} ({column}, position)"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pydantic_core import from_json
@@ -10,10 +10,34 @@ from pydantic_core import from_json
 from corral.audit.events import AuditEvent
 from corral.rendering.preview import json_text
 
-__all__ = ["INDEXED", "event_of", "row_of"]
+__all__ = ["INDEXED", "columns", "event_of", "missing_columns", "row_of", "selected"]
 
 INDEXED = ("time", "organization_id", "user_id", "execution_id", "tool", "outcome")
+_LATER = ("decision", "decided_by")
+"""Columns of text that tables of earlier versions lack."""
 _ARGUMENTS = AuditEvent._fields.index("arguments")
+_CONSTRAINTS = {
+    **dict.fromkeys(("time", "kind", "outcome", "duration_ms", "protocol"), " NOT NULL"),
+    "id": " NOT NULL UNIQUE",
+}
+
+
+def columns(*, integer: str, real: str, json: str) -> str:
+    """The columns of a table with these types of the database; `position` is not among them. The rest is text."""
+    types = {"time": real, "duration_ms": real, "sequence": integer, "calls": integer, "arguments": json}
+    return ", ".join(f"{name} {types.get(name, 'text')}{_CONSTRAINTS.get(name, '')}" for name in AuditEvent._fields)
+
+
+def missing_columns(columns: Iterable[str]) -> list[str]:
+    """Columns that a table with these lacks because an earlier version made it."""
+    there = set(columns)
+    return [column for column in _LATER if column not in there]
+
+
+def selected(columns: Iterable[str]) -> str:
+    """The list of a SELECT for `event_of`; NULL stands for the columns that an earlier version did not make."""
+    missing = missing_columns(columns)
+    return ", ".join("NULL" if field in missing else field for field in AuditEvent._fields)
 
 
 def row_of(event: AuditEvent) -> tuple[object, ...]:

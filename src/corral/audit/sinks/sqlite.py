@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from corral.arguments import checked
 from corral.audit.events import AuditEvent
 from corral.audit.sinks.base import AuditSink, create_private, identity, leave_behind
-from corral.audit.sinks.rows import INDEXED, row_of
+from corral.audit.sinks.rows import INDEXED, columns, missing_columns, row_of
 
 if TYPE_CHECKING:
     from sqlite3 import Connection
@@ -18,13 +18,7 @@ __all__ = ["SqliteSink"]
 
 _BUSY_SECONDS = 3
 _SCHEMA = f"""
-CREATE TABLE IF NOT EXISTS audit (
-    position INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, time REAL NOT NULL, kind TEXT NOT NULL,
-    outcome TEXT NOT NULL, duration_ms REAL NOT NULL, protocol TEXT NOT NULL, code TEXT, reason TEXT,
-    execution_id TEXT, user_id TEXT, organization_id TEXT, session_id TEXT, tool TEXT, sequence INTEGER,
-    arguments TEXT, correlation_id TEXT, language TEXT, isolation TEXT, calls INTEGER, program TEXT,
-    decision TEXT, decided_by TEXT
-);
+CREATE TABLE IF NOT EXISTS audit (position INTEGER PRIMARY KEY, {columns(integer="INTEGER", real="REAL", json="TEXT")});
 {"".join(f"CREATE INDEX IF NOT EXISTS audit_{column} ON audit ({column});" for column in INDEXED)}
 """
 _INSERT = f"""
@@ -90,8 +84,17 @@ class SqliteSink(AuditSink):
                 connection.execute("PRAGMA journal_mode = WAL")
                 connection.execute("PRAGMA synchronous = FULL")
                 connection.executescript(_SCHEMA)
+                if _missing(connection):
+                    connection.execute("BEGIN IMMEDIATE")
+                    for column in _missing(connection):  # another process may have added them meanwhile
+                        connection.execute(f"ALTER TABLE audit ADD COLUMN {column} TEXT")
+                    connection.execute("COMMIT")
             except BaseException:
                 connection.close()
                 raise
             self._connection, self._identity = connection, identity(self.path)
         return self._connection
+
+
+def _missing(connection: Connection) -> list[str]:
+    return missing_columns(name for _, name, *_ in connection.execute("PRAGMA table_info(audit)"))

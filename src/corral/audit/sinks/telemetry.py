@@ -1,7 +1,7 @@
 """Events as spans and a metric of OpenTelemetry.
 
-The names are those of its semantic conventions for generative AI, which are still in development; so they stand here
-and not in a dependency. What they have no name for begins with `corral.`.
+Names are those of the semantic conventions for generative AI, which are still in development and therefore listed
+here. Attributes without such a name begin with `corral.`.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ _ATTRIBUTES = {
 class OpenTelemetrySink(AuditSink):
     """A span for each event, with the event's own times, and the duration of calls as a histogram.
 
-    Without providers, those that the host has set for its process. What is durable is theirs to say: a span is handed
-    to them and not waited for.
+    Without providers, the global ones of the process. Spans are handed to the provider without waiting, so durability
+    is up to it.
 
     Raises:
         MissingExtra: `corral[otel]` is not installed.

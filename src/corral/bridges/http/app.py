@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from typing_extensions import override
 
-from corral.bridges.base import BridgeHost, BridgeProtocol
+from corral.bridges.base import BridgeHost, BridgeProtocol, Receive, Scope, Send
 from corral.bridges.calls import Call
 from corral.bridges.grants import Grant
-from corral.bridges.http.messages import failed
+from corral.bridges.http.messages import failed, line
+from corral.bridges.http.streams import NDJSON, PlainLineStream, ReplyLines
 from corral.bridges.web import (
     NOT_JSON,
     Body,
@@ -28,7 +31,7 @@ from corral.bridges.web import (
 )
 from corral.errors import AccessDenied, BridgeError, CallBudgetExceeded
 from corral.guest import plain_json
-from corral.types import MAX_TOOL_PATH, CallError, CallRequest
+from corral.types import MAX_TOOL_PATH, CallError, CallRequest, Reply
 
 __all__ = ["bridge_app"]
 
@@ -57,6 +60,8 @@ def bridge_app(bridge: BridgeProtocol, host: BridgeHost) -> Starlette:
         if not head.is_json:
             return failed(NOT_JSON, 415)
         name: str = request.path_params["tool"][:MAX_TOOL_PATH]
+        if _accepts_lines(request) and (found := grant.peek_tool(name)) is not None and found.stream:
+            return _Streaming(partial(stream, head, grant, name))
         body_came = False
         async with (
             watch_request(grant, request.receive, _no_heartbeat) as watch,
@@ -71,6 +76,38 @@ def bridge_app(bridge: BridgeProtocol, host: BridgeHost) -> Starlette:
                 return failed(reply.error)
             return Response(plain_json(reply.value), headers=_NO_STORE, media_type="application/json")
         return failed(ended() if body_came or grant.ended else late())
+
+    async def stream(head: RequestHead, grant: Grant, name: str, receive: Receive, send: Send) -> Response | None:
+        """Writes the lines of a stream; or returns another response, for a call that failed before its first line."""
+        lines = ReplyLines(send)
+        items = PlainLineStream(1, lines.write)
+        body_came = False
+
+        async def heartbeat() -> None:
+            if lines.started:
+                await lines.write(b"\n")
+
+        try:
+            async with (
+                watch_request(grant, receive, heartbeat) as watch,
+                Body(head, receive, grant.limits.tool_input_bytes, grant) as body,
+            ):
+                input = parse_json(body)
+                called = CallRequest(name, input, load_of(grant).count(1), len(body), open_stream=items.open)
+                body_came = True
+                watch.body_received()
+                async with items.written():
+                    reply = await host.handle(Call(called, grant, protocol="http"))
+                if reply.error is not None and not lines.started:
+                    return failed(reply.error)
+                await lines.write(line(1, reply), last=True)
+                return None
+        except (BridgeError, CallBudgetExceeded) as error:
+            return failed(error)
+        if not lines.started:
+            return failed(ended() if body_came or grant.ended else late())
+        await lines.write(line(1, Reply(error=ended())), last=True)
+        return None
 
     async def token(request: Request, head: RequestHead, grant: Grant) -> Response:
         async with watch_request(grant, request.receive, _no_heartbeat):
@@ -111,6 +148,28 @@ def bridge_app(bridge: BridgeProtocol, host: BridgeHost) -> Starlette:
     )
     app.router.redirect_slashes = False  # a redirect might take the token elsewhere
     return app
+
+
+class _Streaming(Response):
+    """Response that `answer` writes itself, unless it returns another one."""
+
+    def __init__(self, answer: Callable[[Receive, Send], Awaitable[Response | None]]) -> None:
+        super().__init__()
+        self._answer = answer
+
+    @override
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        response = await self._answer(receive, send)
+        if response is not None:
+            await response(scope, receive, send)
+
+
+def _accepts_lines(request: Request) -> bool:
+    """True if the client reads NDJSON. Parses no other header: this is a hot path."""
+    for name, value in request.scope["headers"]:  # noqa: SIM110 - a generator costs a frame for each header
+        if name == b"accept" and NDJSON.encode() in value:
+            return True
+    return False
 
 
 async def _only_post(request: Request) -> Response:  # noqa: ARG001

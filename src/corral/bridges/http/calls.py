@@ -11,7 +11,7 @@ from corral.bridges.base import BridgeHost
 from corral.bridges.calls import Call
 from corral.bridges.grants import Grant
 from corral.bridges.http.messages import alone_line, calls_of, failed, line
-from corral.bridges.http.streams import LineStream
+from corral.bridges.http.streams import LineStream, ReplyLines
 from corral.bridges.web import (
     NOT_JSON,
     Body,
@@ -33,7 +33,6 @@ __all__ = ["CallsEndpoint"]
 _BESIDE_INPUT_BYTES = 100_000
 _LEAST_BODY_BYTES = 1_000_000
 """Maximum input of a batch of the runtime, unless one call has more."""
-_HEADERS = [(b"content-type", b"application/x-ndjson")]
 
 
 class CallsEndpoint:
@@ -45,13 +44,13 @@ class CallsEndpoint:
     async def __call__(self, head: RequestHead, receive: Receive, send: Send) -> None:
         grant = await grant_of(self._host, head, "http")
         if isinstance(grant, Grant):
-            response = await self._respond(head, grant, _Lines(send), receive)
+            response = await self._respond(head, grant, ReplyLines(send), receive)
         else:
             response = failed(grant)
         if response is not None:
             await response({"type": "http"}, receive, send)
 
-    async def _respond(self, head: RequestHead, grant: Grant, lines: _Lines, receive: Receive) -> Response | None:
+    async def _respond(self, head: RequestHead, grant: Grant, lines: ReplyLines, receive: Receive) -> Response | None:
         """Writes the lines of the reply; or returns another response, for a request that failed as a whole."""
         if not head.is_json:
             return failed(NOT_JSON, 415)
@@ -109,20 +108,5 @@ class CallsEndpoint:
 
 def streams(grant: Grant, call: CallRequest) -> bool:
     """True if the tool of a call streams."""
-    tool = grant.services.get(call.tool) or grant.tools.get(call.tool)
+    tool = grant.peek_tool(call.tool)
     return tool is not None and tool.stream
-
-
-class _Lines:
-    """Streamed body of one response."""
-
-    def __init__(self, send: Send) -> None:
-        self._send = send
-        self._started = False
-
-    async def write(self, data: bytes, *, last: bool = False) -> None:
-        if not self._started:
-            self._started = True
-            length = [(b"content-length", b"%d" % len(data))] if last else []
-            await self._send({"type": "http.response.start", "status": 200, "headers": [*_HEADERS, *length]})
-        await self._send({"type": "http.response.body", "body": data, "more_body": not last})

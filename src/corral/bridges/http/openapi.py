@@ -7,6 +7,7 @@ from importlib.metadata import version
 from typing import Any
 
 from corral.bridges.http.messages import CALLS_SCHEMA
+from corral.bridges.http.streams import NDJSON
 from corral.json_schema.keywords import rewritten
 from corral.tools import Tool
 from corral.types import JsonSchema, ToolName
@@ -55,7 +56,7 @@ def openapi(tools: Mapping[ToolName, Tool]) -> dict[str, Any]:
     }
     paths["/calls"]["post"]["responses"]["200"] = {
         "description": "Lines of JSON, in the order in which the calls ended.",
-        "content": {"application/x-ndjson": {}},
+        "content": {NDJSON: {}},
     }
     for name, tool in tools.items():
         paths[f"/tools/{name}"] = {"post": _tool(str(name), tool, schemas)}
@@ -101,6 +102,8 @@ def _tool(name: str, tool: Tool, schemas: dict[str, Any]) -> dict[str, Any]:
     output = referred(tool.output_schema, "output")
     output = {"type": "array", "items": output} if tool.stream else output
     operation["responses"]["200"]["content"]["application/json"] = {"schema": output}
+    if tool.stream:
+        operation["responses"]["200"]["content"][NDJSON] = {}
     operation["responses"] |= _refused(_TOOL_REFUSALS)
     return operation
 

@@ -1,4 +1,4 @@
-"""A stream in the reply to one request: its items leave in lines, as fast as the client reads them."""
+"""Replies in lines: the items of a stream leave as fast as the client reads them."""
 
 from __future__ import annotations
 
@@ -6,14 +6,36 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import anyio
+from pydantic_core import from_json
+from typing_extensions import override
 
+from corral.bridges.base import Send
 from corral.bridges.http.messages import items_line
+from corral.guest import plain_json, revive_value
 from corral.types import EncodedValue
 
-__all__ = ["LineStream"]
+__all__ = ["NDJSON", "LineStream", "PlainLineStream", "ReplyLines"]
 
+NDJSON = "application/x-ndjson"
+
+_HEADERS = [(b"content-type", NDJSON.encode())]
 _LINE_BYTES = 64_000
 """Bytes that wait for the client before the tool does; beyond them are the buffers of the server and the socket."""
+
+
+class ReplyLines:
+    """Streamed body of one response."""
+
+    def __init__(self, send: Send) -> None:
+        self.started = False
+        self._send = send
+
+    async def write(self, data: bytes, *, last: bool = False) -> None:
+        if not self.started:
+            self.started = True
+            length = [(b"content-length", b"%d" % len(data))] if last else []
+            await self._send({"type": "http.response.start", "status": 200, "headers": [*_HEADERS, *length]})
+        await self._send({"type": "http.response.body", "body": data, "more_body": not last})
 
 
 class LineStream:
@@ -72,3 +94,13 @@ class LineStream:
             self._ready = anyio.Event()
             await self._write(data)
             self._room.set()
+
+
+class PlainLineStream(LineStream):
+    """Stream whose items are plain JSON, without tags."""
+
+    @override
+    def put(self, item: EncodedValue) -> bool:
+        if item.tagged:
+            item = EncodedValue(plain_json(revive_value(from_json(item.text))), tagged=False)
+        return super().put(item)

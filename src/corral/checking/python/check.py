@@ -522,12 +522,11 @@ class PythonCheck(PythonOrigins):
                 path = "" if function is None else dotted_path(function)
                 if path in FUTURES | _TASKS:
                     message = f"{text_of(node)} is what {path}(...) gives: a future, and not yet its value."
-                    finding = Finding(code="unawaited", message=message, offset=node.start_byte)
-                    yield finding.rejected("unawaited", hint=f"Write `await {path}(...)`, or `await {text_of(node)}`.")
+                    hint = f"Write `await {path}(...)`, or `await {text_of(node)}`."
+                    yield _not_awaited(node, message, hint)
             if (name := self._promised(node)) is not None:
                 message = f"{name}(...) is used without `await`: this is a coroutine, and not yet its value."
-                finding = Finding(code="unawaited", message=message, offset=node.start_byte)
-                yield finding.rejected("unawaited", hint=f"Write `await {name}(...)`.")
+                yield _not_awaited(node, message, f"Write `await {name}(...)`.")
 
     def _consumed(self) -> Iterator[Node]:
         """Calls, and names that may stand for one's coroutine, where only a value is of use."""
@@ -543,6 +542,10 @@ class PythonCheck(PythonOrigins):
                 continue
             if is_result(owner) or needs_value(value, owner, self._typed.names):
                 yield name
+
+
+def _not_awaited(node: Node, message: str, hint: str) -> Finding:
+    return Finding(code="unawaited", message=message, offset=node.start_byte, kind="unawaited", hint=hint)
 
 
 def _is_told(remark: Remark) -> bool:

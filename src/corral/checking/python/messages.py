@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 
+from corral.checking.printed_types import PrintedKind, are_disjoint, is_text_for, split_outside
+
 __all__ = ["certainly_differs", "is_text_for_number", "lacks", "mismatch", "union_members"]
 
 _MISMATCH = re.compile(r"[Ee]xpected `(?P<target>.*?)`, found `(?P<source>.*?)`(?:\n|$)", re.DOTALL)
@@ -53,16 +55,12 @@ def mismatch(message: str) -> tuple[str, str] | None:
 
 def certainly_differs(source: str, target: str, objects: frozenset[str]) -> bool:
     """True if no value of a type, as the host would get it, is of another one. `objects`: declared TypedDicts."""
-    given, wanted = list(_kinds(source, objects)), list(_kinds(target, objects))
-    if all(literal is not None and kind == "string" for kind, literal in given):
-        return not all(any(_may_be(one, other) for other in wanted) for one in given)
-    return bool(given) and not any(_may_be(one, other) for one in given for other in wanted)
+    return are_disjoint(list(_kinds(source, objects)), list(_kinds(target, objects)), _may_be)
 
 
 def is_text_for_number(source: str, target: str) -> bool:
     """True if a string is given for a number, which it may spell."""
-    given, wanted = ({kind for kind, _ in _kinds(each, frozenset())} for each in (source, target))
-    return given == {"string"} and bool(wanted & _NUMBERS)
+    return is_text_for(list(_kinds(source, frozenset())), list(_kinds(target, frozenset())), _NUMBERS)
 
 
 def lacks(type_: str, member: str, has_key: Callable[[str, str], bool]) -> bool:
@@ -72,7 +70,7 @@ def lacks(type_: str, member: str, has_key: Callable[[str, str], bool]) -> bool:
     """
     literal = _LITERAL.fullmatch(type_)
     name = _NAME.match(type_)
-    kind = {"string": str, "int": int, "bool": bool}.get(_literal(literal[1])[0]) if literal else None
+    kind = {"string": str, "int": int, "bool": bool}.get(_literal(literal[1]).name) if literal else None
     if kind is None:
         kind = _CLASSES.get(name[0] if name else "")
     if "&" in type_ or "~" in type_ or name is None:
@@ -96,28 +94,10 @@ def union_members(type_: str) -> list[str]:
 
 
 def _split(text: str, separator: str) -> list[str]:
-    """The parts of a text between separators that stand in no bracket and no quotation."""
-    parts, depth, start, quote, at = list[str](), 0, 0, "", 0
-    while at < len(text):
-        char = text[at]
-        if quote:
-            at += char == "\\"
-            quote = "" if char == quote else quote
-        elif char in "\"'":
-            quote = char
-        elif char in "([{":
-            depth += 1
-        elif char in ")]}":
-            depth -= 1
-        elif char == separator and depth == 0:
-            parts.append(text[start:at].strip())
-            start = at + 1
-        at += 1
-    parts.append(text[start:].strip())
-    return [each for each in parts if each]
+    return split_outside(text, separator, brackets=("([{", ")]}"), quotes="\"'")
 
 
-def _kinds(type_: str, objects: frozenset[str]) -> Iterator[tuple[str, str | None]]:
+def _kinds(type_: str, objects: frozenset[str]) -> Iterator[PrintedKind]:
     """The members of a type: the kind of each, and the literal if it is one value only."""
     for member in union_members(type_):
         if literal := _LITERAL.fullmatch(member):
@@ -126,22 +106,22 @@ def _kinds(type_: str, objects: frozenset[str]) -> Iterator[tuple[str, str | Non
         match = _NAME.match(member)
         name = match.group().rpartition(".")[2] if match else ""
         if member.startswith(("(", "<class")):
-            yield "function", None
+            yield PrintedKind("function")
         elif name in objects:
-            yield "object", None
+            yield PrintedKind("object")
         elif " & " in member or "~" in member:
-            yield "any", None
+            yield PrintedKind("any")
         else:  # otherwise an enum, a date, a class of the program's own
             element = _ELEMENT.fullmatch(member)
-            yield _KINDS.get(name, "any"), element["element"] if element else None
+            yield PrintedKind(_KINDS.get(name, "any"), element["element"] if element else None)
 
 
-def _literal(value: str) -> tuple[str, str | None]:
+def _literal(value: str) -> PrintedKind:
     if value in ("True", "False"):
-        return "bool", value
+        return PrintedKind("bool", value)
     if value[0] in "\"'":
-        return "string", value
-    return ("int", value) if value.lstrip("-").isdigit() else ("any", None)
+        return PrintedKind("string", value)
+    return PrintedKind("int", value) if value.lstrip("-").isdigit() else PrintedKind("any")
 
 
 def _elements_differ(given: str, wanted: str) -> bool:
@@ -153,12 +133,12 @@ def _elements_differ(given: str, wanted: str) -> bool:
     return objects or (one <= plain and other <= plain | {"string"} and ("array" in one) != ("array" in other))
 
 
-def _may_be(given: tuple[str, str | None], wanted: tuple[str, str | None]) -> bool:
-    kinds = {given[0], wanted[0]}
+def _may_be(given: PrintedKind, wanted: PrintedKind) -> bool:
+    kinds = {given.name, wanted.name}
     if "any" in kinds:
         return True
-    if given[0] == wanted[0] == "array":
-        return given[1] is None or wanted[1] is None or not _elements_differ(given[1], wanted[1])
-    if given[0] == wanted[0]:
-        return None in (given[1], wanted[1]) or given[1] == wanted[1]
+    if given.name == wanted.name == "array":
+        return given.literal is None or wanted.literal is None or not _elements_differ(given.literal, wanted.literal)
+    if given.name == wanted.name:
+        return None in (given.literal, wanted.literal) or given.literal == wanted.literal
     return kinds <= _NUMBERS or kinds == {"bytes", "string"}

@@ -101,12 +101,12 @@ class PythonOrigins(Check):
         """True if a name may stand for an object, or iterates over a value that may be one."""
         if name is None:
             return False
-        return self._iterated(name) is not None and any(each.declared for each in self.types(name))
+        return self._iterated(name) is not None and bool(self.declared_types(name))
 
     def _is_namespace(self, value: Node) -> bool:
         """True if an expression is the tools, or one of their namespaces."""
         name = anchor(value)
-        return name is not None and any(each.declared for each in self.types(name))
+        return name is not None and bool(self.declared_types(name))
 
     def _tool_of(self, function: Node) -> DeclaredTool | None:
         return self.tool_named(anchor(function))

@@ -1,4 +1,4 @@
-"""A language server that is kept: started in the background, and started anew when it is lost."""
+"""A language server that is started in the background, and restarted when it is lost."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ logger = get_logger("corral.checking")
 
 _WARMING_SECONDS = 60.0
 _DECLARING_SECONDS = 10.0
-"""For the declarations that it is to know from the start. Without them it starts all the same."""
+"""Time to read the declarations at its start; beyond it, the server starts without them."""
 _PAUSES_SECONDS = (0.0, 1.0, 10.0, 60.0, 300.0)
-"""Before a server is started again, by how often in a row it did not start."""
+"""Pauses before the next start, by the number of failed starts in a row."""
 _MEASURED_CHECKS = 50
 _MEASURED_SECONDS = 0.5
-"""Jobs between two looks at its memory, and the length of a job that is followed by a look."""
+"""Number of jobs between two measurements of its memory, and the duration of a job after which it is measured."""
 
 
 class LanguageServer:
     """A server of one kind. Any thread may give it jobs; tenants take turns.
 
-    It lives in the best jail that works here: it reads one directory of ours, and may not write, reach a network or
-    start anything. Where no jail works it runs without, since it never runs a program, but only reads it.
+    It runs in the best jail that works here: it reads one directory of ours, and cannot write, use a network or start
+    processes. Where no jail works it runs without one, since it only reads programs.
 
-    Its jobs are done in a thread that lives as long as there are any. The first of them starts the server. It is no
-    failure of the server that a program is hard: it is ended then, and the next one is started at once.
+    Its jobs run in a thread that lives while there are any; the first job starts the server. A server that is lost over
+    a program is replaced at once.
     """
 
     def __init__(self, kind: ServerKind, engine: Engine) -> None:
@@ -58,7 +58,7 @@ class LanguageServer:
         self._idle.set()
         self._workspace: Workspace | None = None
         self._opening: Workspace | None = None
-        """The last one that was started."""
+        """The last workspace that was started."""
         self._finalizer: weakref.finalize[..., LanguageServer] | None = None
         self._owner = ProcessOwner()
         self._checks = 0
@@ -70,32 +70,32 @@ class LanguageServer:
 
     @property
     def ready(self) -> bool:
-        """True if it would answer now."""
+        """True if the server would answer now."""
         return self._workspace is not None and self._owner.is_current
 
     @property
     def pid(self) -> int | None:
-        """Of its process, if it runs."""
+        """Process id, if it runs."""
         workspace = self._workspace
         return workspace.pid if workspace is not None and self.ready else None
 
     def start(self, declare: Callable[[], str] = str) -> None:
-        """Has it started in the background, unless it runs. It is ready when it has checked an empty program.
+        """Starts the server in the background, unless it runs. It is ready once it has checked an empty program.
 
-        `declare` gives the declarations that it is to know by then, which may take a while.
+        `declare` makes the declarations that it reads first, which may take a while.
         """
         self._declare = declare
         self.submit(None, _nothing)
 
     def wait(self, seconds: float) -> bool:
-        """Waits for it to start. Tells if it is ready."""
+        """Waits for the server to start; returns True if it is ready."""
         started = self.submit(None, _nothing)
         wait([started], seconds)
         started.cancel()
         return self.ready
 
     def submit(self, tenant: Hashable, job: Callable[[Workspace | None], T]) -> Future[T]:
-        """Has a job done when it is the tenant's turn. If it raises ServerLost, the next one has another server."""
+        """Queues a job for the tenant's turn. If it raises ServerLost, the next job gets another server."""
         future: Future[T] = Future()
         with self._state:
             if self._owner.take_over():
@@ -109,7 +109,7 @@ class LanguageServer:
         return future
 
     def seize(self, declarations: str | None = None) -> Workspace | None:
-        """The server for oneself, at once, if it is idle and has these declarations; until `hand_back`."""
+        """Takes the server exclusively until `hand_back`, if it is idle and has these declarations; else None."""
         with self._state:
             workspace = self._workspace
             if self._busy or workspace is None or not self.ready:
@@ -121,7 +121,7 @@ class LanguageServer:
             return workspace
 
     def hand_back(self, rest: Callable[[Workspace | None], object] | None = None) -> None:
-        """Gives it to others. `rest`: a job that has to be done before."""
+        """Releases the server, after the job `rest` if there is one."""
         if rest is None:
             with self._state:
                 if not self._jobs:
@@ -131,7 +131,7 @@ class LanguageServer:
         self._go_on(rest)
 
     def lose(self) -> None:
-        """Ends it, and has the next one started. For who has it for himself."""
+        """Ends the server and queues the cleanup; the next job starts another one. For its exclusive user only."""
         workspace, self._workspace = self._workspace, None
         if workspace is not None:
             workspace.kill()
@@ -139,12 +139,12 @@ class LanguageServer:
                 self._jobs.add(None, (Future(), lambda _: workspace.close()))
 
     def end_if_idle(self, seconds: float) -> None:
-        """Ends it in the background if nobody has used it for so long. It starts again for the next job."""
+        """Ends the server in the background if it has been idle for `seconds`. The next job starts it again."""
         if time.monotonic() > self._used_at + seconds and self.seize() is not None:
             self.hand_back(self._end)
 
     def close(self) -> None:
-        """Ends it for good, and waits for what is under way. Idempotent."""
+        """Ends the server for good, and waits for the current job. Idempotent."""
         self._closing.set()
         if not self._owner.is_current:
             return
@@ -194,7 +194,7 @@ class LanguageServer:
             self.lose()
 
     def _present(self) -> Workspace | None:
-        """The server, which is started if it has to be and may be."""
+        """Returns the server, and starts it first if it is missing and a start is allowed now."""
         if self._workspace is None and not self._closing.is_set() and time.monotonic() >= self._starts_at:
             try:
                 self._workspace = self._opened()
@@ -245,7 +245,7 @@ class LanguageServer:
 
 
 def _nothing(_: Workspace | None) -> None:
-    """A job for which the server has only to be there."""
+    """Job that only needs a started server."""
 
 
 def _end(workspace: Workspace, closing: threading.Event) -> None:

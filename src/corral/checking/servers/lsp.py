@@ -1,7 +1,7 @@
 """A client of the Language Server Protocol 3.17, as far as checking programs needs it.
 
-It speaks to one server, in turn, and blocks: whoever calls it does so in a thread. What the server says is untrusted,
-since a program may have taken it over: messages are bounded, and every wait has a deadline.
+Requests to one server are sequential and block, so they belong in a thread. Answers are untrusted, since a program
+may have taken the server over: messages are bounded, and every wait has a deadline.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from corral.errors import StartFailed
 __all__ = ["PENDING", "LspClient", "ServerLost"]
 
 PENDING = object()
-"""There is no result yet."""
+"""Marks a result that has not arrived yet."""
 
 _MAX_MESSAGE_BYTES = 2 << 20
-"""Reading one takes the event loop's time. What a server says of programs as they are written has some kilobytes."""
+"""Parsing one blocks the event loop. Answers on usual programs have some kilobytes."""
 _MAX_HEADER_BYTES = 1000
 _MAX_UNSENT_BYTES = 64 << 20
 _MAX_SECTIONS = 100
 _MAX_MESSAGES = 2000
 """In answer to one request; tsgo logs about five."""
 _MAX_HEARD_BYTES = 8 << 20
-"""The same, of all of them."""
+"""Total size of these messages."""
 _HEADER_END = b"\r\n\r\n"
 _CONTENT_LENGTH = b"content-length:"
 
@@ -92,7 +92,7 @@ class LspClient:
             message = self._message()
             self._heard += message is not None
             if self._heard > _MAX_MESSAGES or self._heard_bytes > _MAX_HEARD_BYTES:
-                raise ServerLost("it does not stop talking")
+                raise ServerLost("it sends too many messages")
             if message is None:
                 if not self._read():
                     return PENDING
@@ -106,7 +106,7 @@ class LspClient:
                 return message["result"]
 
     def notify(self, method: str, params: Mapping[str, Any]) -> None:
-        """Tells the server something, together with the next request."""
+        """Queues a notification, which is sent with the next request."""
         self._unsent += _encoded({"method": method, "params": params})
 
     def _answer(self, message: Mapping[str, Any]) -> object:
@@ -116,7 +116,7 @@ class LspClient:
         try:
             return [self._settings for _ in message["params"]["items"][:_MAX_SECTIONS]]
         except (LookupError, TypeError) as error:
-            raise ServerLost("it asks for no part of its configuration") from error
+            raise ServerLost("its request for configuration is malformed") from error
 
     def _send(self, message: Mapping[str, Any]) -> None:
         self._unsent += _encoded(message)
@@ -160,7 +160,7 @@ class LspClient:
         raise ServerLost("a header has no length within bounds")
 
     def _read(self) -> bool:
-        """Reads what there is. False: nothing."""
+        """Reads available output; False if there is none."""
         if not self._born:
             return False
         data = self._process.read_now()
@@ -171,7 +171,7 @@ class LspClient:
         return data is not None
 
     def _listen(self, seconds: float) -> bool:
-        """Waits for the first that it says, by which its process becomes known."""
+        """Waits for its first output, by which its process becomes known."""
         try:
             self._received += self._process.await_output(seconds)
         except StartFailed as error:

@@ -52,7 +52,6 @@ class ServerKind:
     """Memory beyond which a server is replaced."""
     program: str
     declarations: str
-    language_id: str
     slots: int
     files: Mapping[str, str | Path]
     """Further files of the directory, by path: texts, or files to copy."""
@@ -124,7 +123,6 @@ SERVERS: tuple[ServerKind, ...] = (
         resident_bytes=200 * _MB,
         program="{slot}/program.ts",
         declarations="{slot}/tools.d.ts",
-        language_id="typescript",
         slots=4,
         files={
             "globals.d.ts": GLOBALS,
@@ -159,7 +157,6 @@ SERVERS: tuple[ServerKind, ...] = (
         resident_bytes=700 * _MB,
         program="program.ts",
         declarations="tools.d.ts",
-        language_id="typescript",
         slots=1,
         files={
             "globals.d.ts": GLOBALS,
@@ -180,7 +177,6 @@ SERVERS: tuple[ServerKind, ...] = (
         resident_bytes=200 * _MB,
         program="program_{slot}.py",
         declarations="corral_tools_{slot}.pyi",
-        language_id="python",
         slots=4,
         files={"ty.toml": f'[environment]\npython-version = "{sys.version_info[0]}.{sys.version_info[1]}"\n'},
     ),

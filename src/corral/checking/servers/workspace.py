@@ -1,4 +1,4 @@
-"""A language server at work: programs are written before it, and it is asked what it thinks of them."""
+"""A running language server: its jail, its files, and the requests about a program."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Location(NamedTuple):
 
 
 class Workspace:
-    """A server that runs in a jail, and its directory. One thread at a time; every method may raise ServerLost."""
+    """A server in a jail, and its directory. For one thread at a time; every method may raise ServerLost."""
 
     def __init__(self, kind: ServerKind) -> None:
         self.kind = kind
@@ -106,7 +106,7 @@ class Workspace:
             return 0
 
     def document(self, declarations: str, deadline: float) -> Document:
-        """The place for a program that is to fit these declarations, in which the last such program still stands."""
+        """Returns the document for programs that are checked against these declarations."""
         slot = self._slots.pop(declarations, None)
         if slot is None:
             slot = len(self._slots)
@@ -117,7 +117,7 @@ class Workspace:
         return Document(self, slot, deadline)
 
     def write(self, path: str, text: str) -> None:
-        """Makes this the text of one of the directory's files, as the server sees it."""
+        """Replaces the text of one of the directory's files, as the server sees it."""
         document: dict[str, object] = {"uri": self.uri(path), "version": next(self._versions)}
         if path in self._written:
             change = {"textDocument": document, "contentChanges": [{"text": text}]}
@@ -132,7 +132,7 @@ class Workspace:
         return self._client.request(method, {"textDocument": {"uri": self.uri(path)}, **params}, deadline=deadline)
 
     def holds(self, declarations: str) -> bool:
-        """True if these declarations are in place, so that only the program would have to be written."""
+        """True if the server has these declarations, so that only the program has to be written."""
         return declarations in self._slots
 
     @property
@@ -143,7 +143,7 @@ class Workspace:
         return f"{self._root}/{path}"
 
     def kill(self) -> None:
-        """Ends the process. Any thread may do so; whoever waits for an answer is told."""
+        """Ends the process, from any thread; a pending request then raises ServerLost."""
         self._killed = True
         if self._process is not None:
             self._process.kill()
@@ -215,13 +215,13 @@ class Document:
         return _remarks(self._ask("textDocument/diagnostic"))
 
     def begin(self, text: str) -> None:
-        """Makes this the program, and asks what the server says of it, which `finish` gives. Neither blocks."""
+        """Replaces the program and requests its diagnostics, which `finish` returns. Neither blocks."""
         self.write(text)
         params = {"textDocument": {"uri": self._workspace.uri(self._path)}}
         self._begun = self._workspace.client.post("textDocument/diagnostic", params)
 
     async def finish(self) -> list[Remark]:
-        """Waits for what `begin` has asked for."""
+        """Waits for the diagnostics that `begin` requested."""
         client = self._workspace.client
         with anyio.move_on_after(self._deadline - time.monotonic()):
             while (report := client.poll(self._begun)) is PENDING:
@@ -230,11 +230,11 @@ class Document:
         raise ServerLost("it did not answer in time")
 
     def outwait(self) -> None:
-        """Blocks until what `begin` has asked for is answered, so that the server is free for others."""
+        """Blocks until the request of `begin` is answered, so that the server is free."""
         self._workspace.client.await_result(self._begun, deadline=self._deadline)
 
     def definitions(self, line: int, character: int) -> list[Location]:
-        """The names by which that is defined which stands at a place, counted as in a `Span`."""
+        """Definitions of the name at a position, counted as in a `Span`."""
         return self._locations("textDocument/definition", line, character, whole=False)
 
     def types(self, line: int, character: int) -> list[Location]:
@@ -250,7 +250,7 @@ class Document:
             raise ServerLost("it gives no locations") from error
 
     def _location(self, found: Mapping[str, Any], *, whole: bool) -> Location:
-        """A Location of the protocol, or a LocationLink, which tells the whole of something from its name."""
+        """A Location of the protocol, or a LocationLink, which has both the whole range and that of the name."""
         if "uri" in found:
             uri, where = found["uri"], found["range"]
         else:

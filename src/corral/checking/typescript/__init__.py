@@ -1,5 +1,1 @@
 """The check of TypeScript programs."""
-
-from __future__ import annotations
-
-__all__: list[str] = []

@@ -65,8 +65,8 @@ from corral.checking.typescript.suspects import (
 from corral.checking.written import read_typescript
 from corral.concurrency.cached_property import cached_property
 from corral.programs import TypedProgram
-from corral.programs.edits import TextIndex
 from corral.programs.syntax.typescript import text_of, unwrapped, walk
+from corral.texts import TextIndex
 from corral.types import Position
 
 __all__ = ["TypeScriptCheck"]
@@ -96,16 +96,10 @@ _OWN = _MEMBER | _ARGUMENT | {2349, 2351, 2403, 2451, 2540, 2719, 7005, 7034, 70
 _NOT_CALLABLE = 2349
 _INDEXED = frozenset({7015, 7053})
 _NULLISH = frozenset({2531, 18047})
-_AWAIT_OUTSIDE = 1308
-_MAKE_ASYNC = (
-    "Make it async. If `map` calls it, await them all: `await Promise.all(list.map(async ...))`, or use `for...of`."
-)
 _ADVICE = re.compile(r" (?:Do you need to (?:install|change)|Try changing the 'lib')\b.*", re.DOTALL)
 """Advice of the compiler that nobody can follow here."""
 _OF_PROMISE = re.compile(r"\b(?:[Tt]ypes?|this) '(?:[^']*(?:' and '| ))?Promise<")
 _OF_STREAM = re.compile(r"\b[Tt]ype '(?:Promise<)?AsyncIterable<[^|]*'")
-_ENVIRONMENTS = frozenset({"require", "module", "process", "window", "document", "navigator", "Deno", "Bun"})
-"""Names that programs look up to find out where they run."""
 _PLATFORM = frozenset(re.findall(r"declare var ([A-Z]\w*)", GLOBALS.read_text(encoding="utf-8")))
 """Classes that a program finds, by whose names declarations may call other types."""
 _READ_STREAM = (
@@ -220,8 +214,6 @@ class TypeScriptCheck(Misuse):
         warning = Finding(code=f"TS{code}", message=_ADVICE.sub("", remark.message), offset=start)
         if node is None or self._is_erased(start):
             return warning
-        if code == _AWAIT_OUTSIDE:
-            return warning.rejected("unawaited", message="`await` is in a function that is not async", hint=_MAKE_ASYNC)
         if code in _UNBOUND:
             return self._unbound(warning, node)
         if code in _MEMBER | _ITERATED and _OF_STREAM.search(remark.message) and not is_tried(node):
@@ -254,7 +246,7 @@ class TypeScriptCheck(Misuse):
         name = text_of(node)
         if node.type not in ("identifier", "shorthand_property_identifier"):
             return warning
-        if name in self._probed or name in self._growth.names or is_tried(node) or is_on_failure(node):
+        if name in self._probed or name in self._dynamic.names or is_tried(node) or is_on_failure(node):
             return warning
         if name == "process" and is_conditional(node):
             return warning
@@ -278,17 +270,17 @@ class TypeScriptCheck(Misuse):
         is_target = parent is not None and parent.type == "member_expression" and is_written(parent)
         if taken.startswith("Promise<") and not is_target:
             return self._unawaited(warning, owner) or warning.rejected("unawaited", hint=_AWAIT_IT)
-        if is_target or name in self._growth.names:  # what is added to a result says nothing about the rest of it
-            return warning if any(each.declared for each in self.types(anchor(owner))) else own
+        if is_target or name in self._dynamic.names:  # what is added to a result says nothing about the rest of it
+            return warning if self.declared_types(anchor(owner)) else own
         if taken in ("never", "any", "{}", "unknown"):
             return own
         if name in self._hedged or has_default(node) or bound_by(node) in self._hedged_variables:
-            places = [each for each in self.types(anchor(owner)) if each.declared]
+            places = self.declared_types(anchor(owner))
             is_misspelt = "Did you mean" in warning.message and not any(map(self._is_rewritten, places))
             return replace(warning, always=is_misspelt) if places else own
         if taken in _PLATFORM and self._is_annotated(owner):
             return own  # it means the platform's class
-        places = [each for each in self.types(anchor(owner)) if each.declared]
+        places = self.declared_types(anchor(owner))
         if any(map(self._is_rewritten, places)):
             return own
         excerpts = [self.tools.excerpt(each) for each in places]
@@ -351,7 +343,7 @@ class TypeScriptCheck(Misuse):
         is_variable = unwrapped(value).type not in ("object", "array")
         if is_variable and found is not None and not differs and is_object(found[1], self._named):
             names = missing(warning.message)
-            is_grown = self._growth.computed or self._growth.names & set(names)
+            is_grown = self._dynamic.computed or self._dynamic.names & set(names)
             if names and not is_grown:
                 return warning.rejected("argument", declared=signature)
         if found is None or not differs or (is_text_for_less(*found, self._named) and not self._is_known(value)):
@@ -405,8 +397,8 @@ class TypeScriptCheck(Misuse):
         for node in forgotten_calls(self._places):
             if (tool := self._promised(node)) is not None:
                 message = f"{tool}(...) is used without `await`: this is a promise, and not yet its value."
-                finding = Finding(code="unawaited", message=message, offset=node.start_byte)
-                yield finding.rejected("unawaited", hint=f"Write `await {tool}(...)`.")
+                hint = f"Write `await {tool}(...)`."
+                yield Finding(code="unawaited", message=message, offset=node.start_byte, kind="unawaited", hint=hint)
 
     def _is_erased(self, offset: int) -> bool:
         return any(start <= offset < end for start, end in self._typed.types)

@@ -9,10 +9,10 @@ from tree_sitter import Node
 
 from corral.programs.syntax.typescript import text_of, unwrapped, walk
 
-__all__ = ["Growth", "Write", "is_written", "member_name", "object_of", "root_of", "writes_of"]
+__all__ = ["DynamicMembers", "Write", "is_written", "member_name", "object_of", "root_of", "writes_of"]
 
 _ASSIGNMENTS = frozenset({"assignment_expression", "augmented_assignment_expression"})
-_GROWING = frozenset({"assign", "defineProperty", "defineProperties", "setPrototypeOf", "set"})
+_ADDING = frozenset({"assign", "defineProperty", "defineProperties", "setPrototypeOf", "set"})
 _FILLING = frozenset({"push", "unshift", "splice", "fill", "set", "add"})
 """Methods that put their arguments into an array, a `Map` or a `Set`."""
 _MEMBERS = frozenset({"member_expression", "subscript_expression"})
@@ -29,7 +29,7 @@ class Write(NamedTuple):
     name: str | None = None
 
 
-class Growth(NamedTuple):
+class DynamicMembers(NamedTuple):
     """The names of members that are set somewhere, whether others may be too, and all that is put anywhere."""
 
     names: frozenset[str]
@@ -37,7 +37,7 @@ class Growth(NamedTuple):
     writes: tuple[Write, ...] = ()
 
     @classmethod
-    def of(cls, root: Node) -> Growth:
+    def of(cls, root: Node) -> DynamicMembers:
         names: set[str] = set()
         computed = False
         writes: list[Write] = []
@@ -46,7 +46,7 @@ class Growth(NamedTuple):
                 name = member_name(node)
                 computed = computed or name is None
                 names |= {name} if name else set()
-            elif node.type == "call_expression" and _grows(node):
+            elif node.type == "call_expression" and _adds_members(node):
                 computed = True
                 arguments = node.child_by_field_name("arguments")
                 for literal in arguments.named_children if arguments else ():
@@ -114,7 +114,7 @@ def writes_of(node: Node) -> Iterator[Write]:
     elif node.type == "call_expression":
         called, arguments = node.child_by_field_name("function"), node.child_by_field_name("arguments")
         given = [] if arguments is None else [each for each in arguments.named_children if each.type != "comment"]
-        if _grows(node) and given:
+        if _adds_members(node) and given:
             yield from _added(given)
         elif called is not None and called.type == "member_expression" and member_name(called) in _FILLING:
             owner = object_of(called)
@@ -157,12 +157,12 @@ def _added(given: list[Node]) -> Iterator[Write]:
                 yield Write(target, None, into=True)
 
 
-def _grows(call: Node) -> bool:
+def _adds_members(call: Node) -> bool:
     called = call.child_by_field_name("function")
     if called is None or called.type != "member_expression":
         return False
     owner = text_of(called.child_by_field_name("object") or called)
-    return owner in ("Object", "Reflect") and member_name(called) in _GROWING
+    return owner in ("Object", "Reflect") and member_name(called) in _ADDING
 
 
 def _keys(literal: Node) -> set[str]:

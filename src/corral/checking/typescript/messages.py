@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
+from corral.checking.printed_types import PrintedKind, are_disjoint, is_text_for, split_outside
+
 __all__ = [
     "certainly_differs",
     "is_object",
@@ -36,8 +38,7 @@ _NAMED_TYPE = re.compile(r"^type ([\w$]+) = (.*?);$(?=\n(?:type |declare |/\*\*)
 _IDENTIFIER = re.compile(r"[A-Za-z_$][\w$]*")
 _BIGINT = re.compile(r"-?\d+n")
 _NUMBER = re.compile(r"-?[\d.]+(?:e[+-]?\d+)?")
-_OPENING, _CLOSING = "([{<", ")]}>"
-_MAX_MEMBERS = 200
+_SPELT = frozenset({"number", "bigint", "boolean"})
 _MAX_HOPS = 20
 
 _LONG_TYPE = re.compile(r"'[^'\n]*\{[^'\n]{80,}'")
@@ -101,48 +102,25 @@ def named_types(declarations: str) -> dict[str, str]:
 
 def certainly_differs(source: str, target: str, named: Mapping[str, str]) -> bool:
     """True if no value of a type, as the host would get it, is of another one. `named`: declared types by name."""
-    given, wanted = list(_kinds(source, named)), list(_kinds(target, named))
-    if all(literal is not None and kind == "string" for kind, literal in given):
-        return not all(any(_may_be(one, other) for other in wanted) for one in given)
-    return bool(given) and not any(_may_be(one, other) for one in given for other in wanted)
+    return are_disjoint(list(_kinds(source, named)), list(_kinds(target, named)), _may_be)
 
 
 def is_object(type_: str, named: Mapping[str, str]) -> bool:
     """True if values of a type have members by name."""
-    return any(kind == "object" for kind, _ in _kinds(type_, named))
+    return any(each.name == "object" for each in _kinds(type_, named))
 
 
 def is_text_for_less(source: str, target: str, named: Mapping[str, str]) -> bool:
     """True if a string is given for a number or a boolean, which it may spell."""
-    given, wanted = ({kind for kind, _ in _kinds(each, named)} for each in (source, target))
-    return given == {"string"} and bool(wanted & {"number", "bigint", "boolean"})
+    return is_text_for(list(_kinds(source, named)), list(_kinds(target, named)), _SPELT)
 
 
 def union_members(type_: str) -> list[str]:
     """The members of a union as it is printed; of any other type, that type."""
-    members, depth, start, quote, at = list[str](), 0, 0, "", 0
-    while at < len(type_) and len(members) < _MAX_MEMBERS:
-        char = type_[at]
-        if quote:
-            if char == "\\":
-                at += 1
-            elif char == quote:
-                quote = ""
-        elif char in "\"'`":
-            quote = char
-        elif char in _OPENING:
-            depth += 1
-        elif char in _CLOSING and not (char == ">" and type_[at - 1] == "="):
-            depth -= 1
-        elif char == "|" and depth == 0:
-            members.append(type_[start:at].strip())
-            start = at + 1
-        at += 1
-    members.append(type_[start:].strip())
-    return [each for each in members if each]
+    return split_outside(type_, "|", brackets=("([{<", ")]}>"), quotes="\"'`")
 
 
-def _kinds(type_: str, named: Mapping[str, str], hops: int = 0) -> Iterator[tuple[str, str | None]]:
+def _kinds(type_: str, named: Mapping[str, str], hops: int = 0) -> Iterator[PrintedKind]:
     """The members of a type: the kind of each, and the literal if it is one value only."""
     for member in union_members(type_):
         if member in named and hops < _MAX_HOPS:
@@ -151,48 +129,41 @@ def _kinds(type_: str, named: Mapping[str, str], hops: int = 0) -> Iterator[tupl
             yield from _kind(member)
 
 
-def _kind(member: str) -> Iterator[tuple[str, str | None]]:
+def _kind(member: str) -> Iterator[PrintedKind]:
     name = match.group().lstrip("$") if (match := _IDENTIFIER.match(member)) else ""
     if member in _ANYTHING or " & " in member:
-        yield "any", None
+        yield PrintedKind("any")
     elif member[0] in "\"'":
-        yield "string", member
+        yield PrintedKind("string", member)
     elif member in ("string", "number", "boolean", "bigint", "null", "symbol"):
-        yield member, None
+        yield PrintedKind(member)
     elif member in ("undefined", "void"):
-        yield "undefined", None
+        yield PrintedKind("undefined")
     elif member in ("true", "false"):
-        yield "boolean", member
+        yield PrintedKind("boolean", member)
     elif member[0] == "`":
-        yield "string", None
+        yield PrintedKind("string")
     elif _BIGINT.fullmatch(member):
-        yield "bigint", None
+        yield PrintedKind("bigint")
     elif _NUMBER.fullmatch(member):
-        yield "number", member
+        yield PrintedKind("number", member)
     elif ("=>" in member and member[0] in "(<") or name in ("new", "typeof"):
-        yield "function", None
+        yield PrintedKind("function")
     elif member.endswith("]") or name == "readonly" or name in _ARRAY_LIKE:
-        yield "array", None
+        yield PrintedKind("array")
     elif member[0] == "{" or name in ("Record", "Partial"):
-        yield "object", None
+        yield PrintedKind("object")
     elif name == "Uint8Array" or (name.endswith("Array") and name[:3] in ("Int", "Uin", "Flo", "Big")):
-        yield from (("bytes", None), ("string", None), ("array", None))
+        yield from map(PrintedKind, ("bytes", "string", "array"))
     elif name in _CROSSES_AS:
-        yield from ((kind, None) for kind in _CROSSES_AS[name] or {name})
+        yield from map(PrintedKind, _CROSSES_AS[name] or {name})
     else:  # a class, an enum or a type of the program's own
-        yield "any", None
+        yield PrintedKind("any")
 
 
-def _may_be(given: tuple[str, str | None], wanted: tuple[str, str | None]) -> bool:
+def _may_be(given: PrintedKind, wanted: PrintedKind) -> bool:
     """True if some value is of both kinds, as far as it matters to the host."""
-    if "any" in (given[0], wanted[0]):
+    names = {given.name, wanted.name}
+    if "any" in names or names == {"number", "bigint"}:
         return True
-    if {given[0], wanted[0]} <= {"number", "bigint"}:
-        return given[0] != wanted[0] or _same_literal(given[1], wanted[1])
-    if given[0] != wanted[0]:
-        return False
-    return _same_literal(given[1], wanted[1])
-
-
-def _same_literal(one: str | None, other: str | None) -> bool:
-    return one is None or other is None or one == other
+    return len(names) == 1 and (None in (given.literal, wanted.literal) or given.literal == wanted.literal)

@@ -85,8 +85,8 @@ class Misuse(Origins):
         owner = None if member is None else member.child_by_field_name("object")
         if name is None or member is None or owner is None or not is_called(member) or is_tried(node):
             return None
-        places = [each for each in self.definitions(name) if each.declared]
-        if text_of(name) in self._hedged | self._growth.names or not places or any(map(self._is_rewritten, places)):
+        places = self.declared_definitions(name)
+        if text_of(name) in self._hedged | self._dynamic.names or not places or any(map(self._is_rewritten, places)):
             return None
         if self._is_asked_for(owner) or not self._is_declared(owner):
             return None
@@ -112,7 +112,7 @@ class Misuse(Origins):
     def _of_nothing(self, warning: Finding, node: Node) -> Finding | None:
         """A member of what a tool gives that gives nothing."""
         call = called_on(self._initial(node) or node)
-        places = [] if call is None else [each for each in self.definitions(anchor(call)) if each.declared]
+        places = [] if call is None else self.declared_definitions(anchor(call))
         if not places or is_tried(node):
             return None
         result = self.tools.types.at(*self.tools.span(places[0]))
@@ -132,7 +132,7 @@ class Misuse(Origins):
             return None
         if self._is_dictionary(value):
             return warning.rejected("member", message="A dictionary is not an array", hint=_values_of(value))
-        places = [each for each in self.types(anchor(value)) if each.declared]
+        places = self.declared_types(anchor(value))
         if any(map(self._is_rewritten, places)):
             return None
         declared = self.tools.excerpt(places[0]) if places else None
@@ -142,15 +142,15 @@ class Misuse(Origins):
         """Tools that are awaited, or measured, and not called."""
         for node in named_tools(self._places, self._tool_names):
             if self._is_tool(node) and not is_tried(node):
-                finding = Finding(code="uncalled", message=f"{text_of(node)} is not called", offset=node.start_byte)
-                yield finding.rejected("tool", hint=f"Write `await {text_of(node)}(...)`.")
+                message, hint = f"{text_of(node)} is not called", f"Write `await {text_of(node)}(...)`."
+                yield Finding(code="uncalled", message=message, offset=node.start_byte, kind="tool", hint=hint)
         for node in tools_as_callbacks(self._places, self._tool_names):
             if self._is_tool(node) and not is_tried(node):
                 message = f"{text_of(node)} takes one object, and is called with an element, its index and the array"
-                finding = Finding(code="uncalled", message=message, offset=node.start_byte)
                 tool = self._tool_of(node)
                 call = f"{text_of(node)}({{ ... }})" if tool is None else self.tools.call_of(tool.name)
-                yield finding.rejected("argument", hint=f"Write `(each) => {call}`.")
+                hint = f"Write `(each) => {call}`."
+                yield Finding(code="uncalled", message=message, offset=node.start_byte, kind="argument", hint=hint)
 
     def _dictionaries(self) -> Iterator[Finding]:
         """Dictionaries that are used as arrays."""
@@ -158,11 +158,11 @@ class Misuse(Origins):
             owner, name = member.child_by_field_name("object"), member.child_by_field_name("property")
             if owner is not None and name is not None and self._is_misused(member, owner, name):
                 message = f"A dictionary is not an array: it has no {text_of(name)!r}"
-                finding = Finding(code="dictionary", message=message, offset=name.start_byte)
-                yield finding.rejected("member", hint=_values_of(owner))
+                hint = _values_of(owner)
+                yield Finding(code="dictionary", message=message, offset=name.start_byte, kind="member", hint=hint)
 
     def _is_misused(self, member: Node, owner: Node, name: Node) -> bool:
-        if text_of(name) in self._hedged | self._growth.names or is_tried(member) or self._is_asked_for(owner):
+        if text_of(name) in self._hedged | self._dynamic.names or is_tried(member) or self._is_asked_for(owner):
             return False
         if not self._is_declared(owner) or not self._is_dictionary(owner):
             return False

@@ -8,7 +8,7 @@ from corral.checking.base import Check
 from corral.checking.declared_tools import DeclaredTool
 from corral.checking.declared_types import Reach
 from corral.checking.servers.workspace import Location
-from corral.checking.typescript.dynamic_members import Growth, root_of
+from corral.checking.typescript.dynamic_members import DynamicMembers, root_of
 from corral.checking.typescript.expressions import anchor, assigned_in, called_with, defines_async
 from corral.checking.typescript.rewritten_types import rewritten
 from corral.concurrency.cached_property import cached_property
@@ -21,8 +21,8 @@ class Origins(Check):
     """Asks the server, and reads the program, for where a value comes from."""
 
     @cached_property
-    def _growth(self) -> Growth:
-        return Growth.of(self.root)
+    def _dynamic(self) -> DynamicMembers:
+        return DynamicMembers.of(self.root)
 
     @cached_property
     def _assigned(self) -> dict[str, list[tuple[int, int]]]:
@@ -30,7 +30,7 @@ class Origins(Check):
 
     @cached_property
     def _rewritten(self) -> Reach:
-        return rewritten(self, self._growth, self.tools.types)
+        return rewritten(self, self._dynamic, self.tools.types)
 
     def _promised(self, expression: Node) -> str | None:
         """The tool, as the program calls it, whose promise an expression is: its call, or a constant that holds it."""
@@ -96,7 +96,7 @@ class Origins(Check):
         if name is None:
             return False
         is_shorthand = name.type == "shorthand_property_identifier"  # its definitions are also what it is given for
-        declared = [] if is_shorthand else [each for each in self.definitions(name) if each.declared]
+        declared = [] if is_shorthand else self.declared_definitions(name)
         if declared:
             return not any(map(self._is_rewritten, declared))
         if not (is_shorthand or name.type in ("identifier", "shorthand_property_identifier_pattern")) or not hops:

@@ -12,7 +12,7 @@ from tree_sitter import Node
 from corral.checking.base import Check
 from corral.checking.declared_types import DeclaredTypes, Reach
 from corral.checking.servers.workspace import Location
-from corral.checking.typescript.dynamic_members import Growth, Write, root_of
+from corral.checking.typescript.dynamic_members import DynamicMembers, Write, root_of
 from corral.checking.typescript.expressions import anchor, called_with
 from corral.programs.syntax.typescript import FUNCTION_VALUES, FUNCTIONS, finder, text_of, unwrapped
 
@@ -25,13 +25,13 @@ _NOTHING = frozenset({"null", "undefined", "[]", "{}"})
 _SPREAD = finder("(spread_element (_) @source)")
 
 
-def rewritten(check: Check, growth: Growth, types: DeclaredTypes) -> Reach:
+def rewritten(check: Check, dynamic: DynamicMembers, types: DeclaredTypes) -> Reach:
     """The declared types that a program puts other values into."""
     found = Reach(types)
-    if len(growth.writes) > _MAX_WRITES:
+    if len(dynamic.writes) > _MAX_WRITES:
         found.add_everything()
     else:
-        for write in growth.writes:
+        for write in dynamic.writes:
             _add(found, write, check, types)
     return found
 
@@ -86,7 +86,7 @@ def _fits(value: Node | None, declared: list[Location], check: Check) -> bool:
     if value is not None and value.type == "spread_element" and value.named_children:
         value = value.named_children[0]
     name = None if value is None else anchor(value)
-    given = [each for each in check.types(name) if each.declared]
+    given = check.declared_types(name)
     return bool(given) and all(each in declared for each in given)
 
 

@@ -43,7 +43,6 @@ exit codes: 0 it was read, whether or not it holds such events, 2 wrong usage or
 
 
 def add_audit(commands: Commands) -> None:
-    """Adds the command to `corral`."""
     parser = add_command(
         commands,
         "audit",
@@ -69,7 +68,7 @@ def add_audit(commands: Commands) -> None:
 
 def _audit(arguments: argparse.Namespace) -> int:
     if arguments.limit < 1:
-        raise ConfigError("--limit is at least 1")
+        raise ConfigError(f"--limit {arguments.limit} is too small; it must be at least 1")
     fields = vars(arguments)
     wanted = AuditFilter(**{name: fields[name] for name in AuditFilter._fields})
     wanted = wanted._replace(since=_seconds(fields["since"], "--since"), until=_seconds(fields["until"], "--until"))

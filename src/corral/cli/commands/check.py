@@ -12,9 +12,10 @@ from corral.cli.program import GivenProgram, add_program, given_program
 from corral.cli.progress import moving
 from corral.cli.report import NO_TOOLS, help_line, names_tools, remark_lines
 from corral.cli.screen import Screen, screen
-from corral.cli.text import counted, json_text, printable
+from corral.cli.text import counted, printable
 from corral.cli.tool_loading import load_tools
 from corral.doctor.language_servers import find_server, install_command
+from corral.rendering.preview import json_text
 
 __all__ = ["add_check"]
 
@@ -28,7 +29,6 @@ exit codes: 0 the program would run, 1 it would be rejected, 2 wrong usage or se
 
 
 def add_check(commands: Commands) -> None:
-    """Adds the command to `corral`."""
     parser = add_command(
         commands,
         "check",

@@ -10,10 +10,11 @@ from dataclasses import asdict
 from corral.cli.parsing import Commands, add_command
 from corral.cli.progress import moving
 from corral.cli.screen import screen
-from corral.cli.text import counted, json_text, printable
+from corral.cli.text import counted, printable
 from corral.doctor.escape_probe import ATTEMPTS
 from corral.doctor.language_servers import FoundServer, try_servers
 from corral.doctor.report import Examination, examine
+from corral.rendering.preview import json_text
 from corral.types import TIERS, Tier
 
 __all__ = ["add_doctor"]
@@ -28,7 +29,6 @@ _YES, _NO = "✓", "✗"
 
 
 def add_doctor(commands: Commands) -> None:
-    """Adds the command to `corral`."""
     parser = add_command(
         commands,
         "doctor",

@@ -68,7 +68,6 @@ exit codes: 0 it was ended, 2 wrong usage or set-up
 
 
 def add_mcp(commands: Commands) -> None:
-    """Adds the command to `corral`."""
     parser = add_command(
         commands,
         "mcp",

@@ -15,8 +15,9 @@ from corral.cli.progress import Progress
 from corral.cli.report import call_lines, error_lines, note_lines
 from corral.cli.run_options import add_running, running
 from corral.cli.screen import Screen, screen
-from corral.cli.text import json_text, printable
+from corral.cli.text import printable
 from corral.cli.tool_loading import load_tools
+from corral.rendering.preview import json_text
 
 __all__ = ["add_run"]
 
@@ -34,7 +35,6 @@ exit codes: 0 succeeded, 1 failed, 2 wrong usage or set-up, 124 timed out, 130 c
 
 
 def add_run(commands: Commands) -> None:
-    """Adds the command to `corral`."""
     parser = add_command(
         commands,
         "run",

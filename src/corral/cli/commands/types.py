@@ -17,7 +17,6 @@ __all__ = ["add_types"]
 
 
 def add_types(commands: Commands) -> None:
-    """Adds the command to `corral`."""
     parser = add_command(
         commands,
         "types",

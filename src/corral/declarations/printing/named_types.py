@@ -6,10 +6,10 @@ tool, because calls are written from it; its parts are shared as others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
+from itertools import chain, repeat
 from typing import TypeAlias
 
 from corral.declarations.printing.signatures import RETURNS, Signature
@@ -28,6 +28,7 @@ from corral.declarations.shapes.shape import (
     TypeReference,
     Union,
 )
+from corral.declarations.shapes.traits import parts_of
 from corral.declarations.shapes.type_systems import TypeSystem
 from corral.types import ToolName
 
@@ -120,7 +121,7 @@ class _Sharing:
 
         One that stays where it is is a node of its own.
         """
-        parts = tuple(self.enter(part, inner) for part, inner in _parts(shape, hint))
+        parts = tuple(map(self.enter, parts_of(shape), _hints(shape, hint)))
         described = tuple(map(self._describe, shape.properties, parts)) if isinstance(shape, Object) else ()
         key = (*_own(shape), *map(id, parts), *map(id, described))
         title = shape.title if isinstance(shape, Object) else ""
@@ -226,18 +227,12 @@ def _is_plain(node: _Node) -> bool:
             return False
 
 
-def _parts(shape: Shape, hint: str) -> list[tuple[Shape, str]]:
-    """The parts of a shape, and what each may be called."""
-    match shape:
-        case Object(properties=properties, patterns=patterns, additional=additional):
-            others = [value for _, value in patterns] + ([] if additional is None else [additional])
-            return [(each.shape, each.name) for each in properties] + [(each, f"{hint}-value") for each in others]
-        case Array(prefix=prefix, rest=rest):
-            return [(each, f"{hint}-item") for each in (*prefix, *(() if rest is None else (rest,)))]
-        case Union(members=members) | Intersection(members=members):
-            return [(each, hint) for each in members]
-        case _:
-            return []
+def _hints(shape: Shape, hint: str) -> Iterator[str]:
+    """Names for the parts of a shape, without end."""
+    if isinstance(shape, Object):
+        yield from (each.name for each in shape.properties)
+        hint = f"{hint}-value"
+    yield from repeat(f"{hint}-item" if isinstance(shape, Array) else hint)
 
 
 def _own(shape: Shape) -> _Key:

@@ -12,20 +12,8 @@ from unicodedata import normalize
 from corral.declarations.shapes.definitions import Definitions
 from corral.declarations.shapes.descriptions import examples
 from corral.declarations.shapes.reader import Reader
-from corral.declarations.shapes.shape import (
-    ANY_OBJECT,
-    NEVER,
-    UNKNOWN,
-    Array,
-    Definition,
-    Doc,
-    Intersection,
-    Object,
-    Shape,
-    TypeReference,
-    Union,
-)
-from corral.declarations.shapes.traits import traits
+from corral.declarations.shapes.shape import ANY_OBJECT, NEVER, UNKNOWN, Definition, Doc, Object, Shape, TypeReference
+from corral.declarations.shapes.traits import parts_of, traits
 from corral.declarations.shapes.type_systems import TypeSystem
 from corral.json_schema.keywords import mapping
 from corral.types import JsonSchema, ToolName
@@ -33,6 +21,7 @@ from corral.types import JsonSchema, ToolName
 __all__ = [
     "RETURNS",
     "Signature",
+    "ToolOutline",
     "ToolShape",
     "TypeNames",
     "in_order",
@@ -60,6 +49,16 @@ class ToolShape(Protocol):
     def needs_approval(self) -> object: ...
     @property
     def stream(self) -> bool: ...
+
+
+class ToolOutline(NamedTuple):
+    """The parts of a tool by themselves."""
+
+    description: str
+    input_schema: JsonSchema | None
+    output_schema: JsonSchema | None
+    needs_approval: object
+    stream: bool
 
 
 class Signature(NamedTuple):
@@ -134,7 +133,7 @@ def name_definitions(signatures: Iterable[Signature], type_names: TypeNames) -> 
         waiting = [root]
         while waiting:
             shape = waiting.pop()
-            waiting += reversed(_parts(shape))
+            waiting += reversed(parts_of(shape))
             if isinstance(shape, TypeReference) and shape.definition not in names:
                 definition = shape.definition
                 names[definition] = type_names.pick(definition.base_name, f"{definition.base_name}{role}")
@@ -156,16 +155,3 @@ def _doc(tool: ToolShape, output: Shape) -> Doc:
     if tool.needs_approval is not False:
         tags.append(("Approval", "required" if tool.needs_approval is True else "depends on the input"))
     return Doc(tool.description, tuple(tags))
-
-
-def _parts(shape: Shape) -> list[Shape]:
-    match shape:
-        case Union(members=members) | Intersection(members=members):
-            return list(members)
-        case Array(prefix=prefix, rest=rest):
-            return [*prefix, *(() if rest is None else (rest,))]
-        case Object(properties=properties, patterns=patterns, additional=additional):
-            others = [value for _, value in patterns]
-            return [*(each.shape for each in properties), *others, *(() if additional is None else (additional,))]
-        case _:
-            return []

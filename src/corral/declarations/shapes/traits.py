@@ -25,7 +25,7 @@ from corral.declarations.shapes.shape import (
     Unknown,
 )
 
-__all__ = ["members_of", "primitives_around", "properties_of", "traits"]
+__all__ = ["members_of", "parts_of", "primitives_around", "properties_of", "traits"]
 
 _MAX_HOPS = 20
 """Longest chain of definitions that are mere names of each other."""
@@ -76,6 +76,20 @@ def traits(shape: Shape, hops: int = 0) -> Traits:
 def members_of(shape: Shape) -> tuple[Shape, ...]:
     """The members of a union; of any other shape, itself."""
     return shape.members if isinstance(shape, Union) else (shape,)
+
+
+def parts_of(shape: Shape) -> list[Shape]:
+    """The shapes within a shape: members, items, or the values of properties, in this order of attributes."""
+    match shape:
+        case Union(members=members) | Intersection(members=members):
+            return list(members)
+        case Array(prefix=prefix, rest=rest):
+            return [*prefix, *(() if rest is None else (rest,))]
+        case Object(properties=properties, patterns=patterns, additional=additional):
+            others = [value for _, value in patterns]
+            return [*(each.shape for each in properties), *others, *(() if additional is None else (additional,))]
+        case _:
+            return []
 
 
 def primitives_around(shape: Shape) -> tuple[Primitive, ...]:

@@ -27,7 +27,6 @@ class FrameKind(IntEnum):
 
     START = 1
     REPLY = 2
-    STOP = 3
     FINISH = 4
     CHUNK = 5
     READY = 16

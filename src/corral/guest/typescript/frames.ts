@@ -11,8 +11,6 @@ export const TAGGED = 1;
 
 export interface Frame {
   kind: number;
-  /** The last four bytes of the nonce: which run a REPLY or a STOP is for. */
-  run: number;
   tagged: boolean;
   payload: string;
 }
@@ -113,7 +111,6 @@ export class FrameReader {
     this.#start += total;
     return {
       kind: this.#bytes[at + 4]!,
-      run: readNumber(this.#bytes, at + HEADER_BYTES - 4),
       tagged: (this.#bytes[at + 5]! & TAGGED) !== 0,
       payload: decode(new Bytes(this.#buffer, at + HEADER_BYTES, total - HEADER_BYTES)),
     };

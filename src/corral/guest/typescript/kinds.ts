@@ -3,7 +3,6 @@
 export const Kind = {
   start: 1,
   reply: 2,
-  stop: 3,
   finish: 4,
   chunk: 5,
   ready: 16,

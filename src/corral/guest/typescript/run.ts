@@ -18,8 +18,6 @@ interface Limits {
 }
 
 export interface Start {
-  /** Names the run among those of its process; absent where it is the only one. */
-  run?: number;
   code: string;
   tools: string[];
   env: Record<string, string> | null;
@@ -207,8 +205,8 @@ export class Run {
     this.#calls.abandon();
   }
 
-  /** Ends the run from outside, with this outcome whatever the program had or does. */
-  stop(code: string, name: string, message: string): void {
+  /** Ends the run with this outcome, whatever the program had or does. */
+  #stop(code: string, name: string, message: string): void {
     this.#stopped = true;
     this.#outcome = { kind: "error", text: errorText(code, name, message, "", null), tagged: false };
     this.#host.concluded();
@@ -217,7 +215,7 @@ export class Run {
   /** Ends the run at once, calls or no calls: replies can no longer be delivered. */
   breakDown(error: unknown): void {
     const message = `the program replaced a part of the language that its own runtime needs: ${this.#describe(error)}`;
-    if (this.#outcome === undefined) this.stop("program_failed", "RuntimeBroken", message);
+    if (this.#outcome === undefined) this.#stop("program_failed", "RuntimeBroken", message);
     else {
       this.#remark(message);
       this.#stopped = true;

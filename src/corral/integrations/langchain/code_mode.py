@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Never, TypeAlias, TypedDict, cast
 
+from langchain_core.tools import BaseTool, StructuredTool, ToolException
+from langgraph.prebuilt import ToolRuntime
+
 from corral import Language, ModelTool
 from corral.arguments import checked
-from corral.errors import ConfigError, MissingExtra
+from corral.errors import ConfigError
 from corral.integrations.kit import (
     Context,
     Corrals,
@@ -19,18 +22,10 @@ from corral.integrations.kit import (
     parts_of,
     require_distinct,
 )
-from corral.integrations.langchain.tools import RUNTIME, runtime_of, tools_of
+from corral.integrations.langchain.tools import RUNTIME
 from corral.rendering.images import Picture
 
-try:
-    from langchain_core.tools import BaseTool, StructuredTool, ToolException
-    from langgraph.prebuilt import ToolRuntime
-except ModuleNotFoundError as error:
-    raise MissingExtra(
-        f"corral.integrations.langchain needs the module {error.name}: pip install 'corral[langchain]'"
-    ) from error
-
-__all__ = ["RUNTIME", "AgentParts", "code_mode", "runtime_of", "tools_of"]
+__all__ = ["AgentParts", "code_mode"]
 
 AgentTool: TypeAlias = BaseTool | Callable[..., Any] | dict[str, Any]
 

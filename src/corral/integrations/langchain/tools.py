@@ -5,22 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, get_args, get_origin, get_type_hints
 
+from langchain_core.messages import ToolMessage
+from langchain_core.tools import BaseTool, InjectedToolArg, StructuredTool, ToolException
+from langchain_core.tools import Tool as TextTool
+from langgraph.prebuilt import ToolRuntime
+from langgraph.types import Command
+from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError
+
 from corral import ExecutionContext, Tool, ToolError, define_tool
-from corral.errors import InvalidArguments, MissingExtra, ToolDefinitionError
+from corral.errors import InvalidArguments, ToolDefinitionError
 from corral.tools import ToolSource
 from corral.types import JsonSchema
-
-try:
-    from langchain_core.messages import ToolMessage
-    from langchain_core.tools import BaseTool, InjectedToolArg, StructuredTool, ToolException
-    from langchain_core.tools import Tool as TextTool
-    from langgraph.prebuilt import ToolRuntime
-    from langgraph.types import Command
-    from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError
-except ModuleNotFoundError as error:
-    raise MissingExtra(
-        f"corral.integrations.langchain needs the module {error.name}: pip install 'corral[langchain]'"
-    ) from error
 
 __all__ = ["RUNTIME", "runtime_of", "tools_of"]
 

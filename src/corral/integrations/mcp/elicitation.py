@@ -66,7 +66,7 @@ async def ask_client(request: ApprovalRequest) -> Approved | Denied | Later:
     """
     client = request.context.local.get(_CLIENT)
     if not isinstance(client, Client):
-        raise ApprovalDenied("there is no MCP client that can ask somebody: it needs elicitation")
+        raise ApprovalDenied("no MCP client can be asked for an approval: it needs elicitation")
     return await client.ask(request)
 
 

@@ -11,7 +11,7 @@ import anyio
 from mcp.server import ServerRequestContext
 from mcp_types import LoggingLevel, LoggingMessageNotification, LoggingMessageNotificationParams
 
-from corral import ConsoleOutput, Event, ToolCallFinished, ToolCallStarted
+from corral import ConsoleOutput, Event, ToolCallFinished, ToolCallProgress, ToolCallStarted
 from corral.integrations.mcp.sessions import LEVELS
 from corral.rendering.preview import preview_json, preview_text
 from corral.types import LogLevel
@@ -38,6 +38,8 @@ _LOG_LEVELS: Mapping[LogLevel, LoggingLevel] = {
 @dataclass(slots=True)
 class _Progress:
     message: str
+    sequence: int | None = None
+    """The call whose tool reported it; a later report of that call takes its place."""
 
 
 @dataclass(slots=True)
@@ -63,6 +65,8 @@ class Notices:
             case ToolCallStarted(call=call):
                 shown = preview_json(call.input, _CALL_CHARS) if self._has_room else ""
                 self._hold(_Progress(f"{call.name} {shown}"))
+            case ToolCallProgress():
+                self._report(event)
             case ToolCallFinished(call=call):
                 ending = f"{call.duration_ms or 0:.0f} ms" if call.error is None else call.error.message
                 self._hold(_Progress(preview_text(f"{call.name}: {ending}", _CALL_CHARS)))
@@ -85,6 +89,15 @@ class Notices:
                 raise
             over.set()
             self._news.set()
+
+    def _report(self, event: ToolCallProgress) -> None:
+        done = f"{event.done:g}" if event.total is None else f"{event.done:g}/{event.total:g}"
+        text = preview_text(f"{event.tool}: {done}{f' {event.message}' if event.message else ''}", _CALL_CHARS)
+        for held in self._held:
+            if isinstance(held, _Progress) and held.sequence == event.sequence:
+                held.message = text
+                return
+        self._hold(_Progress(text, event.sequence))
 
     def _print(self, printed: _Printed) -> None:
         """Lines of one level that come together go together."""

@@ -72,8 +72,8 @@ def mcp_server(
 ) -> Server[Programs]:
     """A Corral as an MCP server, for the SDK's `run` and `streamable_http_app`. Its owner opens the Corral before that.
 
-    `context` says on whose behalf programs run, from the request if it is a function; without it everybody is the same
-    anonymous user. The budget is for the declarations of tools in a description. Further programs than
+    `context` is the caller of all programs, or a function of the request; without it everybody is the same anonymous
+    user. The budget is for the declarations of tools in a description. Further programs than
     `programs_at_once` are refused. `env` is what programs find in `process.env`, in Python in `os.environ`.
 
     Serving it raises ConfigError if no programs are in this language, or if the budget is too small.
@@ -120,7 +120,7 @@ class _Served:
 
     @asynccontextmanager
     async def programs(self, _: Server[Programs]) -> AsyncGenerator[Programs]:
-        """Within the block the server runs. What is wrong with its options is raised here, not to its first client."""
+        """Within the block the server runs. Wrong options raise here, and not at the first client."""
         await self.tools()
         async with anyio.create_task_group() as tasks:
             try:
@@ -165,7 +165,7 @@ class _Served:
         tool = next((each for each in self._own if each.name == params.name), None)
         if tool is None:
             names = ", ".join(each.name for each in self._own)
-            raise MCPError(INVALID_PARAMS, f"there is no tool {preview_text(params.name, _NAME_CHARS)!r}, but {names}")
+            raise MCPError(INVALID_PARAMS, f"unknown tool {preview_text(params.name, _NAME_CHARS)!r}; known: {names}")
         context = self._caller(request)
         if tool is not self._own[0]:
             return text_result(await tool.run(params.arguments or {}, context))
@@ -227,8 +227,8 @@ class _Served:
             except AccessDenied as denied:
                 raise MCPError(INVALID_REQUEST, str(denied)) from denied
             except Exception as error:
-                logger.exception("it could not be found out on whose behalf a program runs")
-                raise MCPError(INTERNAL_ERROR, "it is not known on whose behalf this would run") from error
+                logger.exception("the `context` function of mcp_server failed")
+                raise MCPError(INTERNAL_ERROR, "the caller of this request could not be determined") from error
         session = session_of(request)
         return self._anonymous if session is None else self._anonymous.model_copy(update={"session_id": session})
 

@@ -30,7 +30,7 @@ def session_of(request: ServerRequestContext[Any, Any]) -> str | None:
 
 
 class LogLevels:
-    """From which level on clients want to be told what programs print."""
+    """Log levels that clients have chosen for the console output of programs."""
 
     def __init__(self) -> None:
         self._chosen: OrderedDict[str | None, LoggingLevel] = OrderedDict()
@@ -39,14 +39,14 @@ class LogLevels:
         """For the session of the request, or the only client of standard input; in the handshake era."""
         session = session_of(request)
         if session is None and request.request is not None:
-            return  # nobody in particular has asked
+            return  # the request belongs to no session
         self._chosen[session] = level
         self._chosen.move_to_end(session)
         if len(self._chosen) > _MOST_SESSIONS:
             self._chosen.popitem(last=False)
 
     def of(self, request: ServerRequestContext[Any, Any]) -> LoggingLevel | None:
-        """None: not at all. Since 2026-07-28 each request says it; before, all are told who do not say otherwise."""
+        """Level; None: no output. Each request names it since 2026-07-28; before, the default is debug."""
         if request.protocol_version in MODERN_PROTOCOL_VERSIONS:
             chosen: object = (request.meta or {}).get(LOG_LEVEL_META_KEY)
             return next((level for level in LEVELS if level == chosen), None)

@@ -1,7 +1,7 @@
 """Programs that outlive the request that sent them, because the client is asked between two requests.
 
 Since 2026-07-28 servers send no requests. The answer to a tool call may be that input is required; the client then
-sends the call again, with the input, and with a state by which the server knows what it is about.
+sends the call again with the input, and with a state that identifies the program.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from corral.integrations.mcp.sessions import LogLevels
 __all__ = ["Program", "Programs"]
 
 _TOGETHER_SECONDS = 0.05
-"""Questions that come so soon after another go with it: clients bound how often they are asked."""
+"""Delay in which further questions join the first: clients bound how often they are asked."""
 _RETURN_SECONDS = 600.0
 """Seconds that a program waits for its client to come back."""
 
@@ -41,7 +41,7 @@ class Programs:
         self._tasks.start_soon(program.drive, run)
 
     def part(self, program: Program) -> str:
-        """Lets its client go; by the state that is returned it is found again, once."""
+        """Detaches a program from its client. Returns the state by which it is found again, once."""
         state = secrets.token_urlsafe(32)
         self._away[state] = program
         program.leave(lambda: self._away.pop(state, None))
@@ -58,7 +58,7 @@ class Programs:
 
 
 class Program(Client):
-    """A program, and the client that is asked by what its own call is answered with."""
+    """A program whose client is asked by the answers to its own call."""
 
     def __init__(self, programs: Programs, context: ExecutionContext, arguments: Mapping[str, Any]) -> None:
         self.notices = Notices()

@@ -6,9 +6,11 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeAlias, TypedDict
 
+from agents import Agent, FunctionTool, RunContextWrapper, Tool, ToolOutputImage, ToolOutputText
+from agents.tool_context import ToolContext
+
 from corral import Language, ModelTool
 from corral.arguments import checked
-from corral.errors import MissingExtra
 from corral.integrations.kit import (
     Context,
     Corrals,
@@ -21,18 +23,10 @@ from corral.integrations.kit import (
     read_arguments,
     require_distinct,
 )
-from corral.integrations.openai_agents.tools import RUN_CONTEXT, tools_of
+from corral.integrations.openai_agents.tools import RUN_CONTEXT
 from corral.rendering.images import Picture
 
-try:
-    from agents import Agent, FunctionTool, RunContextWrapper, Tool, ToolOutputImage, ToolOutputText
-    from agents.tool_context import ToolContext
-except ModuleNotFoundError as error:
-    raise MissingExtra(
-        f"corral.integrations.openai_agents needs the module {error.name}: pip install 'corral[openai-agents]'"
-    ) from error
-
-__all__ = ["RUN_CONTEXT", "AgentParts", "code_mode", "tools_of"]
+__all__ = ["AgentParts", "code_mode"]
 
 Instructions: TypeAlias = str | Callable[[RunContextWrapper[Any], Agent[Any]], str | Awaitable[str]]
 

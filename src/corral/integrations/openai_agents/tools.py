@@ -11,42 +11,34 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import Any, get_type_hints
 
+from agents import (
+    FunctionTool,
+    ModelBehaviorError,
+    RunContextWrapper,
+    ToolTimeoutError,
+    default_tool_error_function,
+)
+from agents.function_schema import function_schema
+from agents.mcp import MCPServer, MCPServerManager, MCPUtil
+from agents.tool import (
+    invoke_function_tool,
+    resolve_function_tool_failure_error_function,
+    set_function_tool_failure_error_function,
+)
+from agents.tool_context import ToolContext
+from mcp_types import CallToolResult
+from mcp_types import Tool as ListedTool
 from pydantic import ValidationError
 from pydantic_core import to_json
 
 from corral import ExecutionContext
 from corral.concurrency.ref_counted import RefCounted
-from corral.errors import CorralError, InvalidArguments, MissingExtra, ToolDefinitionError, ToolError
+from corral.errors import CorralError, InvalidArguments, ToolDefinitionError, ToolError
 from corral.integrations.name_conflicts import offer_usable
-from corral.json_schema.problems import cut
 from corral.logs import get_logger
+from corral.sources.mcp.tool_listing import distinct_tools, made
 from corral.tools import Offer, Tool, ToolSource, define_tool
 from corral.tools.tool import ToolSettings
-
-try:
-    from agents import (
-        FunctionTool,
-        ModelBehaviorError,
-        RunContextWrapper,
-        ToolTimeoutError,
-        default_tool_error_function,
-    )
-    from agents.function_schema import function_schema
-    from agents.mcp import MCPServer, MCPServerManager, MCPUtil
-    from agents.tool import (
-        invoke_function_tool,
-        resolve_function_tool_failure_error_function,
-        set_function_tool_failure_error_function,
-    )
-    from agents.tool_context import ToolContext
-    from mcp_types import CallToolResult
-    from mcp_types import Tool as ListedTool
-
-    from corral.sources.mcp.tool_listing import MAX_TOOLS, made
-except ModuleNotFoundError as error:
-    raise MissingExtra(
-        f"corral.integrations.openai_agents needs the module {error.name}: pip install 'corral[openai-agents]'"
-    ) from error
 
 __all__ = ["RUN_CONTEXT", "tools_of"]
 
@@ -214,7 +206,9 @@ class _ServerTools(ToolSource):
 
     def _converted(self, listed: Iterable[ListedTool]) -> Sequence[Tool]:
         owner = f"MCP server {self.namespace or ''}".rstrip()
-        return made(_bounded(listed), owner=owner, call=self._call, settings=self._settings, log=_logger.log)
+        return made(
+            distinct_tools(listed, _logger.log), owner=owner, call=self._call, settings=self._settings, log=_logger.log
+        )
 
     async def _call(self, name: str, arguments: Any, _: ExecutionContext) -> CallToolResult:
         return await self._server.call_tool(name, arguments)
@@ -223,14 +217,3 @@ class _ServerTools(ToolSource):
         function = MCPUtil.to_function_tool(listed, self._server, convert_schemas_to_strict=False)
         _refuse_guardrails(function)
         return {"namespace": self.namespace, "needs_approval": _needs_approval(function)}
-
-
-def _bounded(listed: Iterable[ListedTool]) -> list[ListedTool]:
-    """The first of each name, at most 1,000."""
-    found: dict[str, ListedTool] = {}
-    for tool in listed:
-        if found.setdefault(tool.name, tool) is not tool:
-            _logger.warning("two tools of an MCP server are called %r; the second is left out", cut(tool.name))
-    if len(found) > MAX_TOOLS:
-        _logger.warning("an MCP server has too many tools; only the first %d are offered", MAX_TOOLS)
-    return list(found.values())[:MAX_TOOLS]

@@ -1,21 +1,29 @@
 """Code mode for agents of pydantic-ai: `Agent(model, capabilities=[CodeMode(corral)])`."""
 
-from corral.integrations.pydantic_ai.code_mode import (
-    RUN_CONTEXT,
-    CodeMode,
-    ProgramCallEvent,
-    ProgramOutputEvent,
-    ProgramResultEvent,
-    ToolsetSource,
-    run_context,
-    tools_of,
-)
+from __future__ import annotations
+
+from corral.errors import MissingExtra
+
+try:
+    from corral.integrations.pydantic_ai.code_mode import (
+        CodeMode,
+        ProgramCallEvent,
+        ProgramOutputEvent,
+        ProgramProgressEvent,
+        ProgramResultEvent,
+    )
+    from corral.integrations.pydantic_ai.tools import RUN_CONTEXT, ToolsetSource, run_context, tools_of
+except ModuleNotFoundError as error:
+    raise MissingExtra(
+        f"corral.integrations.pydantic_ai needs the module {error.name}: pip install 'corral[pydantic-ai]'"
+    ) from error
 
 __all__ = [
     "RUN_CONTEXT",
     "CodeMode",
     "ProgramCallEvent",
     "ProgramOutputEvent",
+    "ProgramProgressEvent",
     "ProgramResultEvent",
     "ToolsetSource",
     "run_context",

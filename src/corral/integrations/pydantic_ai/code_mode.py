@@ -13,6 +13,11 @@ from typing import Any, Self
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream
+from pydantic_ai import BinaryContent, CapabilityEvent, InstructionPart, ModelRetry, RunContext, RunUsage, UserError
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.tools import ToolDefinition, ToolSelector
+from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool, WrapperToolset
+from pydantic_core import SchemaValidator, core_schema
 from typing_extensions import override
 
 from corral import (
@@ -25,11 +30,12 @@ from corral import (
     Limits,
     ModelTool,
     ToolCallFinished,
+    ToolCallProgress,
     ToolCallStarted,
 )
 from corral.arguments import checked
 from corral.concurrency.ref_counted import RefCounted
-from corral.errors import ConfigError, MissingExtra, ToolError
+from corral.errors import ConfigError, ToolError
 from corral.integrations.kit import (
     Context,
     Corrals,
@@ -43,30 +49,10 @@ from corral.integrations.kit import (
     require_distinct,
 )
 from corral.integrations.pydantic_ai.own_tools import CODE_ARGUMENT, Chosen, OwnTools
-from corral.integrations.pydantic_ai.tools import RUN_CONTEXT, ToolsetSource, run_context, tools_of
+from corral.integrations.pydantic_ai.tools import RUN_CONTEXT
 from corral.rendering.images import Picture
 
-try:
-    from pydantic_ai import BinaryContent, CapabilityEvent, InstructionPart, ModelRetry, RunContext, RunUsage, UserError
-    from pydantic_ai.capabilities import AbstractCapability
-    from pydantic_ai.tools import ToolDefinition, ToolSelector
-    from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool, WrapperToolset
-    from pydantic_core import SchemaValidator, core_schema
-except ModuleNotFoundError as error:
-    raise MissingExtra(
-        f"corral.integrations.pydantic_ai needs the module {error.name}: pip install 'corral[pydantic-ai]'"
-    ) from error
-
-__all__ = [
-    "RUN_CONTEXT",
-    "CodeMode",
-    "ProgramCallEvent",
-    "ProgramOutputEvent",
-    "ProgramResultEvent",
-    "ToolsetSource",
-    "run_context",
-    "tools_of",
-]
+__all__ = ["CodeMode", "ProgramCallEvent", "ProgramOutputEvent", "ProgramProgressEvent", "ProgramResultEvent"]
 
 _NO_CORRAL: Mapping[str, Corral] = MappingProxyType({})
 _ARGUMENTS = SchemaValidator(core_schema.dict_schema(core_schema.str_schema()))
@@ -81,6 +67,17 @@ class ProgramCallEvent(CapabilityEvent, namespace="corral", name="call"):
     sequence: int
     """Number of the call within its program, from 1."""
     input: Any = None
+
+
+@dataclass(kw_only=True)
+class ProgramProgressEvent(CapabilityEvent, namespace="corral", name="progress"):
+    """A tool reported the progress of a call of a program."""
+
+    tool: str
+    sequence: int
+    done: float
+    total: float | None = None
+    message: str | None = None
 
 
 @dataclass(kw_only=True)
@@ -416,6 +413,8 @@ def _shown(event: Event) -> CapabilityEvent | None:
     match event:
         case ToolCallStarted(call=call):
             return ProgramCallEvent(tool=call.name, sequence=call.sequence, input=call.input)
+        case ToolCallProgress(tool=tool, sequence=sequence, done=done, total=total, message=message):
+            return ProgramProgressEvent(tool=tool, sequence=sequence, done=done, total=total, message=message)
         case ToolCallFinished(call=call):
             error = None if call.error is None else call.error.message
             return ProgramResultEvent(tool=call.name, sequence=call.sequence, output=call.output, error=error)

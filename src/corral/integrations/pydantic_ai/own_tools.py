@@ -6,23 +6,17 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic_ai import RunContext
+from pydantic_ai.tools import ToolDefinition, ToolSelector, matches_tool_selector
+from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
 from typing_extensions import override
 
 from corral import Corral, ExecutionContext, Tool
-from corral.errors import MissingExtra, ToolDefinitionError
+from corral.errors import ToolDefinitionError
 from corral.integrations.kit import carrying
 from corral.integrations.pydantic_ai.tools import tool_of
 from corral.logs import get_logger
 from corral.tools import ToolRegistry
-
-try:
-    from pydantic_ai import RunContext
-    from pydantic_ai.tools import ToolDefinition, ToolSelector, matches_tool_selector
-    from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
-except ModuleNotFoundError as error:
-    raise MissingExtra(
-        f"corral.integrations.pydantic_ai needs the module {error.name}: pip install 'corral[pydantic-ai]'"
-    ) from error
 
 __all__ = ["CODE_ARGUMENT", "Chosen", "OwnTools"]
 

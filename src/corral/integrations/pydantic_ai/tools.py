@@ -8,25 +8,20 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from typing import Any, TypeAlias, cast
 
+from pydantic import ValidationError
+from pydantic_ai import BinaryContent, RunContext, RunUsage, ToolReturn
+from pydantic_ai import Tool as AgentTool
+from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, ToolFailed
+from pydantic_ai.models.test import TestModel
+from pydantic_ai.tools import ToolDefinition
+from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool
+from pydantic_core import to_jsonable_python
+
 from corral import ExecutionContext, Tool, ToolError, define_tool
-from corral.errors import InvalidArguments, MissingExtra, ToolDefinitionError
+from corral.errors import InvalidArguments, ToolDefinitionError
 from corral.integrations.name_conflicts import offer_usable
 from corral.logs import get_logger
 from corral.tools import Offer, ToolSource
-
-try:
-    from pydantic import ValidationError
-    from pydantic_ai import BinaryContent, RunContext, RunUsage, ToolReturn
-    from pydantic_ai import Tool as AgentTool
-    from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, ToolFailed
-    from pydantic_ai.models.test import TestModel
-    from pydantic_ai.tools import ToolDefinition
-    from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool
-    from pydantic_core import to_jsonable_python
-except ModuleNotFoundError as error:
-    raise MissingExtra(
-        f"corral.integrations.pydantic_ai needs the module {error.name}: pip install 'corral[pydantic-ai]'"
-    ) from error
 
 __all__ = ["RUN_CONTEXT", "ToolsetSource", "run_context", "tool_of", "tools_of"]
 

@@ -51,7 +51,7 @@ class Imports(NamedTuple):
     holders: list[str]
     """Other names that all of the tools get; `*` if all that they hold may have got a name."""
     replaced: list[tuple[int, int]]
-    """The imports of tools, which became assignments."""
+    """Spans of the imports of tools, which became assignments, in order."""
 
 
 class _Imported(NamedTuple):

@@ -6,19 +6,19 @@ from typing import Literal
 
 from corral.concurrency.cached_property import cached_property
 from corral.errors import ProgramRejected
-from corral.programs.edits import TextIndex
-from corral.programs.python.repairs import LINE_END, Locate
+from corral.programs.python.repairs import LINE_END
+from corral.texts import PositionMap, TextIndex, located
 from corral.types import Diagnostic, Position
 
 __all__ = ["Places"]
 
 
 class Places:
-    """Finds offsets of `text` in the source; `locate` is the way back from the one to the other."""
+    """Finds offsets of `text` in the source; `positions` are the way back from the one to the other."""
 
-    def __init__(self, text: bytes, locate: Locate) -> None:
+    def __init__(self, text: bytes, positions: tuple[PositionMap, ...]) -> None:
         self._text = text
-        self._locate = locate
+        self._positions = positions
 
     @cached_property
     def _index(self) -> TextIndex:
@@ -27,7 +27,7 @@ class Places:
     def at(self, offset: int) -> Position:
         """The line and column of an offset."""
         place = self._index.position(offset)
-        return self._locate(place.line, place.column)
+        return located(self._positions, place.line, place.column)
 
     def rejected(self, message: str, offset: int) -> ProgramRejected:
         """An error at an offset; `{place}` in its message is where that is."""

@@ -6,7 +6,6 @@ What runs is a module with top-level `await`; its value is what the global `_cor
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import NamedTuple
 
 from tree_sitter import Node
@@ -27,7 +26,7 @@ from corral.programs.python.missing_imports import Forgotten, add_imports
 from corral.programs.python.names import Names
 from corral.programs.python.positions import Places
 from corral.programs.python.references import UNKNOWN, tool_uses
-from corral.programs.python.repairs import LINE_END, Repaired, compose, repaired
+from corral.programs.python.repairs import LINE_END, Repaired, repaired
 from corral.programs.python.scan import Survey, survey
 from corral.programs.python.unavailable import refuse_terminal, refuse_typescript
 from corral.programs.python.wrapping import wrap_in_function
@@ -35,6 +34,7 @@ from corral.programs.recover import Dialect, Recovered, recover
 from corral.programs.syntax.parsing import PARSE_SECONDS, parsing_within
 from corral.programs.syntax.python import parse
 from corral.programs.typescript.normalize import well_formed
+from corral.texts import TypedText
 from corral.types import Diagnostic, Program
 
 __all__ = ["TypedPython", "prepare_python", "typed_python"]
@@ -42,7 +42,6 @@ __all__ = ["TypedPython", "prepare_python", "typed_python"]
 _LABELS = frozenset({"python", "py", "python3", "py3", "ipython", "ipython3", "pycon", "python-repl", "pyi"})
 _MAX_PARSED_BYTES = 500_000
 """Most characters parsed in search of a program. Anything over it counts as not parsing."""
-_REMEMBERED_CHARS = 8_000
 
 
 def prepare_python(source: str) -> Program:
@@ -61,14 +60,13 @@ def prepare_python(source: str) -> Program:
         language="python",
         source=source,
         code=repair.text.decode(),
-        locate=repair.locate,
+        positions=repair.positions,
         diagnostics=(*recovered.diagnostics, *repair.diagnostics),
         references=UNKNOWN,
     )
 
 
-@dataclass(frozen=True, slots=True)
-class TypedPython:
+class TypedPython(NamedTuple):
     """A program as a type checker is to read it."""
 
     root: Node
@@ -80,20 +78,17 @@ class TypedPython:
     places: Places
 
 
-def typed_python(source: str) -> TypedPython | None:
-    """The program as a type checker reads it: recovered, without the code that keeps its result.
+def typed_python(typed: TypedText) -> TypedPython:
+    """The program as a type checker reads it.
 
-    None: it does not parse. Raises ProgramRejected as `prepare_python` does.
+    Raises TooLongToParse.
     """
-    recovered = _recovered(source)
-    root = recovered.root
-    if root is None:
-        return None
-    surveyed, places = _Surveyed.of(recovered, root), recovered.places
-    returns = surveyed.found.returns
-    ending = give_result(root, surveyed.edits.copy(), surveyed.names, surveyed.functions, places, returns)
-    parameters = [each for function in ending.entered if (each := tools_parameter(function))]
-    return TypedPython(root, surveyed.edits, parameters, surveyed.names, places)
+    text = typed.text
+    root = parse(text).root_node
+    entered = [root.named_descendant_for_byte_range(*span) for span in typed.entered]
+    parameters = [each for function in entered if function is not None and (each := tools_parameter(function))]
+    edits = Edits(text, LINE_END, typed.edits)
+    return TypedPython(root, edits, parameters, Names(root, text), Places(text, typed.positions))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,22 +104,14 @@ class _Recovered:
 
 
 @parsing_within(PARSE_SECONDS)
-def _recover(source: str) -> _Recovered:
+def _recovered(source: str) -> _Recovered:
     text, diagnostics = _readable(source)
     trees = _Trees()
     dialect = Dialect(labels=_LABELS, label="python", parses=trees.recovers, separator="", foreign="?")
     repair = _placed(recover(text, dialect), trees, has_mark=source.startswith("\ufeff"))
     root = trees.of(repair.text)
     too_deep = trees.reader.read(repair.text).too_deep if root is None else None
-    return _Recovered(repair, root, too_deep, Places(repair.text, repair.locate), diagnostics)
-
-
-_recently = lru_cache(maxsize=8)(_recover)
-
-
-def _recovered(source: str) -> _Recovered:
-    """Preparing a program and checking it begin with the same."""
-    return _recently(source) if len(source) <= _REMEMBERED_CHARS else _recover(source)
+    return _Recovered(repair, root, too_deep, Places(repair.text, repair.positions), diagnostics)
 
 
 class _Surveyed(NamedTuple):
@@ -154,6 +141,7 @@ class _Surveyed(NamedTuple):
 def _prepared(source: str, root: Node, surveyed: _Surveyed, recovered: _Recovered) -> Program:
     found, edits, names, functions, imports, forgotten = surveyed
     repair, places, text = recovered.repair, recovered.places, recovered.repair.text
+    made = edits.made
     ending = give_result(root, edits, names, functions, places, found.returns)
     uses = tool_uses(root, text, names, imports, ending.entered, places)
     check_calls(uses.calls, names, places)
@@ -167,10 +155,17 @@ def _prepared(source: str, root: Node, surveyed: _Surveyed, recovered: _Recovere
         language="python",
         source=source,
         code=edited.decode(),
-        locate=compose(repair.locate, positions),
+        positions=(positions, *repair.positions),
         diagnostics=(*recovered.diagnostics, *repair.diagnostics, *forgotten.remarks, *ending.diagnostics),
         imports=(*forgotten.modules, *imports.modules),
         references=uses.references,
+        typed=TypedText(
+            text=text,
+            parsed=text,
+            edits=made,
+            entered=tuple((each.start_byte, each.end_byte) for each in ending.entered),
+            positions=repair.positions,
+        ),
     )
 
 
@@ -191,7 +186,7 @@ def _placed(recovered: Recovered, trees: _Trees, *, has_mark: bool) -> Repaired:
     edits.replace(0, 1, b"")
     unmarked, positions = edits.apply()
     repair = repaired(unmarked, recovered.blocks, trees.parses, trees.reader)
-    return Repaired(repair.text, compose(positions, repair.locate), repair.diagnostics)
+    return Repaired(repair.text, (*repair.positions, positions), repair.diagnostics)
 
 
 class _Trees:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from bisect import bisect_right
+from operator import itemgetter
 from typing import NamedTuple
 
 from tree_sitter import Node
@@ -17,7 +19,7 @@ from corral.programs.python.imports import Imports
 from corral.programs.python.names import Name, Names, TooMuch
 from corral.programs.python.positions import Places
 from corral.programs.syntax.python import text_of
-from corral.types import MAX_TOOL_PATH, Reference, References
+from corral.types import MAX_TOOL_PATH, References, ToolReference
 
 __all__ = ["UNKNOWN", "ToolUses", "tool_uses"]
 
@@ -55,7 +57,7 @@ def tool_uses(root: Node, text: bytes, names: Names, imports: Imports, entered: 
         search.computed = True
     found = sorted(search.named.items(), key=lambda each: each[1])
     named = [(path, places.at(offset)) for path, offset in found]
-    references = tuple(Reference(path, place.line, place.column) for path, place in named)
+    references = tuple(ToolReference(path, place.line, place.column) for path, place in named)
     return ToolUses(References(references, search.computed), sorted(search.calls, key=lambda each: each[0].start_byte))
 
 
@@ -86,9 +88,10 @@ class _Search:
             parameter = first_parameter(function)
             if parameter is not None:
                 self._look(parameter, function)
+        imported_names = {each.name for each in self._imports.tools}
         for name, path in self._aliases.items():
             uses = [each for each in self._names.in_module(name) if not self._is_replaced(each)]
-            if sum(each.binds for each in uses) + (name in {each.name for each in self._imports.tools}) == 1:
+            if sum(each.binds for each in uses) + (name in imported_names) == 1:
                 for use in uses:
                     self._call(use.node, path)
 
@@ -139,4 +142,6 @@ class _Search:
             self.named[path] = min(place.start_byte, self.named.get(path, place.start_byte))
 
     def _is_replaced(self, name: Name) -> bool:
-        return any(start <= name.node.start_byte < end for start, end in self._imports.replaced)
+        replaced, start = self._imports.replaced, name.node.start_byte
+        before = bisect_right(replaced, start, key=itemgetter(0))
+        return before > 0 and start < replaced[before - 1][1]

@@ -12,17 +12,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from corral.programs.edits import Edits, TextIndex
+from corral.programs.edits import Edits
 from corral.programs.python.lines import Line, Reader, columns_at, levels
 from corral.programs.typography import plain_characters, typographic
+from corral.texts import PositionMap, TextIndex, located
 from corral.types import Diagnostic, Position
 
-__all__ = ["LINE_END", "Repaired", "compose", "repaired"]
+__all__ = ["LINE_END", "Repaired", "repaired"]
 
 LINE_END = rb"\n"
 _LINE_ENDS = re.compile(LINE_END)
-
-Locate = Callable[[int, int], Position]
 
 _PROMPT = re.compile(rb"[ \t]*(?:>>>|In ?\[\d*\]:)(?: |(?=\n|\Z))")
 _CONTINUED = re.compile(rb"[ \t]*\.{3,}:?(?: |(?=\n|\Z))")
@@ -41,13 +40,14 @@ class Repaired:
     """A text that was repaired, and the way back to the text before."""
 
     text: bytes
-    locate: Locate
+    positions: tuple[PositionMap, ...] = ()
+    """The last change first."""
     diagnostics: tuple[Diagnostic, ...] = ()
 
 
 def repaired(text: bytes, blocks: Sequence[int], parses: Callable[[bytes], bool], reader: Reader) -> Repaired:
     """The text with what it needs to be Python. `blocks` are the lines, from 0, where its parts begin."""
-    current = Repaired(text, _Unchanged())
+    current = Repaired(text)
     if parses(text):
         return current
     for repair in (_without_prompts, _without_commands, _without_margin):
@@ -60,38 +60,17 @@ def repaired(text: bytes, blocks: Sequence[int], parses: Callable[[bytes], bool]
     return guessed if guessed.text != current.text and parses(guessed.text) else current
 
 
-@dataclass(frozen=True, slots=True)
-class _Composed:
-    outer: Locate
-    inner: Locate
-
-    def __call__(self, line: int, column: int) -> Position:
-        place = self.inner(line, column)
-        return self.outer(place.line, place.column)
-
-
-@dataclass(frozen=True, slots=True)
-class _Unchanged:
-    def __call__(self, line: int, column: int) -> Position:
-        return Position(line=line, column=column)
-
-
-def compose(outer: Locate, inner: Locate) -> Locate:
-    """The way back through two changes, `inner` being the later one. It can be pickled, as all of these can."""
-    return _Composed(outer, inner)
-
-
 def _then(before: Repaired, repair: tuple[Edits, tuple[Diagnostic, ...]] | None) -> Repaired:
     if repair is None:
         return before
     edits, remarks = repair
     text, positions = edits.apply()
-    placed = tuple(_placed(remark, before.locate) for remark in remarks)
-    return Repaired(text, compose(before.locate, positions), before.diagnostics + placed)
+    placed = tuple(_placed(remark, before.positions) for remark in remarks)
+    return Repaired(text, (positions, *before.positions), before.diagnostics + placed)
 
 
-def _placed(remark: Diagnostic, locate: Locate) -> Diagnostic:
-    place = locate(remark.line or 1, remark.column or 1)
+def _placed(remark: Diagnostic, positions: tuple[PositionMap, ...]) -> Diagnostic:
+    place = located(positions, remark.line or 1, remark.column or 1)
     return Diagnostic(
         severity=remark.severity, message=remark.message, code=remark.code, line=place.line, column=place.column
     )

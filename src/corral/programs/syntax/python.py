@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 
 import tree_sitter_python
-from tree_sitter import Language, Node, Query, QueryCursor, Tree
+from tree_sitter import Language, Node, Tree
 
-from corral.programs.syntax.parsing import parse_by
+from corral.programs.syntax.parsing import finder_in, kind_id_in, parse_by, text_of, without_wrappers
 
 __all__ = [
     "FUNCTIONS",
@@ -23,6 +24,8 @@ __all__ = [
 ]
 
 _LANGUAGE = Language(tree_sitter_python.language())
+finder = partial(finder_in, _LANGUAGE)
+kind_id = partial(kind_id_in, _LANGUAGE)
 
 FUNCTIONS = frozenset({"function_definition", "lambda", "class_definition"})
 """Everything with a scope of its own for `return` and for names."""
@@ -43,25 +46,6 @@ def parse(text: bytes) -> Tree:
     return parse_by(_LANGUAGE, text)
 
 
-def finder(pattern: str) -> Callable[[Node], dict[str, list[Node]]]:
-    """A function that gives the nodes matched by a query, by capture name. It walks faster than Python."""
-    query = Query(_LANGUAGE, pattern)
-    return lambda root: QueryCursor(query).captures(root)
-
-
-def kind_id(kind: str) -> int:
-    """The number of a named kind of node."""
-    number = _LANGUAGE.id_for_node_kind(kind, True)
-    if not number:
-        raise LookupError(f"the grammar has no {kind}")
-    return number
-
-
-def text_of(node: Node | None) -> str:
-    """The text of a node."""
-    return (node.text or b"").decode(errors="replace") if node is not None else ""
-
-
 def statements(block: Node) -> list[Node]:
     """The statements directly in a module or block."""
     return [child for child in block.named_children if child.type != "comment"]
@@ -69,12 +53,7 @@ def statements(block: Node) -> list[Node]:
 
 def unwrapped(expression: Node) -> Node:
     """The expression without the parentheses around it."""
-    while expression.type == "parenthesized_expression":
-        inner = next((child for child in expression.named_children if child.type != "comment"), None)
-        if inner is None:
-            break
-        expression = inner
-    return expression
+    return without_wrappers(expression, ("parenthesized_expression",))
 
 
 def is_async(node: Node) -> bool:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 
 import tree_sitter_typescript
-from tree_sitter import Language, Node, Query, QueryCursor, Tree
+from tree_sitter import Language, Node, Tree
 
-from corral.programs.syntax.parsing import parse_by
+from corral.programs.syntax.parsing import finder_in, kind_id_in, parse_by, text_of, without_wrappers
 
 __all__ = [
     "ENTRY_NAMES",
@@ -31,6 +32,8 @@ __all__ = [
 
 _LANGUAGE = Language(tree_sitter_typescript.language_typescript())
 _LANGUAGE_WITH_JSX = Language(tree_sitter_typescript.language_tsx())
+finder = partial(finder_in, _LANGUAGE)
+kind_id = partial(kind_id_in, _LANGUAGE)
 _JSX = frozenset({"jsx_element", "jsx_self_closing_element"})
 _VARIANCE = re.compile(rb"(?<=[<,])(\s*)(in|out|in(\s+)out)(?=\s+[\w$]+\s*(?:[,>=]|extends\s))")
 _ACCESSOR = re.compile(rb"(?<![\w$.])accessor(?=[ \t]+(?!(?:in|instanceof|as|satisfies|of)[^\w$])[\w$#\"'\[])")
@@ -81,25 +84,6 @@ def first_jsx(text: bytes) -> Node | None:
     return None if root.has_error else next((each for each in walk(root) if each.type in _JSX), None)
 
 
-def kind_id(kind: str) -> int:
-    """The number of a named kind of node."""
-    number = _LANGUAGE.id_for_node_kind(kind, True)
-    if not number:
-        raise LookupError(f"the grammar has no {kind}")
-    return number
-
-
-def finder(pattern: str) -> Callable[[Node], dict[str, list[Node]]]:
-    """A function that gives the nodes matched by a query, by capture name. It walks faster than Python."""
-    query = Query(_LANGUAGE, pattern)
-    return lambda root: QueryCursor(query).captures(root)
-
-
-def text_of(node: Node) -> str:
-    """The text of a node."""
-    return (node.text or b"").decode(errors="replace")
-
-
 def child_of_type(node: Node, *types: str) -> Node | None:
     """The first direct child of one of the given types."""
     return next((child for child in node.children if child.type in types), None)
@@ -118,12 +102,7 @@ def declaration_of(statement: Node) -> Node:
 
 def unwrapped(expression: Node) -> Node:
     """The expression without the parentheses and type assertions around it."""
-    while expression.type in _WRAPPERS:
-        inner = next((child for child in expression.named_children if child.type != "comment"), None)
-        if inner is None:
-            break
-        expression = inner
-    return expression
+    return without_wrappers(expression, _WRAPPERS)
 
 
 def destructures(function: Node | None) -> bool:

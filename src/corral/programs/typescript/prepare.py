@@ -15,9 +15,8 @@ the body of an unfinished `if (…)` either.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
 
@@ -42,6 +41,7 @@ from corral.programs.typescript.redeclare import redeclare
 from corral.programs.typescript.references import find_references
 from corral.programs.typescript.tool_imports import rewrite_tool_imports
 from corral.programs.typography import plain_characters, typographic
+from corral.texts import TypedText
 from corral.types import Diagnostic, Program
 
 __all__ = ["TypedProgram", "prepare_typescript", "typed_typescript"]
@@ -62,7 +62,6 @@ _TYPOGRAPHIC = typographic(
 )
 _MAX_PARSED_BYTES = 500_000
 """Most characters parsed in search of a program. Anything over it counts as not parsing."""
-_REMEMBERED_CHARS = 8_000
 _MAX_ROUNDS = 3
 """Most times that a source is parsed again after the parser misread it."""
 _MAX_ODD = 200
@@ -81,12 +80,17 @@ def prepare_typescript(source: str) -> Program:
         raise _syntax_error(found.broken, edits.text)
     if found.stray_await is not None:
         raise _stray_await(found.stray_await, edits.text)
+    erased = len(edits.made)
+    types = tuple(edits.replaced())
     redeclared = redeclare(root, recovered.blocks, edits)
     top_level = [each for each in found.imports if each.parent == root]
     of_tools, rewritten = rewrite_tool_imports(top_level, edits, redeclared)
+    made = [*edits.made[: recovered.erased.before], *edits.made[erased:]]
     found = replace(found, imports=[each for each in found.imports if each.start_byte not in rewritten])
     imports, entry = rewrite_modules(root, found, edits, names, redeclared)
+    rewritten_to = len(edits.made)
     commonjs = rewrite_commonjs(root, edits) if entry is None else None
+    made += edits.made[rewritten_to:]
     ending = give_result(root, edits, names, entry or commonjs, found.returns)
     guard_words(root, edits)
     declared = COMMONJS_PREFIX if commonjs else ""
@@ -98,32 +102,38 @@ def prepare_typescript(source: str) -> Program:
         language="typescript",
         source=source,
         code=code.decode(),
-        locate=positions,
+        positions=(positions,),
         diagnostics=(*recovered.diagnostics, *ending.diagnostics),
         imports=imports,
         references=find_references(root, edits, ending.entered, of_tools),
+        typed=None
+        if root.has_error
+        else TypedText(
+            text=recovered.text,
+            parsed=recovered.parsed,
+            edits=tuple(made),
+            entered=tuple((each.start_byte, each.end_byte) for each in named(root, ending.entered)),
+            types=types,
+            commonjs=commonjs is not None,
+        ),
     )
 
 
-def typed_typescript(source: str) -> TypedProgram | None:
-    """The program as a type checker reads it: recovered, with its types. None if it cannot be parsed.
+def typed_typescript(typed: TypedText) -> TypedProgram:
+    """The program as a type checker reads it.
 
-    Raises ProgramRejected as `prepare_typescript` does.
+    Raises TooLongToParse.
     """
-    recovered = _recovered(source)
-    root, found = recovered.root, recovered.erased.findings
-    if root.has_error:
-        return None
-    scratch = recovered.erased.edits.copy()
-    types = scratch.replaced()
-    names = recovered.names
-    _, entry = rewrite_modules(root, found, scratch, names, frozenset())
-    edits = recovered.edits()
-    redeclared = redeclare(root, recovered.blocks, edits)
-    rewrite_tool_imports([each for each in found.imports if each.parent == root], edits, redeclared)
-    commonjs = rewrite_commonjs(root, edits) if entry is None else None
-    ending = give_result(root, scratch, names, entry or commonjs, found.returns)
-    return TypedProgram(root, edits, types, named(root, ending.entered), commonjs is not None, names.entry)
+    root = parse(typed.parsed).root_node
+    entered = [root.named_descendant_for_byte_range(*span) for span in typed.entered]
+    return TypedProgram(
+        root,
+        Edits(typed.text, made=typed.edits),
+        typed.types,
+        [each for each in entered if each is not None],
+        typed.commonjs,
+        Names.avoiding(typed.text).entry,
+    )
 
 
 class TypedProgram(NamedTuple):
@@ -132,7 +142,7 @@ class TypedProgram(NamedTuple):
     root: Node
     edits: Edits
     """Edits that are needed in any case."""
-    types: list[tuple[int, int]]
+    types: Sequence[tuple[int, int]]
     """Stretches that are gone when it runs: its own types."""
     entered: list[Node]
     """The functions of its own that are called with the tools."""
@@ -146,6 +156,8 @@ class _Erased(NamedTuple):
     """The edits that erase a program's types, and what was met on the way."""
 
     edits: Edits
+    before: int
+    """Number of the edits that do not erase types."""
     findings: Findings
 
 
@@ -157,15 +169,10 @@ class _Recovered:
     text: bytes
     blocks: tuple[int, ...]
     diagnostics: list[Diagnostic]
+    parsed: bytes
+    """The text that the parser was shown."""
     misread: tuple[Misread, ...] = ()
     """Stretches that the parser was shown in another spelling."""
-
-    def edits(self) -> Edits:
-        """Edits of it, those already made that let parser and engine read the same."""
-        edits = Edits(self.text)
-        _blank_foreign_spaces(self.root, edits)
-        _part_html_comments(self.root, edits)
-        return edits
 
     @cached_property
     def names(self) -> Names:
@@ -175,11 +182,14 @@ class _Recovered:
     @cached_property
     def erased(self) -> _Erased:
         """Raises ProgramRejected for what is nested too deeply, or cannot be lowered."""
-        edits = self.edits()
+        edits = Edits(self.text)
+        _blank_foreign_spaces(self.root, edits)
+        _part_html_comments(self.root, edits)
+        before = len(edits.made)
         for each in self.misread:
             if each.erased:
                 edits.blank(each.start, each.end, first=b";" if each.shown.startswith(b";") else b"")
-        return _Erased(edits, erase_types(self.root, edits, self.names))
+        return _Erased(edits, before, erase_types(self.root, edits, self.names))
 
     def read_again(self) -> _Recovered:
         """The same, where the parser has misread nothing."""
@@ -192,17 +202,13 @@ class _Recovered:
             shown = bytearray(self.text)
             for each in misread:
                 shown[each.start : each.end] = each.shown
-            found = replace(self, root=parse(bytes(shown)).root_node, misread=tuple(misread))
+            parsed = bytes(shown)
+            found = replace(self, root=parse(parsed).root_node, parsed=parsed, misread=tuple(misread))
         return found
 
 
-def _recovered(source: str) -> _Recovered:
-    """Preparing a program and checking it begin with the same."""
-    return _recently(source) if len(source) <= _REMEMBERED_CHARS else _recover(source)
-
-
 @parsing_within(PARSE_SECONDS)
-def _recover(source: str) -> _Recovered:
+def _recovered(source: str) -> _Recovered:
     text, diagnostics = _readable(source)
     trees = _Trees()
     recovered = recover(text, Dialect(labels=_LABELS, label="typescript", parses=trees.parses))
@@ -214,10 +220,7 @@ def _recover(source: str) -> _Recovered:
     if root.has_error:
         refuse_other_languages(program)
         check_brackets(root, program)
-    return _Recovered(root, program, recovered.blocks, diagnostics).read_again()
-
-
-_recently = lru_cache(maxsize=8)(_recover)
+    return _Recovered(root, program, recovered.blocks, diagnostics, program).read_again()
 
 
 def _readable(source: str) -> tuple[str, list[Diagnostic]]:

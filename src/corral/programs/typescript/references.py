@@ -15,10 +15,11 @@ from typing import NamedTuple
 
 from tree_sitter import Node
 
-from corral.programs.edits import Edits, TextIndex
+from corral.programs.edits import Edits
 from corral.programs.syntax.typescript import FUNCTIONS, statements, text_of, unwrapped
 from corral.programs.typescript.tool_imports import ToolImport
-from corral.types import MAX_TOOL_PATH, Reference, References
+from corral.texts import TextIndex
+from corral.types import MAX_TOOL_PATH, References, ToolReference
 
 __all__ = ["find_references"]
 
@@ -157,11 +158,11 @@ class _Search:
         if self._text.isascii():
             points = [(path, place.start_point) for path, place in found]
             return References(
-                tuple(Reference(path, row + 1, column + 1) for path, (row, column) in points), self.computed
+                tuple(ToolReference(path, row + 1, column + 1) for path, (row, column) in points), self.computed
             )
         index = TextIndex(self._text)
         places = [(path, index.position(place.start_byte)) for path, place in found]
-        return References(tuple(Reference(path, place.line, place.column) for path, place in places), self.computed)
+        return References(tuple(ToolReference(path, place.line, place.column) for path, place in places), self.computed)
 
     # --- names, and where they are visible
 

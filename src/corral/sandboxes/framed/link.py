@@ -35,13 +35,8 @@ class Link(Protocol):
     for each message."""
 
     @property
-    def run(self) -> int:
-        """The number of this execution among those that share the guest; 0 where there is only one."""
-        ...
-
-    @property
     def nonce(self) -> bytes:
-        """Nonce in the guest's frames of this execution."""
+        """Nonce in the guest's frames."""
         ...
 
     def reading(self, receive: Callable[[bytes], None]) -> AbstractAsyncContextManager[None]:
@@ -54,11 +49,7 @@ class Link(Protocol):
 
     async def write(self, data: bytes | bytearray) -> None: ...
     def kill(self) -> None:
-        """Stops this execution at once."""
-        ...
-
-    def end_guest(self) -> None:
-        """Ends the guest, and all executions that share it."""
+        """Ends the guest at once."""
         ...
 
     def cpu_time(self) -> float | None:
@@ -98,7 +89,6 @@ class ChannelLink:
     """The link over a channel. `ready` comes first, then one session; `aclose` ends the guest."""
 
     def __init__(self, channel: GuestChannel) -> None:
-        self.run = 0
         self.nonce = secrets.token_bytes(NONCE_BYTES)
         self._channel = channel
         self._output: AsyncIterator[bytes] = aiter(channel.received())
@@ -146,9 +136,6 @@ class ChannelLink:
     def kill(self) -> None:
         spawn(self.aclose)  # a timer of the event loop calls this too, where no task group can start a task
         self._end()
-
-    def end_guest(self) -> None:
-        self.kill()
 
     def cpu_time(self) -> float | None:
         return self._cpu_seconds

@@ -51,7 +51,6 @@ class GuestRun:
     async def execute(self) -> Exit:
         job = self._job
         start: dict[str, object] = {
-            "run": self._link.run,
             "code": job.program.code,
             "tools": [str(name) for name in job.tools],
             "env": None if job.env is None else dict(job.env),
@@ -69,15 +68,6 @@ class GuestRun:
                 job.on_outcome(self._read(self._session.held))
         exit = await self._lost() if self.content is None else self._read(self.content)
         return cut_short(exit, self._session.cut_short)
-
-    @property
-    def clean(self) -> bool:
-        """True if the guest can serve further executions: it has sent its EXIT, and has memory left."""
-        match self.content:
-            case ["error", [MemoryExceeded.code, *_], *_]:
-                return False
-            case _:
-                return isinstance(self.content, list)
 
     def _read(self, content: GuestExit | BridgeError) -> Exit:
         if isinstance(content, BridgeError):
@@ -100,7 +90,7 @@ class GuestRun:
         if left > 0 and self._link.threads() <= _MAX_THREADS:
             return min(max(left / _CORES, _LEAST_WAIT_SECONDS), _MOST_WAIT_SECONDS)
         self._out_of_cpu = left <= 0
-        self._link.end_guest()
+        self._link.kill()
         return None
 
     async def _lost(self) -> Exit:

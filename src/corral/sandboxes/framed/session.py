@@ -15,7 +15,7 @@ from pydantic_core import to_json
 from corral.concurrency.event_loop import OneShot, one_shot_factory
 from corral.errors import BridgeError, MalformedMessage
 from corral.guest import Frame, FrameKind, FrameReader, decode_value, encode_frame, encode_value
-from corral.guest.frames import run_address
+from corral.guest.frames import NO_NONCE
 from corral.logs import get_logger
 from corral.sandboxes.base import GRACE_SECONDS, Job
 from corral.sandboxes.framed.link import Link
@@ -78,7 +78,6 @@ class GuestSession:
 
     def __init__(self, channel: Link, job: Job, endpoint: PipeEndpoint) -> None:
         self._channel = channel
-        self._address = run_address(channel.run)
         self._job = job
         self._handler = endpoint.handler
         self._must_finish = endpoint.must_finish
@@ -244,7 +243,7 @@ class GuestSession:
         await anyio.sleep(GRACE_SECONDS)
         self.cut_short += self._cut_short()
         await self._wait_for_workers()
-        self._replies += encode_frame(FrameKind.FINISH, b"[]", self._address)
+        self._replies += encode_frame(FrameKind.FINISH, b"[]", NO_NONCE)
         await self._flush()
 
     async def _finish_calls(self) -> None:
@@ -301,7 +300,7 @@ class GuestSession:
 
     def _append_chunk(self, stream: FramedStream) -> None:
         if (chunk := stream.take()) is not None:
-            self._replies += encode_frame(FrameKind.CHUNK, chunk[0], self._address, tagged=chunk[1])
+            self._replies += encode_frame(FrameKind.CHUNK, chunk[0], NO_NONCE, tagged=chunk[1])
 
     def _end_stream(self, sequence: int) -> None:
         stream = self._streams[sequence]
@@ -410,7 +409,7 @@ class GuestSession:
 
     def _reply(self, payload: bytes, *, tagged: bool) -> bytes:
         # Without the nonce: the guest does not need it, and what the program can get hold of must not hold it.
-        return encode_frame(FrameKind.REPLY, payload, self._address, tagged=tagged)
+        return encode_frame(FrameKind.REPLY, payload, NO_NONCE, tagged=tagged)
 
     async def _flush(self) -> None:
         """Writes what is ready. While one task waits for the guest to read, the others leave their replies to it."""

@@ -120,7 +120,8 @@ async def _run(guest: StartedGuest, code: str) -> list[Any]:
             data = process.read_now()
             if data == b"":
                 status = await process.wait(_SECONDS)
-                raise StartFailed(f"a forked process ended with status {status} {process.last_words()}".strip())
+                said = process.last_words() or guest.process.last_words()
+                raise StartFailed(f"a forked process ended with status {status} {said}".strip())
             for frame in frames.feed(data or b""):
                 return json.loads(frame.payload)
     finally:
@@ -148,7 +149,7 @@ def _forked(guest: StartedGuest) -> GuestProcess:
 
 def _start(code: str, process: GuestProcess) -> bytes:
     program = f"(async (load, enter) => enter(await (async () => {{ {code} }})(), false))"
-    content: dict[str, object] = {"run": process.run, "code": program, "tools": [], "env": None, "limits": _LIMITS}
+    content: dict[str, object] = {"code": program, "tools": [], "env": None, "limits": _LIMITS}
     return encode_frame(FrameKind.START, json.dumps([content]).encode(), process.nonce)
 
 

@@ -89,7 +89,7 @@ class ForkServer:
         if loop is None:
             self._fork_ahead()
         else:
-            loop.call_soon(self._fork_ahead)
+            loop.call_soon(self._fork_ahead)  # after the result that somebody waits for
 
     def _fork_ahead(self) -> None:
         with self._lock:

@@ -16,15 +16,11 @@ _GRACE_SECONDS = 0.2
 
 
 class GuestProcess(ContainedProcess):
-    """A process whose frames carry the number and the nonce of the one execution that it serves."""
+    """A process whose frames carry the nonce of the one execution that it serves."""
 
     def __init__(self, child: Child) -> None:
         super().__init__(child)
-        self.run = 0
         self.nonce = secrets.token_bytes(NONCE_BYTES)
-
-    def end_guest(self) -> None:
-        self.kill()
 
     async def post_mortem(self) -> PostMortem:
         """Its exit status, and the end of its standard error; ends it if it still runs."""

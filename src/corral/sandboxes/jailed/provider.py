@@ -1,28 +1,47 @@
-"""Base of providers whose guests run in a jail: a starter, a pool, and servers by tenant."""
+"""Base of providers whose guests run in a jail: a starter, and a pool of what is ready."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import ClassVar, Generic, Literal, TypeVar
+from typing import ClassVar, Literal, Protocol
 
 from corral.concurrency.forks import finalize_in_owner
 from corral.concurrency.threads import run_shielded_in_thread
 from corral.containment.process import can_limit
 from corral.errors import ConfigError
-from corral.sandboxes.base import SandboxProvider
+from corral.sandboxes.base import Job, Sandbox, SandboxProvider
 from corral.sandboxes.framed.provider import ENFORCED_BY_SESSION
+from corral.sandboxes.framed.run import GuestRun
+from corral.sandboxes.jailed.guest_process import GuestProcess
 from corral.sandboxes.jailed.guest_starter import GuestKind, GuestStarter, StartedGuest
 from corral.sandboxes.pool import Pool
-from corral.sandboxes.tenant_boxes import Box, TenantBoxes
-from corral.types import LIMITS_OF_SANDBOXES, Capabilities, Language, SandboxConfig, Tier
+from corral.types import (
+    LIMITS_OF_SANDBOXES,
+    Capabilities,
+    Endpoint,
+    Exit,
+    Isolation,
+    Language,
+    PipeEndpoint,
+    SandboxConfig,
+    Tier,
+)
 
-__all__ = ["JailedProvider"]
-
-S = TypeVar("S")
+__all__ = ["JailedGuest", "JailedProvider"]
 
 
-class JailedProvider(SandboxProvider, Generic[S]):
+class JailedGuest(Protocol):
+    """A process for one execution: started for it, or forked."""
+
+    @property
+    def process(self) -> GuestProcess: ...
+    @property
+    def tier(self) -> Tier: ...
+    def close(self) -> None: ...
+
+
+class JailedProvider(SandboxProvider):
     """Keeps the launcher alive while a sandbox is in use, and frees all that there is with `aclose`, or with itself.
 
     Raises:
@@ -37,29 +56,21 @@ class JailedProvider(SandboxProvider, Generic[S]):
         tier: Tier | Literal["auto"],
         pool_size: int,
         starter: GuestStarter,
-        serve: Callable[[StartedGuest], Box[S]],
         start: Callable[[GuestKind, bool], StartedGuest] | None = None,
+        close_servers: Callable[[], object] = lambda: None,
     ) -> None:
         if pool_size < 0:
             raise ConfigError(f"pool_size={pool_size} is negative; 0 keeps none ready")
         self.tier: Tier | Literal["auto"] = tier
         self._starter = starter
-        self._serve = serve
         self._pool = Pool(start or starter.start, pool_size)
-        self._servers = TenantBoxes[S]()
-        finalize_in_owner(self, _end, self._servers, self._pool, self._starter)
+        self._close_servers = close_servers
+        finalize_in_owner(self, _end, close_servers, self._pool, self._starter)
 
     @property
     def capabilities(self) -> Capabilities:
         enforced = LIMITS_OF_SANDBOXES if can_limit else ENFORCED_BY_SESSION
         return Capabilities(languages=frozenset({self.language}), enforces=enforced)
-
-    async def reserve(self, config: SandboxConfig) -> S:
-        """A place in a server of this configuration."""
-        return await self._servers.reserve(config, self._new_server)
-
-    async def _new_server(self, config: SandboxConfig) -> Box[S]:
-        return self._serve(await self._pool.take(self.guest_kind(config)))
 
     async def warm(self, config: SandboxConfig) -> None:
         self._starter.retain()
@@ -68,8 +79,16 @@ class JailedProvider(SandboxProvider, Generic[S]):
         finally:
             await self.released()
 
+    async def start(self, config: SandboxConfig) -> Sandbox:
+        self._starter.retain()
+        try:
+            return _Jailed(self, await self._guest(config), config.memory_mb)
+        except BaseException:
+            await self.released()
+            raise
+
     async def aclose(self) -> None:
-        self._servers.close()
+        self._close_servers()
         await run_shielded_in_thread(self._pool.close)
         await run_shielded_in_thread(self._starter.close)
 
@@ -82,8 +101,33 @@ class JailedProvider(SandboxProvider, Generic[S]):
     def guest_kind(self, config: SandboxConfig) -> GuestKind:
         """The kind of guest that this configuration needs."""
 
+    async def _guest(self, config: SandboxConfig) -> JailedGuest:
+        return await self._pool.take(self.guest_kind(config))
 
-def _end(servers: TenantBoxes[S], pool: Pool[GuestKind, StartedGuest], starter: GuestStarter) -> None:
-    servers.close()
+
+class _Jailed(Sandbox):
+    """A process in a jail; executes one job and is then used up."""
+
+    def __init__(self, provider: JailedProvider, guest: JailedGuest, memory_mb: int) -> None:
+        self.isolation = Isolation.of_tier(guest.tier)
+        self._provider: JailedProvider | None = provider
+        self._guest = guest
+        self._memory_mb = memory_mb
+
+    async def execute(self, job: Job, bridge: Endpoint) -> Exit:
+        assert isinstance(bridge, PipeEndpoint)
+        process = self._guest.process
+        process.limit_cpu(job.limits.cpu_seconds)
+        return await GuestRun(process, job, bridge, memory_mb=self._memory_mb).execute()
+
+    async def aclose(self) -> None:
+        self._guest.close()
+        if self._provider is not None:
+            provider, self._provider = self._provider, None
+            await provider.released()
+
+
+def _end(close_servers: Callable[[], object], pool: Pool[GuestKind, StartedGuest], starter: GuestStarter) -> None:
+    close_servers()
     pool.close()
     starter.end()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextvars
 import time
-from collections.abc import Callable
-from types import TracebackType
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
 from typing import Any, Self, cast
 
 import anyio
@@ -15,17 +15,17 @@ from mcp_types import JSONRPCError, JSONRPCRequest, JSONRPCResponse, RequestId
 
 from corral.types import JsonSchema
 
-__all__ = ["MAX_LIST_BYTES", "Intake", "ListRoom", "Quota"]
+__all__ = ["MAX_LIST_BYTES", "BoundedMessages", "ListRoom", "RateLimiter"]
 
 _BUDGET_PER_SECOND = 5_000
 _NOISE_COST = 10
-"""A message that answers nothing costs as much as so many answers: at most 500 of them are read in a second."""
+"""Cost of a message that answers no request, in answers: at most 500 such messages are read in a second."""
 MAX_LIST_BYTES = 4_000_000
-"""A list of tools, over all of its pages, as it arrives; in Python it can take 30 times as much."""
+"""Maximum size of a list of tools over all of its pages; in Python it can take 30 times as much."""
 
 
-class Quota:
-    """So much may be spent in each second. `take` needs no event loop."""
+class RateLimiter:
+    """Budget that is renewed each second. `take` needs no event loop."""
 
     def __init__(self, per_second: int) -> None:
         self._per_second = per_second
@@ -33,7 +33,7 @@ class Quota:
         self._since = time.monotonic()
 
     def take(self, cost: int = 1) -> bool:
-        """Spends it if it is there."""
+        """Spends `cost` if so much is left; False if not."""
         now = time.monotonic()
         if now - self._since >= 1:
             self._since, self._left = now, self._per_second
@@ -43,7 +43,7 @@ class Quota:
         return True
 
     async def spend(self, cost: int = 1) -> None:
-        """Spends it as soon as it is there."""
+        """Waits until `cost` is left, and spends it."""
         while not self.take(cost):
             await anyio.sleep(max(0.0, self._since + 1 - time.monotonic()))
 
@@ -68,37 +68,33 @@ class ListRoom:
         return True
 
     def take(self, size: int) -> bool:
-        """Takes so many bytes for a page, if there are as many."""
+        """Counts bytes of a page; False if there are too many."""
         self.left -= size
         return self.left >= 0
 
 
-class Intake:
-    """A transport around another one, and the stream of messages that the session reads from it.
+class BoundedMessages:
+    """The messages of a server as mcp's session reads them (`mcp.shared._stream_protocols.ReadStream`).
 
-    A server that sends more than its quota is read slowly, so that it waits in its pipe or its socket. `ended` hears
-    once of the end of the messages. While `mends`, lists of tools are made to fit the protocol.
+    A server that sends more than its quota is read slowly, so that it waits in its pipe or its socket. `ended` is
+    called once no more messages come. While `mends`, lists of tools are made to fit the protocol.
     """
 
-    def __init__(self, transport: Transport, ended: Callable[[], None]) -> None:
+    def __init__(self, ended: Callable[[], None]) -> None:
         self.mends = False
-        self._transport = transport
         self._ended = ended
-        self._quota = Quota(_BUDGET_PER_SECOND)
+        self._limit = RateLimiter(_BUDGET_PER_SECOND)
         self._stream: Any = None
 
-    # --- as a transport
+    @asynccontextmanager
+    async def over(self, transport: Transport) -> AsyncGenerator[Any]:
+        """Makes a transport of another one, whose messages are read through this object."""
+        async with transport as (self._stream, write):
+            yield self, write
 
-    async def __aenter__(self) -> Any:
-        self._stream, write = await self._transport.__aenter__()
-        return _Messages(self), write
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> bool | None:
-        return await self._transport.__aexit__(kind, error, traceback)
-
-    # --- as a stream
+    @property
+    def last_context(self) -> contextvars.Context | None:
+        return getattr(self._stream, "last_context", None)
 
     async def receive(self) -> SessionMessage | Exception:
         try:
@@ -107,34 +103,13 @@ class Intake:
             self._ended()
             raise
         message = item.message if isinstance(item, SessionMessage) else None
-        await self._quota.spend(1 if isinstance(message, JSONRPCResponse | JSONRPCError) else _NOISE_COST)
+        await self._limit.spend(1 if isinstance(message, JSONRPCResponse | JSONRPCError) else _NOISE_COST)
         if self.mends and isinstance(message, JSONRPCResponse):
             _mend(message.result)
         return item
 
-    async def close(self) -> None:
-        await self._stream.aclose()
-
-    @property
-    def context(self) -> contextvars.Context | None:
-        return getattr(self._stream, "last_context", None)
-
-
-class _Messages:
-    """An intake as mcp reads it (`mcp.shared._stream_protocols.ReadStream`)."""
-
-    def __init__(self, intake: Intake) -> None:
-        self._intake = intake
-
-    @property
-    def last_context(self) -> contextvars.Context | None:
-        return self._intake.context
-
-    async def receive(self) -> SessionMessage | Exception:
-        return await self._intake.receive()
-
     async def aclose(self) -> None:
-        await self._intake.close()
+        await self._stream.aclose()
 
     def __aiter__(self) -> Self:
         return self
@@ -148,9 +123,7 @@ class _Messages:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
 
@@ -158,7 +131,7 @@ class _Messages:
 
 
 def _mend(result: dict[str, Any]) -> None:
-    """Keeps of each tool what programs need and mcp accepts; one without a name is left out."""
+    """Reduces each tool to the members that programs need and mcp accepts; tools without a name are left out."""
     tools = result.get("tools")
     if isinstance(tools, list):
         known = [cast("dict[str, Any]", each) for each in cast("list[object]", tools) if isinstance(each, dict)]

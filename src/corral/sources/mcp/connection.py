@@ -21,7 +21,7 @@ from corral.concurrency.threads import run_in_own_thread
 from corral.errors import InvalidArguments, ToolDefinitionError, ToolError
 from corral.json_schema.problems import cut
 from corral.logs import get_logger
-from corral.sources.mcp.bounded_transport import Intake, ListRoom, Quota
+from corral.sources.mcp.bounded_transport import BoundedMessages, ListRoom, RateLimiter
 from corral.sources.mcp.tool_listing import CallTool, Log, listed_tools
 from corral.tools import Offer, Tool
 from corral.types import ExecutionContext
@@ -33,7 +33,7 @@ logger = get_logger("corral.sources.mcp")
 _FIRST_PAUSE_SECONDS = 1.0
 _LAST_PAUSE_SECONDS = 60.0
 _STABLE_SECONDS = 10.0
-"""A connection that has held for so long is worth making again without a longer pause."""
+"""After a connection of this length, the pause before the next one is the shortest again."""
 _FRESH_SECONDS = 5.0
 """A call fails at once if an attempt to connect has failed so recently."""
 _WAIT_SECONDS = 5.0
@@ -65,26 +65,26 @@ class Connection:
 
     def __init__(self) -> None:
         self.over = anyio.Event()
-        """It is to be left: lost, or no longer wanted."""
+        """Set once the connection is lost or no longer wanted."""
         self.changed = anyio.Event()
-        """The server may have other tools now."""
-        self.intake: Intake | None = None
+        """Set when the server may have other tools."""
+        self.messages: BoundedMessages | None = None
         self.lists = ListRoom()
         self.reason: str | None = None
         self.refused_with: int | None = None
         """The last HTTP status of an answer that was an error."""
         self.stood = False
-        """True once it has been made."""
+        """True once the connection has been made."""
         self.scope = anyio.CancelScope()
 
     def leave(self) -> None:
-        """Ends it in good order if it has been made, else at once."""
+        """Closes the connection in good order if it has been made, else at once."""
         self.over.set()
         if not self.stood:
             self.scope.cancel()
 
     def lose(self, reason: str) -> None:
-        """The first reason counts."""
+        """Marks the connection as lost; the first reason counts."""
         if not self.over.is_set():
             self.reason = reason
             self.over.set()
@@ -111,7 +111,7 @@ class Link:
         meta: Callable[[ExecutionContext], Mapping[str, Any]] | None,
     ) -> None:
         self.settled = anyio.Event()
-        """The first attempt to connect is over."""
+        """Set once the first attempt to connect is over."""
         self.refused: ToolDefinitionError | None = None
         """The reason that the tools of the first attempt cannot be offered."""
         self.problem: str | None = None
@@ -132,7 +132,7 @@ class Link:
         self._attempted = anyio.Event()
         self._failed_at = -math.inf
         self._closing = anyio.Event()
-        self._quota = Quota(_LINES_PER_SECOND)
+        self._limit = RateLimiter(_LINES_PER_SECOND)
 
     # --- keeping the connection
 
@@ -230,10 +230,10 @@ class Link:
                 raise _TooLargeList(connection.lists.problem) from error
             raise
         except ValidationError:
-            if connection.intake is None or connection.intake.mends:
+            if connection.messages is None or connection.messages.mends:
                 raise
             self.log(logging.WARNING, "its list of tools breaks the protocol, and is read as far as possible")
-            connection.intake.mends = True
+            connection.messages.mends = True
             return await listed_tools(client, self.log)
 
     async def _build(self, listed: Sequence[types.Tool]) -> bool:
@@ -257,7 +257,7 @@ class Link:
                 self.refused = error
 
     async def _listen(self, client: Client, connection: Connection) -> None:
-        """Asks to hear of changes, as servers want it since 2026-07-28; earlier ones tell without."""
+        """Subscribes to changes of the tools, as required since 2026-07-28; earlier servers notify anyway."""
         tools = client.server_capabilities.tools
         if client.protocol_version not in MODERN_PROTOCOL_VERSIONS or tools is None or not tools.list_changed:
             return
@@ -274,7 +274,7 @@ class Link:
             pause = min(2 * pause, _LAST_PAUSE_SECONDS)
 
     async def _list_again(self, client: Client, connection: Connection) -> None:
-        """Whenever they have changed, with pauses that grow while they go on changing."""
+        """Lists the tools again whenever they change, with growing pauses while they go on changing."""
         pause = _RELIST_PAUSE_SECONDS
         while True:
             if not connection.changed.is_set():
@@ -296,7 +296,7 @@ class Link:
     # --- calls
 
     async def call(self, name: str, arguments: Any, context: ExecutionContext) -> types.CallToolResult:
-        """Calls a tool. Whoever is cancelled meanwhile has the server told to stop.
+        """Calls a tool. If the caller is cancelled, the server is told to stop.
 
         Raises:
             ToolError: it is not connected, or does not answer as it should.
@@ -361,7 +361,7 @@ class Link:
             text = f"{self._label} refused the call: {_described(error, connection)}"
         return ToolError(cut(self._without_secrets(text), _MAX_TEXT_CHARACTERS), outcome_known=not lost)
 
-    # --- what only the host hears of
+    # --- for the host only
 
     async def notified(self, message: types.ServerNotification | Exception) -> None:
         """Handles notifications of the server."""
@@ -375,8 +375,8 @@ class Link:
         self.log(logging.DEBUG, f"progress {progress:g} of {total}: {message}")
 
     def log(self, level: int, text: str) -> None:
-        """To the host's log, unless there is too much of it: without secrets, in one line. From any thread."""
-        if logger.isEnabledFor(level) and self._quota.take():
+        """Logs a text without secrets in one line, at a limited rate. Callable from any thread."""
+        if logger.isEnabledFor(level) and self._limit.take():
             logger.log(level, "%s: %s", self._label, cut(self._without_secrets(text), _MAX_LOG_CHARACTERS))
 
 
@@ -393,7 +393,7 @@ def _as_json(arguments: Any) -> dict[str, Any]:
 
 
 def _described(error: BaseException, connection: Connection | None) -> str:
-    """In words for a program: nothing of what is only the host's, but what the server says is in it."""
+    """Words an error for a program: with the server's message, without details of the host."""
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     match error:

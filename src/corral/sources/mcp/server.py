@@ -1,4 +1,4 @@
-"""`McpServer`: where an MCP server is, and what of it programs may use."""
+"""`McpServer`: the address of an MCP server, and the choice of its tools for programs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from typing_extensions import override
 from corral.arguments import checked
 from corral.errors import ConfigError, StartFailed
 from corral.rendering.secret_names import names_a_secret
-from corral.sources.mcp.bounded_transport import Intake
+from corral.sources.mcp.bounded_transport import BoundedMessages
 from corral.sources.mcp.connection import Connection, Link
 from corral.sources.mcp.http import streamable_http
 from corral.sources.mcp.stdio import stdio
@@ -40,7 +40,7 @@ __all__ = ["McpServer"]
 Chosen: TypeAlias = Collection[str] | Callable[[types.Tool], bool] | None
 """Tools by their names, or by a function that is asked about each."""
 _SHORTEST_SECRET = 6
-"""Shorter texts are in others by chance."""
+"""Shorter texts occur in others by chance."""
 _PARTS = re.compile(r"[\s;,=]+")
 """Separators of the parts of a header, such as those of a cookie."""
 
@@ -50,8 +50,8 @@ _PARTS = re.compile(r"[\s;,=]+")
 class McpServer(ToolSource):
     """The tools of an MCP server: of one to start (`command`), at a URL (`url`), or in this process (`server`).
 
-    A server that is not there keeps nobody waiting for longer than `connect_timeout_seconds`: its tools fail until it
-    is, and it is tried again and again.
+    Opening waits for at most `connect_timeout_seconds`. While the server is not connected, its tools fail, and
+    connecting is tried again and again.
 
     Raises:
         ConfigError: not one of `command`, `url` and `server` is given, or something in them is wrong.
@@ -62,7 +62,7 @@ class McpServer(ToolSource):
     command: Sequence[str] | None = field(default=None, repr=False)
     """The program and its arguments."""
     env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    """For the process, over the few variables that it gets of ours (PATH, HOME, LOGNAME, SHELL, TERM, USER)."""
+    """Variables for the process, besides PATH, HOME, LOGNAME, SHELL, TERM and USER of ours."""
     cwd: str | Path | None = None
     url: str | None = field(default=None, repr=False)
     """Of its streamable HTTP."""
@@ -75,8 +75,8 @@ class McpServer(ToolSource):
     exclude: Chosen = None
     """The tools to leave, of those."""
     needs_approval: Literal["annotated"] | bool | Callable[[types.Tool], Approval] = "annotated"
-    """Calls that need an approval: of tools that the server declares destructive, of all, of none; or as a function
-    says of each tool."""
+    """Calls that need an approval: of tools that the server declares destructive, of all or of none; a function decides
+    for each tool."""
     scopes: Iterable[str] = frozenset()
     """Scopes that a caller needs for any of its tools."""
     sequential: Chosen = ()
@@ -105,10 +105,10 @@ class McpServer(ToolSource):
         )
         given = [name for name in ("command", "url", "server") if getattr(self, name) is not None]
         if len(given) != 1:
-            found = " and ".join(given) or "none of them"
-            raise self._wrong(f"needs one of command, url and server; there is {found}")
+            found = " and ".join(given) or "none"
+            raise self._wrong(f"needs exactly one of command, url and server; given: {found}")
         if self.command is not None and not self.command:
-            raise self._wrong('command is a list: ["program", "argument"]')
+            raise self._wrong('command is empty; pass a list: ["program", "argument"]')
         if self.url is not None:
             self._check_url(self.url)
         for name in ("connect_timeout_seconds", "call_timeout_seconds", "max_message_bytes"):
@@ -192,8 +192,8 @@ class McpServer(ToolSource):
                 log=log,
                 lost=connection.lose,
             )
-        connection.intake = Intake(transport, ended=partial(connection.lose, "it closed the connection"))
-        return connection.intake
+        connection.messages = BoundedMessages(ended=partial(connection.lose, "it closed the connection"))
+        return connection.messages.over(transport)
 
     def _made(self, listed: Sequence[types.Tool], call: CallTool, log: Log) -> Sequence[Tool]:
         chosen = [each for each in listed if _has(self.include, each, without=True) and not _has(self.exclude, each)]
@@ -225,7 +225,7 @@ class McpServer(ToolSource):
         return self.needs_approval
 
     def _without_secrets(self, text: str) -> str:
-        """A text of the server, or of a library, without what it was given to be let in."""
+        """Removes credentials from a text of the server or of a library."""
         for secret in self._secrets():
             text = text.replace(secret, "…")
         return text

@@ -1,6 +1,6 @@
-"""MCP servers that run as processes of ours, and speak over their standard input and output.
+"""MCP servers as child processes, over their standard input and output.
 
-mcp's own transport holds a line of any length, and gives the server our terminal to write errors to.
+The transport of the mcp package buffers lines of any length, and lets the server write errors to our terminal.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError, JSONRPCRequest, RequestId, jsonrpc_message_adapter
 
-from corral.sources.mcp.bounded_transport import ListRoom, Quota
+from corral.sources.mcp.bounded_transport import ListRoom, RateLimiter
 
 __all__ = ["stdio"]
 
@@ -78,7 +78,7 @@ async def stdio(
     last_words, no_more_words = "", anyio.Event()
 
     async def read() -> None:
-        quota = Quota(_LINES_PER_SECOND)
+        limit = RateLimiter(_LINES_PER_SECOND)
         async with received:
             with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
                 async for line, whole in _lines(stdout, max_message_bytes):
@@ -92,7 +92,7 @@ async def stdio(
                         )
                     if message is not None:
                         await received.send(message)
-                    elif quota.take():
+                    elif limit.take():
                         log(logging.WARNING, f"not a message: {_shown(line)}")
             with anyio.move_on_after(_GRACE_SECONDS):
                 await _ended(process)
@@ -113,11 +113,11 @@ async def stdio(
 
     async def read_errors() -> None:
         nonlocal last_words
-        quota = Quota(_LINES_PER_SECOND)
+        limit = RateLimiter(_LINES_PER_SECOND)
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             async for line, _ in _lines(stderr, _HEAD_BYTES):
                 last_words = _shown(line) or last_words
-                if quota.take():
+                if limit.take():
                     log(logging.INFO, f"stderr: {_shown(line)}")
         no_more_words.set()
 

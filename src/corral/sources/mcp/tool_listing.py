@@ -20,9 +20,9 @@ from corral.tools.schema import ANYTHING, OutputSchema
 from corral.tools.tool import ToolSettings
 from corral.types import ExecutionContext, JsonSchema
 
-__all__ = ["CallTool", "listed_tools", "made"]
+__all__ = ["CallTool", "Log", "distinct_tools", "listed_tools", "made"]
 
-MAX_TOOLS = 1_000
+_MAX_TOOLS = 1_000
 _MAX_PAGES = 100
 _MAX_NAME_CHARACTERS = 128
 _MAX_DESCRIPTION_CHARACTERS = 4_000
@@ -41,19 +41,26 @@ async def listed_tools(client: Client, log: Log) -> list[types.Tool]:
         MCPError: the server does not list them.
         ValidationError: what it sent is not a list of tools.
     """
-    found: dict[str, types.Tool] = {}
+    found: list[types.Tool] = []
     cursor: str | None = None
     for _ in range(_MAX_PAGES):
         page = await client.list_tools(cursor=cursor)
-        for tool in page.tools:
-            if found.setdefault(tool.name, tool) is not tool:
-                log(logging.WARNING, f"two tools are called {cut(tool.name)!r}; the second is left out")
+        found += page.tools
         cursor = page.next_cursor
-        if not cursor or len(found) > MAX_TOOLS:
+        if not cursor or len({tool.name for tool in found}) > _MAX_TOOLS:
             break
-    if cursor or len(found) > MAX_TOOLS:
-        log(logging.WARNING, f"has too many tools; only the first {min(len(found), MAX_TOOLS)} are offered")
-    return list(found.values())[:MAX_TOOLS]
+    return distinct_tools(found, log, has_more=bool(cursor))
+
+
+def distinct_tools(listed: Iterable[types.Tool], log: Log, *, has_more: bool = False) -> list[types.Tool]:
+    """The first tool of each name, at most 1,000; what is left out is logged."""
+    found: dict[str, types.Tool] = {}
+    for tool in listed:
+        if found.setdefault(tool.name, tool) is not tool:
+            log(logging.WARNING, f"two tools are called {cut(tool.name)!r}; the second is left out")
+    if has_more or len(found) > _MAX_TOOLS:
+        log(logging.WARNING, f"has too many tools; only the first {min(len(found), _MAX_TOOLS)} are offered")
+    return list(found.values())[:_MAX_TOOLS]
 
 
 def made(

@@ -1,4 +1,4 @@
-"""The body of a request: what programs give for it, and how it is sent."""
+"""Request bodies: the schema for programs, and the encoding."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, cast
 
-from corral.sources.openapi.documents import Part
+from corral.sources.openapi.documents import DocumentNode
 from corral.sources.openapi.parameter_styles import Style, Unwritable, pairs, plain_text, quoted_all
 from corral.sources.openapi.parameters import header_value
-from corral.sources.openapi.schemas import Schemas, Use
+from corral.sources.openapi.schemas import Schemas, SchemaUse
 
 __all__ = ["Body", "Content", "Form", "Kind", "kind_of", "read_body"]
 
@@ -74,7 +74,7 @@ class Body:
     media: str
     kind: Kind
     required: bool
-    schema: Use
+    schema: SchemaUse
     styles: Mapping[str, Style] = field(default_factory=dict[str, Style])
     """Of the fields of a form, where the document gives one."""
     media_of: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -124,7 +124,7 @@ class Body:
         return name, (None, _named(name, lambda: plain_text(value)).encode("utf-8"), media or "text/plain")
 
 
-def read_body(operation: Part, schemas: Schemas) -> Body | None:
+def read_body(operation: DocumentNode, schemas: Schemas) -> Body | None:
     """The body of an operation, in the media type that suits programs best. Raises Unusable."""
     declared = operation.member("requestBody")
     if declared is None:
@@ -137,7 +137,7 @@ def read_body(operation: Part, schemas: Schemas) -> Body | None:
     kind = kind_of(media)
     owner = part.resolved()
     schema = owner.own("schema")
-    use = schemas.read(schema) if schema else Use({})
+    use = schemas.read(schema) if schema else SchemaUse({})
     if "*" in media:
         is_binary = isinstance(use.schema, dict) and use.schema.get("format") == "binary"
         media, kind = ("application/octet-stream", "binary") if is_binary else ("application/json", "json")
@@ -156,16 +156,16 @@ def read_body(operation: Part, schemas: Schemas) -> Body | None:
     body = Body(media, kind, declared.flag("required"), use, styles, media_of)
     match kind:
         case "text":
-            return replace(body, schema=Use({"type": "string"}))
+            return replace(body, schema=SchemaUse({"type": "string"}))
         case "binary":
-            return replace(body, schema=Use(_BYTES))
+            return replace(body, schema=SchemaUse(_BYTES))
         case "multipart":
             return replace(body, schema=_with_files(use, schema, schemas))
         case _:
             return body
 
 
-def _with_files(use: Use, declared: Part | None, schemas: Schemas) -> Use:
+def _with_files(use: SchemaUse, declared: DocumentNode | None, schemas: Schemas) -> SchemaUse:
     """The schema of a multipart body, whose binary fields are files. One behind a reference is written out."""
     part = declared.resolved() if declared else None
     if part is None or not isinstance(part.value, dict) or part.own("properties") is None:
@@ -174,7 +174,7 @@ def _with_files(use: Use, declared: Part | None, schemas: Schemas) -> Use:
     assert isinstance(written.schema, dict)
     properties = cast("dict[str, Any]", written.schema.get("properties", {}))
     files = {name: _as_file(each) for name, each in properties.items()}
-    return Use({**written.schema, "properties": files}, written.names, written.same_value)
+    return SchemaUse({**written.schema, "properties": files}, written.names, written.same_value)
 
 
 def _as_file(schema: Any) -> Any:

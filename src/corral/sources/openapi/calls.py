@@ -1,4 +1,4 @@
-"""One operation that can be called: its input's schema, its request, and what becomes of the response."""
+"""A callable operation: the schema of its input, its request, and the conversion of its response."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from corral.sources.openapi.bodies import Body
 from corral.sources.openapi.parameter_styles import Unwritable
 from corral.sources.openapi.parameters import BODY, Line, Parameter, PathTemplate
 from corral.sources.openapi.responses import Responses
-from corral.sources.openapi.schemas import Use
+from corral.sources.openapi.schemas import SchemaUse
 from corral.sources.openapi.security import Identity, Security
 from corral.types import ExecutionContext
 
@@ -39,7 +39,7 @@ class Endpoint:
     """True if redirects are followed."""
 
     @property
-    def input(self) -> Use:
+    def input(self) -> SchemaUse:
         """The schema of a tool's input: an object of the parameters, and of the body under that name."""
         members = {each.key: (each.schema, each.required) for each in self.parameters}
         if self.body is not None:
@@ -51,13 +51,13 @@ class Endpoint:
         }
         if wanted := [key for key, (_, required) in members.items() if required]:
             schema["required"] = wanted
-        return Use(schema, set[str]().union(*(use.names for use, _ in members.values())))
+        return SchemaUse(schema, set[str]().union(*(use.names for use, _ in members.values())))
 
     async def call(self, client: SafeClient, input: dict[str, Any] | None, context: ExecutionContext) -> object:
         """Sends the request and reads the response.
 
         Raises:
-            ToolError: it cannot be sent, was not answered, or not with success.
+            ToolError: the request cannot be sent, was not answered, or failed.
             EgressBlocked: the response is too large or too late, or leads where the client must not go.
         """
         values = input or {}

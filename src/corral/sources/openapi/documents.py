@@ -1,4 +1,4 @@
-"""An OpenAPI document as plain data of bounded size, whose parts know where they stand."""
+"""An OpenAPI document as plain data of bounded size, whose nodes know their JSON pointers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from corral.errors import ConfigError
 from corral.json_schema.keywords import pointer_tokens, value_at
 from corral.sources.openapi.yaml import load_yaml
 
-__all__ = ["Part", "Unusable", "child_pointer", "read_document"]
+__all__ = ["DocumentNode", "Unusable", "child_pointer", "read_document"]
 
 _MAX_JSON_BYTES = 64_000_000
 _MAX_YAML_BYTES = 8_000_000
@@ -30,12 +30,12 @@ _SLASH = re.compile("%2F", re.IGNORECASE)
 
 
 class Unusable(Exception):
-    """A part of a document cannot be used; the text says where it stands, and why."""
+    """A part of a document cannot be used; the text has its pointer and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """A part of a document, and where it stands."""
+class DocumentNode:
+    """A value in a document, and its JSON pointer."""
 
     root: dict[str, Any]
     value: Any
@@ -44,22 +44,22 @@ class Part:
     def refused(self, why: str) -> Unusable:
         return Unusable(f"{self.pointer[:300]}: {why}")
 
-    def member(self, name: str) -> Part | None:
-        """The value there, at the end of its references; None if it is null or missing."""
+    def member(self, name: str) -> DocumentNode | None:
+        """Returns the member, with references resolved; None if it is null or missing."""
         found = self.own(name)
         return found and found.resolved()
 
-    def own(self, name: str) -> Part | None:
-        """As `member`, with a reference as it is: a schema takes care of its own."""
+    def own(self, name: str) -> DocumentNode | None:
+        """Returns the member as `member` does, but with a reference as it is: schemas resolve their own."""
         value = self.object().get(name)
         return None if value is None else self._below(name, value)
 
-    def members(self) -> Iterator[tuple[str, Part]]:
-        """All that stands there, references not followed."""
+    def members(self) -> Iterator[tuple[str, DocumentNode]]:
+        """Yields all members, references not resolved."""
         return ((name, self._below(name, value)) for name, value in self.object().items())
 
-    def items(self) -> list[Part]:
-        """The items of a list, at the end of its references."""
+    def items(self) -> list[DocumentNode]:
+        """Returns the items of a list, with references resolved."""
         if not isinstance(self.value, list):
             raise self.refused("is not a list")
         return [self._below(str(number), each).resolved() for number, each in enumerate(cast("list[Any]", self.value))]
@@ -82,7 +82,7 @@ class Part:
             raise self._below(name, value).refused("is neither true nor false")
         return value
 
-    def resolved(self) -> Part:
+    def resolved(self) -> DocumentNode:
         """The part at the end of a chain of references; itself if it is none."""
         part = self
         for _ in range(_MAX_HOPS):
@@ -94,7 +94,7 @@ class Part:
             part = part.target(known["$ref"])
         raise self.refused("its references lead nowhere: there are too many, or they lead in a circle")
 
-    def target(self, reference: object) -> Part:
+    def target(self, reference: object) -> DocumentNode:
         """The target of a reference, one step."""
         if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
             shown = json.dumps(reference, default=str)[:100]
@@ -104,17 +104,17 @@ class Part:
             value = value_at(self.root, pointer_tokens(fragment))
         except LookupError:
             raise self.refused(f"refers to {reference[:200]}, which is not there") from None
-        return Part(self.root, value, reference)
+        return DocumentNode(self.root, value, reference)
 
-    def _below(self, name: str, value: Any) -> Part:
-        return Part(self.root, value, child_pointer(self.pointer, name))
+    def _below(self, name: str, value: Any) -> DocumentNode:
+        return DocumentNode(self.root, value, child_pointer(self.pointer, name))
 
 
 def child_pointer(pointer: str, name: str) -> str:
     return f"{pointer}/{name.replace('~', '~0').replace('/', '~1')}"
 
 
-def read_document(source: Mapping[str, Any] | str | Path) -> Part:
+def read_document(source: Mapping[str, Any] | str | Path) -> DocumentNode:
     """From an object, from a file, or from text, which is JSON if it begins with a brace, and YAML otherwise.
 
     A text of one line, without a brace, is the path of a file.
@@ -136,7 +136,7 @@ def read_document(source: Mapping[str, Any] | str | Path) -> Part:
     if not isinstance(version, str) or not version.startswith(("3.0", "3.1")):
         found = f"swagger {known['swagger']}" if "swagger" in known else f"openapi {json.dumps(version)[:40]}"
         raise ConfigError(f"an OpenAPI document of version 3.0 or 3.1 is needed; this one says {found}")
-    return Part(known, known)
+    return DocumentNode(known, known)
 
 
 def _file(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""Schemas of tools that are put together when they are first asked for: of a thousand tools a program calls a few."""
+"""Schemas of tools that are built on first use: of a thousand tools a program calls a few."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from corral.types import JsonSchema
 __all__ = ["DeferredSchema"]
 
 _DIALECT = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
-"""They are of this one already, and need not be looked through for older forms."""
+"""Dialect of the built schemas, so that they are not searched for older forms."""
 
 
 class DeferredSchema:

@@ -1,4 +1,4 @@
-"""The operations of a document: which there are, and what one of them is as a tool."""
+"""The operations of a document: their list, their names as tools, and their selection."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hashlib import sha256
 from typing import NamedTuple, TypeAlias
 
 from corral.errors import ConfigError
-from corral.sources.openapi.documents import Part, Unusable
+from corral.sources.openapi.documents import DocumentNode, Unusable
 
 __all__ = ["Listed", "Operation", "Select", "Skipped", "list_operations", "selected"]
 
@@ -68,13 +68,13 @@ class Listed(NamedTuple):
     operation: Operation
     name: str
     """Name of its tool."""
-    item: Part
+    item: DocumentNode
     """The path item."""
-    part: Part
+    part: DocumentNode
 
 
-def list_operations(document: Part, skipped: list[Skipped]) -> list[Listed]:
-    """All that can be read; what cannot is added to `skipped`.
+def list_operations(document: DocumentNode, skipped: list[Skipped]) -> list[Listed]:
+    """Lists all readable operations; the others are added to `skipped`.
 
     Raises:
         ConfigError: there are too many, or `paths` is no object.
@@ -84,7 +84,7 @@ def list_operations(document: Part, skipped: list[Skipped]) -> list[Listed]:
         members = list(paths.members()) if paths else []
     except Unusable as problem:
         raise ConfigError(f"the OpenAPI document cannot be used. {problem}") from None
-    found: list[tuple[Operation, Part, Part]] = []
+    found: list[tuple[Operation, DocumentNode, DocumentNode]] = []
     for path, item in members:
         if path.startswith("x-"):
             continue
@@ -107,7 +107,7 @@ def list_operations(document: Part, skipped: list[Skipped]) -> list[Listed]:
     return [Listed(operation, name, *parts) for (operation, *parts), name in zip(found, names, strict=True)]
 
 
-def _operation(method: str, path: str, part: Part) -> Operation:
+def _operation(method: str, path: str, part: DocumentNode) -> Operation:
     tags = part.own("tags")
     deprecated = part.flag("deprecated")
     texts = (part.text("summary").strip(), part.text("description").strip(), "Deprecated." if deprecated else "")

@@ -1,16 +1,15 @@
-"""The parameters of an operation: which there are, under which names programs give them, and how they are sent."""
+"""The parameters of an operation: their list, their names for programs, and their encoding."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Callable, Iterable
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 from urllib.parse import quote, unquote
 
-from corral.sources.openapi.documents import Part
+from corral.sources.openapi.documents import DocumentNode
 from corral.sources.openapi.parameter_styles import (
     Place,
     Style,
@@ -21,7 +20,7 @@ from corral.sources.openapi.parameter_styles import (
     plain_text,
     quoted_all,
 )
-from corral.sources.openapi.schemas import Schemas, Use
+from corral.sources.openapi.schemas import Schemas, SchemaUse
 
 __all__ = ["BODY", "Line", "NotOurs", "Parameter", "PathTemplate", "header_value", "read_parameters"]
 
@@ -66,7 +65,7 @@ class Parameter:
     name: str
     place: Place
     required: bool
-    schema: Use
+    schema: SchemaUse
     style: Style | None
     """None: it is sent as `media`."""
     media: str = ""
@@ -110,7 +109,7 @@ def header_value(text: str) -> str:
 class PathTemplate:
     """A path such as `/users/{id}`, whose parameters stay within their segments. Raises Unusable."""
 
-    def __init__(self, template: Part, text: str, parameters: Iterable[Parameter]) -> None:
+    def __init__(self, template: DocumentNode, text: str, parameters: Iterable[Parameter]) -> None:
         known = {each.name: each for each in parameters if each.place == "path"}
         if not text.startswith("/") or re.search(r"[?#\s\\]", text):
             raise template.refused("its path does not begin with a slash, or is more than a path")
@@ -153,21 +152,21 @@ class PathTemplate:
 
 
 def read_parameters(
-    item: Part, operation: Part, schemas: Schemas, not_ours: NotOurs, *, taken: AbstractSet[str] = frozenset({BODY})
+    item: DocumentNode, operation: DocumentNode, schemas: Schemas, not_ours: NotOurs
 ) -> list[Parameter]:
     """Parameters of the path, and of the operation, which override them; without those that the host gives.
 
     A parameter has its own name in a tool's input. Where several have the same, or it is `body`, the first of path,
     query, header, cookie keeps it, and others are called `query_id`, `header_id`, `cookie_id`. Raises Unusable.
     """
-    found: dict[tuple[str, str], Part] = {}
+    found: dict[tuple[str, str], DocumentNode] = {}
     for owner in (item, operation):
         declared = owner.member("parameters")
         for each in declared.items() if declared else ():
             name = each.text("name")
             found[each.text("in"), name.lower() if each.text("in") == "header" else name] = each
-    parts = sorted(found.values(), key=lambda part: _rank(part))
-    keys: set[str] = set(taken)
+    parts = sorted(found.values(), key=lambda part: _PLACES.index(_place(part)))
+    keys = {BODY}
     parameters: list[Parameter] = []
     for part in parts:
         name, place = part.text("name"), _place(part)
@@ -183,18 +182,14 @@ def read_parameters(
     return parameters
 
 
-def _rank(part: Part) -> int:
-    return _PLACES.index(_place(part))
-
-
-def _place(part: Part) -> Place:
+def _place(part: DocumentNode) -> Place:
     for place in _PLACES:
         if part.text("in") == place:
             return place
     raise part.refused(f"a parameter is in one of {', '.join(_PLACES)}")
 
 
-def _parameter(part: Part, key: str, name: str, place: Place, schemas: Schemas) -> Parameter:
+def _parameter(part: DocumentNode, key: str, name: str, place: Place, schemas: Schemas) -> Parameter:
     style: Style | None = None
     media, owner = "", part
     content = part.member("content")
@@ -206,7 +201,7 @@ def _parameter(part: Part, key: str, name: str, place: Place, schemas: Schemas) 
             raise part.refused(f"no {place} parameter has the style {named[:50]!r}")
         style = Style(named, part.flag("explode", default=named == "form"), part.flag("allowReserved"))
     declared = owner.own("schema")
-    use = schemas.read(declared) if declared else Use({})
+    use = schemas.read(declared) if declared else SchemaUse({})
     description = part.text("description")[:_MAX_DESCRIPTION]
     schema = {} if isinstance(use.schema, bool) else dict(use.schema)
     if description:
@@ -218,7 +213,7 @@ def _parameter(part: Part, key: str, name: str, place: Place, schemas: Schemas) 
         name=name,
         place=place,
         required=place == "path" or part.flag("required"),
-        schema=Use(schema, use.names, use.same_value),
+        schema=SchemaUse(schema, use.names, use.same_value),
         style=style,
         media=media,
     )

@@ -12,8 +12,8 @@ from pydantic_core import from_json
 from corral.errors import ToolError
 from corral.json_schema.problems import cut
 from corral.sources.openapi.bodies import Kind, kind_of
-from corral.sources.openapi.documents import Part
-from corral.sources.openapi.schemas import Schemas, Use
+from corral.sources.openapi.documents import DocumentNode
+from corral.sources.openapi.schemas import Schemas, SchemaUse
 
 __all__ = ["Headers", "Responses", "read_responses"]
 
@@ -38,7 +38,7 @@ class _Outcome:
     media: str
     """"" if it has no content."""
     kind: Kind | None
-    schema: Use
+    schema: SchemaUse
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Responses:
         return all(each.status.startswith("3") for each in self.outcomes) and bool(self.outcomes)
 
     @property
-    def schema(self) -> Use:
+    def schema(self) -> SchemaUse:
         """Of a result."""
         data = _either([each.schema for each in self.outcomes])
         if self.headers is None:
@@ -70,7 +70,7 @@ class Responses:
         headers = {"type": "object", "properties": self.headers, "additionalProperties": more}
         properties = {"data": data.schema, "headers": headers}
         members = {"type": "object", "properties": properties, "required": ["data", "headers"]}
-        return Use({**members, "additionalProperties": False}, data.names, data.same_value)
+        return SchemaUse({**members, "additionalProperties": False}, data.names, data.same_value)
 
     def read(self, response: httpx.Response, operation: str) -> object:
         """The value of a response for a program.
@@ -101,10 +101,10 @@ class Responses:
         return {name: _typed(headers[name], self.headers.get(name)) for name in wanted if name in headers}
 
 
-def read_responses(operation: Part, schemas: Schemas, headers: Headers, *, is_head: bool) -> Responses:
+def read_responses(operation: DocumentNode, schemas: Schemas, headers: Headers, *, is_head: bool) -> Responses:
     """Raises Unusable."""
     declared = operation.member("responses")
-    parts: dict[str, Part] = {}
+    parts: dict[str, DocumentNode] = {}
     for status, each in declared.members() if declared else ():
         if not status.startswith("x-"):
             if not _STATUS.fullmatch(status.replace("x", "X")):
@@ -113,7 +113,7 @@ def read_responses(operation: Part, schemas: Schemas, headers: Headers, *, is_he
     chosen = _successes(parts)
     outcomes = [_outcome(status, part, schemas, is_head=is_head) for status, part in chosen.items()]
     if not outcomes:
-        outcomes = [_Outcome("default", "", None, Use({"type": "null"}))]
+        outcomes = [_Outcome("default", "", None, SchemaUse({"type": "null"}))]
     found: dict[str, Any] = {}
     for part in chosen.values():
         named = part.member("headers")
@@ -130,7 +130,7 @@ def read_responses(operation: Part, schemas: Schemas, headers: Headers, *, is_he
     )
 
 
-def _successes(parts: dict[str, Part]) -> dict[str, Part]:
+def _successes(parts: dict[str, DocumentNode]) -> dict[str, DocumentNode]:
     """2xx; where there is none, `default`, which otherwise is what errors look like; where there is neither, 3xx."""
     for first in ("2", "d", "3"):
         if found := {status: part for status, part in sorted(parts.items()) if status.startswith(first)}:
@@ -138,26 +138,26 @@ def _successes(parts: dict[str, Part]) -> dict[str, Part]:
     return {}
 
 
-def _outcome(status: str, part: Part, schemas: Schemas, *, is_head: bool) -> _Outcome:
+def _outcome(status: str, part: DocumentNode, schemas: Schemas, *, is_head: bool) -> _Outcome:
     content = part.member("content")
     offered = dict(content.members()) if content and not is_head and status not in ("204", "205", "304") else {}
     if not offered:
-        return _Outcome(status, "", None, Use({"type": "null"}))
+        return _Outcome(status, "", None, SchemaUse({"type": "null"}))
     media = min(offered, key=lambda each: (_KINDS.index(kind_of(each)), "+" in each, "*" in each))
     kind = kind_of(media)
     owner = offered[media].resolved()
     declared = owner.own("schema")
-    use = schemas.read(declared) if declared and kind in ("json", "binary") else Use({})
+    use = schemas.read(declared) if declared and kind in ("json", "binary") else SchemaUse({})
     if "*" in media and isinstance(use.schema, dict) and use.schema.get("format") == "binary":
         kind = "binary"
     if kind == "binary":
-        use = Use({"type": "string", "format": "binary"})
+        use = SchemaUse({"type": "string", "format": "binary"})
     elif kind != "json":
-        use = Use({"type": "string"})
+        use = SchemaUse({"type": "string"})
     return _Outcome(status, media if media.isascii() and media.isprintable() else "*/*", kind, use)
 
 
-def _header(part: Part, schemas: Schemas) -> dict[str, Any]:
+def _header(part: DocumentNode, schemas: Schemas) -> dict[str, Any]:
     declared = part.own("schema")
     said = schemas.read(declared).schema if declared else {}
     kind = said.get("type") if isinstance(said, dict) else None
@@ -177,7 +177,7 @@ def _typed(text: str, schema: Any) -> object:
     return text
 
 
-def _either(uses: list[Use]) -> Use:
+def _either(uses: list[SchemaUse]) -> SchemaUse:
     schemas: list[Any] = []
     for each in uses:
         if each.schema not in schemas:
@@ -186,7 +186,7 @@ def _either(uses: list[Use]) -> Use:
         return uses[0]
     names = set[str]().union(*(each.names for each in uses))
     total = sum((each.same_value for each in uses), start=type(uses[0].same_value)())
-    return Use({"anyOf": schemas}, names, total)
+    return SchemaUse({"anyOf": schemas}, names, total)
 
 
 # --- what came

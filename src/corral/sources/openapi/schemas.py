@@ -10,10 +10,10 @@ from typing import Any, TypeAlias, cast
 
 from corral.json_schema.keywords import ONE_SCHEMA, SCHEMA_LISTS, SCHEMAS_BY_NAME
 from corral.json_schema.older_drafts import upgraded
-from corral.sources.openapi.documents import Part, Unusable, child_pointer
+from corral.sources.openapi.documents import DocumentNode, Unusable, child_pointer
 from corral.types import JsonSchema
 
-__all__ = ["Schemas", "Use"]
+__all__ = ["SchemaUse", "Schemas"]
 
 _MAX_WEIGHT = 1_000
 """Most schemas that may apply to one value: nested alternatives multiply."""
@@ -39,7 +39,7 @@ Schema: TypeAlias = dict[str, Any] | bool
 
 
 @dataclass(slots=True)
-class Use:
+class SchemaUse:
     """A schema, and what it refers to by the names in `$defs`."""
 
     schema: Schema
@@ -52,7 +52,7 @@ class Schemas:
     """The schemas of a document for one direction: requests have nothing `readOnly`, responses nothing `writeOnly`."""
 
     def __init__(self, root: dict[str, Any], *, in_requests: bool) -> None:
-        self._root = Part(root, root)
+        self._root = DocumentNode(root, root)
         self._siblings_count = not str(root.get("openapi")).startswith("3.0")
         self._hiding = "readOnly" if in_requests else "writeOnly"
         self._names: dict[str, str] = {}
@@ -60,14 +60,14 @@ class Schemas:
         self._pointers: dict[str, str] = {}
         """By name."""
         self._namesakes: Counter[str] = Counter()
-        self._definitions: dict[str, Use] = {}
+        self._definitions: dict[str, SchemaUse] = {}
         self._waiting: list[str] = []
         self._wrong: dict[str, str] = {}
         """Reasons that definitions cannot be used."""
 
-    def read(self, part: Part) -> Use:
+    def read(self, part: DocumentNode) -> SchemaUse:
         """The schema that stands there. Raises Unusable."""
-        use = Use({})
+        use = SchemaUse({})
         use.schema = upgraded(self._schema(part.value, part.pointer, use, same=True))
         return use
 
@@ -79,7 +79,7 @@ class Schemas:
                 self._definitions[name] = self.read(self._root.target(self._pointers[name]))
             except Unusable as problem:
                 self._wrong[name] = str(problem)
-                self._definitions[name] = Use(True)
+                self._definitions[name] = SchemaUse(True)
         self._find_bombs()
         users: dict[str, list[str]] = {}
         for name, use in self._definitions.items():
@@ -93,7 +93,7 @@ class Schemas:
                     self._wrong[name] = self._wrong[wrong]
                     spreading.append(name)
 
-    def objection(self, use: Use) -> str | None:
+    def objection(self, use: SchemaUse) -> str | None:
         """The reason that it cannot be used, once all is settled."""
         for name in sorted(use.names):
             if name in self._wrong:
@@ -135,7 +135,7 @@ class Schemas:
     # --- one schema
 
     def _schema(
-        self, value: object, pointer: str, use: Use, *, same: bool, hidden: frozenset[str] = frozenset()
+        self, value: object, pointer: str, use: SchemaUse, *, same: bool, hidden: frozenset[str] = frozenset()
     ) -> Schema:
         """`hidden` are properties that schemas around this one, about the same value, have hidden."""
         if isinstance(value, bool):
@@ -174,7 +174,7 @@ class Schemas:
         return schema
 
     def _subschemas(
-        self, key: str, value: object, pointer: str, use: Use, *, same: bool, hidden: frozenset[str]
+        self, key: str, value: object, pointer: str, use: SchemaUse, *, same: bool, hidden: frozenset[str]
     ) -> Any:
         def below(name: str, each: object) -> Schema:
             return self._schema(each, child_pointer(pointer, name), use, same=same, hidden=hidden)
@@ -193,7 +193,7 @@ class Schemas:
         return self._schema(value, pointer, use, same=same)
 
     def _reference(self, reference: object, pointer: str) -> str:
-        target = Part(self._root.root, {}, pointer).target(reference).pointer
+        target = DocumentNode(self._root.root, {}, pointer).target(reference).pointer
         if target not in self._names:
             base = re.sub(r"[^\w.-]", "_", target.rpartition("/")[2], flags=re.ASCII)[:100] or "Schema"
             name = base
@@ -202,7 +202,7 @@ class Schemas:
                 name = f"{base}_{self._namesakes[base] + 1}"
             self._names[target] = name
             self._pointers[name] = target
-            self._definitions[name] = Use(True)
+            self._definitions[name] = SchemaUse(True)
             self._waiting.append(name)
         return self._names[target]
 
@@ -303,7 +303,7 @@ def _plain(key: str, value: Any, pointer: str) -> object:
 
 def _checked(value: Any, fits: bool, pointer: str) -> Any:
     if not fits:
-        raise Unusable(f"{pointer[:300]}: {str(value)[:50]!r} is not what this keyword takes")
+        raise Unusable(f"{pointer[:300]}: {str(value)[:50]!r} is not a valid value of this keyword")
     return value
 
 

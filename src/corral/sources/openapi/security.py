@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias, cast
 
 from corral.arguments import checked
 from corral.errors import ConfigError, ToolError
-from corral.sources.openapi.documents import Part
+from corral.sources.openapi.documents import DocumentNode
 from corral.sources.openapi.parameter_styles import Place, Unwritable, in_cookie, quoted_all
 from corral.sources.openapi.parameters import Line, header_value
 from corral.types import ExecutionContext
@@ -95,7 +95,7 @@ class Security:
         ConfigError: a credential is for a scheme that there is not, or is of another kind.
     """
 
-    def __init__(self, document: Part, credentials: Credential | Mapping[str, Credential]) -> None:
+    def __init__(self, document: DocumentNode, credentials: Credential | Mapping[str, Credential]) -> None:
         components = document.member("components")
         declared = components and components.member("securitySchemes")
         self._schemes = {name: _scheme(part.resolved()) for name, part in declared.members()} if declared else {}
@@ -119,7 +119,7 @@ class Security:
             for each in self._schemes.values()
         )
 
-    def needed(self, operation: Part) -> Sequence[str] | str:
+    def needed(self, operation: DocumentNode) -> Sequence[str] | str:
         """The schemes whose credentials an operation is sent with; a text says why there are too few of them.
 
         Raises Unusable.
@@ -176,7 +176,7 @@ def _require_credential(option: str, credential: object) -> None:
         raise ConfigError(f"{option} is {_GIVEN}, not {type(credential).__name__}")
 
 
-def _scheme(part: Part) -> _Scheme:
+def _scheme(part: DocumentNode) -> _Scheme:
     kind = part.text("type")
     if kind == "apiKey" and part.text("in") in ("header", "query", "cookie"):
         return _Scheme(ApiKey, f"a key in the {part.text('in')}", cast("Place", part.text("in")), part.text("name"))

@@ -9,7 +9,7 @@ import httpx
 
 from corral.egress import EgressPolicy
 from corral.errors import ConfigError
-from corral.sources.openapi.documents import Part, Unusable
+from corral.sources.openapi.documents import DocumentNode, Unusable
 
 __all__ = ["Servers", "origin_of"]
 
@@ -25,7 +25,7 @@ class Servers:
         ConfigError: there is no base URL, or one of the URLs is none.
     """
 
-    def __init__(self, document: Part, base_url: str | None, origins: Iterable[str]) -> None:
+    def __init__(self, document: DocumentNode, base_url: str | None, origins: Iterable[str]) -> None:
         self.is_given = base_url is not None
         """True if the host gave the base URL, rather than the document."""
         try:
@@ -53,7 +53,7 @@ class Servers:
                 f"the document's server is {self._stated[:100]!r}, and {objection}; to allow that, give it as base_url"
             )
 
-    def of(self, item: Part, operation: Part) -> httpx.URL:
+    def of(self, item: DocumentNode, operation: DocumentNode) -> httpx.URL:
         """The base URL of one operation, which may have a server of its own. Raises Unusable."""
         said = _first(operation) or _first(item)
         if not said:
@@ -74,7 +74,7 @@ class Servers:
         return self.base if url.path.rstrip("/") == stated.path.rstrip("/") else self.base.copy_with(path=url.path)
 
 
-def _first(part: Part) -> str:
+def _first(part: DocumentNode) -> str:
     """The URL of the first server, with the defaults of its variables; "" if there is none. Raises Unusable."""
     servers = part.member("servers")
     found = servers.items() if servers else []

@@ -21,12 +21,12 @@ from corral.errors import ConfigError, ToolError
 from corral.logs import get_logger
 from corral.sources.openapi.bodies import read_body
 from corral.sources.openapi.calls import Endpoint
-from corral.sources.openapi.documents import Part, Unusable, read_document
+from corral.sources.openapi.documents import DocumentNode, Unusable, read_document
 from corral.sources.openapi.lazy_schema import DeferredSchema
 from corral.sources.openapi.operations import Listed, Operation, Select, Skipped, list_operations, selected
 from corral.sources.openapi.parameters import PathTemplate, read_parameters
 from corral.sources.openapi.responses import Headers, read_responses
-from corral.sources.openapi.schemas import Schemas, Use
+from corral.sources.openapi.schemas import Schemas, SchemaUse
 from corral.sources.openapi.security import Credential, Security
 from corral.sources.openapi.servers import Servers
 from corral.tools import Approval, Offer, Tool, ToolCall, ToolSource
@@ -49,18 +49,17 @@ class OpenApi(ToolSource):
 
     `document` is an object, a path, or a text in JSON or YAML. Making a source reads it, and does nothing else.
 
-    `base_url` is where the API is, instead of the first of the document's servers. If it is given it may be an internal
-    address. Operations that have a server of their own are taken if it is at the same origin, or at one of `origins`.
-    The client that a source makes reaches nothing else. With `client` the host's own is used, whose policy holds; it
-    stays open.
+    `base_url` replaces the first of the document's servers, and may be an internal address. Operations with a server of
+    their own are taken if it is at the same origin, or at one of `origins`. The source's client reaches nothing else.
+    `client` is used instead, if given, under its own policy; it stays open.
 
-    `credentials` are by the names of the document's security schemes; or one for every operation, whatever the document
-    says. An operation for which there are too few is skipped, unless `without_credentials`.
+    `credentials` are keyed by the document's security schemes; a single one is for every operation. Operations without
+    their credentials are skipped, unless `without_credentials`.
 
     `include` and `exclude` choose operations, and `sequential` those that run alone within an execution.
-    `needs_approval` is for those that are not read-only. `headers` says whether a result is `{data, headers}`: where
-    the document declares headers worth having, always, or never. `validate_output` says what becomes of results that
-    are not what the document says.
+    `needs_approval` is for those that are not read-only. `headers` selects results of the form `{data, headers}`: where
+    the document declares useful headers, always, or never. `validate_output` is the treatment of results that do not
+    fit the document.
 
     Raises:
         ConfigError: the document, or an option, cannot be used.
@@ -139,7 +138,7 @@ class OpenApi(ToolSource):
 
     @property
     def _problem(self) -> str | None:
-        """The reason that there is no tool at all, if there is none."""
+        """Reason for having no tools at all; None if there are any."""
         if self._made:
             return None
         reasons = Counter(reason for _, reason in self.skipped).most_common(1)
@@ -160,7 +159,7 @@ class OpenApi(ToolSource):
 
     # --- reading the document
 
-    def _chosen(self, document: Part, include: Select | None, exclude: Select) -> list[Listed]:
+    def _chosen(self, document: DocumentNode, include: Select | None, exclude: Select) -> list[Listed]:
         listed = list_operations(document, self.skipped)
         operations = [each.operation for each in listed]
         wanted = set(operations) if include is None else selected(operations, include, "include")
@@ -169,7 +168,7 @@ class OpenApi(ToolSource):
 
     def _read(self, chosen: Iterable[Listed]) -> list[tuple[Tool, Endpoint]]:
         """The tools of these operations. Those that cannot be used are skipped."""
-        found: list[tuple[Listed, Endpoint, Use, Use]] = []
+        found: list[tuple[Listed, Endpoint, SchemaUse, SchemaUse]] = []
         for listed in chosen:
             try:
                 endpoint = self._endpoint(listed)
@@ -210,7 +209,7 @@ class OpenApi(ToolSource):
             follow=operation.read_only and not responses.redirects,
         )
 
-    def _tool(self, listed: Listed, input: Use, output: Use) -> Tool:
+    def _tool(self, listed: Listed, input: SchemaUse, output: SchemaUse) -> Tool:
         operation = listed.operation
         owner = f"tool {listed.name!r}: "
         return Tool(
@@ -244,7 +243,7 @@ class OpenApi(ToolSource):
         self.skipped.append(Skipped(str(operation), reason))
 
 
-def _document(schemas: Schemas, use: Use) -> JsonSchema:
+def _document(schemas: Schemas, use: SchemaUse) -> JsonSchema:
     schema: JsonSchema = {} if use.schema is True else {"not": {}} if use.schema is False else use.schema
     return {**schema, **schemas.definitions(use.names)}
 

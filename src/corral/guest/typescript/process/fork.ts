@@ -23,13 +23,11 @@ const EPOLL_CTL_DEL = 2;
 const ENOENT = 2;
 const EBADF = 9;
 const EEXIST = 17;
-const POLLIN = 1;
 const WAKER_EVENTS = 0x8000_2001; // EPOLLET, EPOLLRDHUP, EPOLLIN: as the engine's own event loop registers its eventfd
 const AT_EMPTY_PATH = 0x1000;
 const STATX_BASIC = 0x7ff;
 const FILE_TYPE = 0xf000;
 const SOCKET = 0xc000;
-const CHARACTERS = 0x2000;
 const GUEST_FILES = 64;
 const SERVER_FILES = 1024;
 const FILTER_BYTES = 1 << 16;
@@ -165,7 +163,7 @@ function findOpened({ call, errno }: Libc, event: Uint8Array): Opened {
   for (const descriptor of found) {
     const mode = modes.get(descriptor);
     const place = standard.indexOf(identities.get(descriptor));
-    if (polls.includes(descriptor) || mode === CHARACTERS) continue;
+    if (polls.includes(descriptor)) continue;
     if (mode !== 0 && place >= 0) copies.push([descriptor, place]);
     else if (mode === SOCKET) sockets.push(descriptor);
     else if (mode === 0 && polls.length > 0 && call.epoll_ctl(polls[0]!, EPOLL_CTL_ADD, descriptor, event) !== 0 && errno() === EEXIST) {

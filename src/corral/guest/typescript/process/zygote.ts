@@ -2,7 +2,7 @@
 //
 // It speaks the protocol of guest/python/zygote.py. A forked process runs its program as main.ts does.
 
-import { readAsynchronously, readBlocking, write } from "../engine.ts";
+import { exit, nextTurn, readAsynchronously, readBlocking, write } from "../engine.ts";
 import { execute, prepareGlobals, sendReady, type Streams } from "./execution.ts";
 import { Filter, Forker } from "./fork.ts";
 import { type AddressOf, type Libc, openLibc } from "./libc.ts";
@@ -202,27 +202,40 @@ class Server {
 const { fromBase64 } = Uint8Array as unknown as { fromBase64(text: string): Uint8Array };
 const bytesOf = fromBase64.bind(Uint8Array);
 
-const { libc, prepared: [messages, filter] } = openLibc((addressOf) => [new Messages(addressOf), new Filter(addressOf)] as const);
-const { _exit } = libc.call;
-const streams: Streams = { readBlocking, readAsynchronously, write, exit: () => void _exit(0) };
-warmUpPlatform().then(() => {
+const { error: report } = console;
+
+async function main(): Promise<void> {
+  const { libc, prepared: [messages, filter] } = openLibc((addressOf) => [new Messages(addressOf), new Filter(addressOf)] as const);
+  const { _exit } = libc.call;
+  const streams: Streams = { readBlocking, readAsynchronously, write, exit: () => void _exit(0) };
+  await warmUpPlatform();
   prepareGlobals();
-  warmUp(WARM_UPS_BEFORE, CALLS, () => {
-    libc.occupyThreads();
-    const server = new Server(libc, messages, filter);
-    const steps = [...LANGUAGE];
-    let left = WARM_UPS - WARM_UPS_BEFORE;
-    const serve = (): void => {
-      while (!server.serve(left > 0)) {
-        const step = steps.pop();
-        if (step === undefined) return left--, warmUp(1, CALLS, serve);
-        step();
+  await new Promise<void>((done) => warmUp(WARM_UPS_BEFORE, CALLS, done));
+  libc.occupyThreads();
+  const server = new Server(libc, messages, filter);
+  const steps = [...LANGUAGE];
+  let left = WARM_UPS - WARM_UPS_BEFORE;
+  const serve = (): void => {
+    while (!server.serve(left > 0)) {
+      const step = steps.pop();
+      if (step === undefined) {
+        left--;
+        return warmUp(1, CALLS, serve);
       }
-      // One that was made ahead of its program touches all that it will need, so that its pages are its own by then.
-      if (server.hasInput) execute(streams);
-      else warmUp(1, CALLS, () => execute(streams));
-    };
-    sendReady(streams);
-    serve();
-  });
+      step();
+    }
+    // One that was made ahead of its program touches all that it will need, so that its pages are its own by then.
+    if (server.hasInput) execute(streams);
+    else warmUp(1, CALLS, () => execute(streams));
+  };
+  sendReady(streams);
+  nextTurn(serve);
+}
+
+main().catch((error: unknown) => {
+  // The jail works, and the host shall not look for another one: it will hear of this when it asks for a process.
+  report(`this engine cannot fork itself: ${error}`);
+  sendReady({ write } as Streams);
+  readBlocking(new Uint8Array(1));
+  exit(1);
 });

@@ -37,8 +37,6 @@ export interface Platform {
 
 /** The run on whose behalf the engine calls back. */
 export interface Scope {
-  /** Until EXIT. What happens later must not wake the program again. */
-  live: boolean;
   uncaught(error: unknown): void;
 }
 
@@ -736,7 +734,7 @@ class EventTarget {
     state.dispatching = true;
     const { type } = event;
     for (const listener of [...this.#listeners].sort((a, b) => Number(b.capture) - Number(a.capture))) {
-      if (listener.type !== type || listener.removed || state.stopped || !scope.live) continue;
+      if (listener.type !== type || listener.removed || state.stopped) continue;
       if (listener.once) this.#remove((each) => each === listener);
       state.passive = listener.passive;
       guarded(() => {
@@ -793,7 +791,7 @@ class AbortSignal extends EventTarget {
     need("Failed to execute 'AbortSignal.timeout'", arguments, 1);
     const signal = new AbortSignal(OURS);
     clock.set(() => {
-      if (scope.live) guarded(() => signal.#abort(new DOMException("Signal timed out.", "TimeoutError")));
+      guarded(() => signal.#abort(new DOMException("Signal timed out.", "TimeoutError")));
     }, Number(milliseconds), false);
     return signal;
   }
@@ -1428,7 +1426,6 @@ class SubtleCrypto {
           const text = stringify(args.map((each) => plain(each)));
           return new RealPromise((resolve, reject) => {
             const done = (kind: string, answer: string) => {
-              if (!scope.live) return;
               if (kind === "error") reject(failed(answer));
               else resolve(told(answer));
             };

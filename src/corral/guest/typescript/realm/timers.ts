@@ -35,7 +35,6 @@ export function makeTimers(clock: Clock, scope: Scope): Record<string, unknown> 
     #start(): void {
       const fire = () => {
         if (!this.#repeats) this.close();
-        if (!scope.live) return;
         try {
           this._onTimeout(...this.#args);
         } catch (error) {
@@ -89,7 +88,6 @@ export function makeTimers(clock: Clock, scope: Scope): Record<string, unknown> 
       this._onImmediate = callback;
       this.#timer = clock.setImmediate(() => {
         delete running[this.#timer];
-        if (!scope.live) return;
         try {
           this._onImmediate(...args);
         } catch (error) {

@@ -1,13 +1,13 @@
-// What is evaluated in each fresh context: the runtime of one run, made of that context's own intrinsics, and the
+// What is evaluated in the fresh context: the runtime of the program, made of that context's own intrinsics, and the
 // globals that a context lacks. Only strings, numbers, bytes and the functions of `Bridge` pass between it and the engine's
 // context.
 
-import { ASYNCHRONOUS, defineGlobal, defineLazily, finishGlobals, ONLY_ALONE, SYNCHRONOUS, watch } from "./globals.ts";
+import { ASYNCHRONOUS, defineGlobal, defineLazily, finishGlobals, ONLY_ALONE, SYNCHRONOUS, watch } from "../globals.ts";
 import { makePerformance } from "./performance.ts";
 import type { Faces, Platform, Scope } from "./platform.ts";
-import { type Host, Run, type Start } from "./run.ts";
+import { type Host, Run, type Start } from "../run.ts";
 import { type Clock, makeTimers } from "./timers.ts";
-import { decodeValue } from "./values.ts";
+import { decodeValue } from "../values.ts";
 
 /** What the engine's context gives to a fresh one. */
 export interface Bridge {
@@ -17,13 +17,6 @@ export interface Bridge {
   timeOrigin: number;
   /** Evaluates platform.ts in the context: only when it is needed, because most programs do without. */
   loadFaces(): typeof Faces;
-}
-
-export interface Realm {
-  /** Takes the payload of START, and makes this context the program's. */
-  begin(payload: string): Run;
-  /** Nothing that happens later wakes the program again. */
-  end(): void;
 }
 
 const { deleteProperty } = Reflect;
@@ -40,10 +33,10 @@ function encodeText(text: string): Uint8Array<ArrayBuffer> {
   return bytes;
 }
 
-/** Prepares this context as far as that is possible without knowing the run. */
-export function openRealm(bridge: Bridge, allowWasm: boolean): Realm {
+/** Prepares this context. The function takes the payload of START, and makes the context the program's. */
+export function openRealm(bridge: Bridge, allowWasm: boolean): (start: string) => Run {
   let run: Run | undefined;
-  const scope: Scope = { live: true, uncaught: (error) => run?.uncaught(error) };
+  const scope: Scope = { uncaught: (error) => run?.uncaught(error) };
   const touched = () => {
     if (run !== undefined) run.asynchronous = true;
   };
@@ -56,15 +49,10 @@ export function openRealm(bridge: Bridge, allowWasm: boolean): Realm {
     watch("WebAssembly", touched);
   } else deleteProperty(globalThis, "WebAssembly");
   finishGlobals();
-  return {
-    begin(payload) {
-      run = new Run((decodeValue(payload, false) as [Start])[0], bridge.host);
-      run.defineGlobals();
-      return run;
-    },
-    end() {
-      scope.live = false;
-    },
+  return (start) => {
+    run = new Run((decodeValue(start, false) as [Start])[0], bridge.host);
+    run.defineGlobals();
+    return run;
   };
 }
 
@@ -112,7 +100,6 @@ function guardedQueue(scope: Scope): (callback: () => void) => void {
   return function queueMicrotask(callback) {
     if (typeof callback !== "function") throw new TypeError("queueMicrotask takes a function");
     queue(() => {
-      if (!scope.live) return;
       try {
         callback();
       } catch (error) {
@@ -128,7 +115,6 @@ function guardedRegistry(scope: Scope): typeof FinalizationRegistry {
     FinalizationRegistry: class<T> extends Registry<T> {
       constructor(cleanup: (held: T) => void) {
         super((held) => {
-          if (!scope.live) return;
           try {
             cleanup(held);
           } catch (error) {

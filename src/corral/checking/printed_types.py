@@ -1,0 +1,58 @@
+"""Types as compilers print them, in any language: their parts, and values that are of none of another type's kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import NamedTuple
+
+__all__ = ["PrintedKind", "are_disjoint", "is_text_for", "split_outside"]
+
+_MAX_PARTS = 200
+"""Maximum number of parts; the last one is all the rest."""
+
+
+class PrintedKind(NamedTuple):
+    """A kind of values, as `string`; `literal` is set where it is one value only, or the elements of an array."""
+
+    name: str
+    literal: str | None = None
+
+
+def split_outside(text: str, separator: str, *, brackets: tuple[str, str], quotes: str) -> list[str]:
+    """The parts of a text between separators that are outside of brackets and quotations."""
+    opening, closing = brackets
+    parts, depth, start, quote, at = list[str](), 0, 0, "", 0
+    while at < len(text) and len(parts) < _MAX_PARTS:
+        char = text[at]
+        if quote:
+            at += char == "\\"
+            quote = "" if char == quote else quote
+        elif char in quotes:
+            quote = char
+        elif char in opening:
+            depth += 1
+        elif char in closing and not (char == ">" and text[at - 1] == "="):
+            depth -= 1
+        elif char == separator and depth == 0:
+            parts.append(text[start:at].strip())
+            start = at + 1
+        at += 1
+    parts.append(text[start:].strip())
+    return [each for each in parts if each]
+
+
+def are_disjoint(
+    given: Collection[PrintedKind],
+    wanted: Collection[PrintedKind],
+    may_be: Callable[[PrintedKind, PrintedKind], bool],
+) -> bool:
+    """True if no value of the given kinds is of a wanted one; of string literals, if one of them is not."""
+    fitting = [any(may_be(one, other) for other in wanted) for one in given]
+    if all(each.literal is not None and each.name == "string" for each in given):
+        return not all(fitting)
+    return not any(fitting)
+
+
+def is_text_for(given: Collection[PrintedKind], wanted: Collection[PrintedKind], kinds: frozenset[str]) -> bool:
+    """True if strings are given where one of these kinds is wanted, whose values a string may spell."""
+    return {each.name for each in given} == {"string"} and not kinds.isdisjoint(each.name for each in wanted)

@@ -1,0 +1,160 @@
+"""Texts of programs as data: edits on them, positions in them, and the way back from what runs to what was written.
+
+Offsets are in bytes of UTF-8, as the parser counts; columns are in UTF-16 units, as engines count.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import NamedTuple
+
+from corral.concurrency.cached_property import cached_property
+
+__all__ = ["LINE_END", "Edit", "Piece", "Position", "PositionMap", "TextIndex", "TypedText", "located"]
+
+LINE_END = rb"\r\n|\r|\n|\xe2\x80[\xa8\xa9]"
+"""Regular expression of the line ends of JavaScript."""
+_WIDE = re.compile(rb"[\xc0-\xff][\x80-\xbf]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """Place in the source as the model wrote it. Lines and columns count from 1, columns in UTF-16 units."""
+
+    line: int
+    column: int
+
+
+class Edit(NamedTuple):
+    """One edit of a text: `text` in the place of what lies from `start` to `end`."""
+
+    start: int
+    rank: int
+    nesting: int
+    order: int
+    end: int
+    text: bytes
+
+
+class Piece(NamedTuple):
+    """A changed stretch of the source, and the stretch of the output that replaces it."""
+
+    output_start: int
+    output_end: int
+    source_start: int
+    source_end: int
+
+
+class TextIndex:
+    """Reads a text once; from then on lines, columns and offsets are found by bisection, however long the lines."""
+
+    def __init__(self, text: bytes, line_end: bytes = LINE_END) -> None:
+        self._length = len(text)
+        self._lines = [0, *(found.end() for found in re.finditer(line_end, text))]
+        # where each character of several bytes ends, in bytes and in UTF-16 units
+        self._bytes, self._units = [0], [0]
+        for found in () if text.isascii() else _WIDE.finditer(text):
+            start, end = found.span()
+            self._units.append(self.units(start) + (2 if end - start == 4 else 1))
+            self._bytes.append(end)
+
+    def units(self, offset: int) -> int:
+        """The number of UTF-16 units before an offset."""
+        wide = bisect_right(self._bytes, offset) - 1
+        return self._units[wide] + offset - self._bytes[wide]
+
+    def offset_of(self, units: int) -> int:
+        """The offset that so many UTF-16 units stand before."""
+        wide = bisect_right(self._units, units) - 1
+        return self._bytes[wide] + units - self._units[wide]
+
+    def position(self, offset: int) -> Position:
+        """The line and column of an offset."""
+        line = bisect_right(self._lines, offset)
+        return Position(line=line, column=self.units(offset) - self.units(self._lines[line - 1]) + 1)
+
+    def offset(self, line: int, column: int) -> int:
+        """The offset of a line and column, or the end of what is too short to have it."""
+        if line > len(self._lines):
+            return self._length
+        start = self._lines[max(line, 1) - 1]
+        end = self._lines[line] if line < len(self._lines) else self._length
+        return min(self.offset_of(self.units(start) + max(column - 1, 0)), end)
+
+
+@dataclass(frozen=True)
+class PositionMap:
+    """Takes a line and column of an edited text back to the source. It can be pickled."""
+
+    source: bytes
+    output: bytes
+    prefix_length: int
+    pieces: tuple[Piece, ...]
+    line_end: bytes = LINE_END
+
+    def __call__(self, line: int, column: int) -> Position:
+        """The place in the source; what lies in added text belongs to the source next to it."""
+        return self._source.position(self.source_offset(self._output.offset(line, column)))
+
+    def __getstate__(self) -> dict[str, object]:
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+    def output_offset(self, offset: int) -> int | None:
+        """The offset in the output of a byte of the source; None if the byte was replaced."""
+        index = bisect_right(self.pieces, offset, key=lambda piece: piece.source_start) - 1
+        if index < 0:
+            return self.prefix_length + offset
+        piece = self.pieces[index]
+        return piece.output_end + offset - piece.source_end if offset >= piece.source_end else None
+
+    @cached_property
+    def _source(self) -> TextIndex:
+        return TextIndex(self.source, self.line_end)
+
+    @cached_property
+    def _output(self) -> TextIndex:
+        return TextIndex(self.output, self.line_end)
+
+    def source_offset(self, offset: int) -> int:
+        """The offset in the source that a byte of the output comes from."""
+        index = bisect_right(self.pieces, offset, key=lambda piece: piece.output_start) - 1
+        if index < 0:
+            return max(offset - self.prefix_length, 0)
+        piece = self.pieces[index]
+        if offset < piece.output_end:
+            into = self._output.units(offset) - self._output.units(piece.output_start)
+            return min(self._source.offset_of(self._source.units(piece.source_start) + into), piece.source_end)
+        return min(piece.source_end + offset - piece.output_end, len(self.source))
+
+
+def located(positions: Iterable[PositionMap], line: int, column: int) -> Position:
+    """Takes a line and column back through several changes, the last one first."""
+    place = Position(line=line, column=column)
+    for each in positions:
+        place = each(place.line, place.column)
+    return place
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypedText:
+    """Program as a type checker reads it: recovered, with its types, without the code that keeps its result.
+
+    Offsets and spans are in bytes of `text`.
+    """
+
+    text: bytes
+    parsed: bytes
+    """`text` as it is to be parsed: other than `text` where the parser would misread it. Offsets are the same."""
+    edits: tuple[Edit, ...]
+    """Edits that are needed in any case."""
+    entered: tuple[tuple[int, int], ...]
+    """Spans of the program's own functions that are called with the tools."""
+    positions: tuple[PositionMap, ...] = ()
+    """The way from `text` back to the source, the last change first."""
+    types: tuple[tuple[int, int], ...] = ()
+    """Spans that are gone when it runs: its own types."""
+    commonjs: bool = False
+    """True for exports in the style of CommonJS."""
