@@ -44,8 +44,12 @@ class CorralEngine:
 
 CORRAL_ENGINES: Final[Mapping[str, CorralEngine]] = {
     "deno": CorralEngine(title="Deno, as it is by default"),
-    "no-pool": CorralEngine(title="Deno, a process started for each", options={"pool_size": 0}),
-    "pool": CorralEngine(title="Deno, four started beforehand", options={"pool_size": 4}),
+    "fork": CorralEngine(title="Deno, a process forked for each", options={"isolation": "fork"}),
+    "process": CorralEngine(title="Deno, a process started for each", options={"isolation": "process"}),
+    "no-pool": CorralEngine(
+        title="Deno, one started for each, no pool", options={"isolation": "process", "pool_size": 0}
+    ),
+    "pool": CorralEngine(title="Deno, four started beforehand", options={"isolation": "process", "pool_size": 4}),
     "none": CorralEngine(title="Deno, tier none", options={"tier": "none"}),
     "landlock": CorralEngine(title="Deno, tier landlock", options={"tier": "landlock"}),
     "namespaces": CorralEngine(title="Deno, tier namespaces", options={"tier": "namespaces"}),

@@ -25,6 +25,16 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 CASES = Path(__file__).parent / "cases"
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keeps the tests of a file in one process with `--dist loadgroup`, and of the attacks those of one batch."""
+    for item in items:
+        parameters: dict[str, Any] = (
+            item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+        )
+        batch = [str(parameters[name]) for name in ("mode", "tier") if name in parameters]
+        item.add_marker(pytest.mark.xdist_group("-".join(batch) if len(batch) == 2 else item.path.name))
+
+
 def cases(file: str, *areas: str) -> list[dict[str, Any]]:
     """The cases of some areas of a file in `tests/cases`."""
     found: list[dict[str, Any]] = json.loads((CASES / file).read_text(encoding="utf-8"))

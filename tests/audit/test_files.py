@@ -18,6 +18,7 @@ import pytest
 from corral.audit import AuditFilter, AuditLog, JsonLinesSink, SqliteSink, open_audit
 from corral.errors import AccessDenied, ConfigError
 from tests.audit.events import event, read
+from tests.forks import ForkedProcess
 
 pytestmark = pytest.mark.anyio
 
@@ -34,7 +35,7 @@ def event(id, outcome="succeeded"):
 
 def process(script: str, *arguments: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-W", "error", "-c", EVENTS + script, *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return ForkedProcess(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 # --- kills

@@ -26,6 +26,7 @@ from corral.audit import (
 )
 from corral.errors import AccessDenied, ConfigError, MissingExtra
 from tests.audit.events import POISON, event, read
+from tests.forks import run_forked
 
 pytestmark = pytest.mark.anyio
 
@@ -655,7 +656,7 @@ async def test_a_log_that_fails_is_closed_at_once_says_so_and_keeps_its_events(
 
 def run(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-W", "error", "-c", script, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return run_forked(command)
 
 
 NOT_CLOSED = """

@@ -21,11 +21,10 @@ from typing import Self
 
 import deno
 
-from tests.cli.warm import run_warm
+from tests.forks import CORRAL, ForkedProcess, run_forked
 
 __all__ = ["Project", "Terminal"]
 
-CORRAL = str(Path(sys.executable).with_name("corral"))
 _PATIENCE_SECONDS = 20
 _CONTROL = re.compile(r"\x1b\[(\d*)(?:;\d+)*([A-Za-z])|(\r?\n)|\r")
 
@@ -52,7 +51,8 @@ class Project:
         """Runs `corral`, not on a terminal. With `env` it is started anew, as some of it is read by Python itself."""
         if env:
             return self._command([CORRAL, *arguments], input, env)
-        return run_warm([*arguments], input=input, cwd=self.directory, env=_environment({}), timeout=_PATIENCE_SECONDS)
+        command = [CORRAL, *arguments]
+        return run_forked(command, input=input, cwd=self.directory, env=_environment({}), timeout=_PATIENCE_SECONDS)
 
     def corral_without_ty(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Runs `corral` in an environment that has Deno, but no `ty`, and finds nothing on PATH."""
@@ -94,7 +94,8 @@ class Terminal:
     def __init__(self, command: list[str], directory: Path, *, columns: int, rows: int, env: Mapping[str, str]) -> None:
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-        self.process = subprocess.Popen(
+        process = subprocess.Popen[str] if env else ForkedProcess
+        self.process = process(
             command,
             stdin=slave,
             stdout=slave,

@@ -15,7 +15,8 @@ import pytest
 from corral.audit import AuditEvent, JsonLinesSink, SqliteSink
 from corral.cli import main
 from tests.audit.events import event
-from tests.cli.terminal import CORRAL, Project, Terminal
+from tests.cli.terminal import Project, Terminal
+from tests.forks import CORRAL
 
 NOW = time.time()
 HOSTILE = "evil\x1b[2J\x9b31m\r\n\u202e\u2028"

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from corral.doctor.escape_probe import ATTEMPTS
-from tests.cli.terminal import CORRAL, Project
+from tests.cli.terminal import Project
+from tests.forks import CORRAL
 from tests.surroundings import Surroundings, guests_change_user, run_in
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="jails are Linux's, so far")

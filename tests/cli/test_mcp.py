@@ -19,7 +19,8 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
-from tests.cli.terminal import CORRAL, Project
+from tests.cli.terminal import Project
+from tests.forks import CORRAL, ForkedProcess
 from tests.processes import assert_ending, descendants
 from tests.sources.mcp.opening import ROGUE
 
@@ -128,7 +129,7 @@ def running(project: Project, *arguments: str) -> Generator[subprocess.Popen[str
     config = project.write("servers.json", json.dumps({"mcpServers": {"rogue": upstream}}))
     command = [CORRAL, "mcp", "--tools", "app.more", "--mcp-config", config, *arguments]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, cwd=project.directory) as process:
+    with ForkedProcess(command, stdin=pipe, stdout=pipe, stderr=pipe, cwd=project.directory) as process:
         try:
             yield process
         finally:

@@ -7,7 +7,8 @@ import subprocess
 
 import pytest
 
-from tests.cli.terminal import CORRAL, Project
+from tests.cli.terminal import Project
+from tests.forks import CORRAL
 
 WEATHER = 'return await tools.get_weather({ city: "Oslo" })'
 

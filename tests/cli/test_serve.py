@@ -19,7 +19,8 @@ import pytest
 from corral.cli.commands.serve import write_private
 from corral.errors import ConfigError
 from tests.bridges.http.engines import NODE
-from tests.cli.terminal import CORRAL, Project
+from tests.cli.terminal import Project
+from tests.forks import CORRAL, ForkedProcess
 
 MORE = """
 import time
@@ -92,9 +93,8 @@ def serve(project: Project) -> Any:
     @contextmanager
     def serve(*options: str) -> Generator[Serving]:
         command = [CORRAL, "serve", "--tools", "app.tools", "--tools", "app.more", "--port", "0", *options]
-        with subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=project.directory
-        ) as process:
+        pipe = subprocess.PIPE
+        with ForkedProcess(command, stdout=pipe, stderr=pipe, cwd=project.directory) as process:
             try:
                 serving = Serving(process)
                 with serving.client:

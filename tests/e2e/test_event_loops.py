@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
 import pytest
+
+from tests.forks import run_forked
 
 SCRIPT = """
 import anyio
@@ -61,7 +62,7 @@ timed_out
 )
 def test_a_program_runs_on_every_event_loop(start: str) -> None:
     command = [sys.executable, "-W", "error", "-c", SCRIPT + start]
-    shown = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    shown = run_forked(command)
     assert shown.stdout == EXPECTED, shown.stderr
     assert shown.stderr == ""
 
@@ -82,7 +83,7 @@ with Corral([double]) as corral:
 
 def test_programs_run_without_an_event_loop_of_the_callers() -> None:
     command = [sys.executable, "-W", "error", "-c", SYNC]
-    shown = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    shown = run_forked(command)
     assert (shown.stdout, shown.stderr) == ("2\n[4, 6]\n", "")
 
 
@@ -93,6 +94,6 @@ def test_the_sync_api_inside_a_loop_is_a_clear_error(opening: str, start: str) -
         f"import asyncio, trio\nfrom corral import Corral\nasync def main():\n    corral = Corral()\n    {opening}\n"
     )
     command = [sys.executable, "-c", f"{script}{start}"]
-    shown = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    shown = run_forked(command)
     assert "ConfigError: execute_sync, check_sync and `with` do not work in a thread that runs" in shown.stderr
     assert "await" in shown.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -81,36 +82,40 @@ def run_all(example: Example, language: Language) -> dict[str, Ran]:
         async with Corral(tools=example.tools.TOOLS, check=False) as corral:
             return {name: await run(example, corral, language, name) for name in PROGRAMS}
 
-    example.database.ensure_database()
     return anyio.run(each)
 
 
 @pytest.fixture(scope="module")
-def ran(example: Example) -> dict[str, Ran]:
+def database(example: Example) -> Path:
+    """Built from nothing."""
+    shutil.rmtree(example.database.DATABASE.parent, ignore_errors=True)
+    return example.database.ensure_database()
+
+
+@pytest.fixture(scope="module")
+def ran(example: Example, database: Path) -> dict[str, Ran]:
     """What became of the programs in TypeScript."""
     return run_all(example, "typescript")
 
 
 @pytest.fixture(scope="module")
-def ran_in_python(example: Example) -> dict[str, Ran]:
+def ran_in_python(example: Example, database: Path) -> dict[str, Ran]:
     return run_all(example, "python")
 
 
 @pytest.fixture(scope="module")
-def data(example: Example) -> Iterator[sqlite3.Connection]:
-    with closing(sqlite3.connect(example.database.ensure_database())) as connection:
+def data(database: Path) -> Iterator[sqlite3.Connection]:
+    with closing(sqlite3.connect(database)) as connection:
         yield connection
 
 
-def test_the_database_is_built_from_nothing_with_all_rows(example: Example, tmp_path: Path) -> None:
-    path = example.database.ensure_database(tmp_path / "new" / "flights.sqlite")
-    with closing(sqlite3.connect(path)) as connection:
-        counts = [
-            connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]  # noqa: S608 - names from this line
-            for table in ("flights", "weather", "planes", "airports", "airlines")
-        ]
+def test_the_database_is_built_from_nothing_with_all_rows(data: sqlite3.Connection, database: Path) -> None:
+    counts = [
+        data.execute(f"SELECT count(*) FROM {table}").fetchone()[0]  # noqa: S608 - names from this line
+        for table in ("flights", "weather", "planes", "airports", "airlines")
+    ]
     assert counts == [336_776, 26_115, 3_322, 1_458, 16]
-    assert [file.name for file in path.parent.iterdir()] == ["flights.sqlite"]
+    assert [file.name for file in database.parent.iterdir()] == ["flights.sqlite"]
 
 
 def test_missing_values_of_the_files_are_null_in_the_database(data: sqlite3.Connection) -> None:

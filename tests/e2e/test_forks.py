@@ -383,9 +383,9 @@ BREAK = {
     "it still grants native calls": ((REVOKE, ""),),
     "there is no such library": (("libc.so.6", "libno.so.6"),),
     "the kernel makes no process": (("return call.fork();", "return -1;"),),
-    "processes draw the same numbers": (("reseed(this.#libc);", "Math.random = () => 0.5;"),),
-    "a process ends at once": (("filter.seal(this.#libc);", "call._exit(3);"),),
-    "a process never answers": (("filter.seal(this.#libc);", "for (;;);"),),
+    "processes draw the same numbers": (("this.#reseed();", "Math.random = () => 0.5;"),),
+    "a process ends at once": (("filter?.seal(this.#libc);", "if (filter !== null) call._exit(3);"),),
+    "a process never answers": (("filter?.seal(this.#libc);", "while (filter !== null);"),),
     "the engine's own loop is of another kind": (("wakers.length === 0", "true"),),
     "descriptors are of another kind": (("mode === SOCKET", "false"),),
 }

@@ -16,6 +16,7 @@ from corral.sandboxes import CPythonSandbox, DenoSandbox
 from corral.sandboxes.monty import MontySandbox
 from tests.conftest import TOOLS
 from tests.e2e.python_engines import Python, code_of, provider
+from tests.forks import run_forked
 
 pytestmark = pytest.mark.anyio
 
@@ -447,7 +448,7 @@ timed_out
 )
 def test_programs_run_on_every_event_loop(start: str) -> None:
     command = [sys.executable, "-W", "error", "-c", SCRIPT + start]
-    shown = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    shown = run_forked(command)
     assert (shown.stdout, shown.stderr) == (EXPECTED * 2, "")
 
 

@@ -112,17 +112,24 @@ async def shop() -> Shop:
     return Shop()
 
 
+@pytest.fixture(scope="module")
+async def corral() -> AsyncIterator[Corral]:
+    """Executions bring their tools."""
+    async with Corral(check=False) as corral:
+        yield corral
+
+
 async def run(
+    corral: Corral,
     tools: list[Tool],
     language: Language,
     source: str,
     *,
     limits: Limits | None = None,
-    check: Any = False,
-    **options: Any,
+    check: bool = False,
 ) -> ExecutionResult:
-    async with Corral(tools=tools, check=check, **options) as corral:
-        return await corral.execute(source, language=language, limits=limits or Limits(wall_seconds=20))
+    limits = limits or Limits(wall_seconds=20)
+    return await corral.execute(source, tools=tools, language=language, limits=limits, check=check)
 
 
 READS = {
@@ -155,8 +162,10 @@ READS = {
 @pytest.mark.parametrize(
     ("language", "source"), [(language, each) for language in LANGUAGES for each in READS[language]]
 )
-async def test_a_stream_is_read_item_by_item_awaited_or_not(shop: Shop, language: Language, source: str) -> None:
-    result = (await run(shop.tools(), language, source, check=True)).raise_for_error()
+async def test_a_stream_is_read_item_by_item_awaited_or_not(
+    corral: Corral, shop: Shop, language: Language, source: str
+) -> None:
+    result = (await run(corral, shop.tools(), language, source, check=True)).raise_for_error()
     assert result.value == list(range(1000))
     record = result.tool_calls[0]
     assert (record.name, record.output, record.error) == ("numbers", "… 1000 items, 2890 bytes, streamed", None)
@@ -174,7 +183,8 @@ async def test_bytes_arrive_as_bytes_and_what_a_thread_yields_too(shop: Shop, la
         "python": "found = [[type(each) is bytes, each] async for each in tools.pieces(n=3)]\n"
         "[found, [each async for each in tools.lines(n=3)]]",
     }[language]
-    result = (await run(shop.tools(), language, source)).raise_for_error()
+    async with Corral(shop.tools(), check=False) as corral:
+        result = (await corral.execute(source, language=language)).raise_for_error()
     assert result.value == [[[True, bytes([number, 255])] for number in range(3)], ["0", "1", "2"]]
 
 
@@ -202,11 +212,13 @@ BREAKS = {
     ("language", "source"), [(language, each) for language in LANGUAGES for each in BREAKS[language]]
 )
 async def test_a_stream_that_the_program_leaves_is_closed_at_once(
-    shop: Shop, language: Language, source: str, called: str
+    corral: Corral, shop: Shop, language: Language, source: str, called: str
 ) -> None:
     call = f"{called}({{}})" if language == "typescript" else f"{called}()"
     limits = Limits(wall_seconds=20, tool_output_bytes=100_000_000)
-    result = (await run(shop.tools(), language, source.replace("{tool}", call), limits=limits)).raise_for_error()
+    result = (
+        await run(corral, shop.tools(), language, source.replace("{tool}", call), limits=limits)
+    ).raise_for_error()
     assert result.value == 1
     [record, _] = result.tool_calls
     assert str(record.output).endswith("streamed, until the program stopped reading")
@@ -214,22 +226,22 @@ async def test_a_stream_that_the_program_leaves_is_closed_at_once(
 
 
 @BOTH
-async def test_the_end_of_the_program_closes_its_streams(shop: Shop, language: Language) -> None:
+async def test_the_end_of_the_program_closes_its_streams(corral: Corral, shop: Shop, language: Language) -> None:
     source = {
         "typescript": "const one = await tools.waiting(); const other = tools.endless({}); await tools.when_full(); return 7",
         "python": "one = await tools.waiting()\nother = await tools.endless()\nawait tools.when_full()\n7",
     }[language]
-    result = (await run(shop.tools(), language, source)).raise_for_error()
+    result = (await run(corral, shop.tools(), language, source)).raise_for_error()
     assert (result.value, shop.closings) == (7, 2)
 
 
 @BOTH
-async def test_the_deadline_closes_the_streams_too(shop: Shop, language: Language) -> None:
+async def test_the_deadline_closes_the_streams_too(corral: Corral, shop: Shop, language: Language) -> None:
     source = {
         "typescript": "for await (const each of tools.waiting()) await tools.double({n: each})",
         "python": "async for each in tools.waiting():\n    await tools.double(n=each)",
     }[language]
-    result = await run(shop.tools(), language, source, limits=Limits(wall_seconds=1))
+    result = await run(corral, shop.tools(), language, source, limits=Limits(wall_seconds=1))
     assert (result.status, shop.closings) == ("timed_out", 1)
     [record] = [each for each in result.tool_calls if each.name == "waiting"]
     assert record.error is not None
@@ -237,27 +249,29 @@ async def test_the_deadline_closes_the_streams_too(shop: Shop, language: Languag
 
 
 @BOTH
-async def test_an_error_in_mid_stream_is_the_tools_own_at_the_line_of_the_call(shop: Shop, language: Language) -> None:
+async def test_an_error_in_mid_stream_is_the_tools_own_at_the_line_of_the_call(
+    corral: Corral, shop: Shop, language: Language
+) -> None:
     caught = {
         "typescript": "const found = [];\ntry { for await (const each of tools.broken({n: 3})) found.push(each) }\n"
         "catch (error) { found.push(error.code, error.message) }\nreturn found",
         "python": "found = []\ntry:\n    async for each in tools.broken(n=3):\n        found.append(each)\n"
         "except ToolError as error:\n    found += [error.code, str(error)]\nfound",
     }[language]
-    result = (await run(shop.tools(), language, caught)).raise_for_error()
+    result = (await run(corral, shop.tools(), language, caught)).raise_for_error()
     assert result.value == [0, 1, 2, "tool_error", "the shop is closed"]
     assert result.tool_calls[0].progress == "raised"
     uncaught = {
         "typescript": "let sum = 0;\nfor await (const each of tools.broken({n: 300}))\n  sum += each;\nreturn sum",
         "python": "sum = 0\nasync for each in tools.broken(n=300):\n    sum += each\nsum",
     }[language]
-    result = await run(shop.tools(), language, uncaught)
+    result = await run(corral, shop.tools(), language, uncaught)
     assert result.error is not None
     assert (result.error.code, result.error.message, result.error.line) == ("tool_error", "the shop is closed", 2)
 
 
 @BOTH
-async def test_a_tool_waits_while_the_program_does_not_read(shop: Shop, language: Language) -> None:
+async def test_a_tool_waits_while_the_program_does_not_read(corral: Corral, shop: Shop, language: Language) -> None:
     source = {
         "typescript": "const stream = await tools.endless({}); const before = await tools.when_full(); let read = 0;\n"
         "for await (const each of stream) if (++read === 100) break; return before",
@@ -265,27 +279,31 @@ async def test_a_tool_waits_while_the_program_does_not_read(shop: Shop, language
         "    read += 1\n    if read == 100: break\nbefore",
     }[language]
     limits = Limits(wall_seconds=20, tool_output_bytes=100_000_000)
-    result = (await run(shop.tools(), language, source, limits=limits)).raise_for_error()
+    result = (await run(corral, shop.tools(), language, source, limits=limits)).raise_for_error()
     most = WINDOW_BYTES // ITEM_BYTES + 1
     assert result.value <= most
     assert 100 <= shop.yielded <= 100 + 2 * most
 
 
 @BOTH
-async def test_all_of_a_stream_is_one_output_to_its_bound(shop: Shop, language: Language) -> None:
+async def test_all_of_a_stream_is_one_output_to_its_bound(corral: Corral, shop: Shop, language: Language) -> None:
     source = {
         "typescript": "let read = 0; try { for await (const each of tools.endless({})) read += 1 }\n"
         "catch (error) { return [read, error.code] }",
         "python": "read = 0\ntry:\n    async for each in tools.endless():\n        read += 1\n"
         "except MessageTooLarge as error:\n    result = [read, error.code]\nresult",
     }[language]
-    result = (await run(shop.tools(), language, source, limits=Limits(tool_output_bytes=1_000_000))).raise_for_error()
+    result = (
+        await run(corral, shop.tools(), language, source, limits=Limits(tool_output_bytes=1_000_000))
+    ).raise_for_error()
     assert result.value == [1_000_000 // (ITEM_BYTES + 2), "message_too_large"]
     assert shop.closings == 1
 
 
 @BOTH
-async def test_streams_run_at_the_same_time_and_calls_in_between(shop: Shop, language: Language) -> None:
+async def test_streams_run_at_the_same_time_and_calls_in_between(
+    corral: Corral, shop: Shop, language: Language
+) -> None:
     source = {
         "typescript": """
             async function total(n) {
@@ -303,20 +321,20 @@ async def total(n):
     return sum
 await asyncio.gather(total(10), total(20), total(30))""",
     }[language]
-    result = (await run(shop.tools(), language, source)).raise_for_error()
+    result = (await run(corral, shop.tools(), language, source)).raise_for_error()
     assert result.value == [n * (n - 1) for n in (10, 20, 30)]
     assert len(result.tool_calls) == 63
 
 
 @BOTH
-async def test_an_open_stream_leaves_room_for_calls(shop: Shop, language: Language) -> None:
+async def test_an_open_stream_leaves_room_for_calls(corral: Corral, shop: Shop, language: Language) -> None:
     source = {
         "typescript": "const open = [await tools.waiting(), await tools.waiting()];\n"
         "try { await tools.waiting() } catch (error) { return [error.code, await tools.double({n: 2})] }",
         "python": "open = [await tools.waiting(), await tools.waiting()]\ntry:\n    await tools.waiting()\n"
         "except CallBudgetExceeded as error:\n    result = [error.code, await tools.double(n=2)]\nresult",
     }[language]
-    result = (await run(shop.tools(), language, source, limits=Limits(calls_in_flight=3))).raise_for_error()
+    result = (await run(corral, shop.tools(), language, source, limits=Limits(calls_in_flight=3))).raise_for_error()
     assert result.value == ["call_budget_exceeded", 4]
     assert result.tool_calls[2].progress == "pending"
     assert shop.closings == 2
@@ -327,17 +345,17 @@ async def test_an_open_stream_leaves_room_for_calls(shop: Shop, language: Langua
 )
 @BOTH
 async def test_sequential_tools_take_turns_between_two_items(
-    shop: Shop, language: Language, stream: str, called: str
+    corral: Corral, shop: Shop, language: Language, stream: str, called: str
 ) -> None:
     source = {
         "typescript": f"let sum = 0; for await (const n of tools.{stream}({{n: 200}})) sum += await tools.{called}({{n}}); return sum",
         "python": f"sum = 0\nasync for n in tools.{stream}(n=200):\n    sum += await tools.{called}(n=n)\nsum",
     }[language]
-    assert (await run(shop.tools(), language, source)).raise_for_error().value == 200 * 199
+    assert (await run(corral, shop.tools(), language, source)).raise_for_error().value == 200 * 199
 
 
 @BOTH
-async def test_each_item_is_validated(language: Language) -> None:
+async def test_each_item_is_validated(corral: Corral, language: Language) -> None:
     async def mixed(_: object) -> AsyncIterator[Any]:
         yield 1
         yield "two"
@@ -351,15 +369,15 @@ async def test_each_item_is_validated(language: Language) -> None:
         "python": "found = []\ntry:\n    async for each in tools.mixed():\n        found.append(each)\n"
         "except InvalidToolOutput as error:\n    found.append(error.code)\nfound",
     }[language]
-    strict = (await run(tools(validate_output="strict"), language, source)).raise_for_error()
+    strict = (await run(corral, tools(validate_output="strict"), language, source)).raise_for_error()
     assert strict.value == [1, "invalid_tool_output"]
-    warned = (await run(tools(), language, source)).raise_for_error()
+    warned = (await run(corral, tools(), language, source)).raise_for_error()
     assert warned.value == [1, "two"]
     assert [each.code for each in warned.diagnostics] == ["output_not_as_declared"]
 
 
 @BOTH
-async def test_the_timeout_of_a_tool_is_for_each_item(language: Language) -> None:
+async def test_the_timeout_of_a_tool_is_for_each_item(corral: Corral, language: Language) -> None:
     closed: list[bool] = []
 
     @tool(stream=True, timeout_seconds=0.2)
@@ -376,7 +394,7 @@ async def test_the_timeout_of_a_tool_is_for_each_item(language: Language) -> Non
         "python": "found = []\ntry:\n    async for each in tools.stuck():\n        found.append(each)\n"
         "except ToolFailed as error:\n    found.append(error.code)\nfound",
     }[language]
-    result = (await run([stuck], language, source)).raise_for_error()
+    result = (await run(corral, [stuck], language, source)).raise_for_error()
     assert (result.value, closed) == ([1, "tool_failed"], [True])
 
 
@@ -404,18 +422,18 @@ MISUSES = {
     ("language", "source"), [(language, each) for language in LANGUAGES for each in MISUSES[language]]
 )
 async def test_a_stream_used_as_an_array_is_an_error_that_says_how_to_read_it(
-    shop: Shop, language: Language, source: str
+    corral: Corral, shop: Shop, language: Language, source: str
 ) -> None:
     ways = ("for await (const", "Array.fromAsync") if language == "typescript" else ("async for", "[item async for")
-    result = await run(shop.tools(), language, source)
+    result = await run(corral, shop.tools(), language, source)
     assert result.error is not None
     assert all(way in result.error.message for way in ("is a stream, not a", *ways))
 
 
 @BOTH
-async def test_a_stream_is_no_result(shop: Shop, language: Language) -> None:
+async def test_a_stream_is_no_result(corral: Corral, shop: Shop, language: Language) -> None:
     source = {"typescript": "return tools.numbers({n: 3})", "python": "await tools.numbers(n=3)"}[language]
-    result = await run(shop.tools(), language, source)
+    result = await run(corral, shop.tools(), language, source)
     assert result.error is not None
     assert "collect it first" in result.error.message
 
@@ -437,7 +455,8 @@ async def test_programs_that_share_an_engine_have_streams_of_their_own(shop: Sho
 
 
 async def test_in_monty_the_items_arrive_as_a_list(shop: Shop) -> None:
-    result = await run(shop.tools(), "python", "sum(await tools.numbers(n=100))", sandbox=MontySandbox())
+    async with Corral(shop.tools(), sandbox=MontySandbox(), check=False) as corral:
+        result = await corral.execute("sum(await tools.numbers(n=100))", language="python")
     assert result.raise_for_error().value == 4950
 
 
@@ -453,7 +472,8 @@ async def test_a_stream_is_a_call_to_the_audit_when_it_ends(shop: Shop, language
         "python": "async for each in tools.numbers(n=2): pass\ntry:\n    async for each in tools.broken(n=1): pass\nexcept ToolError: pass\n"
         "async for each in tools.waiting():\n    break\n1",
     }[language]
-    (await run(streams, language, source, audit=CallbackSink(events.extend))).raise_for_error()
+    async with Corral(streams, check=False, audit=CallbackSink(events.extend)) as corral:
+        (await corral.execute(source, language=language)).raise_for_error()
     calls = [(event.tool, event.outcome) for event in events if event.kind == "call"]
     assert calls == [("numbers", "succeeded"), ("broken", "failed"), ("waiting", "succeeded")]
     assert shop.closings == 3

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
@@ -11,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.forks import run_forked
+
 HANGS_SECONDS = 60
 """A test fails then; each takes about one."""
 
@@ -54,14 +53,7 @@ def host(tmp_path: Path) -> Callable[..., tuple[list[str], str]]:
     def run(code: str, *options: str, status: int = 0) -> tuple[list[str], str]:
         path = tmp_path / "host.py"
         path.write_text(HOST + textwrap.dedent(code))
-        done = subprocess.run(
-            [sys.executable, *options, str(path)],
-            capture_output=True,
-            text=True,
-            timeout=HANGS_SECONDS,
-            env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
-            check=False,
-        )
+        done = run_forked([sys.executable, *options, str(path)], timeout=HANGS_SECONDS)
         assert done.returncode == status, done.stderr
         return done.stdout.splitlines(), done.stderr
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +10,7 @@ import pytest
 
 from corral import Corral, Limits, ToolCallStarted, tool
 from corral.sandboxes import DenoSandbox
+from tests.forks import run_forked
 
 pytestmark = pytest.mark.anyio
 
@@ -63,9 +62,7 @@ def test_a_fork_leaves_its_parents_sandboxes_alone(tmp_path: Path) -> None:
         "    corral.__exit__(None, None, None)\n"
         "print('done')\n"
     )
-    done = subprocess.run(
-        [sys.executable, script], capture_output=True, text=True, timeout=60, check=False, env=dict(os.environ)
-    )
+    done = run_forked([sys.executable, str(script)])
     assert (done.stdout, done.returncode) == ("done\n", 0), done.stderr
 
 

@@ -13,7 +13,8 @@ __all__ = ["ATTACKED", "PYTHON", "SHARING", "TIERS", "Mode", "Tier", "Verdict", 
 
 Tier: TypeAlias = Literal["namespaces", "landlock", "none"]
 Mode: TypeAlias = Literal["product", "granted", "raw", "python", "science"]
-"""product: as a model's program, in a process of its own. granted: as product, but the engine has every permission, eval and wasm are
+"""product: as a model's program, in a process of its own, which a server of its user's forked. granted: as product, but the process is
+an engine of its own, which has every permission, eval and wasm are
 allowed, and the attack is made from a string, past what rewrites its imports. raw: a bare main program of an engine
 that has every permission. python: as a Python program; all attacks are one user's, so they share a server. science: the
 same with packages."""
@@ -25,7 +26,8 @@ TIERS: tuple[Tier, ...] = ("namespaces", "landlock")
 _ALL = frozenset({"escape", "module", "forge", "result", "hang", "memory", "flood"})
 ATTACKED: Mapping[tuple[Mode, Tier], frozenset[str]] = {
     ("product", "namespaces"): _ALL,
-    ("product", "landlock"): _ALL,
+    # Frames and values go through the same code of guest and host whatever the jail: namespaces have them.
+    ("product", "landlock"): _ALL - {"forge", "result"},
     # A value goes through the same code of the guest whatever the engine may do: `product` has them.
     ("granted", "namespaces"): _ALL - {"result"},
     # Frames and limits are the host's, and `granted` has them in namespaces; what a jail bounds itself, `product` has.

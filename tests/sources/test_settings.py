@@ -13,6 +13,7 @@ from mcp.server import MCPServer
 
 from corral import Corral, ExecutionContext, Tool, ToolSource, tool, tools_from
 from corral.errors import ToolDefinitionError
+from corral.sandboxes import DenoSandbox
 from corral.sources.mcp import McpServer
 from corral.sources.openapi import OpenApi
 from corral.tools import Offer
@@ -86,7 +87,7 @@ async def told(things: Iterable[Any], path: str = "shop.look", *, times: int = 1
         }}
         return told
     """
-    async with Corral([*things], check=False) as corral:
+    async with Corral([*things], sandbox=DenoSandbox(pool_size=0), check=False) as corral:
         result = await corral.execute(program, context=ExecutionContext(user_id="ada", scopes=frozenset(scopes)))
         return str(result.raise_for_error().value)
 

@@ -37,7 +37,7 @@ def plain_example() -> Any:
 @pytest.mark.anyio
 class TestDeno(SandboxSuite):
     def provider(self) -> SandboxProvider:
-        return DenoSandbox(pool_size=1)
+        return DenoSandbox(isolation="fork", pool_size=1)
 
 
 @pytest.mark.anyio

@@ -27,7 +27,7 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def workers() -> Iterator[Workers]:
     workers = Workers(2)
     yield workers
@@ -169,7 +169,9 @@ def test_a_process_that_was_forked_has_workers_of_its_own() -> None:
     assert run_in_worker_blocking(tasks.add, 1, 2, seconds=5) == 3
 
 
-async def test_a_worker_that_is_left_full_is_not_used_again(workers: Workers) -> None:
+async def test_a_worker_that_is_left_full_is_not_used_again() -> None:
+    workers = Workers(1)
     first = await workers.run(tasks.number, seconds=5)
     await workers.run(tasks.keep, 400 << 20, seconds=10)
     assert await workers.run(tasks.number, seconds=5) != first
+    workers.close()

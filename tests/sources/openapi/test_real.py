@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
@@ -18,11 +17,14 @@ from corral.json_schema.document_schema import DocumentSchema
 from corral.sources.openapi import OpenApi
 from tests.sources.openapi.documents import EXAMPLES, github
 from tests.sources.openapi.service import Answer, Service, calling
+from tests.work import calls_of
 
 pytestmark = pytest.mark.anyio
 
 URL = "http://localhost"
 UPLOADS = ["https://uploads.github.com"]
+MOST_CALLS_A_TOOL = 10_000
+"""Of functions; it takes three thousand."""
 
 
 def operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -33,9 +35,10 @@ def operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
 
 @pytest.fixture(scope="module")
 def source() -> OpenApi:
-    started = time.process_time()
-    source = OpenApi("github", github(), base_url=URL, origins=UPLOADS)
-    assert time.process_time() - started < 5
+    sources: list[OpenApi] = []
+    calls = calls_of(lambda: sources.append(OpenApi("github", github(), base_url=URL, origins=UPLOADS)))
+    [source] = sources
+    assert calls < MOST_CALLS_A_TOOL * len(source.tools)
     return source
 
 

@@ -34,7 +34,7 @@ _ALL_PARTS = f"""
     await new Promise((done) => setTimeout(done, 1));
     const {{ byteLength }} = await crypto.subtle.digest("SHA-256", new Uint8Array(1));
     let dropped, kept = [];
-    for (let index = 0; index < {_OBJECTS}; index++) kept.push(dropped = {{ index, next: [index] }});
+    for (let index = 0; index < {_OBJECTS}; index++) kept.push({{ index, dropped: (dropped = [index]).length }});
     try {{ null.x; }} catch (error) {{ if (!error.stack.includes("corral:program.ts")) throw error; }}
     return [byteLength, kept.length, crypto.randomUUID(), Math.random()];
 """

@@ -32,6 +32,7 @@ const GUEST_FILES = 64;
 const SERVER_FILES = 1024;
 const FILTER_BYTES = 1 << 16;
 const UNSEALED = 125;
+const WARM_UPS = 3;
 
 const { defineProperty } = Object;
 
@@ -77,9 +78,10 @@ interface Opened {
 
 /** Makes processes of this one. */
 export class Forker {
-  readonly #libc: Libc;
+  #libc: Libc;
   readonly #opened: Opened;
   readonly #server: number;
+  readonly #reseed: () => void;
   readonly #pair = new Int32Array(block(8).buffer);
   readonly #limit = new BigUint64Array(block(16).buffer);
   readonly #event = block(16);
@@ -94,6 +96,17 @@ export class Forker {
     this.#limit.fill(BigInt(GUEST_FILES));
     this.#opened = findOpened(libc, this.#event);
     this.#server = libc.call.getpid();
+    this.#reseed = replaceRandom(libc);
+    this.#warmUp();
+  }
+
+  /** Has what each process does be compiled in the server, by doing it without effect. */
+  #warmUp(): void {
+    const libc = this.#libc;
+    const call = Object.fromEntries(Object.keys(libc.call).map((name) => [name, () => name === "getppid" ? this.#server : 0]));
+    this.#libc = { ...libc, call: call as unknown as Libc["call"] };
+    for (let times = 0; times < WARM_UPS; times++) this.enter([0, 1, 2], null);
+    this.#libc = libc;
   }
 
   /** As fork(2). The engine keeps its heap from being copied, and new parts of it each time. */
@@ -104,7 +117,7 @@ export class Forker {
   }
 
   /** In a forked process: `descriptors` become its standard streams, and nothing else is left that others have too. */
-  enter(descriptors: readonly number[], filter: Filter): void {
+  enter(descriptors: readonly number[], filter: Filter | null): void {
     const { call } = this.#libc;
     const { copies, polls, wakers, sockets, firstFree } = this.#opened;
     call.prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
@@ -118,8 +131,8 @@ export class Forker {
     }
     call.syscall(SYS_CLOSE_RANGE, firstFree, ALL, 0);
     call.setrlimit(RLIMIT_NOFILE, new Uint8Array(this.#limit.buffer));
-    filter.seal(this.#libc);
-    reseed(this.#libc);
+    filter?.seal(this.#libc);
+    this.#reseed();
   }
 
   /** Siblings would wake each other by an open file that all of them have. */
@@ -179,8 +192,11 @@ function findOpened({ call, errno }: Libc, event: Uint8Array): Opened {
   return opened;
 }
 
-/** Has Math.random draw from the kernel: the engine's own state is the same in all processes of a server. */
-function reseed({ call }: Libc): void {
+/**
+ * Has Math.random draw from the kernel: the engine's own state is the same in all processes of a server. Gives what makes
+ * it forget numbers that it has drawn ahead.
+ */
+function replaceRandom({ call }: Libc): () => void {
   const words = new Uint32Array(1024);
   const bytes = new Uint8Array(words.buffer);
   let next = words.length;
@@ -194,4 +210,5 @@ function reseed({ call }: Libc): void {
     },
   };
   defineProperty(Math, "random", { value: random, writable: true, configurable: true, enumerable: false });
+  return () => void (next = words.length);
 }

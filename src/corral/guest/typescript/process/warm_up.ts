@@ -45,12 +45,14 @@ export const LANGUAGE: readonly (() => void)[] = [
   () => void new Intl.PluralRules("en-US").select(1),
 ];
 
+/** Made once: what a forked process would make anew, it would have to write to. */
+let made: { reader: FrameReader; answers: FrameWriter } | undefined;
+
 /** Runs that many executions in this process. They leave no trace but the globals that the next one defines anew. */
 export function warmUp(times: number, parallel: number, done: () => void): void {
+  const { reader, answers } = made ??= { reader: new FrameReader(), answers: new FrameWriter() };
   const start = JSON.stringify([{ run: 0, code: codeOf(parallel), tools: ["warm_up"], env: null, limits: LIMITS }]);
   const last = SEQUENTIAL + parallel + 1;
-  const reader = new FrameReader();
-  const answers = new FrameWriter();
   const nonce = new Uint8Array(NONCE_BYTES);
   const streams: Streams = {
     readBlocking(into) {
