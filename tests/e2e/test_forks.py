@@ -423,3 +423,37 @@ async def test_executions_are_forked_by_default() -> None:
         assert (await corral.execute("return 1", context=ANN)).value == 1
         assert len(servers(sandbox)) == 1
         assert sandbox.fork_failure is None
+
+
+async def test_an_engine_that_forks_is_started_in_the_background_for_the_second_execution() -> None:
+    sandbox = DenoSandbox(pool_size=1)
+    async with Corral(sandbox=sandbox, check=False) as corral:
+        for _ in range(2):
+            assert (await corral.execute("return 1", context=ANN)).value == 1
+            assert servers(sandbox) == []
+        await sandbox.settled()
+        assert (await corral.execute("return 1", context=ANN)).value == 1
+        assert len(servers(sandbox)) == 1
+
+
+async def test_where_that_does_not_fork_each_execution_starts_an_engine(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    changed(monkeypatch, ("return call.fork();", "return -1;"))
+    sandbox = DenoSandbox(pool_size=1)
+    async with Corral(sandbox=sandbox, check=False) as corral:
+        await corral.execute("return 1", context=ANN)
+        await corral.execute("return 1", context=ANN)
+        await sandbox.settled()
+        with caplog.at_level(logging.WARNING, "corral"):
+            assert (await corral.execute("return 1", context=ANN)).value == 1
+    assert sandbox.fork_failure is not None
+    message = f"each execution starts an engine of its own, because this one does not fork: {sandbox.fork_failure}"
+    assert message in [each.getMessage() for each in caplog.records]
+
+
+async def test_an_engine_is_tested_once_in_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(2):
+        async with Corral(sandbox=DenoSandbox(pool_size=0), check=False) as corral:
+            assert (await corral.execute("return 1", context=ANN)).value == 1
+        monkeypatch.setattr(fork_self_test, "self_test", pytest.fail)

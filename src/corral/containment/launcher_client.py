@@ -73,25 +73,35 @@ def child_pipes(*, sockets: bool = False, report: bool = False) -> Generator[tup
     Raises:
         OSError: no descriptors are left.
     """
-    with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
+    ours: list[int] = []
+    theirs: list[int] = []
+    lifeline: socket.socket | None = None
+    try:
         stdin, input_ = _socket() if sockets else os.pipe()
-        theirs.callback(os.close, stdin)
-        ours.callback(os.close, input_)
-        lifeline, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        ours.callback(lifeline.close)
-        theirs.callback(other.close)
+        _connect(ours, theirs, (input_, stdin))
+        _connect(ours, theirs, os.pipe())
+        _connect(ours, theirs, os.pipe())
+        _connect(ours, theirs, _socket())
+        if report:
+            _connect(ours, theirs, os.pipe())
+        _, output, errors, alive, *info = ours
+        lifeline = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, fileno=alive)
         lifeline.setblocking(False)
-        outputs: list[int] = []
-        sent = [stdin]
-        for _ in range(3 if report else 2):
-            reading, writing = os.pipe()
-            ours.callback(os.close, reading)
-            theirs.callback(os.close, writing)
-            outputs.append(reading)
-            sent.append(writing)
-        sent.insert(3, other.fileno())
-        yield Child(input_, outputs[0], outputs[1], lifeline, outputs[2] if report else None), sent
-        ours.pop_all()
+        yield Child(input_, output, errors, lifeline, info[0] if report else None), theirs
+    except BaseException:
+        if lifeline is not None:
+            lifeline.detach()
+        for descriptor in ours:
+            os.close(descriptor)
+        raise
+    finally:
+        for descriptor in theirs:
+            os.close(descriptor)
+
+
+def _connect(ours: list[int], theirs: list[int], ends: tuple[int, int]) -> None:
+    ours.append(ends[0])
+    theirs.append(ends[1])
 
 
 class LauncherClient:

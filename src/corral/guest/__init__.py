@@ -13,6 +13,7 @@ from corral.guest.runtime import (
     python_server,
     realm_guest,
     typescript_guest,
+    typescript_server,
 )
 from corral.guest.values import ArrayBuffer, UnencodableValue, decode_value, encode_value, plain_json, revive_value
 
@@ -34,4 +35,5 @@ __all__ = [
     "realm_guest",
     "revive_value",
     "typescript_guest",
+    "typescript_server",
 ]

@@ -33,6 +33,7 @@ __all__ = [
     "python_server",
     "realm_guest",
     "typescript_guest",
+    "typescript_server",
 ]
 
 _PROCESS = (
@@ -194,6 +195,11 @@ _HTTP_TRANSPORTS: Mapping[Language, tuple[str, str]] = {
 def typescript_guest() -> bytes:
     """The guest of one program in TypeScript, as one file for Deno."""
     return _modules()["main.js"].encode()
+
+
+def typescript_server() -> str:
+    """The guest for TypeScript that forks a process for each program, as one file for Deno."""
+    return _modules()["zygote.js"]
 
 
 @cache

@@ -18,7 +18,7 @@ from corral.concurrency.threads import run_shielded_in_thread
 from corral.containment import Engine
 from corral.containment.process import can_limit
 from corral.errors import StartFailed
-from corral.guest import RuntimeDirectory
+from corral.guest import RuntimeDirectory, typescript_server
 from corral.logs import get_logger
 from corral.sandboxes.base import Sandbox
 from corral.sandboxes.framed.guest_files import DENO_ENVIRONMENT, deno_options
@@ -59,8 +59,9 @@ class DenoSandbox(JailedProvider):
     `tier` is the jail: "auto" takes the best that this system has, down to the one that is required. `isolation` is how
     an execution comes to its process, which it shares with nobody: with "process" it starts an engine of its own, with
     "fork" it is forked from an engine that is warm and serves one user of one organization, which takes a tenth of the
-    time. "auto" is "fork" where it works, and "process" elsewhere. `pool_size` is how many engines are kept ready; by
-    default one if they fork, else one per processor, at most four.
+    time. "auto" forks where that works and the engine is warm: the first execution starts an engine of its own, the
+    second has one warmed up in the background, unless `pool_size` is 0. `pool_size` is how many engines are kept ready;
+    by default one that forks, and of others one per processor, at most four.
     `allow_eval` lets programs make code from strings (`eval`, `Function`); `allow_wasm` leaves them `WebAssembly`.
     Off Linux there is no jail, and each execution has a process of its own, whatever `isolation` says.
 
@@ -100,6 +101,9 @@ class DenoSandbox(JailedProvider):
         self._forks: _ForkingDeno | None = None
         if can_limit and isolation in ("auto", "fork"):
             self._forks = _ForkingDeno(tier=tier, allow_eval=allow_eval, allow_wasm=allow_wasm, pool_size=pool_size)
+        self._in_background = isolation == "auto" and pool_size != 0
+        self._warmed: SandboxConfig | None = None
+        self._used = False
         self._fork_failure: str | None = None
 
     @property
@@ -114,12 +118,14 @@ class DenoSandbox(JailedProvider):
     async def warm(self, config: SandboxConfig) -> None:
         if self._unjailed is not None:
             await self._unjailed.warm(self._with_tier(config))
-        elif self._forks is not None and self._fork_failure is None:
+        elif self._forks is not None and self._fork_failure is None and not self._in_background:
             await self._forked_or(self._forks.warm, super().warm, config)
         else:
             await super().warm(config)
+            self._warmed = config
 
     async def aclose(self) -> None:
+        self._warmed, self._used = None, False
         await super().aclose()
         for provider in (self._forks, self._unjailed):
             if provider is not None:
@@ -128,9 +134,20 @@ class DenoSandbox(JailedProvider):
     async def start(self, config: SandboxConfig) -> Sandbox:
         if self._unjailed is not None:
             return await self._unjailed.start(self._with_tier(config))
-        if self._forks is not None and self._fork_failure is None and config.trust_domain is not None:
+        if self._forks is not None and config.trust_domain is not None and self._may_fork(self._forks, config):
             return await self._forked_or(self._forks.start, super().start, config)
         return await super().start(config)
+
+    def _may_fork(self, forks: _ForkingDeno, config: SandboxConfig) -> bool:
+        if self._fork_failure is not None or not self._in_background:
+            return self._fork_failure is None
+        if forks.failure is not None:
+            self._do_without_forks(forks.failure)
+            return False
+        if self._warmed is None:
+            return False  # nothing would end what is kept ready
+        used, self._used = self._used, True
+        return used and forks.prepare(config)
 
     async def _forked_or(
         self,
@@ -147,17 +164,23 @@ class DenoSandbox(JailedProvider):
                 raise
             result = await otherwise(config)
             if self._fork_failure is None:
-                self._fork_failure = str(error)
-                logger.warning("each execution starts an engine of its own, because this one does not fork: %s", error)
+                self._do_without_forks(str(error))
                 await self._forks.aclose()
             return result
+
+    def _do_without_forks(self, reason: str) -> None:
+        self._fork_failure = reason
+        logger.warning("each execution starts an engine of its own, because this one does not fork: %s", reason)
 
     def _with_tier(self, config: SandboxConfig) -> SandboxConfig:
         """Requires the tier that this provider was made for."""
         return config if self.tier == "auto" else config.model_copy(update={"required_tier": self.tier})
 
     async def settled(self) -> None:
-        """Waits until as many sandboxes are ready as the pool holds."""
+        """Waits until as many sandboxes are ready as the pool holds, to be forked if they may be."""
+        if self._forks is not None and self._warmed is not None and self._fork_failure is None:
+            self._used = True
+            self._forks.prepare(self._warmed)
         provider = self if self._forks is None or self._fork_failure is not None else self._forks
         await run_shielded_in_thread(partial(provider._pool.full, _SETTLE_SECONDS))  # noqa: SLF001
 
@@ -186,8 +209,13 @@ class _ForkingDeno(ForkProvider):
             garbage_mb=_GARBAGE_MB + _WARM_UP_MB,
             instead=_INSTEAD,
         )
-        self._start_tested = SelfTestedStart(starter.start)
+        self._start_tested = SelfTestedStart(starter.start, lambda: (_engine(), typescript_server()))
         super().__init__(tier=tier, pool_size=pool_size, starter=starter, start=self._start_tested)
+
+    @property
+    def failure(self) -> str | None:
+        """Reason that none of its engines forks; None if there is none so far."""
+        return self._start_tested.failure
 
     @property
     def works(self) -> bool:

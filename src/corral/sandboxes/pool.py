@@ -110,6 +110,21 @@ class Pool(Generic[K, T]):
             self._start_thread()
         self.put(key, made)
 
+    def want(self, key: K) -> bool:
+        """Opens the pool, and has some of this kind made in the background. True if one is ready."""
+        if self.size == 0:
+            return False
+        with self._changed:
+            if self._owner.take_over():
+                self._ready.clear()
+                self._thread = None
+            self._open = True
+            ready = self._ready.setdefault(key, deque())
+            self._ready.move_to_end(key)
+            self._start_thread()
+            self._changed.notify_all()
+            return bool(ready)
+
     def put(self, key: K, made: T) -> None:
         """Adds an unused one."""
         with self._changed:

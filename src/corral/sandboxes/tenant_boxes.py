@@ -76,6 +76,11 @@ class TenantBoxes(Generic[S]):
             if not turn.statistics().tasks_waiting and not turn.locked():
                 self._turns.pop(key, None)
 
+    def has(self, config: SandboxConfig) -> bool:
+        """True if a box of this configuration takes executions, or has taken some and is full."""
+        with self._lock:
+            return self._owner.is_current and any(not box.retired for box in self._boxes.get(config, ()))
+
     def close(self) -> list[Box[S]]:
         """Ends idle boxes, and each other one with its last execution. Returns them all."""
         with self._lock:

@@ -153,6 +153,9 @@ class Execution:
         vars(self._module).update(failure_classes(), exit=sys.exit, quit=sys.exit)
         vars(self._module).update({"__builtins__": builtins, "__file__": PROGRAM, _RESULT: None})
         self.descriptor = pipes.descriptor
+        sys.excepthook = print_unraised
+        builtins.print = print_at_once
+        warnings.formatwarning = warning_text
         GuestLoop.install(self)
         self.loop = GuestLoop()
         self.loop.set_exception_handler(self._uncaught)
@@ -241,9 +244,6 @@ class Execution:
         sys.modules["__main__"] = self._module
         sys.modules["tools"] = sys.modules["codemode"] = tools  # type: ignore[assignment]
         sys.stdout, sys.stderr = self._streams
-        sys.excepthook = print_unraised
-        builtins.print = print_at_once
-        warnings.formatwarning = warning_text
         if os.environ:
             os.environ.clear()
         os.environ.update(self._start["env"] or {})

@@ -58,14 +58,17 @@ class _Forks(Children):
             return True
         server = os.getpid()
         lifeline = socket.socket(*_KIND, fileno=descriptors[3])
-        child = self.start(lifeline, lambda: self._become_guest(message, descriptors, lifeline, server))
+        program = _filter(message)
+        child = self.start(lifeline, lambda: self._become_guest(program, descriptors, lifeline, server))
         for descriptor in descriptors[:3]:
             os.close(descriptor)
         if child is not None:
             tell(lifeline, {"pid": 0}, [child])
         return True
 
-    def _become_guest(self, message: bytes, descriptors: list[int], lifeline: socket.socket, server: int) -> NoReturn:
+    def _become_guest(
+        self, program: bytes | None, descriptors: list[int], lifeline: socket.socket, server: int
+    ) -> NoReturn:
         """Shuts this process in, runs one program in it and ends."""
         try:
             tie_to_parent(server)
@@ -75,7 +78,6 @@ class _Forks(Children):
             nothing, end = os.pipe()
             os.dup2(nothing, 0)
             os.close(end)
-            program = _filter(message)
             limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
             lifeline.detach()  # its descriptor is closed with all others: other processes' among them
             os.closerange(_FIRST_FREE, limit)

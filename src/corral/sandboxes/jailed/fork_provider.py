@@ -39,6 +39,10 @@ class ForkProvider(JailedProvider):
             close_servers=self._servers.close,
         )
 
+    def prepare(self, config: SandboxConfig) -> bool:
+        """Has a server for this configuration started in the background. True if there is one at once."""
+        return self._servers.has(config) or self._pool.want(self.guest_kind(config))
+
     async def _guest(self, config: SandboxConfig) -> JailedGuest:
         return await self._servers.reserve(config, self._new_server)
 

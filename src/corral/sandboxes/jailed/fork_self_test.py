@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import anyio
@@ -14,8 +14,9 @@ from corral.guest import FrameKind, FrameReader, encode_frame
 from corral.sandboxes.jailed.fork_server import fork
 from corral.sandboxes.jailed.guest_process import GuestProcess
 from corral.sandboxes.jailed.guest_starter import GuestKind, StartedGuest
+from corral.types import Tier
 
-__all__ = ["SelfTestedStart", "self_test"]
+__all__ = ["SelfTestedStart"]
 
 _SECONDS = 10.0
 """Deadline for all of it, which takes a tenth of a second."""
@@ -43,16 +44,19 @@ _RANDOM = "return [crypto.randomUUID(), Math.random()];"
 _ENDLESS = "for (;;);"
 
 
-class SelfTestedStart:
-    """Starts guests, and tests the first one. Once the test has failed, it starts no more. Any thread may call it."""
+_passed: set[tuple[Hashable, Tier]] = set()
+"""Engines that have passed the test in this process, and the tier."""
 
-    def __init__(
-        self,
-        start: Callable[[GuestKind, bool], StartedGuest],
-        test: Callable[[StartedGuest], None] = lambda guest: self_test(guest),
-    ) -> None:
+
+class SelfTestedStart:
+    """Starts guests, and tests the first one of an `engine` in this process. Any thread may call it.
+
+    Once the test has failed, it starts no more.
+    """
+
+    def __init__(self, start: Callable[[GuestKind, bool], StartedGuest], engine: Callable[[], Hashable]) -> None:
         self._start = start
-        self._test = test
+        self._engine = engine
         self._lock = threading.Lock()
         self._passed = False
         self._failure: str | None = None
@@ -60,6 +64,11 @@ class SelfTestedStart:
     @property
     def passed(self) -> bool:
         return self._passed
+
+    @property
+    def failure(self) -> str | None:
+        """Reason why it starts no more."""
+        return self._failure
 
     def __call__(self, kind: GuestKind, in_advance: bool) -> StartedGuest:
         """Starts a guest.
@@ -73,8 +82,11 @@ class SelfTestedStart:
             if self._failure is not None:
                 raise StartFailed(self._failure)
             guest = self._start(kind, in_advance)
+            tested = self._engine(), guest.tier
             try:
-                self._test(guest)
+                if tested not in _passed:
+                    self_test(guest)
+                    _passed.add(tested)
             except BaseException as error:
                 guest.close()
                 if isinstance(error, StartFailed):
