@@ -1,5 +1,5 @@
 // One execution of a program: its calls, its console, its outcome. How frames travel and when it is over for good is the
-// business of who made it: of the process (main.ts) or of a context among others (contexts.ts).
+// business of who made it: the process (process/) or the realm (realm/).
 
 import { type Level, makeConsole } from "./console.ts";
 import { Decoration, type Decorator } from "./decorators.ts";

@@ -9,7 +9,7 @@ const { apply, deleteProperty, ownKeys } = Reflect;
 const { defineProperty, freeze, getOwnPropertyDescriptors, getPrototypeOf } = Object;
 const { parse, stringify } = JSON;
 
-/** What `contexts.ts` and the engine itself go on to look up in the global scope: the language. */
+/** What `main.ts` and the engine itself go on to look up in the global scope: the language. */
 const LANGUAGE = [
   "Object", "Array", "Number", "parseFloat", "parseInt", "Infinity", "NaN", "undefined", "Boolean", "String", "Symbol",
   "Date", "Promise", "RegExp", "Error", "AggregateError", "EvalError", "RangeError", "ReferenceError", "SyntaxError",
