@@ -76,7 +76,6 @@ async def broken(text: str) -> str:
     [
         ("python", f"import os\nos.write(2, {FORGED.encode()!r})\nos._exit(3)"),
         ("python", f"try:\n    await tools.broken(text={FORGED!r})\nexcept ToolError: pass\n{FORGED!r}"),
-        ("python", f"await tools[{FORGED[:100]!r}]()"),
         ("typescript", f"await tools[{FORGED[:100]!r}]({{}})".replace("\\x1b", "\\u001b").replace("\\x07", "")),
     ],
 )
@@ -84,6 +83,15 @@ async def test_no_program_writes_a_line_of_the_log(log: io.StringIO, language: L
     async with Corral([broken], check=False) as corral:
         await corral.execute(program, language=language)
     assert_fit(log.getvalue())
+
+
+@pytest.mark.anyio
+async def test_a_name_that_no_tool_can_have_does_not_leave_a_python_program(log: io.StringIO) -> None:
+    async with Corral([broken], check=False) as corral:
+        result = await corral.execute(f"await tools[{FORGED[:100]!r}]()", language="python")
+    assert result.error is not None
+    assert result.error.code == "tool_not_found"
+    assert "forged" not in log.getvalue().lower()
 
 
 class Absent(SandboxProvider):

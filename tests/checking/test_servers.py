@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import shutil
 import signal
 import sys
@@ -172,7 +173,8 @@ def aimed(text: str, canaries: Path) -> str:
 def test_a_program_in_typescript_has_no_file_of_the_host_read(checker: Checker, canaries: Path, text: str) -> None:
     told = " ".join(each.message for each in remarks_on(checker, "typescript", aimed(text, canaries)))
     assert SECRET not in told
-    assert not any(word in told for word in ("root:", "nologin", Path("/etc/hostname").read_text().strip()))
+    hostname = re.escape(Path("/etc/hostname").read_text().strip())
+    assert not re.search(rf"root:|nologin|\b{hostname}\b", told)
     assert any(refused in told for refused in ("Cannot find", "not found", "not assignable", "Could not resolve")), told
 
 

@@ -163,7 +163,7 @@ def untyped(value: object) -> Any:
         (lambda: Corral([add, untyped(3)]), "tools[1] takes Tool, ToolSource or a function, not 3; corral.tools_from(...)"),
         (lambda: Corral(sandbox="dneo"), "unknown name 'dneo' in corral.sandboxes; did you mean 'deno'?"),
         (lambda: Corral(sandbox={untyped("javascript"): "deno"}), "a key of sandbox takes 'typescript' or 'python', not 'javascript'; did you mean 'typescript'?"),
-        (lambda: Corral(audit="x.json"), "give a path that ends in .jsonl or .sqlite"),
+        (lambda: Corral(audit="x.json"), "pass a path that ends in .jsonl or .sqlite"),
         (lambda: Corral(implied_scopes={"admin": "read"}), "implied_scopes['admin'] takes a list of str, not a str; did you mean [...]?"),
         (lambda: Corral(approval_seconds=-1), "approval_seconds must be positive, not -1"),
         (lambda: corral().execute("1", limits=untyped({"calls": 3})), "not a dict; did you mean Limits(calls=...)?"),

@@ -129,7 +129,7 @@ async def test_work_that_is_cancelled_ends_and_leaves_no_descriptor() -> None:
         with anyio.move_on_after(0.05):
             await workers.run(tasks.compute, seconds=60)
         assert await workers.run(tasks.add, 1, 2, seconds=5) == 3
-    assert descriptors() == before
+    assert descriptors() <= before
     workers.close()
 
 
