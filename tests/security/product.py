@@ -58,7 +58,7 @@ async def attacked_corral(mode: Mode, tier: Tier) -> AsyncGenerator[Corral]:
         case "science":
             sandbox = CPythonSandbox(tier=tier, packages=["numpy", "pandas"])
         case _:
-            sandbox = DenoSandbox(tier=tier)
+            sandbox = DenoSandbox(tier=tier, isolation="fork")
     try:
         echo = define_tool(name="echo", description="Gives its input back.", execute=_echo)
         big = define_tool(name="big", description="Gives four megabytes.", execute=_big)
