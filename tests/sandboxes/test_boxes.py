@@ -186,6 +186,17 @@ async def test_a_new_box_that_takes_no_guest_is_closed_and_the_reason_told() -> 
     assert provider.closed == provider.opened
 
 
+async def test_a_box_whose_guest_never_gets_ready_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    provider = Folders()
+    async with open_corral(provider) as corral:
+        with monkeypatch.context() as broken:
+            broken.setattr(sys, "executable", "/bin/true")
+            with pytest.raises(StartFailed, match="before it was ready"):
+                await run(corral, "ada")
+        await provider.until(closed=1)
+        assert (await run(corral, "ada")).value == 1
+
+
 async def test_idle_boxes_are_closed_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("corral.sandboxes.pool._MAX_IDLE_SECONDS", 0.0)
     monkeypatch.setattr("corral.sandboxes.framed.boxes._WATCH_SECONDS", 0.01)

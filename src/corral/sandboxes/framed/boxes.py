@@ -236,9 +236,11 @@ class _ChannelInBox(GuestChannel):
     def __init__(self, channel: GuestChannel, place: _Place[B]) -> None:
         self._channel = channel
         self._place = place
+        self._ready = False
         place.box.used = True
 
     async def send(self, data: bytes) -> None:
+        self._ready = True  # nothing is sent before READY
         await self._channel.send(data)
 
     def received(self) -> AsyncIterator[bytes]:
@@ -257,4 +259,6 @@ class _ChannelInBox(GuestChannel):
             self._place.box.retire()  # its guest may still run
             raise
         finally:
+            if not self._ready:
+                self._place.box.retire()  # no guest starts in it
             self._place.leave()
