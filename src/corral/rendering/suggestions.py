@@ -42,10 +42,9 @@ class NearNames:
             if left <= 0:
                 break
 
-        def shared_part(each: int) -> tuple[float, int]:
-            return shared[each] / (len(pairs) + self._pairs[each] - shared[each]), -each
-
-        likely = nlargest(_MOST_COMPARED, shared, key=shared_part)
+        # Tuples are compared without a call for each, which counts where thousands share a pair.
+        alike = [(number / (len(pairs) + self._pairs[each] - number), -each) for each, number in shared.items()]
+        likely = [-each for _, each in nlargest(_MOST_COMPARED, alike)]
         compared = {self._names[each][:_MAX_CHARACTERS]: self._names[each] for each in likely}
         found = difflib.get_close_matches(wanted[:_MAX_CHARACTERS], compared, n=most, cutoff=likeness)
         return [compared[each] for each in found]
