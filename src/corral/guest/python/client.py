@@ -404,18 +404,17 @@ class _Bridge:
             WrongReply: as the reader.
             OSError, HTTPException: the connection or the server does not work.
         """
+        last = b""
         with self._request(request, _SILENCE_SECONDS, reading) as response:
             if response.status != 200:
                 raise _Refused(self._refusal(response, f"{self.url}{request.path}"))
-            if response.length is None or response.length > _MAX_SMALL_REPLY:
-                while chunk := response.read1(_CHUNK_BYTES):
-                    yield from reader.feed(chunk)
-                if response.length:
-                    raise IncompleteRead(b"", response.length)
-                yield from reader.end()
-                return
-            text = response.read()
-        yield from reader.feed(text)  # by now the connection is free for the next call
+            while response.length != 0 and (last := response.read1(_CHUNK_BYTES)):
+                if response.length != 0:
+                    yield from reader.feed(last)
+            if response.length:
+                raise IncompleteRead(b"", response.length)
+        if last:
+            yield from reader.feed(last)  # by now the connection is free for the next call
         yield from reader.end()
 
     def _refusal(self, response: HTTPResponse, url: str) -> Failure:
