@@ -14,6 +14,7 @@ import pytest
 
 from corral import Corral, ExecutionContext, ExecutionResult, Limits
 from corral.errors import StartFailed
+from corral.events import ConsoleOutput
 from corral.sandboxes import BoxProvider, GuestChannel, GuestFiles, SandboxProvider
 from corral.testing import SandboxSuite
 from corral.types import Isolation, LimitName, SandboxConfig
@@ -216,7 +217,10 @@ async def test_a_cancelled_execution_leaves_a_box_that_serves_on() -> None:
     provider = Folders()
     async with open_corral(provider) as corral:
         await run(corral, "ada")
-        with anyio.move_on_after(0.5):
-            await run(corral, "ada", "while True: pass")
+        endless = "print('on')\nwhile True: pass"
+        async with corral.start(endless, language="python", context=ExecutionContext(user_id="ada")) as execution:
+            async for event in execution:
+                if isinstance(event, ConsoleOutput):
+                    execution.cancel()
         assert (await run(corral, "ada")).status == "succeeded"
     assert len(provider.opened) == 1
