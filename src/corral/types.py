@@ -38,6 +38,7 @@ from corral.arguments import did_you_mean
 from corral.errors import ConfigError, CorralError, RateLimited, ToolFailed
 from corral.logs import get_logger
 from corral.rendering.preview import preview_text, short_repr
+from corral.space import Space
 from corral.texts import Position, PositionMap, TypedText, located
 
 __all__ = [
@@ -562,10 +563,7 @@ def reaches(tier: Tier, required: Tier) -> bool:
 
 
 class SandboxConfig(Frozen):
-    """Settings of a sandbox before its start: its whole key. One that outlives an execution serves equal settings only.
-
-    Sandboxes that wait for a user can replace each other if all settings but `trust_domain` are equal (`unowned`).
-    """
+    """Settings of a sandbox before its start: its whole key. One that outlives an execution serves its equals only."""
 
     language: Language = "typescript"
     memory_mb: Positive = 64
@@ -573,10 +571,12 @@ class SandboxConfig(Frozen):
     """A sandbox below this tier must not start."""
     trust_domain: TrustDomain | None = None
     """Owner of a reusable sandbox: it only serves executions of the same trust domain. None disables reuse."""
+    space: Space | None = None
+    """Directories of the session that it serves, and no other."""
 
     @property
     def unowned(self) -> SandboxConfig:
-        """The same settings for any trust domain."""
+        """The same settings for any trust domain: sandboxes that wait for one replace each other if these are equal."""
         return self if self.trust_domain is None else self.model_copy(update={"trust_domain": None})
 
 

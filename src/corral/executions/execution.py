@@ -21,14 +21,15 @@ from corral.bridges import (
 )
 from corral.checking import Case, Gate
 from corral.concurrency.deadline import PausableDeadline
-from corral.errors import ProgramRejected, ProgramTimeout, StartFailed
+from corral.errors import FileError, ProgramRejected, ProgramTimeout, StartFailed
 from corral.event_listener import EventListener
 from corral.events import ConsoleOutput, EventStream, ExecutionFinished, ExecutionStarted, OnEvent, ProgramChecked
 from corral.executions.conclusion import broken, concluded, prefer_early_outcome, record_execution, rejected
 from corral.executions.request import ExecutionRequest
 from corral.executions.runtime import Runtime, prepare
-from corral.logs import Lines
-from corral.results import ExecutionResult, ProgramCapabilities
+from corral.executions.workspace import Workspace
+from corral.logs import Lines, get_logger
+from corral.results import ExecutionResult, FileChanges, ProgramCapabilities
 from corral.sandboxes import Job, Sandbox, below_required_tier, failed_exit
 from corral.tools import ToolRegistry
 from corral.types import (
@@ -41,6 +42,8 @@ from corral.types import (
 )
 
 __all__ = ["Execution"]
+
+logger = get_logger("corral.executions")
 
 
 _CHECK_HELP = "`corral doctor` lists the language servers"
@@ -59,6 +62,7 @@ class Execution:
         *,
         tools: ToolRegistry,
         services: Services,
+        workspace: Workspace | None = None,
         on_event: OnEvent | None = None,
         approve: Approve | None = None,
     ) -> None:
@@ -67,6 +71,7 @@ class Execution:
         self._runtime = runtime
         self._request = request
         self._tools = tools
+        self._workspace = workspace
         self._limits = request.limits or runtime.limits
         self._check = runtime.check_of(request)
         self._provider = runtime.provider(request.language)
@@ -244,11 +249,14 @@ class Execution:
 
     async def _start(self) -> Sandbox:
         name, required = self._provider.name, self._runtime.required_tier
+        if self._workspace is not None:
+            await self._workspace.begin()
         config = SandboxConfig(
             language=self._request.language,
             memory_mb=self._limits.memory_mb,
             required_tier=required,
             trust_domain=self._request.context.trust_domain,
+            space=None if self._workspace is None else self._workspace.space,
         )
         seconds = self._provider.capabilities.start_timeout_seconds
         with anyio.move_on_after(seconds):
@@ -270,6 +278,9 @@ class Execution:
             env=self._request.env,
             on_log=self._log,
             on_outcome=self._keep_outcome,
+            mounts=tuple((bind.inside, bind.writable) for bind in self._workspace.space.binds)
+            if self._workspace
+            else (),
         )
         with runtime.grants.live(self._grant), self._clock.running():
             async with self._protocol.serve(runtime.protocols.host, self._grant) as endpoint:
@@ -290,6 +301,17 @@ class Execution:
 
     # --- conclude
 
+    async def _file_changes(self) -> FileChanges | None:
+        """Files of the session that are others now; None if they cannot be listed."""
+        if self._workspace is None or self._isolation is None:
+            return None
+        with anyio.CancelScope(shield=True):
+            try:
+                return await self._workspace.look()
+            except FileError as error:
+                logger.warning("%s: changes of files are not known: %s", self.execution_id, error)
+                return None
+
     async def _conclude(self, program: Program | None, exit: Exit | None) -> ExecutionResult:
         """Makes the result, records it and emits it. No exit: the execution was cancelled."""
         records = self._recorder.records
@@ -305,6 +327,7 @@ class Execution:
             isolation=self._isolation,
             capabilities=self._capabilities,
             checked=self._gate is not None and self._gate.is_checked,
+            files=await self._file_changes(),
         )
         result = concluded(running, program, exit, records=records, gate=self._gate)
         self._concluded = True

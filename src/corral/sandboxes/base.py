@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import ClassVar, Self
 
 from corral.errors import StartFailed
+from corral.sandboxes.spaces import SpaceHost
 from corral.types import (
     TIERS,
     Capabilities,
@@ -34,7 +35,8 @@ GRACE_SECONDS = 0.25
 class Job:
     """One program and all that belongs to its run: what the first message to a guest is made of.
 
-    `env` is all the environment the program sees; None hides even an empty one. `on_log` takes each console entry as
+    `env` is all the environment the program sees; None hides even an empty one. `mounts` are the paths of its session's
+    directories, and if it may change them. `on_log` takes each console entry as
     it arrives, and `on_outcome` the program's outcome if calls are still running then, so that both survive whatever
     ends the program.
     """
@@ -46,6 +48,7 @@ class Job:
     env: Mapping[str, str] | None
     on_log: Callable[[LogEntry], None]
     on_outcome: Callable[[Exit], None]
+    mounts: tuple[tuple[str, bool], ...] = ()
 
 
 class SandboxProvider(ABC):
@@ -72,6 +75,10 @@ class SandboxProvider(ABC):
         Raises:
             StartFailed: as `start` does.
         """
+
+    async def space_host(self, config: SandboxConfig) -> SpaceHost | None:  # noqa: ARG002
+        """Host of spaces that its guests see; None if they see no directories of a session."""
+        return None
 
     async def aclose(self) -> None:
         """Frees what the provider keeps between sandboxes. It may be used again afterwards."""

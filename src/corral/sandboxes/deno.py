@@ -28,6 +28,7 @@ from corral.sandboxes.jailed.guest_starter import GUEST_FILE, GuestKind, GuestSt
 from corral.sandboxes.jailed.provider import JailedProvider
 from corral.sandboxes.pool import default_size
 from corral.sandboxes.unjailed import UnjailedDeno
+from corral.space import Space
 from corral.types import Capabilities, Language, SandboxConfig, Tier
 
 __all__ = ["DenoSandbox"]
@@ -139,7 +140,7 @@ class DenoSandbox(JailedProvider):
         return await super().start(config)
 
     def _may_fork(self, forks: _ForkingDeno, config: SandboxConfig) -> bool:
-        if self._fork_failure is not None or not self._in_background:
+        if self._fork_failure is not None or not self._in_background or config.space is not None:
             return self._fork_failure is None
         if forks.failure is not None:
             self._do_without_forks(forks.failure)
@@ -168,6 +169,15 @@ class DenoSandbox(JailedProvider):
                 await self._forks.aclose()
             return result
 
+    async def prepare_space(self, config: SandboxConfig) -> None:
+        if self._forks is not None and self._may_fork(self._forks, config):
+            await self._forked_or(self._forks.prepare_space, super().prepare_space, config)
+
+    def forget(self, space: Space) -> None:
+        super().forget(space)
+        if self._forks is not None:
+            self._forks.forget(space)
+
     def _do_without_forks(self, reason: str) -> None:
         self._fork_failure = reason
         logger.warning("each execution starts an engine of its own, because this one does not fork: %s", reason)
@@ -185,7 +195,7 @@ class DenoSandbox(JailedProvider):
         await run_shielded_in_thread(partial(provider._pool.full, _SETTLE_SECONDS))  # noqa: SLF001
 
     def guest_kind(self, config: SandboxConfig) -> GuestKind:
-        options = deno_options(config.memory_mb, allow_eval=self.allow_eval)
+        options = deno_options(config.memory_mb, allow_eval=self.allow_eval, space=config.space)
         own = _arguments(allow_eval=self.allow_eval, allow_wasm=self.allow_wasm)
         return GuestKind(config.unowned, (*options, f"{GUEST_FILE}main.js", *own))
 
@@ -223,7 +233,7 @@ class _ForkingDeno(ForkProvider):
         return self._start_tested.passed
 
     def guest_kind(self, config: SandboxConfig) -> GuestKind:
-        options = deno_options(config.memory_mb, allow_eval=self._allow_eval, v8_flags=_FORK_FLAGS)
+        options = deno_options(config.memory_mb, allow_eval=self._allow_eval, v8_flags=_FORK_FLAGS, space=config.space)
         return GuestKind(config.unowned, (*options, "--allow-ffi", f"{GUEST_FILE}zygote.js", *self._arguments))
 
 
