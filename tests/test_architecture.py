@@ -106,6 +106,7 @@ ALLOWED: dict[str, set[str]] = {
         "languages",
     },
     "tool_views": {"bridges", "declarations", "rendering", "tool_sources", "tools", "types"},
+    "packages": {"arguments", "concurrency", "containment", "errors", "sandboxes", "types"},
     "executions": {
         "audit",
         "bridges",
@@ -115,6 +116,7 @@ ALLOWED: dict[str, set[str]] = {
         "event_listener",
         "events",
         "events",
+        "packages",
         "programs",
         "results",
         "sandboxes",
@@ -148,6 +150,7 @@ ALLOWED: dict[str, set[str]] = {
         "errors",
         "executions",
         "facade",
+        "packages",
         "plugins",
         "sandboxes",
         "tool_sources",
@@ -196,7 +199,18 @@ ALLOWED: dict[str, set[str]] = {
         "tools",
         "types",
     },
-    "cli": {"__init__", "audit", "doctor", "errors", "plugins", "rendering", "sandboxes", "types", "languages"},
+    "cli": {
+        "__init__",
+        "audit",
+        "doctor",
+        "errors",
+        "packages",
+        "plugins",
+        "rendering",
+        "sandboxes",
+        "types",
+        "languages",
+    },
     "logs": set(),
 }
 

@@ -562,10 +562,7 @@ def reaches(tier: Tier, required: Tier) -> bool:
 
 
 class SandboxConfig(Frozen):
-    """Settings of a sandbox before its start: its whole key. One that outlives an execution serves equal settings only.
-
-    Sandboxes that wait for a user can replace each other if all settings but `trust_domain` are equal (`unowned`).
-    """
+    """Settings of a sandbox before its start: its whole key. One that outlives an execution serves equal ones only."""
 
     language: Language = "typescript"
     memory_mb: Positive = 64
@@ -573,10 +570,12 @@ class SandboxConfig(Frozen):
     """A sandbox below this tier must not start."""
     trust_domain: TrustDomain | None = None
     """Owner of a reusable sandbox: it only serves executions of the same trust domain. None disables reuse."""
+    modules: bool = False
+    """True if programs in TypeScript may load packages and the engine's built-in modules."""
 
     @property
     def unowned(self) -> SandboxConfig:
-        """The same settings for any trust domain."""
+        """The same settings for any trust domain. Sandboxes with equal ones can replace each other until they serve."""
         return self if self.trust_domain is None else self.model_copy(update={"trust_domain": None})
 
 
@@ -595,5 +594,7 @@ class Capabilities:
     """Limits that it really enforces on this machine; the user has to accept the others by name."""
     bridges: frozenset[str] = frozenset({"pipe"})
     """Bridge protocols of its guests."""
+    modules: bool = False
+    """True if its guests load packages."""
     start_timeout_seconds: float = 30.0
     """Maximum time for a start, the first one included. On a loaded machine a local engine takes tenths of a second."""

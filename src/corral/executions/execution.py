@@ -21,13 +21,14 @@ from corral.bridges import (
 )
 from corral.checking import Case, Gate
 from corral.concurrency.deadline import PausableDeadline
-from corral.errors import ProgramRejected, ProgramTimeout, StartFailed
+from corral.errors import ConfigError, ProgramRejected, ProgramTimeout, StartFailed
 from corral.event_listener import EventListener
 from corral.events import ConsoleOutput, EventStream, ExecutionFinished, ExecutionStarted, OnEvent, ProgramChecked
 from corral.executions.conclusion import broken, concluded, prefer_early_outcome, record_execution, rejected
 from corral.executions.request import ExecutionRequest
 from corral.executions.runtime import Runtime, prepare
 from corral.logs import Lines
+from corral.packages import Packages
 from corral.results import ExecutionResult, ProgramCapabilities
 from corral.sandboxes import Job, Sandbox, below_required_tier, failed_exit
 from corral.tools import ToolRegistry
@@ -49,7 +50,11 @@ _CHECK_HELP = "`corral doctor` lists the language servers"
 class Execution:
     """Takes one request through its phases. `run` is called once, `cancel` at any time.
 
-    `tools` and `services` are the tools that the caller sees.
+    `tools` and `services` are the tools that the caller sees. `modules` are packages for this program, in place of the
+    runtime's.
+
+    Raises:
+        ConfigError: the sandbox gives programs no packages.
     """
 
     def __init__(
@@ -59,6 +64,7 @@ class Execution:
         *,
         tools: ToolRegistry,
         services: Services,
+        modules: Packages | None = None,
         on_event: OnEvent | None = None,
         approve: Approve | None = None,
     ) -> None:
@@ -70,6 +76,11 @@ class Execution:
         self._limits = request.limits or runtime.limits
         self._check = runtime.check_of(request)
         self._provider = runtime.provider(request.language)
+        self._modules = (modules or runtime.modules) if request.language == "typescript" else None
+        if self._modules is not None and not self._provider.capabilities.modules:
+            raise ConfigError(
+                f"sandbox {self._provider.name!r} gives programs no packages here; leave out Corral(modules=...)"
+            )
         self._protocol = runtime.protocols.supported_by(self._provider.name, self._provider.capabilities.bridges)
         self._events = EventStream(self.execution_id, request.context, request.tool_call_id, runtime.observations)
         self._listener: EventListener | None = None
@@ -249,6 +260,7 @@ class Execution:
             memory_mb=self._limits.memory_mb,
             required_tier=required,
             trust_domain=self._request.context.trust_domain,
+            modules=self._modules is not None,
         )
         seconds = self._provider.capabilities.start_timeout_seconds
         with anyio.move_on_after(seconds):
@@ -270,6 +282,7 @@ class Execution:
             env=self._request.env,
             on_log=self._log,
             on_outcome=self._keep_outcome,
+            modules=None if self._modules is None else await self._modules.texts_for(program),
         )
         with runtime.grants.live(self._grant), self._clock.running():
             async with self._protocol.serve(runtime.protocols.host, self._grant) as endpoint:
