@@ -23,6 +23,7 @@ from corral.checking import Checker
 from corral.errors import ConfigError
 from corral.executions import Check, Runtime
 from corral.facade.asking import CorralAsking
+from corral.packages import Packages
 from corral.plugins import load_by_name
 from corral.sandboxes.selection import Providers, Sandboxes
 from corral.tool_sources import Tools, registry_and_sources
@@ -38,6 +39,8 @@ class Corral(CorralAsking):
 
     The constructor and `declarations` do no input or output. Executions may overlap. `aclose`, from any task of the
     same event loop, cancels those that still run and frees all resources.
+
+    `modules` are packages of npm that programs in TypeScript may import.
 
     `logger` is the parent of the loggers of tools (`ToolCall.logger`) and programs; None: the logger `corral`. With
     `log_code` every program is logged at level INFO, as the model wrote it.
@@ -55,6 +58,7 @@ class Corral(CorralAsking):
         limits: Limits | None = None,
         required_tier: Tier = "landlock",
         accept_unenforced: Collection[LimitName] = (),
+        modules: Packages | None = None,
         check: Check = True,
         audit: AuditLog | AuditSource | None = None,
         rates: RateLimits | None = None,
@@ -108,6 +112,7 @@ class Corral(CorralAsking):
             implied=implied,
             audit=audit_log,
             parked=policy.parked,
+            modules=modules,
             code_logger=(logger or getLogger("corral")).getChild("programs") if log_code else None,
         )
         super().__init__(runtime, sources, sandbox, ToolViews(self.tools, implied, hide_denied=hide_denied))

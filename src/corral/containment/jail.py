@@ -22,7 +22,7 @@ from corral.containment.launcher_client import Plan
 from corral.containment.libraries import shared_libraries
 from corral.containment.namespaces import GUEST, Mount, bubblewrap, bwrap_command
 from corral.errors import StartFailed
-from corral.space import Space
+from corral.isolation import Space
 from corral.types import Tier
 
 if TYPE_CHECKING or sys.platform != "win32":

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from corral.containment.launcher import FILTER_FD, INFO_FD
-from corral.space import Bind
+from corral.isolation import Bind
 
 __all__ = ["GUEST", "Mount", "bubblewrap", "bwrap_command"]
 

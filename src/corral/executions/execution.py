@@ -21,7 +21,7 @@ from corral.bridges import (
 )
 from corral.checking import Case, Gate
 from corral.concurrency.deadline import PausableDeadline
-from corral.errors import FileError, ProgramRejected, ProgramTimeout, StartFailed
+from corral.errors import ConfigError, FileError, ProgramRejected, ProgramTimeout, StartFailed
 from corral.event_listener import EventListener
 from corral.events import ConsoleOutput, EventStream, ExecutionFinished, ExecutionStarted, OnEvent, ProgramChecked
 from corral.executions.conclusion import broken, concluded, prefer_early_outcome, record_execution, rejected
@@ -29,6 +29,7 @@ from corral.executions.request import ExecutionRequest
 from corral.executions.runtime import Runtime, prepare
 from corral.executions.workspace import Workspace
 from corral.logs import Lines, get_logger
+from corral.packages import Packages
 from corral.results import ExecutionResult, FileChanges, ProgramCapabilities
 from corral.sandboxes import Job, Sandbox, below_required_tier, failed_exit
 from corral.tools import ToolRegistry
@@ -52,7 +53,11 @@ _CHECK_HELP = "`corral doctor` lists the language servers"
 class Execution:
     """Takes one request through its phases. `run` is called once, `cancel` at any time.
 
-    `tools` and `services` are the tools that the caller sees.
+    `tools` and `services` are the tools that the caller sees. `modules` are packages for this program, in place of the
+    runtime's.
+
+    Raises:
+        ConfigError: the sandbox gives programs no packages.
     """
 
     def __init__(
@@ -63,6 +68,7 @@ class Execution:
         tools: ToolRegistry,
         services: Services,
         workspace: Workspace | None = None,
+        modules: Packages | None = None,
         on_event: OnEvent | None = None,
         approve: Approve | None = None,
     ) -> None:
@@ -75,6 +81,11 @@ class Execution:
         self._limits = request.limits or runtime.limits
         self._check = runtime.check_of(request)
         self._provider = runtime.provider(request.language)
+        self._modules = (modules or runtime.modules) if request.language == "typescript" else None
+        if self._modules is not None and not self._provider.capabilities.modules:
+            raise ConfigError(
+                f"sandbox {self._provider.name!r} gives programs no packages here; leave out Corral(modules=...)"
+            )
         self._protocol = runtime.protocols.supported_by(self._provider.name, self._provider.capabilities.bridges)
         self._events = EventStream(self.execution_id, request.context, request.tool_call_id, runtime.observations)
         self._listener: EventListener | None = None
@@ -257,6 +268,7 @@ class Execution:
             required_tier=required,
             trust_domain=self._request.context.trust_domain,
             space=None if self._workspace is None else self._workspace.space,
+            modules=self._modules is not None,
         )
         seconds = self._provider.capabilities.start_timeout_seconds
         with anyio.move_on_after(seconds):
@@ -281,6 +293,7 @@ class Execution:
             mounts=tuple((bind.inside, bind.writable) for bind in self._workspace.space.binds)
             if self._workspace
             else (),
+            modules=None if self._modules is None else await self._modules.texts_for(program),
         )
         with runtime.grants.live(self._grant), self._clock.running():
             async with self._protocol.serve(runtime.protocols.host, self._grant) as endpoint:

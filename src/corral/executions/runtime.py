@@ -15,6 +15,7 @@ from corral.checking import Checker
 from corral.errors import LimitNotEnforceable, ProgramRejected
 from corral.event_listener import Observation
 from corral.executions.request import Check, ExecutionRequest
+from corral.packages import Packages
 from corral.programs import TooLongToParse, parsing_within, read_program
 from corral.sandboxes import SandboxProvider
 from corral.sandboxes.selection import Providers
@@ -62,6 +63,8 @@ class Runtime:
     implied: ImpliedScopes
     audit: AuditLog | None
     parked: ParkedCalls
+    modules: Packages | None = None
+    """Packages that programs in TypeScript may import."""
     code_logger: Logger | None = None
     """Logs every program as the model wrote it."""
     values: ValueRoom = field(default_factory=ValueRoom)
@@ -105,9 +108,14 @@ class Runtime:
             self.checker.start(language, self.tools)
         async with self._warming:
             if language not in self._warm:
-                await self.providers.get(language).warm(
-                    SandboxConfig(language=language, memory_mb=self.limits.memory_mb, required_tier=self.required_tier)
+                provider = self.providers.get(language)
+                config = SandboxConfig(
+                    language=language,
+                    memory_mb=self.limits.memory_mb,
+                    required_tier=self.required_tier,
+                    modules=self.modules is not None and provider.capabilities.modules,
                 )
+                await provider.warm(config)
                 self._warm.add(language)
 
     def renew(self, providers: Providers | None = None) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from corral.isolation import Space
 from corral.results import FileChanges
-from corral.space import Space
 
 __all__ = ["Workspace"]
 

@@ -24,7 +24,7 @@ from corral.types import (
     ToolName,
 )
 
-__all__ = ["GRACE_SECONDS", "Job", "Sandbox", "SandboxProvider", "below_required_tier"]
+__all__ = ["GRACE_SECONDS", "Job", "ModuleTexts", "Sandbox", "SandboxProvider", "below_required_tier"]
 
 
 GRACE_SECONDS = 0.25
@@ -32,12 +32,22 @@ GRACE_SECONDS = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleTexts:
+    """Packages for one program. `texts` are bodies of CommonJS functions by specifier, of those that it may ask for;
+    `failures` are the reasons why others that it names have none."""
+
+    allowed: tuple[str, ...]
+    texts: Mapping[str, str]
+    failures: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """One program and all that belongs to its run: what the first message to a guest is made of.
 
     `env` is all the environment the program sees; None hides even an empty one. `mounts` are the paths of its session's
-    directories, and if it may change them. `on_log` takes each console entry as
-    it arrives, and `on_outcome` the program's outcome if calls are still running then, so that both survive whatever
+    directories, and if it may change them; `modules` are packages that it may import. `on_log` takes each console entry
+    as it arrives, and `on_outcome` the program's outcome if calls are still running then, so that both survive whatever
     ends the program.
     """
 
@@ -49,6 +59,7 @@ class Job:
     on_log: Callable[[LogEntry], None]
     on_outcome: Callable[[Exit], None]
     mounts: tuple[tuple[str, bool], ...] = ()
+    modules: ModuleTexts | None = None
 
 
 class SandboxProvider(ABC):

@@ -7,6 +7,7 @@ the lesser wall; the jail around it is the boundary. Memory and processor time a
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import ClassVar, Literal, TypeVar
@@ -19,6 +20,7 @@ from corral.containment import Engine
 from corral.containment.process import can_limit
 from corral.errors import StartFailed
 from corral.guest import RuntimeDirectory, typescript_server
+from corral.isolation import Space
 from corral.logs import get_logger
 from corral.sandboxes.base import Sandbox
 from corral.sandboxes.framed.guest_files import DENO_ENVIRONMENT, deno_options
@@ -28,7 +30,6 @@ from corral.sandboxes.jailed.guest_starter import GUEST_FILE, GuestKind, GuestSt
 from corral.sandboxes.jailed.provider import JailedProvider
 from corral.sandboxes.pool import default_size
 from corral.sandboxes.unjailed import UnjailedDeno
-from corral.space import Space
 from corral.types import Capabilities, Language, SandboxConfig, Tier
 
 __all__ = ["DenoSandbox"]
@@ -109,7 +110,9 @@ class DenoSandbox(JailedProvider):
 
     @property
     def capabilities(self) -> Capabilities:
-        return super().capabilities if self._unjailed is None else self._unjailed.capabilities
+        if self._unjailed is not None:
+            return self._unjailed.capabilities
+        return replace(super().capabilities, modules=True)
 
     @property
     def fork_failure(self) -> str | None:
@@ -196,7 +199,7 @@ class DenoSandbox(JailedProvider):
 
     def guest_kind(self, config: SandboxConfig) -> GuestKind:
         options = deno_options(config.memory_mb, allow_eval=self.allow_eval, space=config.space)
-        own = _arguments(allow_eval=self.allow_eval, allow_wasm=self.allow_wasm)
+        own = _arguments(config, allow_eval=self.allow_eval, allow_wasm=self.allow_wasm)
         return GuestKind(config.unowned, (*options, f"{GUEST_FILE}main.js", *own))
 
 
@@ -209,8 +212,7 @@ class _ForkingDeno(ForkProvider):
     def __init__(
         self, *, tier: Tier | Literal["auto"], allow_eval: bool, allow_wasm: bool, pool_size: int | None
     ) -> None:
-        self._allow_eval = allow_eval
-        self._arguments = _arguments(allow_eval=allow_eval, allow_wasm=allow_wasm)
+        self._allow_eval, self._allow_wasm = allow_eval, allow_wasm
         starter = GuestStarter(
             tier,
             lambda _: Engine(_engine(), relative_paths=True, syscall_profile="server"),
@@ -234,12 +236,14 @@ class _ForkingDeno(ForkProvider):
 
     def guest_kind(self, config: SandboxConfig) -> GuestKind:
         options = deno_options(config.memory_mb, allow_eval=self._allow_eval, v8_flags=_FORK_FLAGS, space=config.space)
-        return GuestKind(config.unowned, (*options, "--allow-ffi", f"{GUEST_FILE}zygote.js", *self._arguments))
+        own = _arguments(config, allow_eval=self._allow_eval, allow_wasm=self._allow_wasm)
+        return GuestKind(config.unowned, (*options, "--allow-ffi", f"{GUEST_FILE}zygote.js", *own))
 
 
-def _arguments(*, allow_eval: bool, allow_wasm: bool) -> tuple[str, ...]:
+def _arguments(config: SandboxConfig, *, allow_eval: bool, allow_wasm: bool) -> tuple[str, ...]:
     """Arguments of the guest itself."""
-    return (*["--allow-eval"] * allow_eval, *["--allow-wasm"] * allow_wasm)
+    flags = {"--allow-eval": allow_eval, "--allow-wasm": allow_wasm, "--modules": config.modules}
+    return tuple(flag for flag, wanted in flags.items() if wanted)
 
 
 @cache

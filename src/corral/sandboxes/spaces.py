@@ -11,8 +11,8 @@ from typing import NamedTuple, Protocol
 from corral.concurrency.threads import run_shielded_in_thread
 from corral.containment.temporary import TemporaryFolder
 from corral.errors import StartFailed
+from corral.isolation import Bind, Space
 from corral.logs import get_logger
-from corral.space import Bind, Space
 from corral.types import SandboxConfig, Tier
 
 __all__ = ["OpenSpace", "Place", "SpaceHost", "open_space"]

@@ -14,8 +14,8 @@ from anyio.lowlevel import current_token
 
 from corral.concurrency.forks import ProcessOwner
 from corral.errors import StartFailed
+from corral.isolation import Space
 from corral.sandboxes.pool import idle_surplus
-from corral.space import Space
 from corral.types import SandboxConfig
 
 __all__ = ["Box", "TenantBoxes"]

@@ -8,12 +8,12 @@ from pathlib import Path
 import anyio
 
 from corral.errors import ConfigError
+from corral.isolation import Space
 from corral.results import FileChanges
 from corral.sandboxes.spaces import OpenSpace, Place, SpaceHost, open_space
 from corral.sessions.files import SessionFiles, Snapshot, Tree, changes
 from corral.sessions.mounts import Directory, Mount, Scratch, check_mounts
 from corral.sessions.tree import FileTree
-from corral.space import Space
 from corral.types import ExecutionContext, Language, SandboxConfig
 
 __all__ = ["OpenSession", "open_session"]

@@ -17,15 +17,38 @@ interface Limits {
   log_bytes: number;
 }
 
+/** A package as the body of a CommonJS function. */
+export interface Text {
+  code: string;
+}
+
+/** Packages that a program may import: the texts of those that it may come to ask for, and why others have none. */
+export interface ModuleTexts {
+  allowed: string[];
+  texts: Record<string, Text>;
+  failures: Record<string, string>;
+}
+
 export interface Start {
   code: string;
   tools: string[];
   env: Record<string, string> | null;
   limits: Limits;
+  modules?: ModuleTexts | null;
+}
+
+/** Loads modules, each once. */
+export interface Loader {
+  /** What packages take for node's. */
+  process: object;
+  namespace(specifier: string): unknown;
+  require(specifier: string): unknown;
 }
 
 /** What a run needs of the process around it. */
 export interface Host {
+  /** The loader of this run; none where there are no modules. */
+  load?(texts: ModuleTexts, env: Record<string, string> | null): Loader;
   /** Appends a frame of this run to what leaves with the next `flush`. */
   send(kind: number, tagged: boolean, payload: string): void;
   flush(): void;
@@ -59,6 +82,7 @@ const MAX_UNAWAITED = 100;
 const MAX_REMARKS = 20;
 const MAX_OUTSTANDING = 5;
 const BURST = 16;
+const NO_EXIT = ["process is not defined", "process.exit is not a function"];
 /** Characters of a thrown value that is no Error. */
 const MAX_DESCRIBED = 2000;
 
@@ -90,6 +114,7 @@ export class Run {
   #host: Host;
   #calls: Calls;
   #toolbox: Toolbox;
+  #load = load;
   #logBytes = 0;
   #droppedLogBytes = 0;
   #unsent = 0;
@@ -135,6 +160,14 @@ export class Run {
       const env = Object.freeze(Object.assign(Object.create(null) as object, this.start.env));
       defineGlobal("process", Object.freeze({ env }));
     }
+    const { modules, env } = this.start;
+    const loader = modules && this.#host.load?.(modules, env);
+    if (loader) {
+      defineGlobal("process", loader.process);
+      defineGlobal("require", (specifier: unknown) => loader.require(`${specifier}`));
+      // async, so that what fails is a rejection
+      this.#load = Object.assign(async (specifier: unknown) => loader.namespace(`${specifier}`), { meta: load.meta });
+    }
   }
 
   #watchRaces(name: "race" | "any"): void {
@@ -154,7 +187,7 @@ export class Run {
       typeof value === "function"
         ? (value as (tools: object) => unknown)(destructures ? this.#toolbox.plain : this.#toolbox.tools)
         : value;
-    const ended = program(load, enter, decorate);
+    const ended = program(this.#load, enter, decorate);
     try {
       apply(then, ended, [(value: unknown) => this.#succeed(value), (error: unknown) => this.#fail(error)]);
     } catch (error) {
@@ -294,12 +327,10 @@ export class Run {
 
   /**
    * What a handler has printed before it failed itself, in the habit of `console.error(error); process.exit(1)`: that is
-   * what went wrong. There is no `process`.
+   * what went wrong. There is no `process`, or none that ends.
    */
   #hidden(error: unknown): unknown {
-    if (this.#printed === undefined || !(error instanceof ReferenceError) || error.message !== "process is not defined") {
-      return error;
-    }
+    if (this.#printed === undefined || !(error instanceof Error) || !NO_EXIT.includes(error.message)) return error;
     if (typeof this.#printed !== "string") return this.#printed;
     const failure = new Error(this.#printed);
     failure.stack = `Error: ${this.#printed}${error.stack!.slice(error.stack!.indexOf("\n"))}`;

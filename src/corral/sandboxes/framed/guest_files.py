@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from corral.guest import python_guest, typescript_guest
+from corral.isolation import Space
 from corral.sandboxes.channel import GuestFiles
-from corral.space import Space
 from corral.types import Language, SandboxConfig
 
 __all__ = ["DENO_ENVIRONMENT", "deno_options", "guest_files"]

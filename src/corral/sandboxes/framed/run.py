@@ -57,6 +57,9 @@ class GuestRun:
             "mounts": job.mounts,
             "limits": {name: getattr(job.limits, name) for name in _GUEST_LIMITS},
         }
+        if (modules := job.modules) is not None:
+            texts = {specifier: {"code": code} for specifier, code in modules.texts.items()}
+            start["modules"] = {"allowed": modules.allowed, "texts": texts, "failures": modules.failures}
         try:
             self._cpu_until = (self._link.cpu_time() or 0.0) + job.limits.cpu_seconds
             async with periodic(self._watch_cpu):

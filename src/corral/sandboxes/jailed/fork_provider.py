@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
+from corral.isolation import Space
 from corral.sandboxes.jailed.fork_server import Fork, ForkServer
 from corral.sandboxes.jailed.guest_starter import GuestKind, GuestStarter, StartedGuest
 from corral.sandboxes.jailed.provider import JailedGuest, JailedProvider
 from corral.sandboxes.pool import default_size
 from corral.sandboxes.tenant_boxes import TenantBoxes
-from corral.space import Space
 from corral.types import SandboxConfig, Tier
 
 __all__ = ["ForkProvider"]

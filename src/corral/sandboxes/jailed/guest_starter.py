@@ -13,10 +13,10 @@ from corral.containment import Engine, Jail, LauncherClient, Plan, address_space
 from corral.containment.process import can_limit
 from corral.errors import StartFailed
 from corral.guest import RuntimeDirectory
+from corral.isolation import Space
 from corral.logs import get_logger
 from corral.sandboxes.framed.link import ReadyReader
 from corral.sandboxes.jailed.guest_process import GuestProcess
-from corral.space import Space
 from corral.types import TIERS, SandboxConfig, Tier, reaches
 
 __all__ = ["GUEST_FILE", "GuestKind", "GuestStarter", "StartedGuest"]

@@ -12,6 +12,7 @@ from corral.concurrency.forks import finalize_in_owner
 from corral.concurrency.threads import run_shielded_in_thread
 from corral.containment.process import can_limit
 from corral.errors import ConfigError
+from corral.isolation import Space
 from corral.sandboxes.base import Job, Sandbox, SandboxProvider
 from corral.sandboxes.framed.provider import ENFORCED_BY_SESSION
 from corral.sandboxes.framed.run import GuestRun
@@ -19,7 +20,6 @@ from corral.sandboxes.jailed.guest_process import GuestProcess
 from corral.sandboxes.jailed.guest_starter import GuestKind, GuestStarter, StartedGuest
 from corral.sandboxes.pool import Pool
 from corral.sandboxes.spaces import SpaceHost
-from corral.space import Space
 from corral.types import (
     LIMITS_OF_SANDBOXES,
     Capabilities,

@@ -11,6 +11,7 @@ import { restrictGlobals } from "../globals.ts";
 import { Kind } from "../kinds.ts";
 import { type Host, type Program, PROGRAM_NAME, Run, type Start } from "../run.ts";
 import { decodeValue } from "../values.ts";
+import { loadBuiltIns, Modules } from "./modules.ts";
 
 /** How frames travel, and how the process ends. */
 export interface Streams {
@@ -31,7 +32,8 @@ const nonce = new Uint8Array(NONCE_BYTES);
 let current: Run | undefined;
 
 /** Leaves to programs what they may have of the global scope. Once, before any program. */
-export function prepareGlobals(): void {
+export async function prepareGlobals(): Promise<void> {
+  if (Deno.args.includes("--modules")) await loadBuiltIns();
   const { addEventListener } = globalThis;
   const allowWasm = Deno.args.includes("--allow-wasm");
   restrictGlobals({ allowWasm, onAsynchronous: () => void (current !== undefined && (current.asynchronous = true)) });
@@ -88,6 +90,7 @@ class Execution {
         if (this.#run.asynchronous) this.#finishWhenOver();
       },
       now,
+      load: (texts, env) => new Modules(texts, env, () => void (this.#run.asynchronous = true)),
     };
     this.#run = new Run(start, host);
   }

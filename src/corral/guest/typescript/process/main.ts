@@ -11,6 +11,7 @@ const begin = (): void => {
   sendReady(streams);
   execute(streams);
 };
-prepareGlobals();
-if (warmsUp) warmUp(1, MANY_CALLS, begin);
-else nextTurn(begin); // a turn of the event loop takes the engine 1 ms the first time
+void prepareGlobals().then(() => {
+  if (warmsUp) warmUp(1, MANY_CALLS, begin);
+  else nextTurn(begin); // a turn of the event loop takes the engine 1 ms the first time
+});

@@ -209,7 +209,7 @@ async function main(): Promise<void> {
   const { _exit } = libc.call;
   const streams: Streams = { readBlocking, readAsynchronously, write, exit: () => void _exit(0) };
   await warmUpPlatform();
-  prepareGlobals();
+  await prepareGlobals();
   await new Promise<void>((done) => warmUp(WARM_UPS_BEFORE, CALLS, done));
   libc.occupyThreads();
   const server = new Server(libc, messages, filter);

@@ -1,0 +1,96 @@
+"""`corral packages`: npm packages that programs may import, in a folder that belongs to the user's code."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+from corral.cli.parsing import Commands, add_command
+from corral.cli.progress import moving
+from corral.cli.screen import Screen, screen
+from corral.cli.text import counted
+from corral.errors import ConfigError
+from corral.packages import PackageFolder, parse_package
+
+__all__ = ["add_packages"]
+
+_FOLDER = Path("corral-packages")
+_EPILOG = """\
+examples:
+  corral packages add jszip@3.10.1 docx@9.5.1   in exactly these versions
+  corral packages add exceljs@4.4.0 --browser   its build for browsers
+  corral packages list
+  corral packages remove docx
+  corral packages install                       what the lock says, after a checkout
+
+Keep deno.json and deno.lock of the folder with your code. No script of a package is run.
+"""
+
+
+def add_packages(commands: Commands) -> None:
+    parser = add_command(
+        commands,
+        "packages",
+        _packages,
+        takes="add|list|remove|install",
+        help="npm packages that programs in TypeScript may import",
+        description="Installs npm packages that programs in TypeScript may import: Corral(modules=Packages(FOLDER)).",
+        epilog=_EPILOG,
+    )
+    parser.add_argument("action", choices=tuple(_ACTIONS), metavar="ACTION", help="add, list, remove or install")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="to add: NAME@VERSION; to remove: NAME")
+    parser.add_argument("--folder", type=Path, default=_FOLDER, metavar="PATH", help=f"default: {_FOLDER}")
+    parser.add_argument(
+        "--browser", action="store_true", help="for `add`: bundle its build for browsers, which needs less of node"
+    )
+
+
+def _packages(arguments: argparse.Namespace) -> int:
+    with screen() as view:
+        _ACTIONS[arguments.action](arguments, PackageFolder(arguments.folder), view)
+    return 0
+
+
+def _add(arguments: argparse.Namespace, folder: PackageFolder, view: Screen) -> None:
+    packages = [parse_package(each, browser=arguments.browser) for each in _named(arguments, "jszip@3.10.1")]
+    with moving(view, "installing"):
+        folder.add(packages)
+    for package in packages:
+        view.out(f"added {package}")
+
+
+def _list(arguments: argparse.Namespace, folder: PackageFolder, view: Screen) -> None:
+    del arguments
+    for _, package in sorted(folder.packages().items()):
+        view.out(f"{package}{' (browser)' if package.browser else ''}")
+
+
+def _remove(arguments: argparse.Namespace, folder: PackageFolder, view: Screen) -> None:
+    names = _named(arguments, "jszip")
+    with moving(view, "installing the others"):
+        folder.remove(names)
+    for name in names:
+        view.out(f"removed {name}")
+
+
+def _install(arguments: argparse.Namespace, folder: PackageFolder, view: Screen) -> None:
+    if arguments.names:
+        raise ConfigError("`corral packages install` takes no names: it installs all that the lock has")
+    with moving(view, "installing"):
+        folder.install()
+    view.out(f"installed {counted(len(folder.packages()), 'package')}")
+
+
+def _named(arguments: argparse.Namespace, example: str) -> list[str]:
+    if not arguments.names:
+        raise ConfigError(f"`corral packages {arguments.action}` needs a name, such as {example}")
+    return arguments.names
+
+
+_ACTIONS: dict[str, Callable[[argparse.Namespace, PackageFolder, Screen], None]] = {
+    "add": _add,
+    "list": _list,
+    "remove": _remove,
+    "install": _install,
+}

@@ -1,0 +1,158 @@
+// Modules that a program imports: packages, as CommonJS texts that came with START, and built-ins of the engine.
+
+import { compile, evaluate } from "../engine.ts";
+import type { ModuleTexts, Text } from "../run.ts";
+
+type Exports = Record<PropertyKey, unknown>;
+type BuiltIn = (name: string) => unknown;
+
+/** Built-ins that reach nothing outside of the process. */
+const PURE = (
+  "assert assert/strict async_hooks buffer console constants crypto diagnostics_channel events os path path/posix path/win32 " +
+  "perf_hooks punycode querystring stream stream/consumers stream/promises stream/web string_decoder timers timers/promises " +
+  "url util util/types zlib"
+).split(" ");
+/** Those that are there because packages ask for them as they load, and that refuse to be used. */
+const REFUSED = new Set((
+  "child_process cluster dgram dns dns/promises domain fs fs/promises http http2 https inspector module net readline " +
+  "readline/promises repl sqlite sys test tls trace_events tty v8 vm wasi worker_threads"
+).split(" "));
+/** Those that never wait for the engine's event loop. */
+const SYNCHRONOUS = new Set(["assert", "assert/strict", "buffer", "constants", "events", "path", "path/posix", "path/win32", "punycode", "querystring", "string_decoder", "url", "util", "util/types"]);
+
+const { getPrototypeOf, setPrototypeOf, defineProperty, hasOwn, freeze } = Object;
+const builtIns = new Map<string, unknown>();
+
+/** Loads the engine's built-ins, which need globals that programs do not have. Once, before these are taken away. */
+export async function loadBuiltIns(): Promise<void> {
+  const name = "node:process"; // a name that no checker follows: its types are none of the guest's
+  const { default: { getBuiltinModule } } = (await import(name)) as { default: { getBuiltinModule: BuiltIn } };
+  for (const each of PURE) builtIns.set(each, getBuiltinModule(each));
+}
+
+/** The modules of one run. */
+export class Modules {
+  readonly process: object;
+  #texts: ModuleTexts;
+  #onAsynchronous: () => void;
+  #loaded = new Map<string, unknown>();
+
+  constructor(texts: ModuleTexts, env: Record<string, string> | null, onAsynchronous: () => void) {
+    this.#texts = texts;
+    this.process = processOf(env);
+    this.#onAsynchronous = onAsynchronous;
+  }
+
+  /** What `import * as x` gives. */
+  namespace(specifier: string): unknown {
+    return namespaceOf(this.require(specifier));
+  }
+
+  /** What `require` gives. */
+  require(specifier: string): unknown {
+    const plain = specifier.startsWith("node:") ? specifier.slice(5) : specifier;
+    const name = plain.endsWith("/") ? plain.slice(0, -1) : plain; // by which packages ask for one of npm, where there is one
+    if (this.#loaded.has(name)) return this.#loaded.get(name);
+    const { texts, failures } = this.#texts;
+    if (hasOwn(texts, specifier)) return this.#evaluate(specifier, texts[specifier]!);
+    if (name === "process") return this.process;
+    if (builtIns.has(name)) {
+      if (!SYNCHRONOUS.has(name)) this.#onAsynchronous();
+      return builtIns.get(name);
+    }
+    if (REFUSED.has(name)) return this.#keep(name, refused(name));
+    throw this.#missing(specifier, hasOwn(failures, specifier) ? failures[specifier]! : undefined);
+  }
+
+  #evaluate(name: string, { code }: Text): unknown {
+    restoreProto();
+    const compiled = compile(() => evaluate(`(function (require, module, exports, process, __filename, __dirname) {${code}\n})`, `corral:${name}`));
+    if ("refusal" in compiled) throw new SyntaxError(`package "${name}" does not compile: ${compiled.refusal.message}`);
+    const module = { exports: {} as unknown, id: name, loaded: false };
+    const require = (each: string) => this.require(`${each}`);
+    this.#keep(name, module.exports); // for a package that asks for itself, by way of another one
+    try {
+      (compiled.program as (...args: unknown[]) => void).call(module.exports, require, module, module.exports, this.process, `/${name}/index.js`, `/${name}`);
+    } catch (error) {
+      this.#loaded.delete(name);
+      throw error;
+    }
+    module.loaded = true;
+    return this.#keep(name, module.exports);
+  }
+
+  #keep(name: string, exports: unknown): unknown {
+    this.#loaded.set(name, exports);
+    return exports;
+  }
+
+  #missing(specifier: string, reason: string | undefined): Error {
+    const { allowed } = this.#texts;
+    const quoted = JSON.stringify(specifier);
+    const owner = specifier.split("/", specifier.startsWith("@") ? 2 : 1).join("/");
+    let message = `module ${quoted} is not available: programs may import ${allowed.join(", ")}, and parts of node such as "path" and "crypto"; the host allows more with Corral(modules=Packages(...))`;
+    if (reason !== undefined) message = `module ${quoted} cannot be loaded: ${reason}`;
+    else if (allowed.includes(owner)) message = `module ${quoted} is not at hand: write its name out as a text in \`import ... from\`, \`await import(...)\` or \`require(...)\``;
+    return defineProperty(new TypeError(message), "code", { value: "MODULE_NOT_FOUND", configurable: true, writable: true });
+  }
+}
+
+/** A built-in that programs do not get: whatever is taken of it refuses to be used. */
+function refused(name: string): unknown {
+  const say = function (): never {
+    throw new TypeError(`module "${name.split(".", 1)[0]}" is not available to programs: ${name}() was not done`);
+  };
+  return new Proxy(say, {
+    get: (target, key) =>
+      typeof key === "symbol" || key === "__esModule" || key === "default" || key === "then" || hasOwn(target, key)
+        ? Reflect.get(target, key) as unknown
+        : refused(`${name}.${key}`),
+  });
+}
+
+/** As bundlers make it: `import * as X` of a package that exports a function is that function, and has `default`. */
+function namespaceOf(exports: unknown): unknown {
+  if ((typeof exports !== "object" && typeof exports !== "function") || exports === null) return { default: exports };
+  const isModule = (exports as Exports).__esModule === true;
+  return new Proxy(exports, {
+    get: (target, key) => {
+      if (key === "default" && !(isModule && key in target)) return target;
+      return key === "then" ? undefined : Reflect.get(target, key) as unknown; // it is awaited, and is no promise
+    },
+    has: (target, key) => key === "default" || Reflect.has(target, key),
+  });
+}
+
+function processOf(env: Record<string, string> | null): object {
+  const nothing = () => {};
+  const nextTick = (task: (...args: unknown[]) => void, ...args: unknown[]) => queueMicrotask(() => task(...args));
+  const versions = { node: "22.0.0" };
+  const streams = { stdout: { isTTY: false }, stderr: { isTTY: false } };
+  const listeners = Object.fromEntries(["on", "once", "off", "emit", "removeListener", "emitWarning"].map((each) => [each, nothing]));
+  const hrtime = Object.assign(() => [performance.now() / 1000 | 0, performance.now() * 1e6 % 1e9 | 0], { bigint: () => BigInt(performance.now() * 1e6 | 0) });
+  return freeze({
+    ...listeners, ...streams, env: freeze({ ...env }), argv: [], execArgv: [], platform: "linux", arch: "x64", pid: 1,
+    version: "v22.0.0", versions, browser: false, exitCode: undefined, cwd: () => "/", nextTick, hrtime, umask: () => 0o22,
+    uptime: () => performance.now() / 1000, memoryUsage: () => ({ rss: 0, heapTotal: 0, heapUsed: 0, external: 0, arrayBuffers: 0 }),
+  });
+}
+
+let restored = false;
+
+/** Older packages assign to `__proto__`, which the engine has taken away. */
+function restoreProto(): void {
+  if (restored) return;
+  restored = true;
+  defineProperty(Object.prototype, "__proto__", {
+    configurable: true,
+    enumerable: false,
+    get(this: object) {
+      return getPrototypeOf(this) as unknown;
+    },
+    set(this: object, value: unknown) {
+      if (typeof this === "object" || typeof this === "function") {
+        if (typeof value === "object" || typeof value === "function") setPrototypeOf(this, value);
+      }
+    },
+  });
+}

@@ -1,0 +1,184 @@
+"""`Packages`: those of a folder that programs may import, as texts that are made once."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import tempfile
+import threading
+from collections.abc import Collection, Iterable, Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import cast
+
+from corral.arguments import checked, did_you_mean
+from corral.concurrency.threads import run_in_own_thread
+from corral.errors import ConfigError, StartFailed
+from corral.logs import get_logger
+from corral.packages.bundler import BUILT_INS, FORMAT, Bundle, BundleFailed, Bundler, Wanted
+from corral.packages.folder import PackageFolder, Pinned
+from corral.sandboxes.base import ModuleTexts
+from corral.types import Program
+
+__all__ = ["Packages"]
+
+logger = get_logger("corral.packages")
+
+_CALL = re.compile(r"""(?:\brequire|\$load\w*)\s*\(\s*(["'`])((?:(?!\1)[^\\\n])+)\1\s*[,)]""")
+"""A module that is asked for by a name that is written out, also in a template."""
+_SPECIFIER = re.compile(r"(@[\w.~-]+/[\w.~-]+|[A-Za-z0-9~-][\w.~-]*)(?:/[\w.@~+-]+)*", re.ASCII)
+_MOST_MODULES = 100
+"""Modules that one program may name, beyond which it gets none."""
+
+
+@checked
+class Packages:
+    """Packages of npm that programs in TypeScript may import: `Corral(modules=Packages("corral-packages"))`.
+
+    `folder` is one that `corral packages add` has made. `allow` are the packages that programs may import, by name;
+    None: all that were added. The folder is read here, and once.
+
+    Raises:
+        ConfigError: the packages are not installed, or `allow` names others.
+    """
+
+    def __init__(self, folder: str | Path, *, allow: Collection[str] | None = None) -> None:
+        self._folder = PackageFolder(folder)
+        packages = self._folder.require_installed()
+        for name in packages if allow is None else allow:
+            if name not in packages:
+                raise ConfigError(
+                    f"allow: there is no package {name!r} in {self._folder.path}; "
+                    f"{did_you_mean(name, packages)}there are: {', '.join(sorted(packages))}"
+                )
+        self.allowed: tuple[str, ...] = tuple(sorted(packages if allow is None else set(allow)))
+        self._packages = {name: packages[name] for name in self.allowed}
+        self._bundler = Bundler(self._folder.bundler(), self._folder.modules)
+        self._digest = self._folder.digest()
+        self._lock = threading.Lock()
+        self._made: dict[str, Bundle | BundleFailed] = {}
+
+    def __repr__(self) -> str:
+        return f"Packages({str(self._folder.path)!r}, allow={list(self.allowed)})"
+
+    @property
+    def node_modules(self) -> Path:
+        """The folder of the packages and their types."""
+        return self._folder.modules
+
+    async def texts_for(self, program: Program) -> ModuleTexts:
+        """Returns the texts of the packages that a program names, and of those that these require."""
+        wanted = [name for name in _named(program) if self._owner(name) is not None]
+        made = self._known(wanted)
+        if made is None:
+            made = await run_in_own_thread(self._make, wanted, abandon_on_cancel=True)
+        return ModuleTexts(
+            allowed=self.allowed,
+            texts={name: each.code for name, each in made.items() if isinstance(each, Bundle)},
+            failures={name: str(each) for name, each in made.items() if isinstance(each, BundleFailed)},
+        )
+
+    def _owner(self, specifier: str) -> Pinned | None:
+        """The allowed package that a specifier is of."""
+        found = _SPECIFIER.fullmatch(specifier)
+        return None if found is None or ".." in specifier else self._packages.get(found[1])
+
+    def _known(self, wanted: Iterable[str]) -> dict[str, Bundle | BundleFailed] | None:
+        """These modules with all that they require; None if one of them has not been made."""
+        found: dict[str, Bundle | BundleFailed] = {}
+        waiting = [*wanted]
+        while waiting:
+            name = waiting.pop()
+            if name in found:
+                continue
+            made = self._made.get(name)
+            if made is None:
+                return None
+            found[name] = made
+            if isinstance(made, Bundle):
+                waiting += [each for each in made.requires if self._owner(each) is not None]
+        return found
+
+    def _make(self, wanted: Collection[str]) -> dict[str, Bundle | BundleFailed]:
+        """The same, once what is missing has been taken from the cache, or bundled."""
+        with self._lock:
+            waiting = {*wanted}
+            while waiting:
+                self._bundle(sorted(waiting - self._made.keys()))
+                required = {each for made in self._made.values() if isinstance(made, Bundle) for each in made.requires}
+                waiting = {each for each in required if self._owner(each) is not None} - self._made.keys()
+            found = self._known(wanted)
+            assert found is not None
+            return found
+
+    def _bundle(self, specifiers: Iterable[str]) -> None:
+        missing: list[Wanted] = []
+        for specifier in specifiers:
+            wanted = self._wanted(specifier)
+            kept = _read_kept(self._place(wanted))
+            if kept is None:
+                missing.append(wanted)
+            else:
+                self._made[specifier] = kept
+        if not missing:
+            return
+        try:
+            for wanted, bundle in zip(missing, self._bundler.bundle(missing), strict=True):
+                self._made[wanted.specifier] = bundle
+                if isinstance(bundle, Bundle):
+                    _keep(self._place(wanted), bundle)
+                else:
+                    logger.warning("package %r cannot be bundled: %s", wanted.specifier, bundle)
+        except StartFailed as error:
+            logger.error("packages cannot be bundled: %s", error)
+            for wanted in missing:
+                self._made.setdefault(wanted.specifier, BundleFailed("the bundler does not start"))
+
+    def _wanted(self, specifier: str) -> Wanted:
+        """A module whose text leaves out the other allowed packages, where its own would be the same version."""
+        package = self._owner(specifier)
+        assert package is not None
+        beneath = self._folder.versions_beneath(package)
+        external = [name for name, each in self._packages.items() if beneath.get(name) == {each.version}]
+        return Wanted(specifier, tuple(external), package.browser)
+
+    def _place(self, wanted: Wanted) -> Path:
+        key = json.dumps([FORMAT, self._digest, *wanted])
+        return _cache() / f"{sha256(key.encode()).hexdigest()}.json"
+
+
+def _named(program: Program) -> list[str]:
+    """Modules that a program asks for by names that it spells out."""
+    called = (match[2] for match in _CALL.finditer(program.code))
+    names = dict.fromkeys(name for name in (*program.imports, *called) if name.partition(":")[0] not in ("node", "npm"))
+    return [name for name in names if name.partition("/")[0] not in BUILT_INS][:_MOST_MODULES]
+
+
+def _cache() -> Path:
+    """The user's folder for texts that were made before."""
+    given = os.environ.get("XDG_CACHE_HOME")
+    home = Path(given) if given else Path.home() / ".cache"
+    return home / "corral" / "packages"
+
+
+def _read_kept(path: Path) -> Bundle | None:
+    try:
+        kept: Mapping[str, object] = json.loads(path.read_bytes())
+        code, requires = kept["code"], kept["requires"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    if not isinstance(code, str) or not isinstance(requires, list):
+        return None
+    return Bundle(code, tuple(map(str, cast("list[object]", requires))))
+
+
+def _keep(path: Path, bundle: Bundle) -> None:
+    """Writes a text for the next time, in one step. Nothing depends on it."""
+    content = json.dumps({"code": bundle.code, "requires": bundle.requires})
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, encoding="utf-8", delete=False) as file:
+            file.write(content)
+        Path(file.name).replace(path)
