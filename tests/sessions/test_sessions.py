@@ -87,8 +87,137 @@ return total, sorted(os.listdir()), zipfile.ZipFile("c.zip").namelist()
     ) == [45, ["a.zip", "c.zip", "db.sqlite"], ["db.sqlite"]]
 
 
-async def test_typescript_runs_in_it_too(session: Session) -> None:
-    assert (await session.execute("return 1 + 1")).value == 2
+TYPESCRIPT = {
+    "synchronous": (
+        (
+            'import * as fs from "fs"; fs.mkdirSync("a/b", { recursive: true }); fs.writeFileSync("a/b/c.txt", "one"); '
+            'fs.appendFileSync("a/b/c.txt", " two"); return fs.readFileSync("/root/workspace/a/b/c.txt", "utf8");'
+        ),
+        "one two",
+    ),
+    "promises": (
+        (
+            'import { readFile, writeFile } from "node:fs/promises"; await writeFile("a.json", JSON.stringify({ a: 1 })); '
+            'return JSON.parse(await readFile("a.json", "utf8")).a;'
+        ),
+        1,
+    ),
+    "callbacks": (
+        (
+            'import fs from "node:fs"; await new Promise<void>((done) => fs.writeFile("a.txt", "x", () => done())); '
+            'return await new Promise((done) => fs.readFile("a.txt", "utf8", (error, text) => done([error, text])));'
+        ),
+        [None, "x"],
+    ),
+    "require": (
+        (
+            'const { promises, existsSync } = require("fs"); await promises.writeFile("a.txt", "x"); '
+            'return [existsSync("a.txt"), existsSync("b.txt"), (await promises.stat("a.txt")).size];'
+        ),
+        [True, False, 1],
+    ),
+    "buffers and paths": (
+        (
+            'import fs from "fs"; import path from "path"; const name = path.join(process.cwd(), "a.bin"); '
+            'fs.writeFileSync(name, Buffer.from([1, 2, 255])); return fs.readFileSync(name).toString("hex");'
+        ),
+        "0102ff",
+    ),
+    "lists": (
+        (
+            'import fs from "fs"; fs.mkdirSync("d"); fs.writeFileSync("d/f", ""); fs.cpSync("d", "e", { recursive: true }); '
+            'fs.renameSync("e/f", "e/g"); fs.rmSync("d", { recursive: true }); '
+            'return fs.readdirSync(".", { withFileTypes: true }).map((each) => [each.name, each.isDirectory()]).concat(fs.readdirSync("e"));'
+        ),
+        [["e", True], "g"],
+    ),
+    "descriptors": (
+        (
+            'import fs from "fs"; const file = fs.openSync("a", "w+"); fs.writeSync(file, "abcdef"); '
+            "const bytes = Buffer.alloc(3); fs.readSync(file, bytes, 0, 3, 2); fs.closeSync(file); return bytes.toString();"
+        ),
+        "cde",
+    ),
+    "streams": (
+        (
+            'import fs from "fs"; import { pipeline } from "stream/promises"; import { createGzip, gunzipSync } from "zlib"; '
+            'fs.writeFileSync("a.txt", "x".repeat(100_000)); '
+            'await pipeline(fs.createReadStream("a.txt"), createGzip(), fs.createWriteStream("a.gz")); '
+            'return gunzipSync(fs.readFileSync("a.gz")).length;'
+        ),
+        100_000,
+    ),
+    "a handle": (
+        (
+            'import fs from "fs/promises"; const file = await fs.open("a.txt", "w+"); await file.write("abc"); '
+            "const text = (await file.stat()).size; await file.close(); return text;"
+        ),
+        3,
+    ),
+    "what is not there": (
+        'import fs from "fs"; try { fs.readFileSync("none.txt"); } catch (error: any) { return [error.code, error.message]; }',
+        ["ENOENT", "ENOENT: no such file or directory, open 'none.txt'"],
+    ),
+    "what is outside": (
+        'import fs from "fs/promises"; try { await fs.readFile("/etc/passwd"); } catch (error: any) { return error.message; }',
+        "EACCES: permission denied, open '/etc/passwd': programs see the files in /root/workspace",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TYPESCRIPT.values(), ids=TYPESCRIPT)
+async def test_files_of_node_work_in_typescript(session: Session, case: tuple[str, object]) -> None:
+    source, expected = case
+    result = await session.execute(source)
+    assert (result.value, result.error) == (expected, None)
+
+
+async def test_both_languages_see_the_same_files(session: Session) -> None:
+    written = await session.execute('import fs from "fs"; fs.writeFileSync("a.csv", "n\\n1\\n2\\n")')
+    assert written.files is not None
+    assert written.files.created == ("/root/workspace/a.csv",)
+    assert await python(session, "import csv\nreturn [row['n'] for row in csv.DictReader(open('a.csv'))]") == ["1", "2"]
+
+
+async def test_a_program_in_no_session_has_no_files(corral: Corral) -> None:
+    result = await corral.execute('import fs from "fs"; return fs.readFileSync("a.txt")', context=ANN)
+    assert result.error is not None
+    assert "Deno" not in (await corral.execute("return typeof Deno", context=ANN)).value
+    assert 'module "fs" is not available' in result.error.message
+
+
+ATTACKS_IN_TYPESCRIPT = {
+    "symlink": 'fs.symlinkSync("/etc/passwd", "l")',
+    "hard link": 'fs.linkSync("f", "hard")',
+    "owner": 'fs.chownSync("f", 0, 0)',
+    "set-id bit": 'fs.chmodSync("f", 0o4755)',
+    "the host's files": 'fs.readFileSync("/etc/passwd")',
+    "the process's": 'fs.readFileSync("/proc/self/environ")',
+    "its memory": 'fs.openSync("/proc/self/mem", "r+")',
+    "above the root": 'fs.readFileSync("../../../../etc/passwd")',
+    "the guest's code": 'fs.writeFileSync("/guest/zygote.js", "")',
+    "by an address": 'fs.readFileSync(new URL("file:///etc/passwd"))',
+    "the engine's namespace": 'Deno.readFileSync("/guest/main.js")',
+    "a library": 'Deno.dlopen("/lib/x86_64-linux-gnu/libc.so.6", {})',
+    "a command": 'new Deno.Command("ls").outputSync()',
+    "through an object that changes": 'fs.readFileSync({ toString() { return "/etc/passwd" } } as any)',
+}
+
+
+async def test_no_way_leads_out_of_the_directories_in_typescript(session: Session) -> None:
+    await session.files.write_text("f", "x")
+    attempts = "\n".join(f"attempt({name!r}, () => {source});" for name, source in ATTACKS_IN_TYPESCRIPT.items())
+    result = await session.execute(f"""
+import fs from "fs";
+const outcomes: Record<string, string> = {{}};
+function attempt(name: string, act: () => unknown) {{
+  try {{ outcomes[name] = `done: ${{act()}}`; }} catch {{ outcomes[name] = "refused"; }}
+}}
+{attempts}
+return outcomes;
+""")
+    assert result.error is None
+    assert {name for name, outcome in result.value.items() if outcome != "refused"} == set()
 
 
 ATTACKS = {

@@ -268,7 +268,8 @@ class Execution:
             required_tier=required,
             trust_domain=self._request.context.trust_domain,
             space=None if self._workspace is None else self._workspace.space,
-            modules=self._modules is not None,
+            modules=self._modules is not None
+            or (self._workspace is not None and self._request.language == "typescript"),
         )
         seconds = self._provider.capabilities.start_timeout_seconds
         with anyio.move_on_after(seconds):
