@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import venv
@@ -14,7 +15,9 @@ from pathlib import Path
 
 from deno import find_deno_bin
 
-__all__ = ["SQLITE_SERVER", "deno_arguments", "deno_environment", "npm_folder"]
+from corral.packages import PackageFolder
+
+__all__ = ["PACKAGES", "SQLITE_SERVER", "deno_arguments", "deno_environment", "npm_folder"]
 
 _NPM: Mapping[str, str] = {
     "@modelcontextprotocol/server-everything": "2026.8.31",
@@ -25,6 +28,10 @@ _NPM: Mapping[str, str] = {
 }
 _CACHE = Path(sys.prefix) / "deno"
 _OLD_MCP = Path(sys.prefix) / "mcp1"
+
+PACKAGES = Path(sys.prefix) / "packages"
+"""The folder of `corral packages` whose lock is in tests/packages/twelve."""
+_LOCKED = Path(__file__).parent / "packages" / "twelve"
 
 SQLITE_SERVER = _OLD_MCP / "bin" / "mcp-server-sqlite"
 """It needs mcp 1, so it has an environment of its own, as programs that start servers make one."""
@@ -50,6 +57,11 @@ def fetch() -> None:
     """Fetches what is not there."""
     command = [find_deno_bin(), "cache", "--quiet", "--no-lock", "--no-config", *map(_specifier, _NPM)]
     subprocess.run(command, check=True, env={**os.environ, **deno_environment()}, cwd=sys.prefix)
+    PACKAGES.mkdir(exist_ok=True)
+    for file in _LOCKED.iterdir():
+        shutil.copy(file, PACKAGES)
+    os.environ |= deno_environment()
+    PackageFolder(PACKAGES).install()
     if not SQLITE_SERVER.exists():
         venv.create(_OLD_MCP, clear=True, with_pip=True)
         install = [_OLD_MCP / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]

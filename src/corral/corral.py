@@ -102,7 +102,7 @@ class Corral(CorralAsking):
             limits=self.limits,
             check=check,
             providers=Providers(sandbox),
-            checker=Checker(),
+            checker=Checker(packages=None if modules is None else modules.node_modules),
             required_tier=required_tier,
             accept_unenforced=frozenset(accept_unenforced),
             protocols=Protocols(bridge, BridgeHost(handler, grants)),

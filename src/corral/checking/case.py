@@ -32,6 +32,8 @@ class Case:
     """True if the program has a `process` with its environment."""
     must: bool = False
     """True if it waits for longer."""
+    modules: bool = False
+    """True if the program may load packages."""
     context: ExecutionContext | None = None
     """The tenant of the program."""
 
@@ -83,9 +85,9 @@ class Case:
         return self.typed is not None and not _names_something(self.typed.root)
 
     @cached_property
-    def key(self) -> tuple[bytes, bool]:
+    def key(self) -> tuple[bytes, bool, bool]:
         """Key among programs for the same tools."""
-        return blake2b(self.source.encode("utf-8", "surrogatepass"), digest_size=16).digest(), self.env
+        return blake2b(self.source.encode("utf-8", "surrogatepass"), digest_size=16).digest(), self.env, self.modules
 
 
 def _names_something(root: Node) -> bool:

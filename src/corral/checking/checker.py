@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import anyio
@@ -66,9 +67,11 @@ class _Servers(NamedTuple):
 class Checker:
     """Checks programs. Its methods may be called from any thread, and its coroutines awaited on any event loop."""
 
-    def __init__(self, servers: Sequence[ServerKind] = SERVERS) -> None:
+    def __init__(self, servers: Sequence[ServerKind] = SERVERS, *, packages: Path | None = None) -> None:
         self._kinds = servers
         """Kinds of servers for each language, the best first."""
+        self.packages = packages
+        """A `node_modules` with the types of what programs may import."""
         self._lock = threading.Lock()
         self._servers: dict[Language, _Servers | None] = {}
         self._sets = ToolSets()
@@ -215,7 +218,8 @@ class Checker:
         """The best server for a language that is here."""
         for kind in self._kinds:
             if kind.language == language and (engine := kind.engine()) is not None:
-                return _Servers(LanguageServer(kind, engine), LanguageServer(kind, engine))
+                packages = self.packages if kind.reads_packages else None
+                return _Servers(LanguageServer(kind, engine, packages), LanguageServer(kind, engine, packages))
         return None
 
     def _declared(self, tools: ToolRegistry, language: Language) -> str:
@@ -295,7 +299,7 @@ def _check_of(case: Case, tools: ToolSet) -> Check:
     if isinstance(case.typed, TypedPython):
         return PythonCheck(case.typed, tools)
     assert case.typed is not None
-    return TypeScriptCheck(case.typed, tools, env=case.env)
+    return TypeScriptCheck(case.typed, tools, env=case.env, modules=case.modules)
 
 
 def _failed(error: Exception, language: Language) -> Verdict:

@@ -79,7 +79,7 @@ class ToolSet:
         """All tools that the program may know: messages on it must not name others."""
         self.identity = _identity(tools)
         self._registry = registry.copy()
-        self._verdicts: dict[tuple[bytes, bool], tuple[Verdict, float]] = {}
+        self._verdicts: dict[tuple[bytes, bool, bool], tuple[Verdict, float]] = {}
         """On the last programs, and until when they hold (`time.monotonic`)."""
         declared = {**affordable(self.tools), **checked_discovery(registry, language)}
         declarations = declare_tools(declared, language, checked=True)

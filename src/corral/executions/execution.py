@@ -187,6 +187,7 @@ class Execution:
             self._tools,
             env=request.env is not None,
             must=self._check == "required",
+            modules=self._modules is not None,
             context=request.context,
         )
         self._check_started = time.perf_counter()

@@ -123,7 +123,7 @@ class Runtime:
         if providers is not None:
             self.providers = providers
             self.protocols = self.protocols.copy()
-        self.checker = Checker()
+        self.checker = Checker(packages=self.checker.packages)
         self._warm, self._warming = set(), anyio.Lock()
 
 

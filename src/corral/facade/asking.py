@@ -54,7 +54,7 @@ class CorralAsking(CorralRunning):
             )
             return CheckResult(language=language, checked=False, diagnostics=(rejected,))
         self._runtime.checker.start(language, self._runtime.tools)
-        case = Case(program, registry, env=env, must=True, context=context)
+        case = Case(program, registry, env=env, must=True, modules=self._runtime.modules is not None, context=context)
         verdict = await self._runtime.checker.verdict(case)
         return CheckResult(
             language=language,

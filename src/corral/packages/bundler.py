@@ -138,15 +138,15 @@ class Bundler:
             jail.verify(process.pid)
             service = _Service(process, _PLACE if jail.tier == "namespaces" else str(self._modules.parent), first)
             service.receive(time.monotonic() + _START_SECONDS)  # its version
-            # a bundler that cannot read the folder would blame each package
-            service.build({"stdinContents": b"", "flags": [*_FLAGS], "write": False})
+            _bundle(service, Wanted("./deno.json"), own=True)  # if it cannot read the folder, no package is to blame
         except BaseException:
             process.close()
             raise
         return service
 
 
-def _bundle(service: _Service, wanted: Wanted) -> Bundle:
+def _bundle(service: _Service, wanted: Wanted, *, own: bool = False) -> Bundle:
+    """Bundles a module; `own`: it is a file of the folder itself, and no package."""
     fields = "browser,module,main" if wanted.browser else "main,module"
     # for node, the bundler knows the built-ins
     external = (*(sorted(BUILT_INS) if wanted.browser else ()), "node:*", *wanted.external)
@@ -164,7 +164,7 @@ def _bundle(service: _Service, wanted: Wanted) -> Bundle:
         requires = sorted({each["path"] for each in imports if each.get("external")})
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise BundleFailed("the bundler's answer is not legible") from error
-    if outside := [each for each in inputs if not _is_within(each)]:
+    if not own and (outside := [each for each in inputs if not _is_within(each)]):
         raise BundleFailed(f"it reads {outside[0][:_SAID_CHARS]!r}, which is outside of its folder")
     return Bundle(code, tuple(requires))
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-__all__ = ["NAMES"]
+__all__ = ["NAMES", "NO_LIBRARIES"]
 
-_NO_LIBRARIES = "There are no libraries, files, pages or network: a program has the language, `console` and `tools`."
+NO_LIBRARIES = "There are no libraries, files, pages or network: a program has the language, `console` and `tools`."
 _ABSENT = (
     "$ _ fs path os axios lodash moment dayjs jQuery http https url util document window navigator location "
     "localStorage sessionStorage Deno Bun XMLHttpRequest WebSocket module exports __dirname pd np cheerio d3 z"
 )
 NAMES = {
-    **dict.fromkeys(_ABSENT.split(), _NO_LIBRARIES),
+    **dict.fromkeys(_ABSENT.split(), NO_LIBRARIES),
     "require": "Programs may load nothing: use the global `tools`.",
     "process": "There is no process: end with `return`, or throw an Error. No environment was passed.",
     "print": "Write `console.log(...)`.",

@@ -7,6 +7,7 @@ import time
 import weakref
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future, wait
+from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from corral.checking.servers.lsp import ServerLost
@@ -46,9 +47,10 @@ class LanguageServer:
     a program is replaced at once.
     """
 
-    def __init__(self, kind: ServerKind, engine: Engine) -> None:
+    def __init__(self, kind: ServerKind, engine: Engine, packages: Path | None = None) -> None:
         self.kind = kind
         self._engine = engine
+        self._packages = packages
         self._declare: Callable[[], str] = str
         self._state = threading.Lock()
         self._jobs: FairQueue[tuple[Future[Any], _Job[Any]]] = FairQueue()
@@ -221,7 +223,7 @@ class LanguageServer:
         return self._warm("", _WARMING_SECONDS)
 
     def _warm(self, declarations: str, seconds: float) -> Workspace:
-        workspace = self._opening = Workspace(self.kind)
+        workspace = self._opening = Workspace(self.kind, self._packages)
         if self._finalizer is not None:
             self._finalizer.detach()
         self._finalizer = finalize_in_owner(self, _end, workspace, self._closing)

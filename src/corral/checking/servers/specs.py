@@ -59,6 +59,8 @@ class ServerKind:
     """Sent when it is initialized."""
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Answered when it asks."""
+    reads_packages: bool = False
+    """True if it finds types in a `node_modules` of its directory."""
 
     def written(self) -> dict[str, str]:
         """All files of the directory: those that hold text, and those that only have to be there."""
@@ -124,6 +126,7 @@ SERVERS: tuple[ServerKind, ...] = (
         program="{slot}/program.ts",
         declarations="{slot}/tools.d.ts",
         slots=4,
+        reads_packages=True,
         files={
             "globals.d.ts": GLOBALS,
             "{slot}/tsconfig.json": json.dumps(

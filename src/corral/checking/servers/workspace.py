@@ -16,7 +16,7 @@ import anyio
 
 from corral.checking.servers.lsp import PENDING, LspClient, ServerLost
 from corral.checking.servers.specs import ServerKind
-from corral.containment import Engine, Jail, LauncherClient, jails_to_try, reasons_by_tier
+from corral.containment import Engine, Jail, LauncherClient, Mount, jails_to_try, reasons_by_tier
 from corral.containment.process import ContainedProcess
 from corral.containment.temporary import TemporaryFolder
 from corral.errors import StartFailed
@@ -26,6 +26,8 @@ __all__ = ["MODULE", "Document", "Location", "Remark", "Span", "Workspace"]
 
 MODULE = "corral_tools_0"
 """Module that a program imports, if its language requires it; the last digit becomes that of its slot."""
+_MODULES = "node_modules"
+_PACKAGES = f"/packages/{_MODULES}"
 _START_SECONDS = 60.0
 """Deno's server takes one to four seconds, and more on a busy machine."""
 _MAX_ITEMS = 1000
@@ -68,8 +70,10 @@ class Location(NamedTuple):
 class Workspace:
     """A server in a jail, and its directory. For one thread at a time; every method may raise ServerLost."""
 
-    def __init__(self, kind: ServerKind) -> None:
+    def __init__(self, kind: ServerKind, packages: Path | None = None) -> None:
         self.kind = kind
+        self._packages = packages
+        """A `node_modules` that it reads as its own."""
         self._slots: OrderedDict[str, int] = OrderedDict()
         """Declarations by where they are, least recently used first."""
         self._versions = itertools.count(1)
@@ -92,6 +96,8 @@ class Workspace:
         except OSError as error:
             raise StartFailed(f"cannot write its files to a temporary directory: {error}") from error
         self._resources.callback(self._launcher.close)
+        if self._packages is not None:
+            engine = replace(engine, mounts=(*engine.mounts, Mount(self._packages, _PACKAGES)))
         self._client, self._root = self._begin(engine)
 
     @property
@@ -173,6 +179,10 @@ class Workspace:
 
     def _initialized(self, jail: Jail) -> tuple[LspClient, str]:
         kind, deadline = self.kind, time.monotonic() + _START_SECONDS
+        if self._packages is not None:
+            link = self._folder.path / _MODULES
+            link.unlink(missing_ok=True)
+            link.symlink_to(_PACKAGES if jail.tier == "namespaces" else self._packages)
         plan = jail.plan(kind.arguments, kind.environment, data_bytes=kind.data_bytes)
         process = self._process = ContainedProcess.spawn(self._launcher, replace(plan, scratch=self._folder.home))
         try:

@@ -16,6 +16,7 @@ from tree_sitter import Node
 
 from corral.checking.declared_tools import DeclaredTool, ToolSet
 from corral.checking.findings import NOTHING_SHARED, Finding, near
+from corral.checking.hints.typescript import NO_LIBRARIES
 from corral.checking.inputs import Written
 from corral.checking.servers.specs import GLOBALS
 from corral.checking.servers.workspace import Document, Remark
@@ -94,6 +95,12 @@ _VALUE = _ITERATED | _COMPUTED | {2349, 2351, 2367, 2538, 2678, 2801, 7053, 1804
 _OWN = _MEMBER | _ARGUMENT | {2349, 2351, 2403, 2451, 2540, 2719, 7005, 7034, 7053}
 """Remarks that show that the compiler is wrong about a variable."""
 _NOT_CALLABLE = 2349
+_NOT_MADE = frozenset({2349, 2351})
+"""Something is called that is not a function, or made that is not a class."""
+_NO_DEFAULT = frozenset({1192, 1259, 2613})
+"""A package has no default export; the guest gives its whole namespace for it."""
+_REDECLARED = 2403
+_GIVEN = ("'process'", "'require'")
 _INDEXED = frozenset({7015, 7053})
 _NULLISH = frozenset({2531, 18047})
 _ADVICE = re.compile(r" (?:Do you need to (?:install|change)|Try changing the 'lib')\b.*", re.DOTALL)
@@ -119,12 +126,13 @@ class _Relax(NamedTuple):
 
 
 class TypeScriptCheck(Misuse):
-    """`env`: the program finds a `process`."""
+    """`env`: the program finds a `process`. `modules`: it may load packages."""
 
-    def __init__(self, typed: TypedProgram, tools: ToolSet, *, env: bool) -> None:
+    def __init__(self, typed: TypedProgram, tools: ToolSet, *, env: bool, modules: bool = False) -> None:
         super().__init__(typed.root, tools)
         self._typed = typed
         self._env = env
+        self._modules = modules
         self._relaxed: dict[int, Node] = {}
         self.put(self._composed())
 
@@ -166,6 +174,19 @@ class TypeScriptCheck(Misuse):
         return {text_of(node.named_children[0]) for node in walk(self.root) if is_typeof(node)}
 
     @cached_property
+    def _namespaces(self) -> set[str]:
+        """Names for whole packages, `import * as name`, if it may load any."""
+        imports = (
+            [each for each in self.root.named_children if each.type == "import_statement"] if self._modules else []
+        )
+        return {
+            text_of(node.named_children[-1])
+            for each in imports
+            for node in walk(each)
+            if node.type == "namespace_import"
+        }
+
+    @cached_property
     def _undeclared(self) -> dict[str, str]:
         """Declarations of names that the program assigns to, by name."""
         return {
@@ -186,7 +207,9 @@ class TypeScriptCheck(Misuse):
         prefix, suffix = f"export {{}}; type {typed.unused} = typeof codemode; ", ""
         if typed.commonjs:
             prefix += "declare const module: any, exports: any; "
-        if self._env:
+        if self._modules:
+            prefix += "declare global { var require: any, process: any; } "
+        elif self._env:
             prefix += "declare const process: { readonly env: { readonly [name: string]: string } }; "
         if not any(_kind_of(each) in _AT_TOP for each in self.root.named_children):
             # what a top level returns is not checked, since it must not
@@ -212,8 +235,14 @@ class TypeScriptCheck(Misuse):
         start, end = self.text.offsets(remark.span)
         node = self.node_between(start, end)
         warning = Finding(code=f"TS{code}", message=_ADVICE.sub("", remark.message), offset=start)
+        if self._modules and (
+            code in _NO_DEFAULT or (code == _REDECLARED and any(map(warning.message.__contains__, _GIVEN)))
+        ):
+            return None
         if node is None or self._is_erased(start):
             return warning
+        if code in _NOT_MADE and (root := root_of(node)) is not None and text_of(root) in self._namespaces:
+            return None  # a package that exports a function is that function here
         if code in _UNBOUND:
             return self._unbound(warning, node)
         if code in _MEMBER | _ITERATED and _OF_STREAM.search(remark.message) and not is_tried(node):
@@ -242,10 +271,10 @@ class TypeScriptCheck(Misuse):
         told = None if code in _IMPLICIT_ANY else warning
         return _Relax(affected(node) if code in _OWN else None, told)
 
-    def _unbound(self, warning: Finding, node: Node) -> Finding:
+    def _unbound(self, warning: Finding, node: Node) -> Finding | None:
         name = text_of(node)
         if node.type not in ("identifier", "shorthand_property_identifier"):
-            return warning
+            return None if self._modules else warning  # a module of node
         if name in self._probed or name in self._dynamic.names or is_tried(node) or is_on_failure(node):
             return warning
         if name == "process" and is_conditional(node):
@@ -254,6 +283,8 @@ class TypeScriptCheck(Misuse):
             node.parent is not None and node.parent.type == "call_expression" and "Did you" not in warning.message
         )
         hint = self.tools.hint_for(name, is_called=is_called, path=path_after(node))
+        if hint == NO_LIBRARIES and self._modules:
+            hint = "It is not imported."
         if hint is None and "Did you" in warning.message:
             return warning.rejected("unbound")
         if hint is None:
