@@ -82,6 +82,7 @@ class Execution:
         self._check = runtime.check_of(request)
         self._provider = runtime.provider(request.language)
         self._modules = (modules or runtime.modules) if request.language == "typescript" else None
+        self._loads_modules = self._modules is not None or (workspace is not None and request.language == "typescript")
         if self._modules is not None and not self._provider.capabilities.modules:
             raise ConfigError(
                 f"sandbox {self._provider.name!r} gives programs no packages here; leave out Corral(modules=...)"
@@ -187,7 +188,7 @@ class Execution:
             self._tools,
             env=request.env is not None,
             must=self._check == "required",
-            modules=self._modules is not None,
+            modules=self._loads_modules,
             context=request.context,
         )
         self._check_started = time.perf_counter()
@@ -269,8 +270,7 @@ class Execution:
             required_tier=required,
             trust_domain=self._request.context.trust_domain,
             space=None if self._workspace is None else self._workspace.space,
-            modules=self._modules is not None
-            or (self._workspace is not None and self._request.language == "typescript"),
+            modules=self._loads_modules,
         )
         seconds = self._provider.capabilities.start_timeout_seconds
         with anyio.move_on_after(seconds):
