@@ -79,5 +79,10 @@ class Space:
     """Working directory of programs."""
 
     @property
+    def mounts(self) -> tuple[tuple[str, bool], ...]:
+        """Paths for guests, and if they may change what is there."""
+        return tuple((bind.inside, bind.writable) for bind in self.binds)
+
+    @property
     def writes(self) -> bool:
         return any(bind.writable for bind in self.binds)

@@ -27,7 +27,7 @@ from corral.events import ConsoleOutput, EventStream, ExecutionFinished, Executi
 from corral.executions.conclusion import broken, concluded, prefer_early_outcome, record_execution, rejected
 from corral.executions.request import ExecutionRequest
 from corral.executions.runtime import Runtime, prepare
-from corral.executions.workspace import Workspace
+from corral.executions.workspace import Room, Workspace
 from corral.logs import Lines, get_logger
 from corral.packages import Packages
 from corral.results import ExecutionResult, FileChanges, ProgramCapabilities
@@ -113,6 +113,8 @@ class Execution:
         self._gate: Gate | None = None
         self._logs: list[LogEntry] = []
         self._isolation: Isolation | None = None
+        self._room: Room | None = None
+        self._file_changes: FileChanges | None = None
         self._capabilities: ProgramCapabilities | None = None
         self._early_outcome: Exit | None = None
         self._hidden_denial: ExecutionError | None = None
@@ -252,6 +254,24 @@ class Execution:
     # --- start and run
 
     async def _start_and_run(self, program: Program) -> Exit:
+        if self._workspace is None:
+            return await self._run_in_sandbox(program)
+        async with self._workspace.enter() as self._room:
+            try:
+                return await self._run_in_sandbox(program)
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await self._look(self._room)
+
+    async def _look(self, room: Room) -> None:
+        """Notes the files of the session that are others now."""
+        try:
+            self._file_changes = await room.look()
+        except Exception as error:  # of the user's own store too
+            expected = isinstance(error, FileError)
+            logger.warning("%s: its files are not known: %s", self.execution_id, error, exc_info=not expected)
+
+    async def _run_in_sandbox(self, program: Program) -> Exit:
         sandbox = await self._start()
         try:
             self._isolation = sandbox.isolation
@@ -262,16 +282,16 @@ class Execution:
 
     async def _start(self) -> Sandbox:
         name, required = self._provider.name, self._runtime.required_tier
-        if self._workspace is not None:
-            await self._workspace.begin()
         config = SandboxConfig(
             language=self._request.language,
             memory_mb=self._limits.memory_mb,
             required_tier=required,
             trust_domain=self._request.context.trust_domain,
-            space=None if self._workspace is None else self._workspace.space,
+            space=None if self._room is None else self._room.space,
             modules=self._loads_modules,
         )
+        if self._room is not None and await self._provider.space_host(config) is None:
+            raise ConfigError(f"sandbox {name!r} has no files of a session; DenoSandbox and CPythonSandbox do")
         seconds = self._provider.capabilities.start_timeout_seconds
         with anyio.move_on_after(seconds):
             await self._runtime.warm_up(self._request.language)
@@ -292,9 +312,7 @@ class Execution:
             env=self._request.env,
             on_log=self._log,
             on_outcome=self._keep_outcome,
-            mounts=tuple((bind.inside, bind.writable) for bind in self._workspace.space.binds)
-            if self._workspace
-            else (),
+            mounts=() if self._room is None else self._room.space.mounts,
             modules=None if self._modules is None else await self._modules.texts_for(program),
         )
         with runtime.grants.live(self._grant), self._clock.running():
@@ -316,17 +334,6 @@ class Execution:
 
     # --- conclude
 
-    async def _file_changes(self) -> FileChanges | None:
-        """Files of the session that are others now; None if they cannot be listed."""
-        if self._workspace is None or self._isolation is None:
-            return None
-        with anyio.CancelScope(shield=True):
-            try:
-                return await self._workspace.look()
-            except FileError as error:
-                logger.warning("%s: changes of files are not known: %s", self.execution_id, error)
-                return None
-
     async def _conclude(self, program: Program | None, exit: Exit | None) -> ExecutionResult:
         """Makes the result, records it and emits it. No exit: the execution was cancelled."""
         records = self._recorder.records
@@ -342,7 +349,7 @@ class Execution:
             isolation=self._isolation,
             capabilities=self._capabilities,
             checked=self._gate is not None and self._gate.is_checked,
-            files=await self._file_changes(),
+            files=self._file_changes,
         )
         result = concluded(running, program, exit, records=records, gate=self._gate)
         self._concluded = True

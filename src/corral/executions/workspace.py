@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from corral.isolation import Space
 from corral.results import FileChanges
 
-__all__ = ["Workspace"]
+__all__ = ["Room", "Workspace"]
 
 
-class Workspace(Protocol):
-    """Directories of a session, as an execution needs them."""
+class Room(Protocol):
+    """Directories of a session while an execution uses them."""
 
     @property
     def space(self) -> Space:
@@ -22,14 +23,23 @@ class Workspace(Protocol):
         """
         ...
 
-    async def begin(self) -> None:
-        """Tells what the host has changed from what executions change."""
-        ...
-
     async def look(self) -> FileChanges:
         """Files that have changed since the last look.
 
         Raises:
             FileError: they cannot be listed.
+            Exception: they cannot be stored.
+        """
+        ...
+
+
+class Workspace(Protocol):
+    """A session, as an execution needs it."""
+
+    def enter(self) -> AbstractAsyncContextManager[Room]:
+        """Keeps the directories for the duration of the block.
+
+        Raises:
+            CorralError: they cannot be made.
         """
         ...

@@ -22,7 +22,7 @@ from corral.languages import LANGUAGES
 from corral.results import ExecutionResult
 from corral.sandboxes.selection import Sandboxes
 from corral.sandboxes.spaces import SpaceHost
-from corral.sessions import Mount, open_session
+from corral.sessions import KeptSessions, KeptWorkspace, Mount, OpenSession, Sessions, open_session
 from corral.tool_sources import Tools, ToolSources
 from corral.tool_views import ToolViews
 from corral.types import Approved, Denied, ExecutionContext, Language, Limits, SandboxConfig
@@ -33,9 +33,18 @@ __all__ = ["CorralRunning", "RunOptions"]
 class CorralRunning(CorralLifetime):
     """Runs programs."""
 
-    def __init__(self, runtime: Runtime, sources: ToolSources, sandbox: Sandboxes, views: ToolViews) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        sources: ToolSources,
+        sandbox: Sandboxes,
+        views: ToolViews,
+        sessions: Sessions | None = None,
+    ) -> None:
         super().__init__(runtime, sources, sandbox)
         self._views = views
+        if sessions is not None:
+            self._kept_sessions = KeptSessions(sessions, partial(self._open_session, tuple(sessions.files)))
 
     @checked
     async def execute(self, source: str | ExecutionRequest, **options: Unpack[RunOptions]) -> ExecutionResult:
@@ -117,6 +126,15 @@ class CorralRunning(CorralLifetime):
         finally:
             self._sessions.discard(opened)
             await opened.aclose()
+
+    def _kept_session(self, request: ExecutionRequest) -> KeptWorkspace | None:
+        """The session that the caller has named, if this Corral keeps any."""
+        if self._kept_sessions is None or "session_id" not in request.context.model_fields_set:
+            return None
+        return KeptWorkspace(self._kept_sessions, request.context)
+
+    async def _open_session(self, files: Sequence[Mount], context: ExecutionContext) -> OpenSession:
+        return await open_session(context, files, await self._space_hosts(context, None))
 
     async def _space_hosts(
         self, context: ExecutionContext, languages: Collection[Language] | None
@@ -240,10 +258,13 @@ class CorralRunning(CorralLifetime):
         session = options.get("session")
         if session is not None:
             session.expect(request.context, request.language)
+            workspace = session.opened
+        else:
+            workspace = self._kept_session(request)
         execution = Execution(
             self._runtime,
             request,
-            workspace=None if session is None else session.opened,
+            workspace=workspace,
             tools=registry,
             services=services,
             on_event=options.get("on_event"),

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from corral.arguments import checked
 from corral.errors import ConfigError
+from corral.sessions.stores import Store
 
 __all__ = ["Directory", "Mount", "MountSource", "Scratch", "check_mounts"]
 
@@ -26,7 +27,8 @@ class Scratch:
     """An empty directory for one session, gone with it.
 
     `bytes` and `files` are how much it holds. Where the session has a file system of its own, it is in the host's
-    memory, and nothing gets beyond them.
+    memory, and nothing gets beyond them. With a `store` its files are there again in the next session with the same
+    organization, user and `session_id`.
 
     Raises:
         ConfigError: one of them is not positive.
@@ -34,6 +36,7 @@ class Scratch:
 
     bytes: int = 64_000_000
     files: int = 5_000
+    store: Store | None = None
 
     def __post_init__(self) -> None:
         if self.bytes < 1 or self.files < 1:

@@ -2,34 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Self
 
 import anyio
 
 from corral.errors import ConfigError
 from corral.isolation import Space
+from corral.logs import get_logger
 from corral.results import FileChanges
 from corral.sandboxes.spaces import OpenSpace, Place, SpaceHost, open_space
 from corral.sessions.files import SessionFiles, Snapshot, Tree, changes
 from corral.sessions.mounts import Directory, Mount, Scratch, check_mounts
+from corral.sessions.stores import Store, StoreKey
 from corral.sessions.tree import FileTree
 from corral.types import ExecutionContext, Language, SandboxConfig
 
 __all__ = ["OpenSession", "open_session"]
+
+logger = get_logger("corral.sessions")
 
 
 class OpenSession:
     """Open directories, as executions need them, and their end."""
 
     def __init__(
-        self, context: ExecutionContext, space: OpenSpace, trees: Sequence[Tree], languages: Iterable[Language]
+        self,
+        context: ExecutionContext,
+        space: OpenSpace,
+        trees: Sequence[Tree],
+        languages: Iterable[Language],
+        stores: Mapping[str, Store],
     ) -> None:
         self.context = context
         self.languages = frozenset(languages)
         self.files = SessionFiles(trees)
         self._space = space
         self._trees = trees
+        self._stores = stores
+        """By the path of a mount."""
         self._seen: Snapshot = {}
         self._looking = anyio.Lock()
         self.closed = False
@@ -49,17 +62,55 @@ class OpenSession:
     def exact_quota(self) -> bool:
         return self._space.exact
 
-    async def begin(self) -> None:
-        """Looks, if the host has changed files since the last look: those are not the next execution's."""
+    @asynccontextmanager
+    async def enter(self) -> AsyncGenerator[Self]:
+        """Looks, if the host has changed files since the last look: those are not the execution's in the block."""
         if self.files.host_has_written:
-            self.files.host_has_written = False
             await self.look()
+        yield self
 
     async def look(self) -> FileChanges:
-        """Lists what has changed since the last look."""
+        """Lists what has changed since the last look, and has it stored.
+
+        Raises:
+            FileError: files cannot be listed, or read for their store.
+            Exception: whatever a store raises.
+        """
         async with self._looking:
-            before, self._seen = self._seen, await self.files.snapshot()
-            return changes(before, self._seen)
+            self.files.host_has_written = False
+            seen = await self.files.snapshot()
+            found = changes(self._seen, seen)
+            for mount, store in self._stores.items():
+                await self._save(mount, store, found)
+            self._seen = seen
+            return found
+
+    async def load(self) -> None:
+        """Brings the files of stores.
+
+        Raises:
+            FileError: there is no room for them.
+            Exception: whatever a store raises.
+        """
+        for mount, store in self._stores.items():
+            async for path, data in store.load(self._key(mount)):
+                await self.files.write_binary(f"{mount}/{path}", data)
+        self._seen = await self.files.snapshot()
+        self.files.host_has_written = False
+
+    async def _save(self, mount: str, store: Store, found: FileChanges) -> None:
+        prefix = f"{mount}/"
+        changed: dict[str, bytes] = {}
+        for path in (*found.created, *found.changed):
+            if path.startswith(prefix) and (data := await self.files.read_binary(path)) is not None:
+                changed[path.removeprefix(prefix)] = data
+        deleted = [path.removeprefix(prefix) for path in found.deleted if path.startswith(prefix)]
+        if changed or deleted:
+            await store.save(self._key(mount), changed, deleted)
+
+    def _key(self, mount: str) -> StoreKey:
+        context = self.context
+        return StoreKey(context.organization_id, context.user_id, context.session_id, mount)
 
     async def aclose(self) -> None:
         """Ends its guests and frees its directories. Idempotent."""
@@ -67,6 +118,11 @@ class OpenSession:
             return
         self.closed = True
         with anyio.CancelScope(shield=True):
+            if self._stores and self.files.host_has_written:
+                try:
+                    await self.look()
+                except Exception:
+                    logger.exception("files of a session that is closed could not be stored")
             await self._space.aclose()
             for tree in self._trees:
                 tree.files.close()
@@ -86,6 +142,13 @@ async def open_session(
         raise ConfigError("a session has files; give it a Mount")
     if not hosts:
         raise ConfigError("none of this Corral's sandboxes has files of a session; DenoSandbox and CPythonSandbox do")
+    stores = {
+        mount.path: mount.source.store
+        for mount in mounts
+        if isinstance(mount.source, Scratch) and mount.source.store is not None
+    }
+    if stores and "session_id" not in context.model_fields_set:
+        raise ConfigError("files that are stored belong to a session: give the ExecutionContext a session_id")
     opened = await open_space([*hosts.values()], [_place(mount) for mount in mounts])
     trees = [
         Tree(
@@ -96,7 +159,13 @@ async def open_session(
         )
         for mount, root in zip(mounts, opened.roots, strict=True)
     ]
-    return OpenSession(context, opened, trees, hosts)
+    session = OpenSession(context, opened, trees, hosts, stores)
+    try:
+        await session.load()
+    except BaseException:
+        await session.aclose()
+        raise
+    return session
 
 
 def _place(mount: Mount) -> Place:
