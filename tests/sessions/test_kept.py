@@ -29,7 +29,7 @@ async def run(corral: Corral, source: str, context: ExecutionContext) -> Any:
 
 
 def kept(corral: Corral) -> KeptSessions:
-    sessions = corral._kept_sessions
+    sessions = corral._kept_sessions  # pyright: ignore[reportPrivateUsage]
     assert sessions is not None
     return sessions
 
@@ -131,8 +131,9 @@ async def test_a_store_that_fails_costs_the_program_nothing_and_is_logged(caplog
 
 
 async def test_a_sandbox_without_files_says_so() -> None:
-    sandbox = {"python": MontySandbox(), "typescript": "deno"}
-    async with Corral(sandbox=sandbox, required_tier="none", sessions=Sessions(), check=False) as corral:
+    async with Corral(
+        sandbox={"python": MontySandbox()}, required_tier="none", sessions=Sessions(), check=False
+    ) as corral:
         with pytest.raises(ConfigError, match="sandbox 'monty' has no files of a session"):
             await run(corral, "1", caller("s"))
 
