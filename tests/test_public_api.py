@@ -13,11 +13,12 @@ import corral.errors
 
 PUBLIC = """
     AccessDenied ApprovalDecided ApprovalRequest ApprovalRequested Approve Approved AuditEvent AuditLog BridgeError
-    CallRecord Catalog CheckResult ConfigError ConsoleOutput Corral CorralError Denied Diagnostic Event EventContext
-    ExecutionContext ExecutionError ExecutionFinished ExecutionRequest ExecutionResult ExecutionStarted Language Later Limits
-    LogEntry ModelTool Observation OutsideExecution ProgramCapabilities ProgramChecked ProgramError RateLimits Run
-    SandboxError Tool ToolCall ToolCallFinished ToolCallProgress ToolCallStarted ToolError ToolName ToolRegistry ToolSource
-    Unawaited define_tool tool tools_from
+    CallRecord Catalog CheckResult ConfigError ConsoleOutput Corral CorralError Denied Diagnostic Directory Event
+    EventContext ExecutionContext ExecutionError ExecutionFinished ExecutionRequest ExecutionResult ExecutionStarted
+    FileChanges Language Later Limits LogEntry ModelTool Mount Observation OutsideExecution ProgramCapabilities
+    ProgramChecked ProgramError RateLimits Run SandboxError Scratch Session Tool ToolCall ToolCallFinished
+    ToolCallProgress ToolCallStarted ToolError ToolName ToolRegistry ToolSource Unawaited define_tool tool
+    tools_from
 """.split()
 
 

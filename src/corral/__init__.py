@@ -43,8 +43,10 @@ if TYPE_CHECKING:
         ToolCallStarted,
     )
     from corral.executions import ExecutionRequest, Run
+    from corral.facade.session import Session
     from corral.model_tools import ModelTool
-    from corral.results import CallRecord, ExecutionResult, ProgramCapabilities
+    from corral.results import CallRecord, ExecutionResult, FileChanges, ProgramCapabilities
+    from corral.sessions import Directory, Mount, Scratch
     from corral.sources.conversion import tools_from
     from corral.tools import Tool, ToolCall, ToolRegistry, ToolSource, define_tool, tool
     from corral.types import (
@@ -80,6 +82,7 @@ __all__ = [
     "CorralError",
     "Denied",
     "Diagnostic",
+    "Directory",
     "Event",
     "EventContext",
     "ExecutionContext",
@@ -88,11 +91,13 @@ __all__ = [
     "ExecutionRequest",
     "ExecutionResult",
     "ExecutionStarted",
+    "FileChanges",
     "Language",
     "Later",
     "Limits",
     "LogEntry",
     "ModelTool",
+    "Mount",
     "Observation",
     "OutsideExecution",
     "ProgramCapabilities",
@@ -101,6 +106,8 @@ __all__ = [
     "RateLimits",
     "Run",
     "SandboxError",
+    "Scratch",
+    "Session",
     "Tool",
     "ToolCall",
     "ToolCallFinished",
@@ -126,11 +133,13 @@ _HOMES = {
     "corral.event_listener": "Observation",
     "corral.events": "ApprovalDecided ApprovalRequested ConsoleOutput Event EventContext ExecutionFinished "
     "ExecutionStarted ProgramChecked ToolCallFinished ToolCallProgress ToolCallStarted",
+    "corral.facade.session": "Session",
+    "corral.sessions": "Directory Mount Scratch",
     "corral.executions": "ExecutionRequest Run",
     "corral.model_tools": "ModelTool",
     "corral.sources.conversion": "tools_from",
     "corral.tools": "Tool ToolCall ToolRegistry ToolSource define_tool tool",
-    "corral.results": "CallRecord ExecutionResult ProgramCapabilities",
+    "corral.results": "CallRecord ExecutionResult FileChanges ProgramCapabilities",
     "corral.types": "Approved Denied Diagnostic ExecutionContext ExecutionError Language Later Limits LogEntry "
     "ToolName Unawaited",
 }

@@ -26,6 +26,7 @@ from corral.facade.asking import CorralAsking
 from corral.packages import Packages
 from corral.plugins import load_by_name
 from corral.sandboxes.selection import Providers, Sandboxes
+from corral.sessions import Sessions
 from corral.tool_sources import Tools, registry_and_sources
 from corral.tool_views import ToolViews
 from corral.types import LIMITS_OF_SANDBOXES, LimitName, Limits, Tier
@@ -40,7 +41,8 @@ class Corral(CorralAsking):
     The constructor and `declarations` do no input or output. Executions may overlap. `aclose`, from any task of the
     same event loop, cancels those that still run and frees all resources.
 
-    `modules` are packages of npm that programs in TypeScript may import.
+    `modules` are packages of npm that programs in TypeScript may import. `sessions` gives callers who name a
+    `session_id` files of their own, which stay from one program to the next.
 
     `logger` is the parent of the loggers of tools (`ToolCall.logger`) and programs; None: the logger `corral`. With
     `log_code` every program is logged at level INFO, as the model wrote it.
@@ -59,6 +61,7 @@ class Corral(CorralAsking):
         required_tier: Tier = "landlock",
         accept_unenforced: Collection[LimitName] = (),
         modules: Packages | None = None,
+        sessions: Sessions | None = None,
         check: Check = True,
         audit: AuditLog | AuditSource | None = None,
         rates: RateLimits | None = None,
@@ -115,7 +118,7 @@ class Corral(CorralAsking):
             modules=modules,
             code_logger=(logger or getLogger("corral")).getChild("programs") if log_code else None,
         )
-        super().__init__(runtime, sources, sandbox, ToolViews(self.tools, implied, hide_denied=hide_denied))
+        super().__init__(runtime, sources, sandbox, ToolViews(self.tools, implied, hide_denied=hide_denied), sessions)
 
 
 class _LazyTokens:

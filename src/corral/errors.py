@@ -30,6 +30,7 @@ The branches say who must act:
     ├── SandboxError           the operator: the sandbox did not do its part
     │   ├── StartFailed            it could not be started
     │   └── SandboxLost            it ended without a result
+    ├── FileError              a file of a session could not be read or changed from the host
     ├── BridgeError            the operator: a message over the bridge was malformed or too large
     │   ├── MalformedMessage
     │   └── MessageTooLarge
@@ -54,6 +55,7 @@ __all__ = [
     "CorralError",
     "EgressBlocked",
     "ExecutionEnded",
+    "FileError",
     "InvalidArguments",
     "InvalidToken",
     "InvalidToolOutput",
@@ -271,6 +273,12 @@ class SandboxLost(SandboxError):
     """The sandbox ended without a result."""
 
     code = "sandbox_lost"
+
+
+class FileError(CorralError):
+    """A file of a session could not be read or changed; the message has its path and the reason."""
+
+    code = "file_error"
 
 
 class BridgeError(CorralError):

@@ -44,6 +44,7 @@ from corral.types import (
 __all__ = [
     "CallRecord",
     "ExecutionResult",
+    "FileChanges",
     "JsonData",
     "ProgramCapabilities",
     "Unread",
@@ -183,13 +184,26 @@ class ProgramCapabilities:
     any_tool: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class FileChanges(JsonData):
+    """Paths of files that were created, changed and deleted, sorted."""
+
+    created: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    deleted: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.created or self.changed or self.deleted)
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ExecutionResult(JsonData):
     """Result of an execution, successful or not.
 
     `output` is the console as text, `logs` the same as entries. `tool_calls` lists every call, also after a failure.
     `truncated` describes what was left out for size. `checked` is True if the program was type-checked before its first
-    call. `capabilities` has the tools that it refers to (None: not analysed).
+    call. `capabilities` has the tools that it refers to (None: not analysed). `files` has what has changed in its
+    session's directories since the session's last execution or since it was opened (None: it ran in no session).
     """
 
     execution_id: str
@@ -207,6 +221,7 @@ class ExecutionResult(JsonData):
     isolation: Isolation | None = None
     checked: bool = False
     capabilities: ProgramCapabilities | None = None
+    files: FileChanges | None = None
 
     @property
     def success(self) -> bool:

@@ -16,10 +16,8 @@ from typing import (
     Literal,
     NamedTuple,
     Protocol,
-    Self,
     TypeAlias,
     TypedDict,
-    cast,
     get_args,
 )
 
@@ -36,12 +34,14 @@ from pydantic import (
 
 from corral.arguments import did_you_mean
 from corral.errors import ConfigError, CorralError, RateLimited, ToolFailed
+from corral.isolation import TIERS, Isolation, Space, Strength, Tier, reaches
 from corral.logs import get_logger
 from corral.rendering.preview import preview_text, short_repr
 from corral.texts import Position, PositionMap, TypedText, located
 
 __all__ = [
     "MAX_TOOL_PATH",
+    "TIERS",
     "Approved",
     "Audience",
     "CallError",
@@ -76,9 +76,11 @@ __all__ = [
     "Status",
     "StreamSink",
     "Strength",
+    "Tier",
     "ToolName",
     "ToolReference",
     "Unawaited",
+    "reaches",
 ]
 
 logger = get_logger("corral")
@@ -513,56 +515,8 @@ class Exit:
     dropped_log_bytes: int = 0
 
 
-Tier: TypeAlias = Literal["none", "landlock", "namespaces"]
-"""Tier of the jail by the operating system, from none to most; docs/security.md describes each."""
-
-TIERS: tuple[Tier, ...] = ("none", "landlock", "namespaces")
-"""In rising order."""
-
-Strength: TypeAlias = Literal["none", "process", "interpreter", "kernel", "vm"]
-"""Boundary around a program, in rising order: none; a process of its own with its user's rights; an interpreter that
-reaches nothing of the system; the kernel, as by namespaces; a virtual machine."""
-
-_STRENGTHS: tuple[Strength, ...] = get_args(Strength)
-_LEAST: Mapping[Tier, Strength] = {"none": "none", "landlock": "interpreter", "namespaces": "kernel"}
-
-
-class Isolation(str):
-    """Isolation of an execution: the name of its kind, such as "namespaces" or "docker", and its strength.
-
-    It is a text, so that results, logs and audit events show and compare the kind.
-    """
-
-    strength: Strength
-
-    def __new__(cls, kind: str, strength: Strength) -> Self:
-        isolation = super().__new__(cls, kind)
-        isolation.strength = strength
-        return isolation
-
-    def __reduce__(self) -> tuple[type[Self], tuple[str, Strength]]:
-        return type(self), (str(self), self.strength)
-
-    @classmethod
-    def of_tier(cls, tier: Tier) -> Self:
-        """The isolation of a process in a jail of this tier."""
-        return cls(tier, "process" if tier == "none" else "kernel")
-
-    def reaches(self, required: Tier) -> bool:
-        """True if it is at least the required tier. Any other kind than a tier counts by its strength: from
-        "interpreter" on as `landlock`, from "kernel" on as `namespaces`."""
-        if self in TIERS:
-            return reaches(cast("Tier", str(self)), required)
-        return _STRENGTHS.index(self.strength) >= _STRENGTHS.index(_LEAST[required])
-
-
-def reaches(tier: Tier, required: Tier) -> bool:
-    """True if it is at least the required tier."""
-    return TIERS.index(tier) >= TIERS.index(required)
-
-
 class SandboxConfig(Frozen):
-    """Settings of a sandbox before its start: its whole key. One that outlives an execution serves equal ones only."""
+    """Settings of a sandbox before its start: its whole key. One that outlives an execution serves its equals only."""
 
     language: Language = "typescript"
     memory_mb: Positive = 64
@@ -570,6 +524,8 @@ class SandboxConfig(Frozen):
     """A sandbox below this tier must not start."""
     trust_domain: TrustDomain | None = None
     """Owner of a reusable sandbox: it only serves executions of the same trust domain. None disables reuse."""
+    space: Space | None = None
+    """Directories of the session that it serves, and no other."""
     modules: bool = False
     """True if programs in TypeScript may load packages and the engine's built-in modules."""
 

@@ -22,6 +22,7 @@ from corral.containment.launcher_client import Plan
 from corral.containment.libraries import shared_libraries
 from corral.containment.namespaces import GUEST, Mount, bubblewrap, bwrap_command
 from corral.errors import StartFailed
+from corral.isolation import Space
 from corral.types import Tier
 
 if TYPE_CHECKING or sys.platform != "win32":
@@ -56,6 +57,8 @@ class Engine:
     syscall_profile: seccomp.SyscallProfile = "engine"
     relative_paths: bool = False
     """Starts in the jail's directory and names its files from there, so that their paths tell nothing of the host."""
+    space: Space | None = None
+    """Directories of a session that it sees too."""
 
 
 class Jail:
@@ -81,8 +84,14 @@ class Jail:
             readable = [directory, *(part for place in engine.mounts for part in place.shown())]
             listable = [place.path for place in engine.mounts if place.path.is_dir()]
             listable += [directory] if listable else []
+            binds = () if engine.space is None else engine.space.binds
+            readable += [Path(bind.source) for bind in binds if not bind.writable]
+            listable += [Path(bind.source) for bind in binds if not bind.writable]
+            writable = [Path(bind.source) for bind in binds if bind.writable]
             try:
-                self._ruleset = landlock.ruleset(executable=executable, readable=readable, listable=listable)
+                self._ruleset = landlock.ruleset(
+                    executable=executable, readable=readable, listable=listable, writable=writable
+                )
             except OSError as error:
                 raise StartFailed(f"Landlock refused the rules: {error}") from error
             weakref.finalize(self, os.close, self._ruleset)
@@ -103,9 +112,11 @@ class Jail:
     def plan(self, arguments: Sequence[str], environment: Mapping[str, str], *, data_bytes: int) -> Plan:
         """Plan for the launcher: these arguments, exactly this environment, and `data_bytes` as RLIMIT_DATA."""
         files = _SERVER_FILES if self._serves else _GUEST_FILES
+        space = self.engine.space
+        writes = space is not None and space.writes
         limits = (
             (resource.RLIMIT_CORE, 0),
-            (resource.RLIMIT_FSIZE, 0),
+            (resource.RLIMIT_FSIZE, 0 if space is None else space.file_bytes),
             _stack_limit(),
             (resource.RLIMIT_NOFILE, files),
             (resource.RLIMIT_DATA, data_bytes),
@@ -119,6 +130,8 @@ class Jail:
                 inside=self.engine.inside or f"/{self.engine.executable.name}",
                 libraries=self._libraries,
                 mounts=self.engine.mounts,
+                binds=() if space is None else space.binds,
+                home="/" if space is None else space.home,
                 directory=self.directory,
                 arguments=arguments,
                 environment=environment,
@@ -129,8 +142,9 @@ class Jail:
                 environment={},  # bubblewrap's own, which it would show to the guest
                 limits=limits,
                 user=self.user,
-                filter=seccomp.filter_program(profile=self.engine.syscall_profile),
+                filter=seccomp.filter_program(profile=self.engine.syscall_profile, writes=writes),
                 serves=self._serves,
+                enter=() if space is None or space.namespaces is None else space.namespaces,
             )
         return Plan(
             executable=self.engine.executable,
@@ -140,7 +154,9 @@ class Jail:
             user=self.user,
             confine=self.tier == "landlock",
             ruleset=self._ruleset,
-            filter=seccomp.filter_program(profile=self.engine.syscall_profile) if self.tier == "landlock" else None,
+            filter=seccomp.filter_program(profile=self.engine.syscall_profile, writes=writes)
+            if self.tier == "landlock"
+            else None,
             serves=self._serves,
             directory=self.directory if self.engine.relative_paths else None,
         )

@@ -23,6 +23,8 @@ _RULE_PATH_BENEATH = 1
 _EXECUTE = 1 << 0
 _READ_FILE = 1 << 2
 _READ_DIR = 1 << 3
+_WRITING = _READ_FILE | _READ_DIR | 1 << 1 | 1 << 4 | 1 << 5 | 1 << 7 | 1 << 8 | 1 << 13 | 1 << 14
+"""WRITE_FILE, REMOVE_DIR, REMOVE_FILE, MAKE_DIR, MAKE_REG, REFER and TRUNCATE too; no links, devices, sockets."""
 _FS_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
 """By ABI: how many rights over files it knows; they are the lowest bits. Later ABIs have as many as 5."""
 _NET_RIGHTS = 0b11
@@ -47,10 +49,17 @@ def abi() -> int:
     return max(0, ctypes.CDLL(None).syscall(_SYS_CREATE_RULESET, None, 0, _CREATE_RULESET_VERSION))
 
 
-def ruleset(*, executable: Iterable[Path], readable: Iterable[Path], listable: Iterable[Path] = ()) -> int:
+def ruleset(
+    *,
+    executable: Iterable[Path],
+    readable: Iterable[Path],
+    listable: Iterable[Path] = (),
+    writable: Iterable[Path] = (),
+) -> int:
     """A descriptor of rules that leave nothing but reading these files and what is in these folders.
 
-    Those in `executable` may be executed too. Folders in `listable`, and all below them, may be listed, not read.
+    Those in `executable` may be executed too. Folders in `listable`, and all below them, may be listed, not read. In
+    those of `writable`, files and folders may be made, changed, moved and removed too.
 
     Raises:
         OSError: the kernel has no Landlock, or a path does not exist.
@@ -65,7 +74,12 @@ def ruleset(*, executable: Iterable[Path], readable: Iterable[Path], listable: I
     size = 24 if version >= 6 else 16 if version >= 4 else 8
     rules = _checked(libc.syscall(_SYS_CREATE_RULESET, ctypes.byref(attributes), size, 0))
     try:
-        granted = ((executable, _READ_FILE | _EXECUTE), (readable, _READ_FILE), (listable, _READ_DIR))
+        granted = (
+            (executable, _READ_FILE | _EXECUTE),
+            (readable, _READ_FILE),
+            (listable, _READ_DIR),
+            (writable, _WRITING & attributes.fs),
+        )
         for paths, allowed in granted:
             for path in paths:
                 parent = os.open(path, os.O_PATH | os.O_CLOEXEC)

@@ -7,10 +7,17 @@ threads and an event loop cannot safely run code between fork and exec, and PR_S
 Messages on the control socket (SOCK_SEQPACKET, JSON, descriptors attached):
     {"plan": number, "executable": path, "arguments": [...], "environment": {...}, "limits": [[resource, value], ...],
      "user": number | null, "confine": bool, "filter": base64 | null, "ruleset": bool,
-     "scratch": path | null, "directory": path | null}  [landlock ruleset]
+     "scratch": path | null, "directory": path | null, "enters": bool}
+     [landlock ruleset] [a user and a mount namespace to enter]
         remembered
+    {"forget": [number, ...]}
+        those plans are not needed any more, nor are their descriptors
     {"start": number}  [stdin, stdout, stderr, lifeline, and what bubblewrap writes its report to]
         one child by that plan
+    {"space": [[bytes, files], ...], "place": path, "user": number | null}  [socket]
+        a user and a mount namespace in which each folder "0", "1", ... of that place is a file system in memory, for
+        so many bytes and files; the socket gets {"space": true} with descriptors of both namespaces and of the roots,
+        or {"error": text}
     {"end": true}
         kill all children, and end
 
@@ -73,6 +80,13 @@ _CAPABILITY_VERSION_3 = 0x20080522
 _SYS_LANDLOCK_RESTRICT_SELF = 446
 _SYS_CLOSE_RANGE = 436
 _CLOSE_RANGE_CLOEXEC = 4
+# linux/sched.h, linux/mount.h
+_CLONE_NEWNS = 0x0002_0000
+_CLONE_NEWUSER = 0x1000_0000
+_NOBODY = 65534
+"""User in a space's namespace, whoever it is outside: without capabilities, nobody maps root into a namespace below."""
+_MS_NOSUID, _MS_NODEV, _MS_NOEXEC = 2, 4, 8
+_MS_REC, _MS_SLAVE = 0x4000, 0x8_0000
 _ALL = 0xFFFF_FFFF
 _LAST_CAPABILITY = 63
 
@@ -183,6 +197,7 @@ class _Launcher(Children):
         super().__init__(control)
         self._plans: dict[int, Mapping[str, Any]] = {}
         self._rulesets: dict[int, int] = {}
+        self._namespaces: dict[int, list[int]] = {}
 
     def serve_host(self, host: int) -> None:
         """Until the host says that it wants no more.
@@ -200,21 +215,48 @@ class _Launcher(Children):
         if "end" in content:
             return False
         if "plan" in content:
-            self._plans[content["plan"]] = content
-            if descriptors:
-                self._rulesets[content["plan"]] = descriptors[0]
+            number = content["plan"]
+            self._plans[number] = content
+            if content["ruleset"] and descriptors:
+                self._rulesets[number] = descriptors.pop(0)
+            if content["enters"]:
+                self._namespaces[number] = descriptors
+            return True
+        if "forget" in content:
+            for number in content["forget"]:
+                self._forget(number)
+            return True
+        if "space" in content:
+            if descriptors:  # else the host sees that the socket is closed
+                self._make_space(content, descriptors[0])
             return True
         try:
             if descriptors:  # else the host sees that the lifeline is closed
                 plan = content["start"]
                 lifeline = socket.socket(fileno=descriptors[3])
+                namespaces = self._namespaces.get(plan, [])
                 self.start(
-                    lifeline, lambda: _become(self._plans[plan], self._rulesets.get(plan), descriptors, lifeline)
+                    lifeline,
+                    lambda: _become(self._plans[plan], self._rulesets.get(plan), namespaces, descriptors, lifeline),
                 )
         finally:
             for descriptor in descriptors[:3] + descriptors[4:]:
                 os.close(descriptor)
         return True
+
+    def _forget(self, plan: int) -> None:
+        self._plans.pop(plan, None)
+        for descriptor in [self._rulesets.pop(plan, None), *self._namespaces.pop(plan, [])]:
+            if descriptor is not None:
+                os.close(descriptor)
+
+    def _make_space(self, content: Mapping[str, Any], answer: int) -> None:
+        reply = socket.socket(fileno=answer)
+        pid = os.fork()
+        if pid == 0:
+            _become_space(content, reply)
+        reply.close()
+        os.waitpid(pid, 0)  # a few milliseconds: it makes two namespaces and ends
 
     def ended(self, pid: int) -> None:
         # A child of bubblewrap's that was not told yet to end with it would wait for it for ever.
@@ -283,7 +325,11 @@ def tell(lifeline: socket.socket, message: Mapping[str, Any], descriptors: Seque
 
 
 def _become(
-    plan: Mapping[str, Any], ruleset: int | None, descriptors: Sequence[int], lifeline: socket.socket
+    plan: Mapping[str, Any],
+    ruleset: int | None,
+    namespaces: Sequence[int],
+    descriptors: Sequence[int],
+    lifeline: socket.socket,
 ) -> NoReturn:
     """Turns this process into the guest, or says on the lifeline what failed and ends."""
     step = "descriptors"
@@ -306,6 +352,9 @@ def _become(
         step = "privileges"
         if plan["confine"] or plan["user"] is not None or (plan["filter"] and os.geteuid() != 0):
             drop_privileges(plan["user"])  # without root, bubblewrap refuses whoever has a capability
+        if plan["enters"]:
+            step = "namespaces"
+            _enter(namespaces)
         tie_to_parent(parent)  # after the change of user, which would undo it
         tell(lifeline, {"pid": os.getpid()}, [me])
         step = "no_new_privs"
@@ -328,6 +377,52 @@ def _become(
     except BaseException as error:
         tell(lifeline, {"error": f"{step}: {error}"})
     os._exit(125)
+
+
+def _enter(namespaces: Sequence[int]) -> None:
+    """Goes into a space's namespaces, whose owner this user is, and keeps none of the capabilities that this brings.
+
+    Raises:
+        OSError: they are not there, or of another user.
+    """
+    if len(namespaces) != 2:
+        raise OSError("the session's namespaces are not there")
+    for descriptor, kind in zip(namespaces, (_CLONE_NEWUSER, _CLONE_NEWNS), strict=True):
+        _check(_libc.setns(descriptor, kind))
+    drop_privileges(None)
+
+
+def _become_space(content: Mapping[str, Any], reply: socket.socket) -> NoReturn:
+    """Makes namespaces with file systems in memory, sends their descriptors, which keep them, and ends.
+
+    The mounts of the host stay visible in it, and what is unmounted there goes here too.
+    """
+    step = "place"
+    try:
+        user = content["user"]
+        os.chdir(content["place"])
+        step = "privileges"
+        if user is not None:
+            drop_privileges(user)
+            _prctl(_PR_SET_DUMPABLE, 1)  # so that its files in /proc are its own
+        step = "namespaces"
+        user_map, group_map = (f"{_NOBODY} {each} 1" for each in (os.geteuid(), os.getegid()))
+        _check(_libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNS))
+        for name, value in (("setgroups", "deny"), ("uid_map", user_map), ("gid_map", group_map)):
+            Path(f"/proc/self/{name}").write_bytes(value.encode())
+        _check(_libc.mount(b"none", b"/", None, _MS_REC | _MS_SLAVE, None))
+        step = "file systems"
+        roots: list[int] = []
+        for number, (size, files) in enumerate(content["space"]):
+            options = f"size={size},nr_inodes={files + 1},mode=0777".encode()
+            flags = _MS_NOSUID | _MS_NODEV | _MS_NOEXEC
+            _check(_libc.mount(b"tmpfs", str(number).encode(), b"tmpfs", flags, options))
+            roots.append(os.open(str(number), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+        kept = [os.open(f"/proc/self/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in ("user", "mnt")]
+        socket.send_fds(reply, [b'{"space": true}'], [*kept, *roots])
+    except BaseException as error:
+        tell(reply, {"error": f"{step}: {error}"})
+    os._exit(0)
 
 
 def _readable(data: bytes) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import socket
@@ -10,7 +11,7 @@ import subprocess
 import sys
 import threading
 from base64 import b64encode
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from corral.errors import StartFailed
 __all__ = ["Child", "LauncherClient", "Plan", "child_pipes"]
 
 _LAUNCHER = Path(__file__).with_name("launcher.py")
+_SPACE_SECONDS = 10.0
+_ANSWER_BYTES = 10_000
 _END_SECONDS = 10
 """Time for the launcher to kill and reap everything; it takes a few milliseconds."""
 
@@ -46,6 +49,8 @@ class Plan:
     """A directory of files that is removed if the host ends without having done so."""
     directory: Path | None = None
     """Working directory; by default the root."""
+    enter: tuple[int, ...] = ()
+    """Descriptors of a user and a mount namespace, of the same user, to go into first."""
 
     @property
     def wraps(self) -> bool:
@@ -116,6 +121,7 @@ class LauncherClient:
         self._control: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._plans: dict[Plan, int] = {}
+        self._numbers = itertools.count()
 
     def spawn(self, plan: Plan) -> Child:
         """Asks for a child. It is born some time later: its lifeline tells.
@@ -133,6 +139,43 @@ class LauncherClient:
         with self._lock:
             self._end()
 
+    def make_space(self, sizes: Sequence[tuple[int, int]], place: Path, user: int | None) -> list[int]:
+        """Descriptors of a user and a mount namespace, and of the roots of file systems in memory that are in it.
+
+        Each of `sizes` is a number of bytes and of files; the folders "0", "1", ... of `place` are there for them.
+        Closing the descriptors frees all, once no child is in it any more.
+
+        Raises:
+            StartFailed: such namespaces cannot be made here, or there is no launcher.
+            OSError: no descriptors are left.
+        """
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with ours:
+            with theirs, self._lock:
+                message = {"space": sizes, "place": str(place), "user": user}
+                self._tell(self._running(), message, [theirs.fileno()])
+            ours.settimeout(_SPACE_SECONDS)
+            try:
+                data, descriptors, _, _ = socket.recv_fds(ours, _ANSWER_BYTES, 2 + len(sizes))
+            except TimeoutError:
+                data, descriptors = b"", []
+        for descriptor in descriptors:
+            os.set_inheritable(descriptor, False)
+        if len(descriptors) == 2 + len(sizes):
+            return descriptors
+        for descriptor in descriptors:
+            os.close(descriptor)
+        reason = json.loads(data).get("error") if data else "the process that makes it ended"
+        raise StartFailed(f"no file system in memory can be made for a session: {reason}")
+
+    def forget(self, plans: Iterable[Plan]) -> None:
+        """Lets go of what the launcher keeps for these plans."""
+        with self._lock:
+            numbers = [number for plan in plans if (number := self._plans.pop(plan, None)) is not None]
+            if numbers and self._control is not None and self._owner.is_current:
+                with contextlib.suppress(OSError):
+                    self._tell(self._control, {"forget": numbers}, [])
+
     def _send(self, plan: Plan, descriptors: list[int]) -> None:
         with self._lock:
             for attempt in range(2):
@@ -140,8 +183,9 @@ class LauncherClient:
                 try:
                     number = self._plans.get(plan)
                     if number is None:
-                        number = len(self._plans)
-                        self._tell(control, _message(plan, number), [] if plan.ruleset is None else [plan.ruleset])
+                        number = next(self._numbers)
+                        ruleset = [] if plan.ruleset is None else [plan.ruleset]
+                        self._tell(control, _message(plan, number), [*ruleset, *plan.enter])
                         self._plans[plan] = number
                     self._tell(control, {"start": number}, descriptors)
                     return
@@ -221,6 +265,7 @@ def _message(plan: Plan, number: int) -> dict[str, object]:
         "user": plan.user,
         "confine": plan.confine,
         "ruleset": plan.ruleset is not None,
+        "enters": bool(plan.enter),
         "scratch": None if plan.scratch is None else str(plan.scratch),
         "directory": None if plan.directory is None else str(plan.directory),
         "filter": None if plan.filter is None else b64encode(plan.filter).decode(),

@@ -69,6 +69,15 @@ _CALLS_OF_A_SERVER: dict[str, tuple[int | None, int | None]] = {
     "pidfd_open": (434, 434), "pidfd_send_signal": (424, 424), "pipe2": (293, 59),
 }  # fmt: skip
 """To be asked for processes, to make, watch and end them."""
+_CALLS_OF_A_WRITER: dict[str, tuple[int | None, int | None]] = {
+    "pwrite64": (18, 68), "pwritev": (296, 70), "preadv": (295, 69), "ftruncate": (77, 46), "truncate": (76, 45),
+    "fsync": (74, 82), "fdatasync": (75, 83), "mkdir": (83, None), "mkdirat": (258, 34), "rmdir": (84, None),
+    "unlink": (87, None), "unlinkat": (263, 35), "rename": (82, None), "renameat": (264, 38), "renameat2": (316, 276),
+    "utimensat": (280, 88), "flock": (73, 32), "chdir": (80, 49), "fchdir": (81, 50), "umask": (95, 166),
+    "chmod": (90, None), "fchmod": (91, 52), "fchmodat": (268, 53), "statfs": (137, 43), "fstatfs": (138, 44),
+    "fadvise64": (221, 223),
+}  # fmt: skip
+"""In directories that a session gives. Not links of both kinds, devices, FIFOs, owners, extended attributes."""
 _NOT_OF_A_PROGRAM = frozenset({"execve", "wait4"})
 
 ALLOWED = frozenset(_CALLS)
@@ -146,6 +155,20 @@ _CHECKS_OF_A_CHECKER: dict[str, tuple[_Check, ...]] = _CHECKS | {
     "clone": (_Check(0, (0x003D_0F00, 0x007D_0F00, 0x0005_0F00, 0x000D_0F00), whole=True),),
 }
 
+_O_TMPFILE = 0o20_000_000
+_SET_ID = 0o6000
+"""S_ISUID and S_ISGID: on a directory of the host, a file with them would be a way to its owner's rights."""
+_CHECKS_OF_A_WRITER: dict[str, tuple[_Check, ...]] = {
+    "open": (_Check(1, (0,), mask=_O_TMPFILE), _Check(2, (0,), mask=_SET_ID)),
+    "openat": (_Check(2, (0,), mask=_O_TMPFILE), _Check(3, (0,), mask=_SET_ID)),
+    "chmod": (_Check(1, (0,), mask=_SET_ID),),
+    "fchmod": (_Check(1, (0,), mask=_SET_ID),),
+    "fchmodat": (_Check(2, (0,), mask=_SET_ID),),
+    # Not F_SETLEASE, F_NOTIFY and F_SETOWN; F_GETLK, F_SETLK, F_SETLKW and those of open files (F_OFD_...), by which
+    # sqlite locks what the session's programs share.
+    "fcntl": (_Check(1, (0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1030)),),
+}
+
 _CHECKS_OF_A_PROGRAM: dict[str, tuple[_Check, ...]] = _CHECKS | {
     # Whoever may wait can be woken by the end of another's thread. pthread_join, told that the value has changed, looks
     # again until it has.
@@ -181,8 +204,10 @@ def supported(machine: str | None = None) -> bool:
     return (machine or platform.machine()) in _MACHINES
 
 
-def filter_program(machine: str | None = None, profile: SyscallProfile = "engine") -> bytes:
+def filter_program(machine: str | None = None, profile: SyscallProfile = "engine", *, writes: bool = False) -> bytes:
     """The filter for `machine` as platform.machine() names it: an array of struct sock_filter, 8 bytes each.
+
+    With `writes` it lets files be written, where the layers around it show any that may be.
 
     Raises:
         ValueError: there is no table of this machine's calls.
@@ -194,6 +219,8 @@ def filter_program(machine: str | None = None, profile: SyscallProfile = "engine
     program = [_instruction(_LOAD, _ARCHITECTURE), *_unless(_IF_EQUAL, audit, _KILL), _instruction(_LOAD, _NUMBER)]
     program += _if(_IF_AT_LEAST, _X32, [_instruction(_RETURN, _KILL)])
     calls, checks = _calls_of(profile)
+    if writes:
+        calls, checks = {**calls, **_CALLS_OF_A_WRITER}, {**checks, **_CHECKS_OF_A_WRITER}
     for name, numbers in calls.items():
         if (number := numbers[column]) is not None:
             body = [instruction for check in checks.get(name, ()) for instruction in _checked(check)]

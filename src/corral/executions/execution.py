@@ -21,15 +21,16 @@ from corral.bridges import (
 )
 from corral.checking import Case, Gate
 from corral.concurrency.deadline import PausableDeadline
-from corral.errors import ConfigError, ProgramRejected, ProgramTimeout, StartFailed
+from corral.errors import ConfigError, FileError, ProgramRejected, ProgramTimeout, StartFailed
 from corral.event_listener import EventListener
 from corral.events import ConsoleOutput, EventStream, ExecutionFinished, ExecutionStarted, OnEvent, ProgramChecked
 from corral.executions.conclusion import broken, concluded, prefer_early_outcome, record_execution, rejected
 from corral.executions.request import ExecutionRequest
 from corral.executions.runtime import Runtime, prepare
-from corral.logs import Lines
+from corral.executions.workspace import Room, Workspace
+from corral.logs import Lines, get_logger
 from corral.packages import Packages
-from corral.results import ExecutionResult, ProgramCapabilities
+from corral.results import ExecutionResult, FileChanges, ProgramCapabilities
 from corral.sandboxes import Job, Sandbox, below_required_tier, failed_exit
 from corral.tools import ToolRegistry
 from corral.types import (
@@ -42,6 +43,8 @@ from corral.types import (
 )
 
 __all__ = ["Execution"]
+
+logger = get_logger("corral.executions")
 
 
 _CHECK_HELP = "`corral doctor` lists the language servers"
@@ -64,6 +67,7 @@ class Execution:
         *,
         tools: ToolRegistry,
         services: Services,
+        workspace: Workspace | None = None,
         modules: Packages | None = None,
         on_event: OnEvent | None = None,
         approve: Approve | None = None,
@@ -73,10 +77,12 @@ class Execution:
         self._runtime = runtime
         self._request = request
         self._tools = tools
+        self._workspace = workspace
         self._limits = request.limits or runtime.limits
         self._check = runtime.check_of(request)
         self._provider = runtime.provider(request.language)
         self._modules = (modules or runtime.modules) if request.language == "typescript" else None
+        self._loads_modules = self._modules is not None or (workspace is not None and request.language == "typescript")
         if self._modules is not None and not self._provider.capabilities.modules:
             raise ConfigError(
                 f"sandbox {self._provider.name!r} gives programs no packages here; leave out Corral(modules=...)"
@@ -107,6 +113,8 @@ class Execution:
         self._gate: Gate | None = None
         self._logs: list[LogEntry] = []
         self._isolation: Isolation | None = None
+        self._room: Room | None = None
+        self._file_changes: FileChanges | None = None
         self._capabilities: ProgramCapabilities | None = None
         self._early_outcome: Exit | None = None
         self._hidden_denial: ExecutionError | None = None
@@ -182,7 +190,7 @@ class Execution:
             self._tools,
             env=request.env is not None,
             must=self._check == "required",
-            modules=self._modules is not None,
+            modules=self._loads_modules,
             context=request.context,
         )
         self._check_started = time.perf_counter()
@@ -246,6 +254,24 @@ class Execution:
     # --- start and run
 
     async def _start_and_run(self, program: Program) -> Exit:
+        if self._workspace is None:
+            return await self._run_in_sandbox(program)
+        async with self._workspace.enter() as self._room:
+            try:
+                return await self._run_in_sandbox(program)
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await self._look(self._room)
+
+    async def _look(self, room: Room) -> None:
+        """Notes the files of the session that are others now."""
+        try:
+            self._file_changes = await room.look()
+        except Exception as error:  # of the user's own store too
+            expected = isinstance(error, FileError)
+            logger.warning("%s: its files are not known: %s", self.execution_id, error, exc_info=not expected)
+
+    async def _run_in_sandbox(self, program: Program) -> Exit:
         sandbox = await self._start()
         try:
             self._isolation = sandbox.isolation
@@ -261,8 +287,11 @@ class Execution:
             memory_mb=self._limits.memory_mb,
             required_tier=required,
             trust_domain=self._request.context.trust_domain,
-            modules=self._modules is not None,
+            space=None if self._room is None else self._room.space,
+            modules=self._loads_modules,
         )
+        if self._room is not None and await self._provider.space_host(config) is None:
+            raise ConfigError(f"sandbox {name!r} has no files of a session; DenoSandbox and CPythonSandbox do")
         seconds = self._provider.capabilities.start_timeout_seconds
         with anyio.move_on_after(seconds):
             await self._runtime.warm_up(self._request.language)
@@ -283,6 +312,7 @@ class Execution:
             env=self._request.env,
             on_log=self._log,
             on_outcome=self._keep_outcome,
+            mounts=() if self._room is None else self._room.space.mounts,
             modules=None if self._modules is None else await self._modules.texts_for(program),
         )
         with runtime.grants.live(self._grant), self._clock.running():
@@ -319,6 +349,7 @@ class Execution:
             isolation=self._isolation,
             capabilities=self._capabilities,
             checked=self._gate is not None and self._gate.is_checked,
+            files=self._file_changes,
         )
         result = concluded(running, program, exit, records=records, gate=self._gate)
         self._concluded = True

@@ -14,6 +14,7 @@ from corral.concurrency.threads import run_shielded_in_thread
 from corral.errors import ConfigError
 from corral.executions import Execution, Runtime
 from corral.sandboxes.selection import Providers, Sandboxes
+from corral.sessions import KeptSessions, OpenSession
 from corral.tool_sources import ToolSources
 
 __all__ = ["CorralLifetime"]
@@ -28,6 +29,8 @@ class CorralLifetime(Lifecycle):
         self._sources = sources
         self._sandbox = sandbox
         self._live: set[Execution] = set()
+        self._sessions: set[OpenSession] = set()
+        self._kept_sessions: KeptSessions | None = None
 
     @override
     async def aclose(self) -> None:
@@ -54,6 +57,10 @@ class CorralLifetime(Lifecycle):
             async with anyio.create_task_group() as tasks:
                 for observation in [*runtime.observations]:
                     tasks.start_soon(observation.finish)
+            for session in [*self._sessions]:
+                await session.aclose()
+            if self._kept_sessions is not None:
+                await self._kept_sessions.aclose()
             await runtime.protocols.aclose()
             await self._sources.aclose()
             await run_shielded_in_thread(runtime.checker.close)
@@ -73,7 +80,9 @@ class CorralLifetime(Lifecycle):
         runtime = self._runtime
         behind = self._sources, runtime.checker, runtime.providers, runtime.protocols
         self._sources = self._sources.copy()
-        self._live = set()
+        self._live, self._sessions = set(), set()
+        if self._kept_sessions is not None:
+            self._kept_sessions = self._kept_sessions.empty()
         runtime.renew(Providers(self._sandbox))
         return behind
 

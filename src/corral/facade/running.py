@@ -2,55 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, TypedDict, Unpack
+from typing import Unpack
 
 import anyio
 
 from corral.arguments import checked
-from corral.bridges import ApprovalRequest, Approve, ASGIApp, BridgeProtocol, Grant, OutsideExecution
-from corral.errors import ConfigError
+from corral.bridges import ApprovalRequest, ASGIApp, BridgeProtocol, Grant, OutsideExecution
+from corral.errors import ConfigError, UnknownProvider
 from corral.event_listener import Observation
 from corral.events import OnEvent
-from corral.executions import Check, Execution, ExecutionRequest, Run, Runtime
+from corral.executions import Execution, ExecutionRequest, Run, Runtime
 from corral.facade.lifetime import CorralLifetime
+from corral.facade.options import RunOptions, request_of
+from corral.facade.session import Session
+from corral.languages import LANGUAGES
 from corral.results import ExecutionResult
 from corral.sandboxes.selection import Sandboxes
+from corral.sandboxes.spaces import SpaceHost
+from corral.sessions import KeptSessions, KeptWorkspace, Mount, OpenSession, Sessions, open_session
 from corral.tool_sources import Tools, ToolSources
 from corral.tool_views import ToolViews
-from corral.types import Approved, Denied, ExecutionContext, Language, Limits
+from corral.types import Approved, Denied, ExecutionContext, Language, Limits, SandboxConfig
 
 __all__ = ["CorralRunning", "RunOptions"]
-
-
-class LiveOptions(TypedDict, total=False):
-    """Options of one execution that are objects of this process."""
-
-    tools: Tools | None
-    on_event: OnEvent | None
-    approve: Approve | None
-
-
-class RunOptions(LiveOptions, total=False):
-    """Options of one execution, over the defaults of its `Corral`."""
-
-    language: Language
-    context: ExecutionContext | None
-    limits: Limits | None
-    env: Mapping[str, str] | None
-    check: Check | None
-    hide_denied: bool | None
-    tool_call_id: str | None
 
 
 class CorralRunning(CorralLifetime):
     """Runs programs."""
 
-    def __init__(self, runtime: Runtime, sources: ToolSources, sandbox: Sandboxes, views: ToolViews) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        sources: ToolSources,
+        sandbox: Sandboxes,
+        views: ToolViews,
+        sessions: Sessions | None = None,
+    ) -> None:
         super().__init__(runtime, sources, sandbox)
         self._views = views
+        if sessions is not None:
+            self._kept_sessions = KeptSessions(sessions, partial(self._open_session, tuple(sessions.files)))
 
     @checked
     async def execute(self, source: str | ExecutionRequest, **options: Unpack[RunOptions]) -> ExecutionResult:
@@ -101,6 +95,76 @@ class CorralRunning(CorralLifetime):
             ConfigError: this thread already runs an event loop; await `execute` there.
         """
         return self._in_a_loop(partial(self.execute, source, **options))
+
+    @checked
+    @asynccontextmanager
+    async def session(
+        self,
+        *,
+        context: ExecutionContext | None = None,
+        files: Sequence[Mount] = (Mount("/workspace"),),
+        languages: Collection[Language] | None = None,
+    ) -> AsyncGenerator[Session]:
+        """Opens directories that programs of one user share, and yields their handle; they end with the block.
+
+        `languages` are those of its programs, and have a guest ready when the block begins; None: all that this Corral
+        has a sandbox with files for, each from its first program on.
+
+        Raises:
+            ConfigError: the mounts do not fit together, a directory is not there, or no sandbox has files.
+            StartFailed: nothing on this system can make them.
+        """
+        self._require_usable()
+        caller = context or ExecutionContext()
+        hosts = await self._space_hosts(caller, languages)
+        opened = await open_session(caller, tuple(files), hosts)
+        self._sessions.add(opened)
+        try:
+            for host, config in hosts.values() if languages is not None else ():
+                await host.prepare_space(config.model_copy(update={"space": opened.space}))
+            yield Session(self, opened)
+        finally:
+            self._sessions.discard(opened)
+            await opened.aclose()
+
+    def _kept_session(self, request: ExecutionRequest) -> KeptWorkspace | None:
+        """The session that the caller has named, if this Corral keeps any."""
+        if self._kept_sessions is None or "session_id" not in request.context.model_fields_set:
+            return None
+        return KeptWorkspace(self._kept_sessions, request.context)
+
+    async def _open_session(self, files: Sequence[Mount], context: ExecutionContext) -> OpenSession:
+        return await open_session(context, files, await self._space_hosts(context, None))
+
+    async def _space_hosts(
+        self, context: ExecutionContext, languages: Collection[Language] | None
+    ) -> dict[Language, tuple[SpaceHost, SandboxConfig]]:
+        """Providers that make directories for programs in these languages.
+
+        Raises:
+            ConfigError: the sandbox of one of these languages has no files.
+        """
+        runtime = self._runtime
+        hosts: dict[Language, tuple[SpaceHost, SandboxConfig]] = {}
+        for language in LANGUAGES if languages is None else languages:
+            try:
+                provider = runtime.provider(language)
+            except UnknownProvider:
+                if languages is not None:
+                    raise
+                continue
+            config = SandboxConfig(
+                language=language,
+                memory_mb=self._runtime.limits.memory_mb,
+                required_tier=runtime.required_tier,
+                trust_domain=context.trust_domain,
+            )
+            host = await provider.space_host(config)
+            if host is not None:
+                hosts[language] = host, config
+            elif languages is not None:
+                raise ConfigError(f"sandbox {provider.name!r}, for {language}, has no files of a session")
+        return hosts
 
     @checked
     def observe(self, callback: OnEvent, *, session_id: str | None = None) -> Observation:
@@ -187,13 +251,20 @@ class CorralRunning(CorralLifetime):
     def _execution(self, source: str | ExecutionRequest, **options: Unpack[RunOptions]) -> Execution:
         self._require_usable()
         self._require_sources()
-        request = _request(source, options)
+        request = request_of(source, options)
         registry, services = self._views.callable_tools(
             options.get("tools"), request.context, request.hide_denied, request.language
         )
+        session = options.get("session")
+        if session is not None:
+            session.expect(request.context, request.language)
+            workspace = session.opened
+        else:
+            workspace = self._kept_session(request)
         execution = Execution(
             self._runtime,
             request,
+            workspace=workspace,
             tools=registry,
             services=services,
             on_event=options.get("on_event"),
@@ -202,18 +273,3 @@ class CorralRunning(CorralLifetime):
         if self._runtime.check_of(request):
             self._runtime.checker.start(request.language, self._runtime.tools)
         return execution
-
-
-def _request(source: str | ExecutionRequest, options: RunOptions) -> ExecutionRequest:
-    """Returns the request that the arguments of `execute` are, or make.
-
-    Raises:
-        ConfigError: a request comes with options that it has itself.
-    """
-    own: dict[str, Any] = {name: value for name, value in options.items() if name not in LiveOptions.__annotations__}
-    if isinstance(source, str):
-        return ExecutionRequest(source=source, **{name: value for name, value in own.items() if value is not None})
-    if own:
-        names = ", ".join(own)
-        raise ConfigError(f"{names}: an ExecutionRequest has its own; set them in the request")
-    return source

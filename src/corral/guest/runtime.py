@@ -47,6 +47,7 @@ _PROCESS = (
     "run",
     "engine",
     "frames",
+    "process/files",
     "process/modules",
     "process/execution",
     "process/warm_up",

@@ -11,6 +11,7 @@ from corral.errors import MissingExtra, StartFailed
 from corral.plugins import load_by_name
 from corral.sandboxes.base import Sandbox, SandboxProvider
 from corral.sandboxes.cpython import CPythonSandbox
+from corral.sandboxes.spaces import SpaceHost
 from corral.types import Capabilities, SandboxConfig
 
 __all__ = ["PythonSandbox"]
@@ -39,6 +40,9 @@ class PythonSandbox(SandboxProvider):
 
     async def start(self, config: SandboxConfig) -> Sandbox:
         return await (await self._choose(config)).start(config)
+
+    async def space_host(self, config: SandboxConfig) -> SpaceHost | None:
+        return await (await self._choose(config)).space_host(config)
 
     async def aclose(self) -> None:
         if self._chosen is not None:

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import ClassVar, Self
 
 from corral.errors import StartFailed
+from corral.sandboxes.spaces import SpaceHost
 from corral.types import (
     TIERS,
     Capabilities,
@@ -44,8 +45,9 @@ class ModuleTexts:
 class Job:
     """One program and all that belongs to its run: what the first message to a guest is made of.
 
-    `env` is all the environment the program sees; None hides even an empty one. `on_log` takes each console entry as
-    it arrives, and `on_outcome` the program's outcome if calls are still running then, so that both survive whatever
+    `env` is all the environment the program sees; None hides even an empty one. `mounts` are the paths of its session's
+    directories, and if it may change them; `modules` are packages that it may import. `on_log` takes each console entry
+    as it arrives, and `on_outcome` the program's outcome if calls are still running then, so that both survive whatever
     ends the program.
     """
 
@@ -56,8 +58,8 @@ class Job:
     env: Mapping[str, str] | None
     on_log: Callable[[LogEntry], None]
     on_outcome: Callable[[Exit], None]
+    mounts: tuple[tuple[str, bool], ...] = ()
     modules: ModuleTexts | None = None
-    """Packages that the program may import; None: there are none."""
 
 
 class SandboxProvider(ABC):
@@ -84,6 +86,10 @@ class SandboxProvider(ABC):
         Raises:
             StartFailed: as `start` does.
         """
+
+    async def space_host(self, config: SandboxConfig) -> SpaceHost | None:  # noqa: ARG002
+        """Host of spaces that its guests see; None if they see no directories of a session."""
+        return None
 
     async def aclose(self) -> None:
         """Frees what the provider keeps between sandboxes. It may be used again afterwards."""

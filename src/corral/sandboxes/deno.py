@@ -20,6 +20,7 @@ from corral.containment import Engine
 from corral.containment.process import can_limit
 from corral.errors import StartFailed
 from corral.guest import RuntimeDirectory, typescript_server
+from corral.isolation import Space
 from corral.logs import get_logger
 from corral.sandboxes.base import Sandbox
 from corral.sandboxes.framed.guest_files import DENO_ENVIRONMENT, deno_options
@@ -142,7 +143,7 @@ class DenoSandbox(JailedProvider):
         return await super().start(config)
 
     def _may_fork(self, forks: _ForkingDeno, config: SandboxConfig) -> bool:
-        if self._fork_failure is not None or not self._in_background:
+        if self._fork_failure is not None or not self._in_background or config.space is not None:
             return self._fork_failure is None
         if forks.failure is not None:
             self._do_without_forks(forks.failure)
@@ -171,6 +172,15 @@ class DenoSandbox(JailedProvider):
                 await self._forks.aclose()
             return result
 
+    async def prepare_space(self, config: SandboxConfig) -> None:
+        if self._forks is not None and self._may_fork(self._forks, config):
+            await self._forked_or(self._forks.prepare_space, super().prepare_space, config)
+
+    def forget(self, space: Space) -> None:
+        super().forget(space)
+        if self._forks is not None:
+            self._forks.forget(space)
+
     def _do_without_forks(self, reason: str) -> None:
         self._fork_failure = reason
         logger.warning("each execution starts an engine of its own, because this one does not fork: %s", reason)
@@ -188,7 +198,7 @@ class DenoSandbox(JailedProvider):
         await run_shielded_in_thread(partial(provider._pool.full, _SETTLE_SECONDS))  # noqa: SLF001
 
     def guest_kind(self, config: SandboxConfig) -> GuestKind:
-        options = deno_options(config.memory_mb, allow_eval=self.allow_eval)
+        options = deno_options(config.memory_mb, allow_eval=self.allow_eval, space=config.space)
         own = _arguments(config, allow_eval=self.allow_eval, allow_wasm=self.allow_wasm)
         return GuestKind(config.unowned, (*options, f"{GUEST_FILE}main.js", *own))
 
@@ -225,7 +235,7 @@ class _ForkingDeno(ForkProvider):
         return self._start_tested.passed
 
     def guest_kind(self, config: SandboxConfig) -> GuestKind:
-        options = deno_options(config.memory_mb, allow_eval=self._allow_eval, v8_flags=_FORK_FLAGS)
+        options = deno_options(config.memory_mb, allow_eval=self._allow_eval, v8_flags=_FORK_FLAGS, space=config.space)
         own = _arguments(config, allow_eval=self._allow_eval, allow_wasm=self._allow_wasm)
         return GuestKind(config.unowned, (*options, "--allow-ffi", f"{GUEST_FILE}zygote.js", *own))
 
@@ -233,7 +243,8 @@ class _ForkingDeno(ForkProvider):
 def _arguments(config: SandboxConfig, *, allow_eval: bool, allow_wasm: bool) -> tuple[str, ...]:
     """Arguments of the guest itself."""
     flags = {"--allow-eval": allow_eval, "--allow-wasm": allow_wasm, "--modules": config.modules}
-    return tuple(flag for flag, wanted in flags.items() if wanted)
+    files = () if config.space is None else (f"--files={config.space.home}",)
+    return (*files, *(flag for flag, wanted in flags.items() if wanted))
 
 
 @cache

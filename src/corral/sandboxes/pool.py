@@ -77,17 +77,17 @@ class Pool(Generic[K, T]):
         self._owner = ProcessOwner()
         self._last_taken = 0.0
 
-    async def take(self, key: K) -> T:
-        """A ready one, or else a new one, which the caller uses once and closes.
+    async def take(self, key: K, *, kept: bool = True) -> T:
+        """A ready one, or else a new one, which the caller uses once and closes; without `kept`, a new one.
 
         Raises:
             Whatever `make` does.
         """
         self._hopeless.discard(key)
-        ready = self._pop(key)
+        ready = self._pop(key) if kept else None
         if ready is not None:
             return ready
-        birth = _Birth(self, key)
+        birth = _Birth(self, key, kept=kept)
         try:
             # As many at a time as there are processors, and one: more would only all come later.
             return await anyio.to_thread.run_sync(birth.run, limiter=_starts())
@@ -234,15 +234,17 @@ class _Birth(Generic[K, T]):
     process would be left behind.
     """
 
-    def __init__(self, pool: Pool[K, T], key: K) -> None:
+    def __init__(self, pool: Pool[K, T], key: K, *, kept: bool) -> None:
         self._pool = pool
         self._key = key
+        self._kept = kept
         self._lock = threading.Lock()
         self._abandoned = False
         self._made: T | None = None
 
     def run(self) -> T:
-        made = self._pool._pop(self._key) or self._pool._make(self._key, False)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        ready = self._pool._pop(self._key) if self._kept else None  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        made = ready or self._pool._make(self._key, False)  # pyright: ignore[reportPrivateUsage]
         with self._lock:
             self._made = made
             abandoned = self._abandoned

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from operator import itemgetter
 from typing import Generic, Protocol, TypeVar
 
@@ -13,6 +14,7 @@ from anyio.lowlevel import current_token
 
 from corral.concurrency.forks import ProcessOwner
 from corral.errors import StartFailed
+from corral.isolation import Space
 from corral.sandboxes.pool import idle_surplus
 from corral.types import SandboxConfig
 
@@ -67,11 +69,24 @@ class TenantBoxes(Generic[S]):
             return place
         if not self._shared:
             return self._add(config, await make(config))
+        async with self._turn(config):
+            return self._find(config) or self._add(config, await make(config))
+
+    async def prepare(self, config: SandboxConfig, make: Callable[[SandboxConfig], Awaitable[Box[S]]]) -> None:
+        """Has a box of this configuration, which others find. Raises whatever `make` does."""
+        async with self._turn(config):
+            if not self.has(config):
+                box = await make(config)
+                with self._lock:
+                    self._boxes.setdefault(config, []).append(box)
+
+    @asynccontextmanager
+    async def _turn(self, config: SandboxConfig) -> AsyncGenerator[None]:
         key = config, current_token()
         turn = self._turns.setdefault(key, anyio.Lock())
         try:
             async with turn:
-                return self._find(config) or self._add(config, await make(config))
+                yield
         finally:
             if not turn.statistics().tasks_waiting and not turn.locked():
                 self._turns.pop(key, None)
@@ -80,6 +95,13 @@ class TenantBoxes(Generic[S]):
         """True if a box of this configuration takes executions, or has taken some and is full."""
         with self._lock:
             return self._owner.is_current and any(not box.retired for box in self._boxes.get(config, ()))
+
+    def retire(self, space: Space) -> None:
+        """Ends the idle boxes of this space, and each other one with its last execution."""
+        with self._lock:
+            for config in [each for each in self._boxes if each.space is space]:
+                for box in self._boxes.pop(config):
+                    box.retire()
 
     def close(self) -> list[Box[S]]:
         """Ends idle boxes, and each other one with its last execution. Returns them all."""

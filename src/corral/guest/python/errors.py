@@ -12,7 +12,7 @@ from typing import NamedTuple, cast
 from corral.guest.python.calls import PROGRAM, CorralError, Site
 from corral.guest.python.hints import MAX_SEGMENT, hint
 
-__all__ = ["described", "error_parts", "packages", "place_of", "syntax_error_parts", "warning_text"]
+__all__ = ["described", "error_parts", "packages", "place_of", "session_mounts", "syntax_error_parts", "warning_text"]
 
 _MAX_FRAMES = 20
 _MAX_ERRORS = 5
@@ -21,11 +21,14 @@ _WRAPPER = "_corral_program"
 """The function that stands around a program that has a `return` of its own."""
 
 _FILES = "Programs see no files but those of Python: call a tool that reads or writes."
+_MOUNTS = "Programs see the files in {} and those of Python"
 _NETWORK = "Programs reach no network and start no processes: call a tool."
 _CLIENTS = frozenset(
     {"aiohttp", "boto3", "httpx", "openai", "psycopg2", "requests", "selenium", "urllib3", "websockets"}
 )
 
+session_mounts: list[tuple[str, bool]] = []
+"""Directories of the session, and if the program may change them."""
 packages: list[str] = []
 """Modules beside the standard library that programs may import."""
 
@@ -123,8 +126,16 @@ def _advice(error: BaseException) -> str:
     if type(error).__name__ == "URLError" and type(error).__module__ == "urllib.error":
         return f". {_NETWORK}"
     if isinstance(error, OSError) and error.errno in (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS):
-        return f". {_FILES if error.filename is not None else _NETWORK}"
+        return f". {_NETWORK if error.filename is None else _files()}"
     return ""
+
+
+def _files() -> str:
+    """Advice on the files that there are."""
+    if not session_mounts:
+        return _FILES
+    places = [place if writable else f"{place} (read-only)" for place, writable in session_mounts]
+    return f"{_MOUNTS.format(', '.join(places))}."
 
 
 def _hint(error: BaseException) -> str:

@@ -20,7 +20,14 @@ from typing import Any, NamedTuple
 
 from corral.guest.python.calls import PROGRAM, CallLimits, Calls, PendingCall, Tools, failure_classes
 from corral.guest.python.console import Console, Stream, print_at_once, print_unraised
-from corral.guest.python.errors import described, error_parts, place_of, syntax_error_parts, warning_text
+from corral.guest.python.errors import (
+    described,
+    error_parts,
+    place_of,
+    session_mounts,
+    syntax_error_parts,
+    warning_text,
+)
 from corral.guest.python.frames import HEADER, HEADER_BYTES, LEAST_LENGTH, NO_NONCE, FrameKind, encode_frame
 from corral.guest.python.loop import Deadlock, Finished, GuestLoop
 from corral.guest.python.values import Encoded, TooLarge, UnencodableValue, decode, encode
@@ -189,6 +196,7 @@ class Execution:
         """From the first instruction of the program to EXIT."""
         self._start, limits = start, start["limits"]
         self._limits = limits
+        session_mounts[:] = start.get("mounts", ())
         self._calls.limits = CallLimits(limits["calls"], limits["calls_in_flight"], limits["tool_input_bytes"])
         self._console.left = limits["log_bytes"]
         loop = self.loop

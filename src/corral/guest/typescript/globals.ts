@@ -46,6 +46,8 @@ export interface GlobalOptions {
   allowWasm: boolean;
   /** Called once, when the program first touches something asynchronous. */
   onAsynchronous: () => void;
+  /** What is left of the engine's namespace; nothing if absent. */
+  namespace?: object;
 }
 
 /** Leaves of globalThis only what is listed, with the engine's asynchronous parts behind a tripwire. */
@@ -57,16 +59,16 @@ export function restrictGlobals(options: GlobalOptions): void {
     if (!keep.has(name) && !watched.has(name) && !Reflect.deleteProperty(globalThis, name)) hide(name);
   }
   for (const name of watched) watch(name, options.onAsynchronous);
-  finishGlobals();
+  finishGlobals(options.namespace);
 }
 
 /** What is the same in every global scope of a program. */
-export function finishGlobals(): void {
+export function finishGlobals(namespace?: object): void {
   defineGlobal("fetch", () => Promise.reject(new TypeError(NO_NETWORK)));
   defineGlobal("self", globalThis);
   defineGlobal("global", globalThis);
   // Not just absent: with a `Deno` of the program's making, parts of the engine would find what they look for.
-  defineProperty(globalThis, "Deno", { value: undefined, writable: false, configurable: false, enumerable: false });
+  defineProperty(globalThis, "Deno", { value: namespace, writable: false, configurable: false, enumerable: false });
   keepCall();
 }
 

@@ -29,12 +29,16 @@ export interface ModuleTexts {
   failures: Record<string, string>;
 }
 
+/** Directories of the session, and if the program may change them. */
+export type Mounts = [path: string, writable: boolean][];
+
 export interface Start {
   code: string;
   tools: string[];
   env: Record<string, string> | null;
   limits: Limits;
   modules?: ModuleTexts | null;
+  mounts?: Mounts;
 }
 
 /** Loads modules, each once. */
@@ -48,7 +52,7 @@ export interface Loader {
 /** What a run needs of the process around it. */
 export interface Host {
   /** The loader of this run; none where there are no modules. */
-  load?(texts: ModuleTexts, env: Record<string, string> | null): Loader;
+  load?(start: Start): Loader | undefined;
   /** Appends a frame of this run to what leaves with the next `flush`. */
   send(kind: number, tagged: boolean, payload: string): void;
   flush(): void;
@@ -160,8 +164,7 @@ export class Run {
       const env = Object.freeze(Object.assign(Object.create(null) as object, this.start.env));
       defineGlobal("process", Object.freeze({ env }));
     }
-    const { modules, env } = this.start;
-    const loader = modules && this.#host.load?.(modules, env);
+    const loader = this.#host.load?.(this.start);
     if (loader) {
       defineGlobal("process", loader.process);
       defineGlobal("require", (specifier: unknown) => loader.require(`${specifier}`));

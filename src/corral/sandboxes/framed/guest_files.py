@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from corral.guest import python_guest, typescript_guest
+from corral.isolation import Space
 from corral.sandboxes.channel import GuestFiles
 from corral.types import Language, SandboxConfig
 
@@ -46,14 +47,21 @@ def _cpython(config: SandboxConfig) -> GuestFiles:  # noqa: ARG001
 _GUESTS: Mapping[Language, Callable[[SandboxConfig], GuestFiles]] = {"typescript": _deno, "python": _cpython}
 
 
-def deno_options(memory_mb: int, *, allow_eval: bool, v8_flags: Iterable[str] = ()) -> tuple[str, ...]:
-    """Deno's own options: no permission, and a heap for a program with this memory."""
+def deno_options(
+    memory_mb: int, *, allow_eval: bool, v8_flags: Iterable[str] = (), space: Space | None = None
+) -> tuple[str, ...]:
+    """Deno's own options: no permission but for the space's directories, and a heap for a program with this memory."""
     heap = f"--max-old-space-size={memory_mb + _HEAP_RESERVE_MB}", f"--max-semi-space-size={_SEMI_SPACE_MB}"
     flags = [*heap, *v8_flags]
     if not allow_eval:
         flags.append("--disallow-code-generation-from-strings")
+    binds = () if space is None else space.binds
+    readable = [bind.inside for bind in binds]
+    writable = [bind.inside for bind in binds if bind.writable]
     return (
         "run",
+        *([f"--allow-read={','.join(readable)}"] if readable else []),
+        *([f"--allow-write={','.join(writable)}"] if writable else []),
         "--quiet",
         "--no-prompt",
         "--no-config",

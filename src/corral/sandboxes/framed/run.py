@@ -54,6 +54,7 @@ class GuestRun:
             "code": job.program.code,
             "tools": [str(name) for name in job.tools],
             "env": None if job.env is None else dict(job.env),
+            "mounts": job.mounts,
             "limits": {name: getattr(job.limits, name) for name in _GUEST_LIMITS},
         }
         if (modules := job.modules) is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
+from corral.isolation import Space
 from corral.sandboxes.jailed.fork_server import Fork, ForkServer
 from corral.sandboxes.jailed.guest_starter import GuestKind, GuestStarter, StartedGuest
 from corral.sandboxes.jailed.provider import JailedGuest, JailedProvider
@@ -47,4 +48,17 @@ class ForkProvider(JailedProvider):
         return await self._servers.reserve(config, self._new_server)
 
     async def _new_server(self, config: SandboxConfig) -> ForkServer:
-        return ForkServer(await self._pool.take(self.guest_kind(config)))
+        space = config.space
+        guest = await self._pool.take(self.guest_kind(config), kept=space is None)
+        return ForkServer(guest, writes=space is not None and space.writes)
+
+    async def prepare_space(self, config: SandboxConfig) -> None:
+        self._starter.retain()
+        try:
+            await self._servers.prepare(config, self._new_server)
+        finally:
+            await self.released()
+
+    def forget(self, space: Space) -> None:
+        self._servers.retire(space)
+        super().forget(space)

@@ -33,8 +33,9 @@ class ForkServer:
     outcome of the one that has ended does not wait for it.
     """
 
-    def __init__(self, guest: StartedGuest) -> None:
+    def __init__(self, guest: StartedGuest, *, writes: bool = False) -> None:
         self.tier: Tier = guest.tier
+        self._writes = writes
         self._guest = guest
         self._live = 0
         self._lock = threading.Lock()
@@ -62,7 +63,7 @@ class ForkServer:
         if process is not None and process.ended:
             process.close()
             process = None
-        process = process or fork(self._guest)
+        process = process or fork(self._guest, writes=self._writes)
         if process is None:
             return None
         self._live += 1
@@ -95,18 +96,20 @@ class ForkServer:
         with self._lock:
             if self._spare is None and not self._retired:
                 with contextlib.suppress(StartFailed):  # who needs it will hear of it
-                    self._spare = fork(self._guest)
+                    self._spare = fork(self._guest, writes=self._writes)
 
 
-def fork(guest: StartedGuest) -> GuestProcess | None:
+def fork(guest: StartedGuest, *, writes: bool = False) -> GuestProcess | None:
     """A new process of a server; None if the server has more to do than it can, or has ended.
+
+    With `writes` it may write files, where its jail has any.
 
     Raises:
         StartFailed: this process has no descriptors left.
     """
     try:
         with child_pipes() as (child, theirs):
-            guest.process.ask(_message(guest.tier), theirs)
+            guest.process.ask(_message(guest.tier, writes), theirs)
             return GuestProcess(child)
     except OSError as error:
         if guest.alive and error.errno not in _BUSY:
@@ -115,8 +118,8 @@ def fork(guest: StartedGuest) -> GuestProcess | None:
 
 
 @cache
-def _message(tier: Tier) -> bytes:
-    program = None if tier == "none" else b64encode(filter_program(profile="program")).decode()
+def _message(tier: Tier, writes: bool) -> bytes:
+    program = None if tier == "none" else b64encode(filter_program(profile="program", writes=writes)).decode()
     return json.dumps({"filter": program}).encode()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -12,6 +13,7 @@ from corral.containment import Engine, Jail, LauncherClient, Plan, address_space
 from corral.containment.process import can_limit
 from corral.errors import StartFailed
 from corral.guest import RuntimeDirectory
+from corral.isolation import Space
 from corral.logs import get_logger
 from corral.sandboxes.framed.link import ReadyReader
 from corral.sandboxes.jailed.guest_process import GuestProcess
@@ -107,13 +109,8 @@ class GuestStarter:
         Raises:
             StartFailed: with the reason and the remedy.
         """
-        if not can_limit:
-            raise StartFailed(". ".join(filter(None, ("processes can be contained on Linux only", self._instead))))
         with self._lock:  # while the first guest shows which tier works, others wait for it
-            directory = self._prepare()
-            if directory != self._directory:
-                self._forget()
-                self._directory = directory
+            directory = self._ready_directory()
             found = self._plans.get((kind, in_advance))
             if found is None:
                 jail = self._jail(kind, directory)
@@ -132,6 +129,33 @@ class GuestStarter:
         if not jail.verified:
             self._verify(jail, process)
         return StartedGuest(process, jail.tier)
+
+    def placement(self, kind: GuestKind) -> Tier:
+        """The tier that works for such guests.
+
+        Raises:
+            StartFailed: as `start`.
+        """
+        with self._lock:
+            return self._jail(kind, self._ready_directory()).tier
+
+    def starts_as_nobody(self, config: SandboxConfig) -> bool:
+        """True if a user who owns nothing may read the engine, and all that it reads."""
+        engine = self._engine(config)
+        return all(map(_is_public, (engine.executable, *(mount.path for mount in engine.mounts))))
+
+    def make_space(self, sizes: Sequence[tuple[int, int]], place: Path, user: int | None) -> list[int]:
+        """As `LauncherClient.make_space`."""
+        return self._launcher.make_space(sizes, place, user)
+
+    def forget(self, space: Space) -> None:
+        """Lets go of all that was kept to start guests in this space."""
+        with self._lock:
+            for place, jail in [*self._jails.items()]:
+                if jail.engine.space is space:
+                    del self._jails[place]
+            gone = [key for key, (jail, _) in self._plans.items() if jail.engine.space is space]
+            self._launcher.forget([self._plans.pop(key)[1] for key in gone])
 
     def retain(self) -> None:
         """Has `close` leave the launcher alone, and with it all guests, until `release`."""
@@ -168,10 +192,24 @@ class GuestStarter:
         self._jails.clear()
         self._plans.clear()
 
+    def _ready_directory(self) -> Path:
+        if not can_limit:
+            raise StartFailed(". ".join(filter(None, ("processes can be contained on Linux only", self._instead))))
+        directory = self._prepare()
+        if directory != self._directory:
+            self._forget()
+            self._directory = directory
+        return directory
+
     def _jail(self, kind: GuestKind, directory: Path) -> Jail:
         required = kind.config.required_tier
         engine = self._engine(kind.config)
+        if (space := kind.config.space) is not None:
+            engine = replace(engine, space=space)
         jail = self._jails.get((engine, required))
+        if jail is None and space is not None:
+            jail = self._jail_in(space, engine, kind, directory)
+            _remember(self._jails, (engine, required), jail)
         if jail is None:
             if not engine.executable.is_file():
                 raise StartFailed(f"there is no engine at {engine.executable}")
@@ -183,6 +221,13 @@ class GuestStarter:
             _working[place] = jail.tier, jail.user
             _remember(self._jails, (engine, required), jail)
         return jail
+
+    def _jail_in(self, space: Space, engine: Engine, kind: GuestKind, directory: Path) -> Jail:
+        """Jail of the tier that works without the space too, with the space's user."""
+        usual = self._jail(kind._replace(config=kind.config.model_copy(update={"space": None})), directory)
+        if space.namespaces is not None and usual.tier != "namespaces":
+            raise StartFailed(f"the session's files are in namespaces, and programs run in tier {usual.tier!r} here")
+        return Jail(usual.tier, engine, directory, user=space.user)
 
     def _known_jail(
         self, kind: GuestKind, engine: Engine, directory: Path, known: tuple[Tier, int | None] | None
@@ -288,6 +333,13 @@ def _remember(known: dict[K, V], key: K, value: V) -> None:
     if len(known) >= _MAX_JAILS:
         del known[next(iter(known))]
     known[key] = value
+
+
+def _is_public(path: Path) -> bool:
+    """True if everybody may read it, and search all folders above it."""
+    path = path.resolve()
+    needed = 0o005 if path.is_dir() or os.access(path, os.X_OK) else 0o004
+    return path.stat().st_mode & needed == needed and all(each.stat().st_mode & 0o001 for each in path.parents)
 
 
 def _await_ready(process: GuestProcess) -> None:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
-from typing import ClassVar, Literal, Protocol
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import ClassVar, Literal, Protocol, TypeVar
 
 from corral.concurrency.forks import finalize_in_owner
 from corral.concurrency.threads import run_shielded_in_thread
 from corral.containment.process import can_limit
 from corral.errors import ConfigError
+from corral.isolation import Space
 from corral.sandboxes.base import Job, Sandbox, SandboxProvider
 from corral.sandboxes.framed.provider import ENFORCED_BY_SESSION
 from corral.sandboxes.framed.run import GuestRun
 from corral.sandboxes.jailed.guest_process import GuestProcess
 from corral.sandboxes.jailed.guest_starter import GuestKind, GuestStarter, StartedGuest
 from corral.sandboxes.pool import Pool
+from corral.sandboxes.spaces import SpaceHost
 from corral.types import (
     LIMITS_OF_SANDBOXES,
     Capabilities,
@@ -29,6 +33,8 @@ from corral.types import (
 )
 
 __all__ = ["JailedGuest", "JailedProvider"]
+
+T = TypeVar("T")
 
 
 class JailedGuest(Protocol):
@@ -87,10 +93,35 @@ class JailedProvider(SandboxProvider):
             await self.released()
             raise
 
+    async def space_host(self, config: SandboxConfig) -> SpaceHost | None:  # noqa: ARG002
+        return self if can_limit else None
+
+    async def placement(self, config: SandboxConfig) -> Tier:
+        return await self._with_starter(partial(self._starter.placement, self.guest_kind(config)))
+
+    async def starts_as_nobody(self, config: SandboxConfig) -> bool:
+        return await self._with_starter(partial(self._starter.starts_as_nobody, config))
+
+    async def make_space(self, sizes: Sequence[tuple[int, int]], place: Path, user: int | None) -> list[int]:
+        return await self._with_starter(partial(self._starter.make_space, sizes, place, user))
+
+    async def prepare_space(self, config: SandboxConfig) -> None:
+        """Does nothing where each execution starts an engine of its own."""
+
+    def forget(self, space: Space) -> None:
+        self._starter.forget(space)
+
     async def aclose(self) -> None:
         self._close_servers()
         await run_shielded_in_thread(self._pool.close)
         await run_shielded_in_thread(self._starter.close)
+
+    async def _with_starter(self, work: Callable[[], T]) -> T:
+        self._starter.retain()
+        try:
+            return await run_shielded_in_thread(work)
+        finally:
+            await self.released()
 
     async def released(self) -> None:
         """One sandbox fewer is in use."""
@@ -102,7 +133,7 @@ class JailedProvider(SandboxProvider):
         """The kind of guest that this configuration needs."""
 
     async def _guest(self, config: SandboxConfig) -> JailedGuest:
-        return await self._pool.take(self.guest_kind(config))
+        return await self._pool.take(self.guest_kind(config), kept=config.space is None)
 
 
 class _Jailed(Sandbox):

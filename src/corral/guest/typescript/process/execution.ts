@@ -11,7 +11,8 @@ import { restrictGlobals } from "../globals.ts";
 import { Kind } from "../kinds.ts";
 import { type Host, type Program, PROGRAM_NAME, Run, type Start } from "../run.ts";
 import { decodeValue } from "../values.ts";
-import { loadBuiltIns, Modules } from "./modules.ts";
+import { fileNamespace } from "./files.ts";
+import { loadBuiltIns, loaderOf } from "./modules.ts";
 
 /** How frames travel, and how the process ends. */
 export interface Streams {
@@ -36,7 +37,10 @@ export async function prepareGlobals(): Promise<void> {
   if (Deno.args.includes("--modules")) await loadBuiltIns();
   const { addEventListener } = globalThis;
   const allowWasm = Deno.args.includes("--allow-wasm");
-  restrictGlobals({ allowWasm, onAsynchronous: () => void (current !== undefined && (current.asynchronous = true)) });
+  const onAsynchronous = (): void => void (current !== undefined && (current.asynchronous = true));
+  const home = Deno.args.find((each) => each.startsWith("--files="))?.slice(8);
+  const namespace = home === undefined ? undefined : fileNamespace(home);
+  restrictGlobals({ allowWasm, onAsynchronous, namespace });
   apply(addEventListener, globalThis, ["unhandledrejection", (event: PromiseRejectionEvent) => {
     apply(preventDefault, event, []);
     current?.rejected(event.reason);
@@ -90,7 +94,7 @@ class Execution {
         if (this.#run.asynchronous) this.#finishWhenOver();
       },
       now,
-      load: (texts, env) => new Modules(texts, env, () => void (this.#run.asynchronous = true)),
+      load: (start) => loaderOf(start, () => void (this.#run.asynchronous = true)),
     };
     this.#run = new Run(start, host);
   }

@@ -1,7 +1,8 @@
 // Modules that a program imports: packages, as CommonJS texts that came with START, and built-ins of the engine.
 
 import { compile, evaluate } from "../engine.ts";
-import type { ModuleTexts, Text } from "../run.ts";
+import type { Loader, ModuleTexts, Start, Text } from "../run.ts";
+import { filesOf } from "./files.ts";
 
 type Exports = Record<PropertyKey, unknown>;
 type BuiltIn = (name: string) => unknown;
@@ -27,20 +28,37 @@ const builtIns = new Map<string, unknown>();
 export async function loadBuiltIns(): Promise<void> {
   const name = "node:process"; // a name that no checker follows: its types are none of the guest's
   const { default: { getBuiltinModule } } = (await import(name)) as { default: { getBuiltinModule: BuiltIn } };
-  for (const each of PURE) builtIns.set(each, getBuiltinModule(each));
+  for (const each of [...PURE, "fs"]) builtIns.set(each, getBuiltinModule(each));
+}
+
+const NO_TEXTS: ModuleTexts = { allowed: [], texts: {}, failures: {} };
+
+/** The loader of one run; none where there is nothing to load. */
+export function loaderOf({ modules, mounts = [], env }: Start, onAsynchronous: () => void): Loader | undefined {
+  if (!modules && mounts.length === 0) return undefined;
+  const home = mounts.find(([, writable]) => writable) ?? mounts[0];
+  const loader = new Modules(modules ?? NO_TEXTS, processOf(env, home?.[0] ?? "/"), onAsynchronous);
+  if (mounts.length > 0) loader.give(filesOf(builtIns.get("fs") as Record<string, unknown>, mounts, onAsynchronous));
+  return loader;
 }
 
 /** The modules of one run. */
-export class Modules {
+class Modules implements Loader {
   readonly process: object;
   #texts: ModuleTexts;
   #onAsynchronous: () => void;
   #loaded = new Map<string, unknown>();
 
-  constructor(texts: ModuleTexts, env: Record<string, string> | null, onAsynchronous: () => void) {
+  constructor(texts: ModuleTexts, process: object, onAsynchronous: () => void) {
     this.#texts = texts;
-    this.process = processOf(env);
+    this.process = process;
     this.#onAsynchronous = onAsynchronous;
+  }
+
+  /** Gives it files. */
+  give(fs: Record<string, unknown>): void {
+    this.#keep("fs", fs);
+    this.#keep("fs/promises", fs.promises);
   }
 
   /** What `import * as x` gives. */
@@ -56,7 +74,7 @@ export class Modules {
     const { texts, failures } = this.#texts;
     if (hasOwn(texts, specifier)) return this.#evaluate(specifier, texts[specifier]!);
     if (name === "process") return this.process;
-    if (builtIns.has(name)) {
+    if (builtIns.has(name) && name !== "fs") {
       if (!SYNCHRONOUS.has(name)) this.#onAsynchronous();
       return builtIns.get(name);
     }
@@ -123,7 +141,7 @@ function namespaceOf(exports: unknown): unknown {
   });
 }
 
-function processOf(env: Record<string, string> | null): object {
+function processOf(env: Record<string, string> | null, home: string): object {
   const nothing = () => {};
   const nextTick = (task: (...args: unknown[]) => void, ...args: unknown[]) => queueMicrotask(() => task(...args));
   const versions = { node: "22.0.0" };
@@ -132,7 +150,7 @@ function processOf(env: Record<string, string> | null): object {
   const hrtime = Object.assign(() => [performance.now() / 1000 | 0, performance.now() * 1e6 % 1e9 | 0], { bigint: () => BigInt(performance.now() * 1e6 | 0) });
   return freeze({
     ...listeners, ...streams, env: freeze({ ...env }), argv: [], execArgv: [], platform: "linux", arch: "x64", pid: 1,
-    version: "v22.0.0", versions, browser: false, exitCode: undefined, cwd: () => "/", nextTick, hrtime, umask: () => 0o22,
+    version: "v22.0.0", versions, browser: false, exitCode: undefined, cwd: () => home, nextTick, hrtime, umask: () => 0o22,
     uptime: () => performance.now() / 1000, memoryUsage: () => ({ rss: 0, heapTotal: 0, heapUsed: 0, external: 0, arrayBuffers: 0 }),
   });
 }

@@ -1,0 +1,45 @@
+"""Directories that an execution runs in, as its session gives them."""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+from corral.isolation import Space
+from corral.results import FileChanges
+
+__all__ = ["Room", "Workspace"]
+
+
+class Room(Protocol):
+    """Directories of a session while an execution uses them."""
+
+    @property
+    def space(self) -> Space:
+        """The directories, for its sandbox.
+
+        Raises:
+            ConfigError: the session is closed.
+        """
+        ...
+
+    async def look(self) -> FileChanges:
+        """Files that have changed since the last look.
+
+        Raises:
+            FileError: they cannot be listed.
+            Exception: they cannot be stored.
+        """
+        ...
+
+
+class Workspace(Protocol):
+    """A session, as an execution needs it."""
+
+    def enter(self) -> AbstractAsyncContextManager[Room]:
+        """Keeps the directories for the duration of the block.
+
+        Raises:
+            CorralError: they cannot be made.
+        """
+        ...

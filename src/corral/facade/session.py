@@ -1,0 +1,68 @@
+"""The handle of a session."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol
+
+from corral.errors import ConfigError
+from corral.executions import ExecutionRequest, Run
+from corral.results import ExecutionResult
+from corral.sessions import OpenSession, SessionFiles
+from corral.types import ExecutionContext, Language
+
+__all__ = ["Session"]
+
+
+class _Runs(Protocol):
+    def execute(self, source: str | ExecutionRequest, **options: Any) -> Awaitable[ExecutionResult]: ...
+    def start(self, source: str | ExecutionRequest, **options: Any) -> AbstractAsyncContextManager[Run]: ...
+
+
+class Session:
+    """Files that programs of both languages share, for one user of one organization; made by `Corral.session`.
+
+    Executions of one session may overlap. They then see each other's files as they are written.
+    """
+
+    def __init__(self, corral: _Runs, opened: OpenSession) -> None:
+        self._corral = corral
+        self.opened = opened
+        self.context: ExecutionContext = opened.context
+
+    def __repr__(self) -> str:
+        mounts = ", ".join(bind.inside for bind in self.opened.space.binds) if not self.opened.closed else "closed"
+        return f"<Session of {self.context.user_id!r}: {mounts}>"
+
+    @property
+    def files(self) -> SessionFiles:
+        """The session's files, for the host to read and change."""
+        return self.opened.files
+
+    @property
+    def exact_quota(self) -> bool:
+        """True if the kernel holds the quotas of scratch directories. False: they are on disk, without."""
+        return self.opened.exact_quota
+
+    async def execute(self, source: str | ExecutionRequest, **options: Any) -> ExecutionResult:
+        """Runs a program in this session, as `Corral.execute` does with the same options."""
+        return await self._corral.execute(source, session=self, **options)
+
+    def start(self, source: str | ExecutionRequest, **options: Any) -> AbstractAsyncContextManager[Run]:
+        """Starts a program in this session, as `Corral.start` does with the same options."""
+        return self._corral.start(source, session=self, **options)
+
+    def expect(self, context: ExecutionContext, language: Language) -> None:
+        """Finds out if an execution may run here.
+
+        Raises:
+            ConfigError: its user or organization is another, or the session is not for its language, or is closed.
+        """
+        if self.opened.closed:
+            raise ConfigError("this session is closed")
+        if context.trust_domain != self.context.trust_domain:
+            raise ConfigError("a session is for one user of one organization; open another one for this context")
+        if language not in self.opened.languages:
+            names = ", ".join(sorted(self.opened.languages))
+            raise ConfigError(f"this session is for programs in {names}; Corral.session(languages=...) names more")

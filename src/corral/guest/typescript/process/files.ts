@@ -1,0 +1,127 @@
+// `fs` of a program in a session: the engine's own, by its synchronous operations. Promises and callbacks are of the same
+// functions: files are local, and a program that reads one needs no turn of the engine's event loop.
+
+import type { Mounts } from "../run.ts";
+
+type Exports = Record<string, unknown>;
+type Action = (...args: unknown[]) => unknown;
+
+/** Those that wait by their nature, and are the engine's own. */
+const WAITING = ["createReadStream", "createWriteStream", "ReadStream", "WriteStream", "openAsBlob"];
+/** Those whose promises are of objects. */
+const HANDLES = ["open", "opendir"];
+const KEPT = ["constants", "Stats", "Dirent", "F_OK", "R_OK", "W_OK", "X_OK"];
+/** Operations that are bounded by the directories that the engine was started with. */
+const OF_FILES = [
+  "chmodSync", "copyFileSync", "lstatSync", "mkdirSync", "readDirSync", "realPathSync", "removeSync", "renameSync", "statSync", "utimeSync",
+];
+const W_OK = 2;
+const { defineProperty, freeze } = Object;
+
+/**
+ * What the engine's `fs` and `os` take of its namespace when they are called: functions of files, which can do no more than
+ * `fs`, the classes of errors, and where temporary files go.
+ */
+export function fileNamespace(home: string): object {
+  const { build: { os }, errors } = Deno;
+  const files = Object.fromEntries(OF_FILES.map((name) => [name, (Deno as unknown as Exports)[name]]));
+  const get = (name: string): string | undefined => (name === "TMPDIR" ? home : undefined);
+  return freeze({ ...files, errors: freeze({ ...errors }), build: freeze({ os }), uid: () => null, env: freeze({ get }) });
+}
+
+/** `fs`, with `fs.promises`. */
+export function filesOf(engine: Exports, mounts: Mounts, onAsynchronous: () => void): Exports {
+  const fs: Exports = {};
+  const promises: Exports = {};
+  const own = engine.promises as Exports;
+  const accessSync = (path: unknown, mode = 0): void => {
+    (engine.statSync as Action)(path);
+    const mount = mounts.find(([place]) => within(`${path}`, place));
+    if (mode & W_OK && mount?.[1] === false) throw denied("EROFS: read-only file system, access", path);
+  };
+  const home = mounts.find(([, writable]) => writable)?.[0] ?? "/";
+  const whole = (path: unknown): unknown => (typeof path === "string" && !path.startsWith("/") ? `${home}/${path}` : path);
+  // The engine's needs whole paths.
+  const cpSync: Action = (from, to, options) => (engine.cpSync as Action)(whole(from), whole(to), options);
+  const better: Record<string, Action> = { accessSync: accessSync as Action, cpSync };
+  const attempt = (action: Action, args: unknown[]): unknown => {
+    try {
+      return action(...args);
+    } catch (error) {
+      throw explained(error, args[0], mounts);
+    }
+  };
+  for (const [name, value] of Object.entries(engine)) {
+    if (KEPT.includes(name)) fs[name] = value;
+    if (typeof value !== "function" || !name.endsWith("Sync")) continue;
+    const perform = better[name] ?? value as Action;
+    const action = (...args: unknown[]): unknown => attempt(perform, args);
+    const short = name.slice(0, -4);
+    fs[name] = named(name, action);
+    fs[short] = named(short, short === "exists" ? existence(action) : withCallback(action));
+    if (typeof own[short] === "function" && !HANDLES.includes(short)) promises[short] = named(short, async (...args: unknown[]) => action(...args));
+  }
+  for (const [name, value] of Object.entries(own)) {
+    if (name in promises || name === "watch") continue;
+    promises[name] = typeof value !== "function" ? value : named(name, async (...args: unknown[]) => {
+      onAsynchronous();
+      try {
+        return await (value as Action)(...args);
+      } catch (error) {
+        throw explained(error, args[0], mounts);
+      }
+    });
+  }
+  for (const name of WAITING) {
+    const value = engine[name];
+    if (typeof value !== "function") continue;
+    // Also with `new`.
+    fs[name] = new Proxy(value, {
+      apply: (target, receiver, args: unknown[]) => (onAsynchronous(), Reflect.apply(target, receiver, args) as unknown),
+      construct: (target, args: unknown[]) => (onAsynchronous(), Reflect.construct(target, args) as object),
+    });
+  }
+  fs.promises = promises;
+  return fs;
+}
+
+function named(name: string, action: Action): Action {
+  return defineProperty(action, "name", { value: name, configurable: true });
+}
+
+function withCallback(action: Action): Action {
+  return (...args) => {
+    const done = args.pop();
+    if (typeof done !== "function") throw new TypeError("a callback is missing: use the promises of \"fs/promises\", or the functions that end in Sync");
+    let outcome: [unknown, unknown?];
+    try {
+      outcome = [null, action(...args)];
+    } catch (error) {
+      outcome = [error];
+    }
+    queueMicrotask(() => void (done as Action)(...outcome));
+  };
+}
+
+/** The one callback that gets no error. */
+function existence(action: Action): Action {
+  return (path, done) => queueMicrotask(() => void (done as Action)(action(path)));
+}
+
+/** The engine refuses what is in no mount in words of its own, where node would not find it. */
+function explained(error: unknown, path: unknown, mounts: Mounts): unknown {
+  if (!(error instanceof Error)) return error;
+  const { name, code } = error as Error & { code?: string };
+  if (name !== "NotCapable" && code !== "ERR_ACCESS_DENIED") return error;
+  const places = mounts.map(([place, writable]) => (writable ? place : `${place} (read-only)`)).join(", ");
+  return denied("EACCES: permission denied, open", path, `: programs see the files in ${places}`);
+}
+
+function denied(what: string, path: unknown, advice = ""): Error {
+  const code = what.slice(0, what.indexOf(":"));
+  return Object.assign(new Error(`${what} '${path}'${advice}`), { code, path: `${path}` });
+}
+
+function within(path: string, place: string): boolean {
+  return path === place || path.startsWith(`${place}/`);
+}

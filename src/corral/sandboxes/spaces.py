@@ -1,0 +1,163 @@
+"""Making the directories of a session where sandboxes on this machine see them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from corral.concurrency.threads import run_shielded_in_thread
+from corral.containment.temporary import TemporaryFolder
+from corral.errors import StartFailed
+from corral.isolation import Bind, Space
+from corral.logs import get_logger
+from corral.types import SandboxConfig, Tier
+
+__all__ = ["OpenSpace", "Place", "SpaceHost", "open_space"]
+
+logger = get_logger("corral.sandboxes")
+
+_NOBODY = 65534
+
+
+class Place(NamedTuple):
+    """A directory for the path `inside`: the session's own, with so many bytes and files, or one of the host."""
+
+    inside: str
+    writable: bool
+    bytes: int
+    files: int = 0
+    directory: Path | None = None
+
+
+class SpaceHost(Protocol):
+    """A provider whose guests see a space."""
+
+    async def placement(self, config: SandboxConfig) -> Tier:
+        """The tier that works here for such guests.
+
+        Raises:
+            StartFailed: none does.
+        """
+        ...
+
+    async def starts_as_nobody(self, config: SandboxConfig) -> bool:
+        """True if a user who owns nothing may read the engine."""
+        ...
+
+    async def make_space(self, sizes: Sequence[tuple[int, int]], place: Path, user: int | None) -> list[int]:
+        """Descriptors of a user and a mount namespace, and of the roots of file systems in memory that are in it.
+
+        Each of `sizes` is a number of bytes and of files; the folders "0", "1", ... of `place` are there for them.
+
+        Raises:
+            StartFailed: such namespaces cannot be made here.
+            OSError: no descriptors are left.
+        """
+        ...
+
+    async def prepare_space(self, config: SandboxConfig) -> None:
+        """Has a guest ready for executions in the space.
+
+        Raises:
+            StartFailed: as `SandboxProvider.start`.
+        """
+        ...
+
+    def forget(self, space: Space) -> None:
+        """Ends what waits for executions in this space, and lets go of all that is kept for it."""
+        ...
+
+
+@dataclass(kw_only=True)
+class OpenSpace:
+    """A space, descriptors of its directories in the order of the places, and what ends it."""
+
+    space: Space
+    roots: list[int]
+    owner: tuple[int, int] | None
+    """User and group of the guests, if they are not this process's own."""
+    exact: bool
+    """The kernel holds the quotas."""
+    descriptors: list[int] = field(default_factory=list[int])
+    folder: TemporaryFolder | None = None
+    hosts: Sequence[SpaceHost] = ()
+
+    async def aclose(self) -> None:
+        """Ends its guests, and frees all that it has but `roots`, which have owners of their own."""
+        for host in self.hosts:
+            host.forget(self.space)
+        descriptors, self.descriptors = self.descriptors, []
+        for descriptor in descriptors:
+            os.close(descriptor)
+        if self.folder is not None:
+            await run_shielded_in_thread(self.folder.close)
+
+
+async def open_space(hosts: Sequence[tuple[SpaceHost, SandboxConfig]], places: Sequence[Place]) -> OpenSpace:
+    """Makes a space that all of these can start guests in; the first one makes it.
+
+    Raises:
+        StartFailed: no tier works here, or none that shows directories at any path.
+        OSError: a directory is not there, or no descriptors are left.
+    """
+    (first, config), *_ = hosts
+    tier = await first.placement(config)
+    if tier != "namespaces":
+        raise StartFailed(
+            f"files of sessions need the tier 'namespaces', and programs run in tier {tier!r} here; `corral doctor` "
+            f"says why"
+        )
+    user = await _user(hosts, places)
+    own = [place for place in places if place.directory is None]
+    folder = TemporaryFolder()
+    opened = OpenSpace(space=Space(binds=()), roots=[], owner=None, exact=True, folder=folder)
+    try:
+        for number in range(len(own)):
+            (folder.path / str(number)).mkdir(mode=0o700)
+        made: list[int] = []
+        try:
+            made = await first.make_space([(each.bytes, each.files) for each in own], folder.path, user) if own else []
+        except StartFailed as error:
+            logger.warning("sessions have directories on disk, whose quotas nothing holds: %s", error)
+            opened.exact = False
+        opened.descriptors = made[:2]
+        sources = iter([folder.path / str(number) for number in range(len(own))])
+        roots = iter(made[2:])
+        binds: list[Bind] = []
+        for place in places:
+            source = next(sources) if place.directory is None else place.directory
+            binds.append(Bind(str(source), place.inside, place.writable))
+            root = next(roots, None) if place.directory is None else None
+            if place.directory is None and root is None and user is not None:
+                os.chown(source, user, user)
+            opened.roots.append(_directory(source) if root is None else root)
+        opened.space = Space(
+            binds=tuple(binds),
+            namespaces=(made[0], made[1]) if made else None,
+            user=user,
+            # One more than there is room for: who fills it hears that it is full, and not that the file is too large.
+            file_bytes=max((place.bytes + 1 for place in places if place.writable), default=0),
+            home=next((place.inside for place in places if place.writable), places[0].inside if places else "/"),
+        )
+        opened.owner = (user, user) if user is not None else None
+    except BaseException:
+        for root in opened.roots:
+            os.close(root)
+        await opened.aclose()
+        raise
+    opened.hosts = [host for host, _ in hosts]
+    return opened
+
+
+async def _user(hosts: Sequence[tuple[SpaceHost, SandboxConfig]], places: Sequence[Place]) -> int | None:
+    """The user that guests run as: where the host is root, one who owns nothing, unless they could read nothing."""
+    if os.geteuid() != 0 or any(place.directory is not None for place in places):
+        return None
+    return _NOBODY if all([await host.starts_as_nobody(config) for host, config in hosts]) else None
+
+
+def _directory(path: Path) -> int:
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

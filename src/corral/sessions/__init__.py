@@ -1,0 +1,25 @@
+"""Sessions: files that programs of both languages share, from one to the next."""
+
+from corral.sessions.files import SessionFiles
+from corral.sessions.kept import KeptSessions, KeptWorkspace, Sessions
+from corral.sessions.mounts import Directory, Mount, Scratch
+from corral.sessions.session import OpenSession, open_session
+from corral.sessions.stores import DirectoryStore, Store, StoreKey
+from corral.sessions.tree import Entry, Usage
+
+__all__ = [
+    "Directory",
+    "DirectoryStore",
+    "Entry",
+    "KeptSessions",
+    "KeptWorkspace",
+    "Mount",
+    "OpenSession",
+    "Scratch",
+    "SessionFiles",
+    "Sessions",
+    "Store",
+    "StoreKey",
+    "Usage",
+    "open_session",
+]

@@ -1,0 +1,262 @@
+"""A session's files as the host sees them: `session.files`."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import NamedTuple, TypeVar
+
+import anyio.to_thread
+
+from corral.arguments import checked
+from corral.errors import FileError
+from corral.results import FileChanges
+from corral.sessions.archive import pack, unpack
+from corral.sessions.tree import Entry, FileTree, Usage
+
+__all__ = ["SessionFiles", "Snapshot", "Tree", "changes"]
+
+T = TypeVar("T")
+
+MAX_READ_BYTES = 100_000_000
+_MAX_PATH_BYTES = 4095
+_MAX_NAME_BYTES = 255
+_MAX_ENTRIES = 100_000
+Snapshot = Mapping[str, tuple[int, int, int]]
+"""By path, each file's size, time of change and inode."""
+
+
+class Tree(NamedTuple):
+    """One mount: where programs see it, and its files."""
+
+    path: str
+    files: FileTree
+    host_writes: bool
+    """False for a directory of the host that is given for reading."""
+    own: bool
+    """It is a file system of the session's own, whose usage is the session's."""
+
+
+class SessionFiles:
+    """Reads and changes the files of a session from outside, while programs run or between them.
+
+    Paths are those that programs use; a relative one is in the first mount that can be written. A link is never
+    followed. Errors are `FileError`, with the path.
+    """
+
+    def __init__(self, trees: Sequence[Tree]) -> None:
+        self._trees = tuple(trees)
+        self.host_has_written = any(not tree.own for tree in trees)
+        """A file may be there that no program has made."""
+
+    @checked
+    async def read_binary(self, path: str, *, max_bytes: int = MAX_READ_BYTES) -> bytes | None:
+        """Reads a file. Returns None if there is none.
+
+        Raises:
+            FileError: it is larger than `max_bytes`, or no regular file.
+        """
+        tree, parts = self._find(path)
+        return await self._run(path, lambda: tree.files.read(parts, max_bytes))
+
+    @checked
+    async def read_text(
+        self,
+        path: str,
+        *,
+        encoding: str = "utf-8",
+        lines: tuple[int, int | None] | None = None,
+        max_bytes: int = MAX_READ_BYTES,
+    ) -> str | None:
+        """Reads a file as text. Returns None if there is none.
+
+        `lines` are the first and the last line to return, counted from 1; None as the last is the end.
+
+        Raises:
+            FileError: as `read_binary`, or it is not text in this encoding.
+        """
+        data = await self.read_binary(path, max_bytes=max_bytes)
+        if data is None:
+            return None
+        try:
+            text = data.decode(encoding)
+        except (UnicodeDecodeError, LookupError) as error:
+            raise FileError(f"{path}: {error}") from error
+        if lines is None:
+            return text
+        first, last = lines
+        return "".join(text.splitlines(keepends=True)[max(0, first - 1) : last])
+
+    @checked
+    async def read_stream(self, path: str) -> AsyncIterator[bytes] | None:
+        """Reads a file piece by piece. Returns None if there is none.
+
+        Raises:
+            FileError: it is no regular file.
+        """
+        tree, parts = self._find(path)
+        pieces = await self._run(path, lambda: tree.files.pieces(parts))
+        return None if pieces is None else self._each(path, pieces)
+
+    @checked
+    async def write_binary(self, path: str, data: bytes) -> None:
+        """Writes a file, and the folders that it is in. Programs see all of it or what was there before.
+
+        Raises:
+            FileError: there is no room for it, or the path is in a directory of the host that is for reading.
+        """
+        tree, parts = self._find(path, writes=True)
+        await self._run(path, lambda: tree.files.write(parts, (data,)))
+
+    @checked
+    async def write_text(self, path: str, text: str, *, encoding: str = "utf-8") -> None:
+        """Writes a text as a file. Raises as `write_binary`."""
+        try:
+            data = text.encode(encoding)
+        except (UnicodeEncodeError, LookupError) as error:
+            raise FileError(f"{path}: {error}") from error
+        await self.write_binary(path, data)
+
+    @checked
+    async def write_stream(self, path: str, pieces: Iterable[bytes]) -> None:
+        """Writes a file piece by piece; it is in place once all of them are written. Raises as `write_binary`."""
+        tree, parts = self._find(path, writes=True)
+        await self._run(path, lambda: tree.files.write(parts, pieces))
+
+    @checked
+    async def stat(self, path: str) -> Entry | None:
+        """Describes a file or folder. Returns None if there is none; its `path` is relative to its mount."""
+        tree, parts = self._find(path)
+        return await self._run(path, lambda: tree.files.stat(parts))
+
+    @checked
+    async def list(self, path: str = "", *, recursive: bool = False, max_entries: int = _MAX_ENTRIES) -> list[Entry]:
+        """Lists a folder, sorted by path. An empty one, or none, has no entries.
+
+        Raises:
+            FileError: there are more than `max_entries`.
+        """
+        tree, parts = self._find(path)
+        found = await self._run(path, lambda: tree.files.list(parts, recursive=recursive, max_entries=max_entries))
+        return found or []
+
+    @checked
+    async def make_directory(self, path: str) -> None:
+        """Makes a folder, and those that it is in. Raises as `write_binary`."""
+        tree, parts = self._find(path, writes=True)
+        await self._run(path, lambda: tree.files.make_directory(parts))
+
+    @checked
+    async def delete(self, path: str) -> bool:
+        """Removes a file, or a folder with all that is in it. Returns False if there was none.
+
+        Raises:
+            FileError: it is a mount itself, or in a directory of the host that is for reading.
+        """
+        tree, parts = self._find(path, writes=True)
+        if not parts:
+            raise FileError(f"{path or tree.path}: a mount itself stays; delete what is in it")
+        return await self._run(path, lambda: tree.files.remove(parts))
+
+    async def usage(self) -> Usage:
+        """Counts bytes and files of the session's own directories."""
+        usages = [tree.files.usage() for tree in self._trees if tree.own]
+        return Usage(sum(each.bytes for each in usages), sum(each.files for each in usages))
+
+    @checked
+    async def export(self, path: str = "") -> AsyncIterator[bytes]:
+        """Packs the files below a folder as a tar archive, piece by piece; `import_tar` takes it."""
+        tree, parts = self._find(path)
+        entries = await self.list(path, recursive=True)
+        return self._each(path, pack(tree.files, parts, entries))
+
+    @checked
+    async def import_tar(self, archive: bytes, path: str = "", *, max_bytes: int = MAX_READ_BYTES) -> int:
+        """Unpacks a tar archive, which is not compressed, into a folder. Returns the number of files.
+
+        Raises:
+            FileError: it is none, unpacks to more than `max_bytes`, or has an entry that is no file or folder, or whose
+                name is absolute or leads out of the folder. Entries before it have been unpacked.
+        """
+        tree, parts = self._find(path, writes=True)
+        return await self._run(
+            path, lambda: unpack(archive, tree.files, parts, max_bytes=max_bytes, max_files=_MAX_ENTRIES)
+        )
+
+    async def snapshot(self) -> Snapshot:
+        """Sizes and times of all files that programs may change."""
+        found: dict[str, tuple[int, int, int]] = {}
+        for tree in self._trees:
+            if tree.host_writes:
+                entries = await self._run(
+                    tree.path, lambda files=tree.files: files.list((), recursive=True, max_entries=_MAX_ENTRIES)
+                )
+                found |= {
+                    f"{tree.path}/{each.path}": (each.size, each.modified, each.inode)
+                    for each in entries or ()
+                    if each.kind != "directory"
+                }
+        return found
+
+    def _find(self, path: str, *, writes: bool = False) -> tuple[Tree, list[str]]:
+        """The mount of a path, and the names below it."""
+        if "\0" in path or len(os.fsencode(path)) > _MAX_PATH_BYTES:
+            raise FileError(f"{path[:100]!r}: a path has no NUL, and {_MAX_PATH_BYTES} bytes at most")
+        parts = [part for part in path.split("/") if part not in ("", ".")]
+        if ".." in parts:
+            raise FileError(f"{path}: '..' is not allowed; name the file itself")
+        if any(len(os.fsencode(part)) > _MAX_NAME_BYTES for part in parts):
+            raise FileError(f"{path[:100]}: a name has {_MAX_NAME_BYTES} bytes at most")
+        if path.startswith("/"):
+            for tree in self._trees:
+                mount = list(PurePosixPath(tree.path).parts[1:])
+                if parts[: len(mount)] == mount:
+                    break
+            else:
+                raise FileError(f"{path}: it is in no mount of this session; those are: {self._names()}")
+            parts = parts[len(mount) :]
+        else:
+            tree = next((each for each in self._trees if each.host_writes), self._trees[0])
+        self.host_has_written |= writes
+        if writes and not tree.host_writes:
+            raise FileError(f"{path}: {tree.path} is a directory of the host, for reading; Mount(..., write=True)")
+        return tree, parts
+
+    def _names(self) -> str:
+        return ", ".join(tree.path for tree in self._trees)
+
+    async def _run(self, path: str, work: Callable[[], T]) -> T:
+        try:
+            return await anyio.to_thread.run_sync(work)
+        except OSError as error:
+            raise FileError(f"{path or '.'}: {_explained(error)}") from error
+
+    async def _each(self, path: str, pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
+        while (piece := await self._run(path, lambda: next(pieces, None))) is not None:
+            yield piece
+
+
+def changes(before: Snapshot, after: Snapshot) -> FileChanges:
+    """Files that were created, changed and deleted between two looks, sorted."""
+    return FileChanges(
+        created=tuple(sorted(map(_shown, after.keys() - before.keys()))),
+        changed=tuple(sorted(_shown(path) for path in after.keys() & before.keys() if after[path] != before[path])),
+        deleted=tuple(sorted(map(_shown, before.keys() - after.keys()))),
+    )
+
+
+def _shown(path: str) -> str:
+    """A path as text; a program may have given it a name that is none."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def _explained(error: OSError) -> str:
+    said = {
+        errno.ENOSPC: "there is no room left in this mount; Scratch(bytes=..., files=...) gives more",
+        errno.EFBIG: "it is larger than max_bytes",
+        errno.ELOOP: "it is a link, or behind one, and links are not followed",
+        errno.EINVAL: "it is no regular file",
+    }
+    return said.get(error.errno or 0) or error.strerror or str(error)

@@ -1,0 +1,162 @@
+"""Sessions that open by themselves for callers who name one, and close when they are idle."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import anyio
+
+from corral.arguments import checked
+from corral.concurrency.event_loop import asyncio_loop
+from corral.errors import ConfigError
+from corral.sessions.mounts import Mount, check_mounts
+from corral.sessions.session import OpenSession
+from corral.types import ExecutionContext
+
+__all__ = ["KeptSessions", "KeptWorkspace", "Sessions"]
+
+
+@checked
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sessions:
+    """Settings of sessions that a server keeps for its callers: `Corral(sessions=Sessions(...))`.
+
+    An execution whose context was made with a `session_id` runs in the session of its organization, user and
+    `session_id`, which its first program opens. One that is idle for `idle_seconds` is closed, and so is the one that
+    is idle for longest when there would be more than `most`. With `Scratch(store=...)` its files come back.
+
+    Raises:
+        ConfigError: the mounts do not fit together, or a number is not positive.
+    """
+
+    files: Sequence[Mount] = (Mount("/workspace"),)
+    idle_seconds: float = 900.0
+    most: int = 100
+
+    def __post_init__(self) -> None:
+        check_mounts(tuple(self.files))
+        if not (self.files and self.idle_seconds > 0 and self.most > 0):
+            raise ConfigError("Sessions(): there must be a Mount, and idle_seconds and most must be positive")
+
+
+class _Key(NamedTuple):
+    organization_id: str | None
+    user_id: str
+    session_id: str
+
+
+@dataclass(slots=True, eq=False)
+class _Kept:
+    opening: anyio.Lock = field(default_factory=anyio.Lock)
+    session: OpenSession | None = None
+    users: int = 0
+    idle_since: float = 0.0
+
+
+class KeptWorkspace:
+    """The session of a context, for one execution."""
+
+    def __init__(self, sessions: KeptSessions, context: ExecutionContext) -> None:
+        self._sessions = sessions
+        self._context = context
+
+    @asynccontextmanager
+    async def enter(self) -> AsyncGenerator[OpenSession]:
+        """Opens it, unless it is open, and keeps it so for the duration of the block. Raises as `session`."""
+        async with self._sessions.session(self._context) as session, session.enter():
+            yield session
+
+
+class KeptSessions:
+    """Open sessions by organization, user and `session_id`, of one event loop."""
+
+    def __init__(self, settings: Sessions, open_: Callable[[ExecutionContext], Awaitable[OpenSession]]) -> None:
+        self._settings = settings
+        self._open = open_
+        self._kept: OrderedDict[_Key, _Kept] = OrderedDict()
+        self._timer: asyncio.TimerHandle | None = None
+        self._closing: asyncio.Task[None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    @asynccontextmanager
+    async def session(self, context: ExecutionContext) -> AsyncGenerator[OpenSession]:
+        """The session of this context, which stays open for the duration of the block.
+
+        Raises:
+            ConfigError: as many as there may be have executions that run.
+            StartFailed: it cannot be opened.
+        """
+        key = _Key(context.organization_id, context.user_id, context.session_id)
+        kept = self._kept.setdefault(key, _Kept())
+        self._kept.move_to_end(key)
+        kept.users += 1
+        try:
+            await self._make_room()
+            async with kept.opening:
+                if kept.session is None:
+                    kept.session = await self._open(context)
+            yield kept.session
+        finally:
+            kept.users -= 1
+            kept.idle_since = time.monotonic()
+            if kept.users == 0 and kept.session is None:
+                self._kept.pop(key, None)
+            self._look_later()
+
+    def empty(self) -> KeptSessions:
+        """The same settings, and no session yet."""
+        return KeptSessions(self._settings, self._open)
+
+    async def close_idle(self) -> None:
+        """Closes those that are idle for too long."""
+        since = time.monotonic() - self._settings.idle_seconds
+        for key, kept in [*self._kept.items()]:
+            if kept.users == 0 and kept.idle_since <= since:
+                await self._close(key)
+
+    async def aclose(self) -> None:
+        """Closes all."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for key in [*self._kept]:
+            await self._close(key)
+
+    async def _make_room(self) -> None:
+        await self.close_idle()
+        while len(self._kept) > self._settings.most:
+            idle = next((key for key, kept in self._kept.items() if kept.users == 0), None)
+            if idle is None:
+                raise ConfigError(
+                    f"{self._settings.most} sessions have programs that run; Sessions(most=...) allows more at once"
+                )
+            await self._close(idle)
+
+    async def _close(self, key: _Key) -> None:
+        kept = self._kept.pop(key)
+        if kept.session is not None:
+            await kept.session.aclose()
+
+    def _look_later(self) -> None:
+        """Has idle ones closed although nobody comes. Another event loop than asyncio's closes them when one does."""
+        loop = asyncio_loop()
+        if loop is None or (self._timer is not None and not self._timer.cancelled()) or not self._kept:
+            return
+
+        async def look() -> None:
+            self._timer = None
+            await self.close_idle()
+            self._look_later()
+
+        def begin() -> None:
+            self._closing = loop.create_task(look())
+
+        oldest = min((kept.idle_since for kept in self._kept.values() if kept.users == 0), default=time.monotonic())
+        self._timer = loop.call_later(max(0.0, oldest + self._settings.idle_seconds - time.monotonic()) + 0.01, begin)

@@ -1,0 +1,421 @@
+"""Files of one directory that hostile programs write at the same time, read and changed from outside by descriptors.
+
+Each path is resolved by the kernel beneath the directory's own descriptor, without following any link, so that nothing
+that a program leaves or swaps leads out of it: openat2(2), and where that is refused, one component at a time.
+Functions here block, and raise OSError as the system calls do.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import itertools
+import os
+import secrets
+import stat
+import sys
+import threading
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache
+from typing import Literal, NamedTuple, TypeAlias
+
+__all__ = ["Entry", "EntryKind", "FileTree", "Usage"]
+
+EntryKind: TypeAlias = Literal["file", "directory", "other"]
+"""Programs cannot make what is neither; in a directory of the host it may be a link."""
+
+# linux/openat2.h, asm-generic/unistd.h
+_SYS_OPENAT2 = 437
+_RESOLVE_NO_MAGICLINKS, _RESOLVE_NO_SYMLINKS, _RESOLVE_BENEATH = 0x02, 0x04, 0x08
+_SAFELY = 0 if sys.platform == "win32" else os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+_DIRECTORY = 0 if sys.platform == "win32" else os.O_RDONLY | os.O_DIRECTORY | _SAFELY
+_ATTEMPTS = 16
+"""openat2 gives up with EAGAIN if something is renamed meanwhile."""
+_PIECE_BYTES = 1 << 18
+_MOST_DEPTH = 100
+"""Folders deeper than this are not listed: each level takes a descriptor."""
+_MOST_STEPS = 1_000_000
+"""Names that one removal touches; a program may add some meanwhile."""
+_TEMPORARY = ".corral-"
+
+
+class Entry(NamedTuple):
+    """A file or folder. `path` is relative to what was listed; `modified` is in nanoseconds since 1970."""
+
+    path: str
+    kind: EntryKind
+    size: int
+    modified: int
+    inode: int
+
+
+class Usage(NamedTuple):
+    """Bytes and files in use."""
+
+    bytes: int
+    files: int
+
+
+class _OpenHow(ctypes.Structure):
+    """struct open_how (openat2(2))."""
+
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
+class FileTree:
+    """The directory that `root`, a descriptor which it takes over, stands for.
+
+    `owner` are the user and the group as which the file system is asked; None is this process's own. A space's file
+    system in memory knows no user but its guests'.
+    """
+
+    def __init__(self, root: int, *, owner: tuple[int, int] | None = None) -> None:
+        self._root = root
+        self._owner = owner
+        self._lock = threading.Lock()
+        self._users = 1
+        self._closed = False
+
+    def close(self) -> None:
+        """Refuses what comes later, and closes the descriptor once nothing uses it any more. Idempotent."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        self._leave()
+
+    def _leave(self) -> None:
+        with self._lock:
+            self._users -= 1
+            last = self._users == 0
+        if last:
+            os.close(self._root)
+
+    def read(self, path: Sequence[str], max_bytes: int) -> bytes | None:
+        """The content of a regular file; None if there is none.
+
+        Raises:
+            OSError: EFBIG if it is larger, EISDIR, ELOOP for a link, EINVAL for what is neither.
+        """
+        with self._acting():
+            descriptor = self._find(path, os.O_RDONLY)
+            if descriptor is None:
+                return None
+            try:
+                size = _regular(descriptor).st_size
+                data = b"" if size > max_bytes else _read(descriptor, size, max_bytes + 1)
+            finally:
+                os.close(descriptor)
+        if max(size, len(data)) > max_bytes:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+        return data
+
+    def pieces(self, path: Sequence[str]) -> Iterator[bytes] | None:
+        """The content of a regular file piece by piece; None if there is none. Raises as `read`."""
+        with self._acting():
+            descriptor = self._find(path, os.O_RDONLY)
+            if descriptor is None:
+                return None
+            try:
+                _regular(descriptor)
+            except BaseException:
+                os.close(descriptor)
+                raise
+        return _pieces(descriptor)
+
+    def write(self, path: Sequence[str], pieces: Iterable[bytes]) -> None:
+        """Puts a file in place, with the folders that it is in, at once: a reader sees all of it or what was there.
+
+        Raises:
+            OSError: EISDIR, ENOTDIR, or ENOSPC if there is no room for it, beside what it replaces.
+        """
+        *folders, name = path
+        with self._acting():
+            parent = self._make_folders(folders)
+            try:
+                _replace(parent, name, pieces)
+            finally:
+                os.close(parent)
+
+    def make_directory(self, path: Sequence[str]) -> None:
+        """Makes a folder, and those that it is in, unless they are there."""
+        with self._acting():
+            os.close(self._make_folders(path))
+
+    def remove(self, path: Sequence[str]) -> bool:
+        """Removes a file, or a folder with all that is in it. False if there was none.
+
+        Raises:
+            OSError: EBUSY if a program adds files as fast as they are removed.
+        """
+        *folders, name = path
+        with self._acting():
+            parent = self._find(folders, _DIRECTORY)
+            if parent is None:
+                return False
+            try:
+                return _remove(parent, name)
+            finally:
+                os.close(parent)
+
+    def stat(self, path: Sequence[str]) -> Entry | None:
+        """The file or folder at a path, of any kind; None if there is none."""
+        with self._acting():
+            parent = self._find(path[:-1], _DIRECTORY)
+            if parent is None:
+                return None
+            try:
+                found = os.stat(path[-1] if path else ".", dir_fd=parent, follow_symlinks=False)
+            except FileNotFoundError:
+                return None
+            finally:
+                os.close(parent)
+        return _entry("/".join(path), found)
+
+    def list(self, path: Sequence[str], *, recursive: bool, max_entries: int) -> list[Entry] | None:
+        """Lists a folder, sorted by path; None if there is none.
+
+        Raises:
+            OSError: E2BIG if there is more.
+        """
+        with self._acting():
+            descriptor = self._find(path, _DIRECTORY)
+            if descriptor is None:
+                return None
+            found = list(itertools.islice(_walk(descriptor, recursive=recursive), max_entries + 1))
+        if len(found) > max_entries:
+            raise OSError(errno.E2BIG, f"more than {max_entries:,} files and folders")
+        return sorted(found)
+
+    def usage(self) -> Usage:
+        """All that the file system has in use: a directory that shares one with others has no figure of its own."""
+        with self._acting():
+            found = os.fstatvfs(self._root)
+        return Usage((found.f_blocks - found.f_bfree) * found.f_frsize, max(0, found.f_files - found.f_ffree - 1))
+
+    def _find(self, path: Sequence[str], flags: int) -> int | None:
+        try:
+            return self._open(path, flags | _SAFELY)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def _open(self, path: Sequence[str], flags: int) -> int:
+        if not _has_openat2():
+            return self._open_by_steps(path, flags)
+        how = _OpenHow(flags, 0, _RESOLVE_BENEATH | _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_MAGICLINKS)
+        encoded = os.fsencode("/".join(path) or ".")
+        for _ in range(_ATTEMPTS):
+            descriptor = _openat2(self._root, encoded, how)
+            if descriptor >= 0:
+                return descriptor
+            if (number := ctypes.get_errno()) not in (errno.EAGAIN, errno.EINTR):
+                raise OSError(number, os.strerror(number))
+        return self._open_by_steps(path, flags)
+
+    def _open_by_steps(self, path: Sequence[str], flags: int) -> int:
+        current = os.dup(self._root)
+        try:
+            for name in path[:-1]:
+                below = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=current)
+                os.close(current)
+                current = below
+            return os.open(path[-1] if path else ".", flags, dir_fd=current)
+        finally:
+            os.close(current)
+
+    def _make_folders(self, path: Sequence[str]) -> int:
+        """A descriptor of a folder, which is made if it is not there."""
+        current = self._open((), _DIRECTORY)
+        try:
+            for name in path:
+                with suppress(FileExistsError):
+                    os.mkdir(name, 0o755, dir_fd=current)
+                below = os.open(name, _DIRECTORY, dir_fd=current)
+                os.close(current)
+                current = below
+        except BaseException:
+            os.close(current)
+            raise
+        return current
+
+    @contextmanager
+    def _acting(self) -> Generator[None]:
+        """Keeps the descriptor open. This thread asks the file system as the owner, and no other does: setfsuid(2)."""
+        with self._lock:
+            if self._closed:
+                raise OSError(errno.EBADF, "the session is closed")
+            self._users += 1
+        try:
+            with self._as_owner():
+                yield
+        finally:
+            self._leave()
+
+    @contextmanager
+    def _as_owner(self) -> Generator[None]:
+        if self._owner is None:
+            yield
+            return
+        libc = _libc()
+        user, group = self._owner
+        libc.setfsgid(group)
+        libc.setfsuid(user)  # last, because it takes the capabilities away that are about files
+        try:
+            yield
+        finally:
+            libc.setfsuid(os.geteuid())
+            libc.setfsgid(os.getegid())
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _openat2(directory: int, path: bytes, how: _OpenHow) -> int:
+    return _libc().syscall(_SYS_OPENAT2, directory, path, ctypes.byref(how), ctypes.sizeof(how))
+
+
+@cache
+def _has_openat2() -> bool:
+    """Older kernels do not know it, and some containers forbid it."""
+    root = os.open("/", os.O_PATH | os.O_CLOEXEC)
+    try:
+        descriptor = _openat2(root, b".", _OpenHow(os.O_PATH | os.O_CLOEXEC, 0, _RESOLVE_BENEATH))
+    finally:
+        os.close(root)
+    if descriptor >= 0:
+        os.close(descriptor)
+    return descriptor >= 0
+
+
+def _regular(descriptor: int) -> os.stat_result:
+    """Describes a regular file.
+
+    Raises:
+        OSError: EISDIR for a folder, EINVAL for what is no file.
+    """
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode):
+        number = errno.EISDIR if stat.S_ISDIR(found.st_mode) else errno.EINVAL
+        raise OSError(number, os.strerror(number))
+    return found
+
+
+def _read(descriptor: int, size: int, most: int) -> bytes:
+    """All of a file that has `size` bytes and may grow, up to `most`."""
+    pieces: list[bytes] = []
+    while most > 0 and (piece := os.read(descriptor, min(most, max(size, 1) + 1, 1 << 24))):
+        pieces.append(piece)
+        most -= len(piece)
+        size -= len(piece)
+    return b"".join(pieces)
+
+
+def _pieces(descriptor: int) -> Iterator[bytes]:
+    try:
+        while piece := os.read(descriptor, _PIECE_BYTES):
+            yield piece
+    finally:
+        os.close(descriptor)
+
+
+def _replace(parent: int, name: str, pieces: Iterable[bytes]) -> None:
+    temporary = f"{_TEMPORARY}{secrets.token_hex(8)}"
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFELY, 0o644, dir_fd=parent)
+    try:
+        try:
+            for piece in pieces:
+                left = memoryview(piece)
+                while left:
+                    left = left[os.write(descriptor, left) :]
+        finally:
+            os.close(descriptor)
+        os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary, dir_fd=parent)
+        raise
+
+
+def _remove(parent: int, name: str) -> bool:
+    """Removes what has this name. A folder's own folders move up beside it, so that no depth is too much."""
+    try:
+        os.unlink(name, dir_fd=parent)
+    except FileNotFoundError:
+        return False
+    except IsADirectoryError:
+        pass
+    except PermissionError:  # POSIX lets unlink(2) of a folder fail so
+        if not stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
+            raise
+    else:
+        return True
+    steps = itertools.count()
+    left = [name]
+    while left:
+        left += _remove_folder(parent, left.pop(), steps)
+    return True
+
+
+def _remove_folder(parent: int, name: str, steps: Iterator[int]) -> list[str]:
+    """Empties and removes a folder. Its own folders are in `parent` then, under the names that are returned."""
+    moved: list[str] = []
+    try:
+        while True:
+            with suppress(OSError):
+                os.rmdir(name, dir_fd=parent)
+                return moved
+            folder = os.open(name, _DIRECTORY, dir_fd=parent)
+            try:
+                with os.scandir(folder) as entries:
+                    for entry in entries:
+                        if next(steps) > _MOST_STEPS:
+                            raise OSError(errno.EBUSY, "a program adds files as fast as they are removed")
+                        if not entry.is_dir(follow_symlinks=False):
+                            os.unlink(entry.name, dir_fd=folder)
+                            continue
+                        beside = f"{_TEMPORARY}{secrets.token_hex(8)}"
+                        os.rename(entry.name, beside, src_dir_fd=folder, dst_dir_fd=parent)
+                        moved.append(beside)
+            finally:
+                os.close(folder)
+    except FileNotFoundError:  # a program has removed some of it
+        return moved
+
+
+def _walk(root: int, *, recursive: bool) -> Iterator[Entry]:
+    """All below a folder, whose descriptor it closes: none is followed that is not a folder of its own."""
+    opened = [(root, "")]
+    try:
+        levels = [os.scandir(root)]
+        try:
+            while levels:
+                folder, prefix = opened[-1]
+                entry = next(levels[-1], None)
+                if entry is None:
+                    levels.pop().close()
+                    os.close(opened.pop()[0])
+                    continue
+                try:
+                    found = _entry(prefix + entry.name, entry.stat(follow_symlinks=False))
+                    yield found
+                    if recursive and found.kind == "directory" and len(opened) < _MOST_DEPTH:
+                        below = os.open(entry.name, _DIRECTORY, dir_fd=folder)
+                        opened.append((below, f"{found.path}/"))
+                        levels.append(os.scandir(below))
+                except OSError:  # it is gone, or something else is there now
+                    continue
+        finally:
+            for level in levels:
+                level.close()
+    finally:
+        for descriptor, _ in opened:
+            os.close(descriptor)
+
+
+def _entry(path: str, found: os.stat_result) -> Entry:
+    mode = found.st_mode
+    kind: EntryKind = "file" if stat.S_ISREG(mode) else "directory" if stat.S_ISDIR(mode) else "other"
+    return Entry(path, kind, found.st_size if kind == "file" else 0, found.st_mtime_ns, found.st_ino)

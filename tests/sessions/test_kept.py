@@ -1,0 +1,143 @@
+"""Sessions that a server keeps for callers who name one, and stores that keep their files longer."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from corral import ConfigError, Corral, ExecutionContext, Mount, Scratch
+from corral.sandboxes.monty import MontySandbox
+from corral.sessions import DirectoryStore, KeptSessions, Sessions, Store, StoreKey
+
+pytestmark = pytest.mark.anyio
+
+LIST = "import os\nreturn sorted(os.listdir())"
+
+
+def caller(session: str, user: str = "ann", organization: str | None = None) -> ExecutionContext:
+    return ExecutionContext(user_id=user, session_id=session, organization_id=organization)
+
+
+async def run(corral: Corral, source: str, context: ExecutionContext) -> Any:
+    result = await corral.execute(source, language="python", context=context)
+    result.raise_for_error()
+    return result.value
+
+
+def kept(corral: Corral) -> KeptSessions:
+    sessions = corral._kept_sessions
+    assert sessions is not None
+    return sessions
+
+
+async def test_a_session_is_of_its_organization_user_and_name() -> None:
+    async with Corral(sessions=Sessions(), check=False) as corral:
+        await run(corral, "open('a.txt', 'w').write('x')", caller("one"))
+        assert await run(corral, LIST, caller("one")) == ["a.txt"]
+        for other in (caller("two"), caller("one", "bob"), caller("one", "ann", "acme")):
+            assert await run(corral, LIST, other) == []
+        without = await corral.execute(LIST, language="python", context=ExecutionContext(user_id="ann"))
+        assert without.files is None
+        assert "guest" in without.value
+        assert len(kept(corral)) == 4
+    assert len(kept(corral)) == 0
+
+
+async def test_programs_that_come_at_once_share_one_session() -> None:
+    async with Corral(sessions=Sessions(), check=False) as corral:
+        async with anyio.create_task_group() as tasks:
+            for number in range(6):
+                tasks.start_soon(run, corral, f"open('{number}', 'w').close()", caller("one"))
+        assert await run(corral, LIST, caller("one")) == [str(number) for number in range(6)]
+
+
+async def test_idle_ones_are_closed_although_nobody_comes() -> None:
+    async with Corral(sessions=Sessions(idle_seconds=0.2), check=False) as corral:
+        await run(corral, "open('a.txt', 'w').close()", caller("one"))
+        with anyio.fail_after(10):
+            while len(kept(corral)):
+                await anyio.sleep(0.05)
+        assert await run(corral, LIST, caller("one")) == []
+
+
+async def test_of_too_many_the_one_that_is_idle_for_longest_goes() -> None:
+    async with Corral(sessions=Sessions(most=2), check=False) as corral:
+        for name in ("one", "two", "one", "three"):
+            await run(corral, "open('a.txt', 'a').write('x')", caller(name))
+        assert len(kept(corral)) == 2
+        assert await run(corral, "return open('a.txt').read()", caller("one")) == "xx"
+        assert await run(corral, LIST, caller("two")) == []
+
+
+async def test_no_session_that_has_a_program_is_closed() -> None:
+    async with Corral(sessions=Sessions(most=1), check=False) as corral:
+        source = "import asyncio\nopen('a', 'w').close()\nawait asyncio.sleep(60)"
+        async with corral.start(source, language="python", context=caller("one")) as running:
+            with anyio.fail_after(20):
+                while not len(kept(corral)):
+                    await anyio.sleep(0.01)
+            with pytest.raises(ConfigError, match="1 sessions have programs that run"):
+                await run(corral, LIST, caller("two"))
+            running.cancel()
+
+
+class Broken(Store):
+    async def load(self, key: StoreKey) -> AsyncIterator[tuple[str, bytes]]:
+        yield "a.txt", b"from the store"
+
+    async def save(self, key: StoreKey, changed: Mapping[str, bytes], deleted: Collection[str]) -> None:
+        raise RuntimeError("the store is away")
+
+
+async def test_a_store_brings_files_back_after_the_end_of_the_session(tmp_path: Path) -> None:
+    files = [Mount("/workspace", Scratch(store=DirectoryStore(tmp_path)))]
+    async with Corral(sessions=Sessions(files=files), check=False) as corral:
+        await run(
+            corral, "import os\nos.makedirs('d')\nopen('d/a.txt', 'w').write('1')\nopen('b', 'w').close()", caller("s")
+        )
+        await run(corral, "import os\nos.remove('b')\nopen('d/a.txt', 'a').write('2')", caller("s"))
+    async with Corral(sessions=Sessions(files=files), check=False) as corral:
+        assert await run(corral, "import os\nreturn open('d/a.txt').read(), os.listdir()", caller("s")) == ["12", ["d"]]
+        assert await run(corral, LIST, caller("s", "bob")) == []
+        result = await corral.execute("1", language="python", context=caller("s"))
+        assert result.files is not None
+        assert not result.files
+
+
+async def test_what_the_host_writes_is_stored_too(tmp_path: Path) -> None:
+    files = [Mount("/workspace", Scratch(store=DirectoryStore(tmp_path)))]
+    async with Corral(check=False) as corral:
+        async with corral.session(context=caller("s"), files=files) as session:
+            await session.files.write_text("a.txt", "x")
+        async with corral.session(context=caller("s"), files=files) as session:
+            assert await session.files.read_text("a.txt") == "x"
+        with pytest.raises(ConfigError, match="give the ExecutionContext a session_id"):
+            async with corral.session(files=files):
+                pass
+
+
+async def test_a_store_that_fails_costs_the_program_nothing_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    files = [Mount("/workspace", Scratch(store=Broken()))]
+    async with Corral(sessions=Sessions(files=files), check=False) as corral:
+        result = await corral.execute(
+            "open('b', 'w').close()\nreturn open('a.txt').read()", language="python", context=caller("s")
+        )
+    assert (result.value, result.files) == ("from the store", None)
+    assert "the store is away" in caplog.text
+
+
+async def test_a_sandbox_without_files_says_so() -> None:
+    sandbox = {"python": MontySandbox(), "typescript": "deno"}
+    async with Corral(sandbox=sandbox, required_tier="none", sessions=Sessions(), check=False) as corral:
+        with pytest.raises(ConfigError, match="sandbox 'monty' has no files of a session"):
+            await run(corral, "1", caller("s"))
+
+
+@pytest.mark.parametrize("options", [{"files": ()}, {"idle_seconds": 0}, {"most": 0}])
+async def test_settings_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"Sessions\(\)"):
+        Sessions(**options)
