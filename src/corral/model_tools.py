@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
@@ -31,15 +31,15 @@ Answer: TypeAlias = Callable[[Any, ExecutionContext, OnEvent | None, str | None]
 Discovery: TypeAlias = Callable[[ExecutionContext], Mapping[str, Tool]]
 """Function from a caller to its `tools.search` and `tools.describe`, by name."""
 
+_NO_IMPORTS = "There is nothing but the language and `tools`: no imports, no network, no files.\n"
 _RULES: Mapping[Language, str] = {
-    "typescript": """\
+    "typescript": f"""\
 Write the body of an async function: `await` at the top level, and `return` what you need to know, small and plain \
 as JSON. Only that and what `console.log` prints come back. Programs share nothing: return what the next \
 one needs, such as ids, and write it there.
-Call tools as `await tools.name({ ... })`. Make independent calls together, with `Promise.all`. A call that \
+Call tools as `await tools.name({{ ... }})`. Make independent calls together, with `Promise.all`. A call that \
 fails throws an Error with `code` and `message`.
-There is nothing but the language and `tools`: no imports, no network, no files.
-""",
+{_NO_IMPORTS}""",
     "python": """\
 Write a module: `await` at the top level, and the last expression is the result: what you need to know, small and \
 plain as JSON. Only that and what is printed come back. Programs share nothing: return what the next \
@@ -58,6 +58,8 @@ A tool that gives an AsyncIterator is a stream: `async for item in tools.name(ke
 """,
 }
 """Rules where a tool streams."""
+_IMPORTS = "To import there are {}, and modules of node such as `path`, `zlib` and `crypto`; no network.\n"
+"""The rule in place of it where there are packages."""
 _FAILURE = """\
 If the program fails, you get the error, its line and the calls that had succeeded, which are not undone; \
 if it is rejected, nothing ran. Mend it and run it again.
@@ -173,7 +175,12 @@ class ModelOptions(Audience, total=False):
 
 
 def model_tools(
-    execute: Execute, language: Language, catalog: Catalog, discovery: Discovery, options: ModelOptions
+    execute: Execute,
+    language: Language,
+    catalog: Catalog,
+    discovery: Discovery,
+    options: ModelOptions,
+    packages: Iterable[str] = (),
 ) -> tuple[ModelTool, ...]:
     """Makes the tool that runs programs; and, by `options`, two search tools."""
 
@@ -195,7 +202,11 @@ def model_tools(
     in_prompt = options.get("in_prompt", False)
     label = options.get("label", "")
     end = f"_{label}" if label else ""
-    how = ", as the system prompt says." if in_prompt else f".\n\n{_told(language, catalog)}"
+    how = (
+        ", as the system prompt says."
+        if in_prompt
+        else f".\n\n{_rules(language, packages, catalog)}\n{catalog.text.rstrip()}"
+    )
     description = f"Runs a program in {LANGUAGES[language].title} that calls tools{how}{_told_of_env(language, env)}"
     runs = _model_tool(options.get("name", "execute_code") + end, description, _CODE, run, language)
     searches = options.get("search", catalog.level != "full" or not catalog.complete)
@@ -229,9 +240,10 @@ def _search_tools(discovery: Discovery, language: Language, end: str = "") -> tu
     )
 
 
-def system_prompt(base: str, language: Language, catalogs: Mapping[str, Catalog]) -> str:
+def system_prompt(base: str, language: Language, catalogs: Mapping[str, Catalog], packages: Iterable[str] = ()) -> str:
     """Appends to `base` the rules for programs, and the catalog of each tool that runs programs, by its name."""
-    rules = f"You call tools from programs in {LANGUAGES[language].title}.\n\n{_rules(language, *catalogs.values())}"
+    rules = _rules(language, packages, *catalogs.values())
+    rules = f"You call tools from programs in {LANGUAGES[language].title}.\n\n{rules}"
     shown = [
         f"Programs that `{name}` runs have these tools, and no others:\n{catalog.text.rstrip()}"
         if len(catalogs) > 1
@@ -241,13 +253,12 @@ def system_prompt(base: str, language: Language, catalogs: Mapping[str, Catalog]
     return "\n\n".join(part for part in (base.rstrip(), rules.rstrip(), *shown) if part)
 
 
-def _told(language: Language, catalog: Catalog) -> str:
-    return f"{_rules(language, catalog)}\n{catalog.text.rstrip()}"
-
-
-def _rules(language: Language, *catalogs: Catalog) -> str:
+def _rules(language: Language, packages: Iterable[str], *catalogs: Catalog) -> str:
     streams = _STREAMS[language] if any(catalog.has_streams for catalog in catalogs) else ""
-    return f"{_RULES[language]}{streams}{_FAILURE}"
+    rules, named = _RULES[language], ", ".join(f"`{each}`" for each in sorted(set(packages)))
+    if named:
+        rules = rules.replace(_NO_IMPORTS, _IMPORTS.format(named))
+    return f"{rules}{streams}{_FAILURE}"
 
 
 def _told_of_env(language: Language, env: Mapping[str, str] | None) -> str:

@@ -87,6 +87,12 @@ class CorralAsking(CorralRunning):
         """Returns the tools that this caller sees: all, or without denied ones if those are hidden."""
         return self._views.registry(None, context, hide_denied)
 
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """Names of the packages that programs in TypeScript may import."""
+        modules = self._runtime.modules
+        return () if modules is None else modules.allowed
+
     @checked
     def declarations(self, language: Language = "typescript", **audience: Unpack[Audience]) -> str:
         """Declares the tools in the program's language: the same text for the same tools, in a stable order.
@@ -146,7 +152,8 @@ class CorralAsking(CorralRunning):
         def discovery(context: ExecutionContext) -> Mapping[str, Tool]:
             return self._views.discovery(self._views.registry(tools, context, hidden), language)
 
-        return model_tools(partial(self.execute, tools=tools), language, catalog, discovery, options)
+        execute = partial(self.execute, tools=tools)
+        return model_tools(execute, language, catalog, discovery, options, self.packages)
 
     @checked
     def system_prompt(
@@ -164,7 +171,7 @@ class CorralAsking(CorralRunning):
         Raises:
             ConfigError: the language is unknown.
         """
-        return system_prompt(base, language, {"": catalog or self.catalog(language, **audience)})
+        return system_prompt(base, language, {"": catalog or self.catalog(language, **audience)}, self.packages)
 
     def _require_declarable(self) -> None:
         if self._sources.unknown:

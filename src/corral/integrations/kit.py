@@ -88,7 +88,8 @@ def kit(
         catalogs[made[0].name] = catalog
         running[made[0].name] = corral
         tools += made
-    prompt = system_prompt(instructions, language, catalogs)
+    packages = [name for corral in named.values() for name in corral.packages]
+    prompt = system_prompt(instructions, language, catalogs, packages)
     return Kit(prompt=prompt, tools=tuple(tools), catalogs=catalogs, corrals=running)
 
 
