@@ -10,6 +10,7 @@ from corral.bridges.pipe import PipeBridge
 from corral.bridges.rates import MemoryRates, RateLimits, RateStore
 from corral.bridges.records import CallRecorder, ValueRoom, remarks_on
 from corral.bridges.scopes import ImpliedScopes, capabilities_of, early_denial, hidden_denial
+from corral.bridges.services import Service, ServiceSource
 from corral.bridges.web.documents import DocumentCache
 
 __all__ = [
@@ -34,6 +35,8 @@ __all__ = [
     "Policy",
     "RateLimits",
     "RateStore",
+    "Service",
+    "ServiceSource",
     "Services",
     "Tokens",
     "ValueRoom",

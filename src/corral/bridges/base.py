@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from corral.bridges.calls import Call, Handler
 from corral.bridges.grants import CallGate, Grant, Grants
+from corral.bridges.services import route_services
 from corral.errors import ConfigError, ExecutionEnded, InvalidToken
 from corral.types import CallError, Endpoint, Language, Reply
 
@@ -34,7 +35,7 @@ class BridgeHost:
     __slots__ = ("_grants", "_handler")
 
     def __init__(self, handler: Handler, grants: Grants) -> None:
-        self._handler = handler
+        self._handler = route_services(handler)
         self._grants = grants
 
     def handle(self, call: Call) -> Awaitable[Reply]:

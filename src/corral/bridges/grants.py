@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import TracebackType
@@ -82,6 +82,7 @@ class Grant:
         "ended",
         "execution_id",
         "gate",
+        "host_services",
         "limits",
         "must_finish",
         "on_end",
@@ -116,6 +117,8 @@ class Grant:
         self.limits = limits
         self.tools = tools
         self.services = services or {}
+        self.host_services: Mapping[str, Callable[[object], Awaitable[object]]] = {}
+        """Services of the host that its program may call, by name; see `services.py`."""
         self.gate: CallGate | None = None
         """Holds back its calls; None: they are not held back."""
         self.clock = clock

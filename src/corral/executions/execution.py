@@ -6,6 +6,7 @@ Deadline, cancellation and cleanup are here, and only here.
 from __future__ import annotations
 
 import time
+from contextlib import AsyncExitStack
 
 import anyio
 
@@ -13,7 +14,9 @@ from corral.bridges import (
     Approve,
     CallRecorder,
     Grant,
+    Service,
     Services,
+    ServiceSource,
     capabilities_of,
     early_denial,
     hidden_denial,
@@ -28,6 +31,7 @@ from corral.executions.conclusion import broken, concluded, prefer_early_outcome
 from corral.executions.request import ExecutionRequest
 from corral.executions.runtime import Runtime, prepare
 from corral.executions.workspace import Room, Workspace
+from corral.languages import LANGUAGES
 from corral.logs import Lines, get_logger
 from corral.packages import Packages
 from corral.results import ExecutionResult, FileChanges, ProgramCapabilities
@@ -53,8 +57,8 @@ _CHECK_HELP = "`corral doctor` lists the language servers"
 class Execution:
     """Takes one request through its phases. `run` is called once, `cancel` at any time.
 
-    `tools` and `services` are the tools that the caller sees. `modules` are packages for this program, in place of the
-    runtime's.
+    `tools` and `services` are the tools that the caller sees. `service_sources` are further services of the host, after
+    the runtime's. `modules` are packages for this program, in place of the runtime's.
 
     Raises:
         ConfigError: the sandbox gives programs no packages.
@@ -69,6 +73,7 @@ class Execution:
         services: Services,
         workspace: Workspace | None = None,
         modules: Packages | None = None,
+        service_sources: tuple[ServiceSource, ...] = (),
         on_event: OnEvent | None = None,
         approve: Approve | None = None,
     ) -> None:
@@ -78,11 +83,12 @@ class Execution:
         self._request = request
         self._tools = tools
         self._workspace = workspace
+        self._service_sources = (*runtime.service_sources, *service_sources)
         self._limits = request.limits or runtime.limits
         self._check = runtime.check_of(request)
         self._provider = runtime.provider(request.language)
-        self._modules = (modules or runtime.modules) if request.language == "typescript" else None
-        self._loads_modules = self._modules is not None or (workspace is not None and request.language == "typescript")
+        self._modules = (modules or runtime.modules) if LANGUAGES[request.language].npm else None
+        self._loads_modules = self._modules is not None or (workspace is not None and LANGUAGES[request.language].npm)
         if self._modules is not None and not self._provider.capabilities.modules:
             raise ConfigError(
                 f"sandbox {self._provider.name!r} gives programs no packages here; leave out Corral(modules=...)"
@@ -303,6 +309,16 @@ class Execution:
         raise StartFailed(f"sandbox {name!r} did not start within {seconds:g} s")
 
     async def _run_in(self, sandbox: Sandbox, program: Program) -> Exit:
+        if not self._service_sources:
+            return await self._run_job(sandbox, program)
+        async with AsyncExitStack() as stack:
+            services: dict[str, Service] = {}
+            for source in self._service_sources:
+                services |= await stack.enter_async_context(source.serve(self._grant, self._runtime.audit))
+            self._grant.host_services = services
+            return await self._run_job(sandbox, program)
+
+    async def _run_job(self, sandbox: Sandbox, program: Program) -> Exit:
         runtime, limits = self._runtime, self._limits
         job = Job(
             execution_id=self.execution_id,
@@ -312,6 +328,7 @@ class Execution:
             env=self._request.env,
             on_log=self._log,
             on_outcome=self._keep_outcome,
+            services=tuple(self._grant.host_services),
             mounts=() if self._room is None else self._room.space.mounts,
             modules=None if self._modules is None else await self._modules.texts_for(program),
         )

@@ -9,7 +9,7 @@ from logging import Logger
 import anyio
 
 from corral.audit import AuditLog
-from corral.bridges import Grants, Handler, ImpliedScopes, ParkedCalls, RateLimits, ValueRoom
+from corral.bridges import Grants, Handler, ImpliedScopes, ParkedCalls, RateLimits, ServiceSource, ValueRoom
 from corral.bridges.selection import Protocols
 from corral.checking import Checker
 from corral.errors import LimitNotEnforceable, ProgramRejected
@@ -63,6 +63,8 @@ class Runtime:
     implied: ImpliedScopes
     audit: AuditLog | None
     parked: ParkedCalls
+    service_sources: tuple[ServiceSource, ...] = ()
+    """Services of the host for all programs."""
     modules: Packages | None = None
     """Packages that programs in TypeScript may import."""
     code_logger: Logger | None = None

@@ -46,7 +46,8 @@ class Job:
     """One program and all that belongs to its run: what the first message to a guest is made of.
 
     `env` is all the environment the program sees; None hides even an empty one. `mounts` are the paths of its session's
-    directories, and if it may change them; `modules` are packages that it may import. `on_log` takes each console entry
+    directories, and if it may change them; `modules` are packages that it may import, and `services` the
+    services of the host that it may call, none of them a tool. `on_log` takes each console entry
     as it arrives, and `on_outcome` the program's outcome if calls are still running then, so that both survive whatever
     ends the program.
     """
@@ -60,6 +61,7 @@ class Job:
     on_outcome: Callable[[Exit], None]
     mounts: tuple[tuple[str, bool], ...] = ()
     modules: ModuleTexts | None = None
+    services: tuple[str, ...] = ()
 
 
 class SandboxProvider(ABC):

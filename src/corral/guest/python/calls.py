@@ -40,6 +40,8 @@ class CallLimits(NamedTuple):
     in_flight: float
     input_bytes: float
     plain: bool = False
+    services: frozenset[str] = frozenset()
+    """Services of the host that are granted: names with `$`. Their calls are not counted in `calls`."""
 
 
 class Site(NamedTuple):
@@ -433,6 +435,8 @@ class Calls:
         if self._closed:
             message = f"tools.{tool[:_MAX_SHOWN]} was not called: the program had ended"
             raise _failure("cancelled", "Cancelled", message)
+        if tool in self.limits.services:
+            return self.service(tool, input, site)
         self._made += 1
         if len(path) - 2 > _MAX_PATH or not tool.isprintable():
             raise _failure("tool_not_found", "ToolNotFound", f"no tool {path[:_MAX_SHOWN]}")
@@ -443,12 +447,21 @@ class Calls:
                 f"the budget of {self.limits.calls:.0f} tool call{'' if self.limits.calls == 1 else 's'} is used up, "
                 f"so tools.{tool} was not called",
             )
+        return self._submit(f"tools.{tool}", tool, path, input, site)
+
+    def service(self, name: str, input: object, site: Site | None = None) -> asyncio.Future[Any]:
+        """Calls a service of the host, which is no tool call."""
+        if self._closed:
+            raise _failure("cancelled", "Cancelled", f"{name} was not called: the program had ended")
+        return self._submit(name, name, json.dumps(name), input, site or _site())
+
+    def _submit(self, shown: str, tool: str, path: str, input: object, site: Site) -> asyncio.Future[Any]:
         try:
             encoded = encode(input, "input", self.limits.input_bytes, plain=self.limits.plain)
         except TooLarge as error:
-            raise _failure("message_too_large", "MessageTooLarge", f"tools.{tool}: {error}") from None
+            raise _failure("message_too_large", "MessageTooLarge", f"{shown}: {error}") from None
         except UnencodableValue as error:
-            raise _failure("invalid_arguments", "InvalidArguments", f"tools.{tool}: {error}") from None
+            raise _failure("invalid_arguments", "InvalidArguments", f"{shown}: {error}") from None
         self.replaced |= encoded.replaced
         future = asyncio.get_running_loop().create_future()
         pending = Pending(tool, site, future)

@@ -197,7 +197,12 @@ class Execution:
         self._start, limits = start, start["limits"]
         self._limits = limits
         session_mounts[:] = start.get("mounts", ())
-        self._calls.limits = CallLimits(limits["calls"], limits["calls_in_flight"], limits["tool_input_bytes"])
+        self._calls.limits = CallLimits(
+            limits["calls"],
+            limits["calls_in_flight"],
+            limits["tool_input_bytes"],
+            services=frozenset(start.get("services", ())),
+        )
         self._console.left = limits["log_bytes"]
         loop = self.loop
         outcome = self._outcome(loop)

@@ -38,6 +38,7 @@ export interface Start {
   env: Record<string, string> | null;
   limits: Limits;
   modules?: ModuleTexts | null;
+  services?: string[];
   mounts?: Mounts;
 }
 
@@ -148,7 +149,7 @@ export class Run {
       host.send(Kind[told], false, `[${sequence}]`);
       if (this.asynchronous) this.#flushSoon();
     };
-    this.#calls = new Calls(send, tell, { calls, callsInFlight: calls_in_flight, inputBytes: tool_input_bytes });
+    this.#calls = new Calls(send, tell, { calls, callsInFlight: calls_in_flight, inputBytes: tool_input_bytes, services: start.services });
     this.#toolbox = makeTools(start.tools, this.#calls);
   }
 
@@ -183,6 +184,11 @@ export class Run {
       },
     };
     defineProperty(Promise, name, { value, writable: true, configurable: true, enumerable: false });
+  }
+
+  /** Calls a service of the host; it fails if the host has not granted it. `boundary` is what the program called. */
+  service(name: string, input: unknown, boundary: (...args: never[]) => unknown): Promise<unknown> {
+    return this.#calls.service(name, input, boundary);
   }
 
   enter(program: Program): void {

@@ -11,6 +11,8 @@ export interface CallLimits {
   inputBytes: number;
   /** Inputs are written as JSON without extensions. */
   plain?: boolean;
+  /** Services of the host that are granted: names with `$`. Their calls are not tool calls. */
+  services?: readonly string[];
 }
 
 /** `[sequence, tool, error, stack of the call]` */
@@ -296,6 +298,7 @@ interface Call {
   tool: string;
   site: Site;
   observed: boolean;
+  service: boolean;
   error: string | null;
   /** Until the reply has come. */
   pending: PendingCall | undefined;
@@ -361,6 +364,7 @@ export class Calls {
     if (this.#closed) {
       return refused("cancelled", "Cancelled", `tools.${clip(tool, 50)} was not called: the program had ended`, site);
     }
+    if (this.grants(tool)) return this.service(tool, args[0], boundary);
     this.#made += 1;
     const path = stringify(clip(tool, Infinity));
     if (path.length - 2 > MAX_PATH) {
@@ -388,10 +392,32 @@ export class Calls {
     return this.#submit(tool, path, input, site);
   }
 
+  /** The host has granted this service. */
+  grants(name: string): boolean {
+    const { services } = this.#limits;
+    if (services === undefined) return false;
+    for (let index = 0; index < services.length; index++) if (services[index] === name) return true;
+    return false;
+  }
+
+  /** Calls a service of the host: no tool call, so that no budget of those counts it. */
+  service(name: string, given: unknown, boundary: (...args: never[]) => unknown): Promise<unknown> {
+    const site: Site = { stack: "" };
+    captureStackTrace(site, boundary);
+    if (this.#closed) return refused("cancelled", "Cancelled", `${name} was not called: the program had ended`, site);
+    try {
+      const input = encodeValue(given === undefined ? {} : given, "input", this.#limits.inputBytes, this.#limits.plain);
+      return this.#submit(name, stringify(name), input, site, true);
+    } catch (error) {
+      const message = `${name}: ${error instanceof Error ? error.message : "the input cannot be read"}`;
+      return refused("invalid_arguments", "InvalidArguments", message, site);
+    }
+  }
+
   /** `path` is the tool's name as JSON. */
-  #submit(tool: string, path: string, input: Encoded, site: Site): Promise<unknown> {
+  #submit(tool: string, path: string, input: Encoded, site: Site, service = false): Promise<unknown> {
     const sequence = ++this.#sequence;
-    const call: Call = { sequence, tool, site, observed: false, error: null, pending: undefined, stream: undefined };
+    const call: Call = { sequence, tool, site, observed: service, service, error: null, pending: undefined, stream: undefined };
     let settle!: Pick<PendingCall, "resolve" | "reject">;
     const promise = new CallPromise((resolve, reject) => (settle = { resolve, reject }), call);
     call.pending = { promise, resolve: settle.resolve, reject: settle.reject };
@@ -453,7 +479,7 @@ export class Calls {
     const found: string[] = [];
     for (let sequence = 1; sequence <= this.#sequence && found.length < count; sequence++) {
       const call = this.#calls[sequence];
-      if (call === undefined || call.pending === undefined || call.stream !== undefined || !call.observed) continue;
+      if (call === undefined || call.pending === undefined || call.stream !== undefined || !call.observed || call.service) continue;
       let known = false;
       for (let index = 0; index < found.length; index++) known ||= found[index] === call.tool;
       if (!known) found[found.length] = call.tool;

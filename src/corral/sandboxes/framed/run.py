@@ -55,6 +55,7 @@ class GuestRun:
             "tools": [str(name) for name in job.tools],
             "env": None if job.env is None else dict(job.env),
             "mounts": job.mounts,
+            "services": job.services,
             "limits": {name: getattr(job.limits, name) for name in _GUEST_LIMITS},
         }
         if (modules := job.modules) is not None:

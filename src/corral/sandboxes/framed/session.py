@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -42,6 +43,8 @@ _BURST = 16
 """Replies of one turn that leave together; more would let the guest wait that could work on them."""
 _LARGE = 1_000
 """Bytes of an input that is worth reading anew, rather than to be kept as objects."""
+_SERVICE_CALLS = 1_000_000
+"""Calls of services of the host: what is kept of each has a few bytes."""
 _MAX_UNAWAITED = 100
 _MAX_REMARKS = 20
 _LEVELS: frozenset[LogLevel] = frozenset({"debug", "log", "info", "warn", "error"})
@@ -59,7 +62,7 @@ class Seen:
 
     def __init__(self) -> None:
         self.called: list[str] = []
-        """The tools of its calls, in order."""
+        """The tools and services of its calls, in order."""
         self.failures: set[str] = set()
         """The codes that its calls failed with."""
         self.printed = False
@@ -105,6 +108,8 @@ class GuestSession:
         self._lines: dict[LogLevel, list[str]] = {}
         """Of each level, the parts of an entry that has not ended."""
         self._calls_room = limits.calls
+        self._service_calls_room = _SERVICE_CALLS
+        self._services = frozenset(name.encode() for name in job.services)
         self._replies = bytearray()
         self._unsent = 0
         self._writing = False
@@ -213,11 +218,20 @@ class GuestSession:
         """Takes a call as it is: decoded, its input may be 25 times as large."""
         if self._ending:
             raise MalformedMessage("the sandbox sent a call after the program had ended")
-        self._calls_room -= 1
+        if self._services and self._is_service(frame):
+            self._service_calls_room -= 1
+        else:
+            self._calls_room -= 1
         self._unanswered += 1
-        if self._calls_room < 0 or self._unanswered > self._job.limits.calls_in_flight:
+        room = min(self._calls_room, self._service_calls_room)
+        if room < 0 or self._unanswered > self._job.limits.calls_in_flight:
             raise MalformedMessage("the sandbox sent more calls than allowed")
         self._unassigned.append(frame)
+
+    def _is_service(self, frame: Frame) -> bool:
+        """True for the call of a service: the name is the first text of a call."""
+        start = frame.payload.find(b'"') + 1
+        return frame.payload[start : frame.payload.find(b'"', start)] in self._services
 
     async def _attend(self, tasks: TaskGroup) -> None:
         """Does what only a task can do: starts further workers, and writes the replies of a busy turn."""
@@ -267,7 +281,7 @@ class GuestSession:
         self._unread = True
         for stream in self._streams.values():
             stream.abandon()
-        return list(cut.values())
+        return [name for name in cut.values() if name not in self._job.services]
 
     # --- streams
 
@@ -386,7 +400,9 @@ class GuestSession:
             case [sequence, str() as tool, value] if len(tool) <= MAX_TOOL_PATH:
                 if type(sequence) is not int or sequence != len(self.seen.called) + 1:
                     raise MalformedMessage("the sandbox sent a call that is not numbered as the next one")
-                self.seen.called.append(tool)
+                if self._services and (tool in self._job.services) != self._is_service(frame):
+                    raise MalformedMessage("the sandbox sent a call that is not well formed")
+                self.seen.called.append(sys.intern(tool))
                 size = len(frame.payload) - len(tool) - len(str(sequence)) - _AROUND_BYTES
                 reread = partial(_input_of, frame) if size > _LARGE else None
                 return CallRequest(tool, value, sequence, size, reread, partial(self._open_stream, sequence))
