@@ -14,6 +14,7 @@ The branches say who must act:
     │   ├── ProgramTimeout         it ran out of wall-clock or processor time
     │   ├── MemoryExceeded         it ran out of memory
     │   ├── OutputExceeded         its result is larger than allowed
+    │   ├── FilesExceeded          it wrote more than its session's directories hold
     │   └── CallBudgetExceeded     it made more tool calls than allowed
     ├── ToolError              the model: a tool call failed; text written for the model
     │   ├── ToolNotFound           no tool of that name
@@ -56,6 +57,7 @@ __all__ = [
     "EgressBlocked",
     "ExecutionEnded",
     "FileError",
+    "FilesExceeded",
     "InvalidArguments",
     "InvalidToken",
     "InvalidToolOutput",
@@ -169,6 +171,12 @@ class OutputExceeded(ProgramError):
     """The program's result is larger than allowed."""
 
     code = "output_exceeded"
+
+
+class FilesExceeded(ProgramError):
+    """The program wrote more files or bytes than its session holds, where the kernel does not keep it from that."""
+
+    code = "files_exceeded"
 
 
 class CallBudgetExceeded(ProgramError):

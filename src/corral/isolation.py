@@ -77,11 +77,22 @@ class Space:
     """Maximum size of a file that a guest writes."""
     home: str = "/"
     """Working directory of programs."""
+    mapped: bool = False
+    """True where guests find the sources at their own paths, and map those that programs use to them."""
 
     @property
     def mounts(self) -> tuple[tuple[str, bool], ...]:
         """Paths for guests, and if they may change what is there."""
         return tuple((bind.inside, bind.writable) for bind in self.binds)
+
+    @property
+    def places(self) -> tuple[tuple[str, bool, str | None], ...]:
+        """The same for a guest, with where they are if not at these paths."""
+        return tuple((bind.inside, bind.writable, bind.source if self.mapped else None) for bind in self.binds)
+
+    def place(self, path: str) -> str:
+        """Path by which a guest's process opens a directory that programs see at `path`."""
+        return next((bind.source for bind in self.binds if self.mapped and bind.inside == path), path)
 
     @property
     def writes(self) -> bool:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from base64 import b64encode
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -149,24 +149,31 @@ class LauncherClient:
             StartFailed: such namespaces cannot be made here, or there is no launcher.
             OSError: no descriptors are left.
         """
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with ours:
-            with theirs, self._lock:
-                message = {"space": sizes, "place": str(place), "user": user}
-                self._tell(self._running(), message, [theirs.fileno()])
-            ours.settimeout(_SPACE_SECONDS)
-            try:
-                data, descriptors, _, _ = socket.recv_fds(ours, _ANSWER_BYTES, 2 + len(sizes))
-            except TimeoutError:
-                data, descriptors = b"", []
-        for descriptor in descriptors:
-            os.set_inheritable(descriptor, False)
-        if len(descriptors) == 2 + len(sizes):
-            return descriptors
-        for descriptor in descriptors:
-            os.close(descriptor)
+        data = b""
+        for attempt in range(2):
+            data, descriptors = self._ask_for_space({"space": sizes, "place": str(place), "user": user}, 2 + len(sizes))
+            if len(descriptors) == 2 + len(sizes):
+                return descriptors
+            for descriptor in descriptors:
+                os.close(descriptor)
+            if data or attempt:
+                break  # without an answer, somebody has killed the launcher
         reason = json.loads(data).get("error") if data else "the process that makes it ended"
         raise StartFailed(f"no file system in memory can be made for a session: {reason}")
+
+    def _ask_for_space(self, message: Mapping[str, object], count: int) -> tuple[bytes, list[int]]:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with ours:
+            with theirs:
+                self._tell_running(lambda control: self._tell(control, message, [theirs.fileno()]))
+            ours.settimeout(_SPACE_SECONDS)
+            try:
+                data, descriptors, _, _ = socket.recv_fds(ours, _ANSWER_BYTES, count)
+            except TimeoutError:
+                return b"", []
+        for descriptor in descriptors:
+            os.set_inheritable(descriptor, False)
+        return data, descriptors
 
     def forget(self, plans: Iterable[Plan]) -> None:
         """Lets go of what the launcher keeps for these plans."""
@@ -177,17 +184,28 @@ class LauncherClient:
                     self._tell(self._control, {"forget": numbers}, [])
 
     def _send(self, plan: Plan, descriptors: list[int]) -> None:
+        def send(control: socket.socket) -> None:
+            number = self._plans.get(plan)
+            if number is None:
+                number = next(self._numbers)
+                ruleset = [] if plan.ruleset is None else [plan.ruleset]
+                self._tell(control, _message(plan, number), [*ruleset, *plan.enter])
+                self._plans[plan] = number
+            self._tell(control, {"start": number}, descriptors)
+
+        self._tell_running(send)
+
+    def _tell_running(self, tell: Callable[[socket.socket], None]) -> None:
+        """Tells the launcher, or another one if it has ended.
+
+        Raises:
+            StartFailed: none could be started.
+        """
         with self._lock:
             for attempt in range(2):
                 control = self._running()
                 try:
-                    number = self._plans.get(plan)
-                    if number is None:
-                        number = next(self._numbers)
-                        ruleset = [] if plan.ruleset is None else [plan.ruleset]
-                        self._tell(control, _message(plan, number), [*ruleset, *plan.enter])
-                        self._plans[plan] = number
-                    self._tell(control, {"start": number}, descriptors)
+                    tell(control)
                     return
                 except OSError as error:  # somebody has killed the launcher
                     reason = self._last_words() or str(error)

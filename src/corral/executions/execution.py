@@ -24,7 +24,7 @@ from corral.bridges import (
 )
 from corral.checking import Case, Gate
 from corral.concurrency.deadline import PausableDeadline
-from corral.errors import ConfigError, FileError, ProgramRejected, ProgramTimeout, StartFailed
+from corral.errors import ConfigError, FileError, FilesExceeded, ProgramRejected, ProgramTimeout, StartFailed
 from corral.event_listener import EventListener
 from corral.events import ConsoleOutput, EventStream, ExecutionFinished, ExecutionStarted, OnEvent, ProgramChecked
 from corral.executions.conclusion import broken, concluded, prefer_early_outcome, record_execution, rejected
@@ -262,12 +262,20 @@ class Execution:
     async def _start_and_run(self, program: Program) -> Exit:
         if self._workspace is None:
             return await self._run_in_sandbox(program)
-        async with self._workspace.enter() as self._room:
-            try:
-                return await self._run_in_sandbox(program)
-            finally:
-                with anyio.CancelScope(shield=True):
-                    await self._look(self._room)
+        over: list[str] = []
+        with anyio.CancelScope() as scope:
+
+            def end(reason: str) -> None:
+                over.append(reason)
+                scope.cancel()
+
+            async with self._workspace.enter(end) as self._room:
+                try:
+                    return await self._run_in_sandbox(program)
+                finally:
+                    with anyio.CancelScope(shield=True):
+                        await self._look(self._room)
+        return failed_exit(FilesExceeded(f"the program wrote more than its session holds: {over[0]}"))
 
     async def _look(self, room: Room) -> None:
         """Notes the files of the session that are others now."""
@@ -329,7 +337,7 @@ class Execution:
             on_log=self._log,
             on_outcome=self._keep_outcome,
             services=tuple(self._grant.host_services),
-            mounts=() if self._room is None else self._room.space.mounts,
+            mounts=() if self._room is None else self._room.space.places,
             modules=None if self._modules is None else await self._modules.texts_for(program),
         )
         with runtime.grants.live(self._grant), self._clock.running():

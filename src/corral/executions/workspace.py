@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
@@ -36,8 +37,8 @@ class Room(Protocol):
 class Workspace(Protocol):
     """A session, as an execution needs it."""
 
-    def enter(self) -> AbstractAsyncContextManager[Room]:
-        """Keeps the directories for the duration of the block.
+    def enter(self, over: Callable[[str], None], /) -> AbstractAsyncContextManager[Room]:
+        """Keeps the directories for the duration of the block, and calls `over` if they hold more than they may.
 
         Raises:
             CorralError: they cannot be made.

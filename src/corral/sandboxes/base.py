@@ -46,10 +46,9 @@ class Job:
     """One program and all that belongs to its run: what the first message to a guest is made of.
 
     `env` is all the environment the program sees; None hides even an empty one. `mounts` are the paths of its session's
-    directories, and if it may change them; `modules` are packages that it may import, and `services` the
-    services of the host that it may call, none of them a tool. `on_log` takes each console entry
-    as it arrives, and `on_outcome` the program's outcome if calls are still running then, so that both survive whatever
-    ends the program.
+    directories, if it may change them, and where they are if not at these paths; `modules` are packages that it may
+    import, and `services` the names of the host's services. `on_log` takes each console entry as it arrives, and
+    `on_outcome` the program's outcome if calls are still running then, so that both survive whatever ends the program.
     """
 
     execution_id: str
@@ -59,7 +58,7 @@ class Job:
     env: Mapping[str, str] | None
     on_log: Callable[[LogEntry], None]
     on_outcome: Callable[[Exit], None]
-    mounts: tuple[tuple[str, bool], ...] = ()
+    mounts: tuple[tuple[str, bool, str | None], ...] = ()
     modules: ModuleTexts | None = None
     services: tuple[str, ...] = ()
 

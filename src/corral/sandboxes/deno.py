@@ -244,7 +244,7 @@ class _ForkingDeno(ForkProvider):
 def _arguments(config: SandboxConfig, *, allow_eval: bool, allow_wasm: bool) -> tuple[str, ...]:
     """Arguments of the guest itself."""
     flags = {"--allow-eval": allow_eval, "--allow-wasm": allow_wasm, "--modules": config.modules}
-    files = () if config.space is None else (f"--files={config.space.home}",)
+    files = () if config.space is None else (f"--files={config.space.place(config.space.home)}",)
     return (*files, *(flag for flag, wanted in flags.items() if wanted))
 
 

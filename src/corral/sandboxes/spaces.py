@@ -105,11 +105,6 @@ async def open_space(hosts: Sequence[tuple[SpaceHost, SandboxConfig]], places: S
     """
     (first, config), *_ = hosts
     tier = await first.placement(config)
-    if tier != "namespaces":
-        raise StartFailed(
-            f"files of sessions need the tier 'namespaces', and programs run in tier {tier!r} here; `corral doctor` "
-            f"says why"
-        )
     user = await _user(hosts, places)
     own = [place for place in places if place.directory is None]
     folder = TemporaryFolder()
@@ -119,10 +114,11 @@ async def open_space(hosts: Sequence[tuple[SpaceHost, SandboxConfig]], places: S
             (folder.path / str(number)).mkdir(mode=0o700)
         made: list[int] = []
         try:
-            made = await first.make_space([(each.bytes, each.files) for each in own], folder.path, user) if own else []
+            if own and tier == "namespaces":
+                made = await first.make_space([(each.bytes, each.files) for each in own], folder.path, user)
         except StartFailed as error:
-            logger.warning("sessions have directories on disk, whose quotas nothing holds: %s", error)
-            opened.exact = False
+            logger.warning("sessions have directories on disk, whose quotas are only looked at: %s", error)
+        opened.exact = bool(made) or not own
         opened.descriptors = made[:2]
         sources = iter([folder.path / str(number) for number in range(len(own))])
         roots = iter(made[2:])
@@ -140,6 +136,7 @@ async def open_space(hosts: Sequence[tuple[SpaceHost, SandboxConfig]], places: S
             user=user,
             # One more than there is room for: who fills it hears that it is full, and not that the file is too large.
             file_bytes=max((place.bytes + 1 for place in places if place.writable), default=0),
+            mapped=tier != "namespaces",
             home=next((place.inside for place in places if place.writable), places[0].inside if places else "/"),
         )
         opened.owner = (user, user) if user is not None else None

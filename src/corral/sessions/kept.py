@@ -67,9 +67,9 @@ class KeptWorkspace:
         self._context = context
 
     @asynccontextmanager
-    async def enter(self) -> AsyncGenerator[OpenSession]:
+    async def enter(self, over: Callable[[str], None]) -> AsyncGenerator[OpenSession]:
         """Opens it, unless it is open, and keeps it so for the duration of the block. Raises as `session`."""
-        async with self._sessions.session(self._context) as session, session.enter():
+        async with self._sessions.session(self._context) as session, session.enter(over):
             yield session
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Self
@@ -16,8 +16,9 @@ from corral.results import FileChanges
 from corral.sandboxes.spaces import OpenSpace, Place, SpaceHost, open_space
 from corral.sessions.files import SessionFiles, Snapshot, Tree, changes
 from corral.sessions.mounts import Directory, Mount, Scratch, check_mounts
+from corral.sessions.quota import Quota, watch_quotas
 from corral.sessions.stores import Store, StoreKey
-from corral.sessions.tree import FileTree
+from corral.sessions.tree import FileTree, Usage
 from corral.types import ExecutionContext, Language, SandboxConfig
 
 __all__ = ["OpenSession", "open_session"]
@@ -35,6 +36,7 @@ class OpenSession:
         trees: Sequence[Tree],
         languages: Iterable[Language],
         stores: Mapping[str, Store],
+        quotas: Sequence[Quota],
     ) -> None:
         self.context = context
         self.languages = frozenset(languages)
@@ -43,6 +45,8 @@ class OpenSession:
         self._trees = trees
         self._stores = stores
         """By the path of a mount."""
+        self._quotas = quotas
+        """Those that the kernel does not hold."""
         self._seen: Snapshot = {}
         self._looking = anyio.Lock()
         self.closed = False
@@ -63,11 +67,20 @@ class OpenSession:
         return self._space.exact
 
     @asynccontextmanager
-    async def enter(self) -> AsyncGenerator[Self]:
-        """Looks, if the host has changed files since the last look: those are not the execution's in the block."""
+    async def enter(self, over: Callable[[str], None]) -> AsyncGenerator[Self]:
+        """Looks, if the host has changed files since the last look: those are not the execution's in the block.
+
+        Calls `over` with the reason if a directory holds more than it may, where the kernel does not see to that.
+        """
         if self.files.host_has_written:
             await self.look()
-        yield self
+        if not self._quotas:
+            yield self
+            return
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(watch_quotas, self._quotas, over)
+            yield self
+            tasks.cancel_scope.cancel()
 
     async def look(self) -> FileChanges:
         """Lists what has changed since the last look, and has it stored.
@@ -159,7 +172,12 @@ async def open_session(
         )
         for mount, root in zip(mounts, opened.roots, strict=True)
     ]
-    session = OpenSession(context, opened, trees, hosts, stores)
+    quotas = [
+        Quota(mount.path, tree.files, Usage(mount.source.bytes, mount.source.files))
+        for mount, tree in zip(mounts, trees, strict=True)
+        if isinstance(mount.source, Scratch) and not opened.exact
+    ]
+    session = OpenSession(context, opened, trees, hosts, stores, quotas)
     try:
         await session.load()
     except BaseException:

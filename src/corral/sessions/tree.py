@@ -194,6 +194,16 @@ class FileTree:
             found = os.fstatvfs(self._root)
         return Usage((found.f_blocks - found.f_bfree) * found.f_frsize, max(0, found.f_files - found.f_ffree - 1))
 
+    def measure(self, most: Usage) -> Usage:
+        """Bytes and files below it, by a walk that ends once there are more than these."""
+        size = files = 0
+        with self._acting():
+            for entry in _walk(self._open((), _DIRECTORY), recursive=True):
+                size, files = size + entry.size, files + 1
+                if size > most.bytes or files > most.files:
+                    break
+        return Usage(size, files)
+
     def _find(self, path: Sequence[str], flags: int) -> int | None:
         try:
             return self._open(path, flags | _SAFELY)

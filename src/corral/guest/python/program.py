@@ -30,6 +30,7 @@ from corral.guest.python.errors import (
 )
 from corral.guest.python.frames import HEADER, HEADER_BYTES, LEAST_LENGTH, NO_NONCE, FrameKind, encode_frame
 from corral.guest.python.loop import Deadlock, Finished, GuestLoop
+from corral.guest.python.paths import map_paths
 from corral.guest.python.values import Encoded, TooLarge, UnencodableValue, decode, encode
 
 __all__ = ["Execution", "Pipes", "run_program", "warm_up"]
@@ -196,7 +197,10 @@ class Execution:
         """From the first instruction of the program to EXIT."""
         self._start, limits = start, start["limits"]
         self._limits = limits
-        session_mounts[:] = start.get("mounts", ())
+        mounts: list[tuple[str, bool, str | None]] = start.get("mounts", [])
+        session_mounts[:] = [(path, writable) for path, writable, _ in mounts]
+        if places := [(path, real) for path, _, real in mounts if real is not None]:
+            map_paths(places, next((path for path, writable, _ in mounts if writable), None))
         self._calls.limits = CallLimits(
             limits["calls"],
             limits["calls_in_flight"],

@@ -29,8 +29,8 @@ export interface ModuleTexts {
   failures: Record<string, string>;
 }
 
-/** Directories of the session, and if the program may change them. */
-export type Mounts = [path: string, writable: boolean][];
+/** Directories of the session, if the program may change them, and where they are if not at these paths. */
+export type Mounts = [path: string, writable: boolean, real: string | null][];
 
 export interface Start {
   code: string;

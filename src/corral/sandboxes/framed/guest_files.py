@@ -56,8 +56,8 @@ def deno_options(
     if not allow_eval:
         flags.append("--disallow-code-generation-from-strings")
     binds = () if space is None else space.binds
-    readable = [bind.inside for bind in binds]
-    writable = [bind.inside for bind in binds if bind.writable]
+    readable = [bind.source if space is not None and space.mapped else bind.inside for bind in binds]
+    writable = [path for path, bind in zip(readable, binds, strict=True) if bind.writable]
     return (
         "run",
         *([f"--allow-read={','.join(readable)}"] if readable else []),

@@ -10,6 +10,8 @@ type Action = (...args: unknown[]) => unknown;
 const WAITING = ["createReadStream", "createWriteStream", "ReadStream", "WriteStream", "openAsBlob"];
 /** Those whose promises are of objects. */
 const HANDLES = ["open", "opendir"];
+const GIVES_PATH = /^(mkdtemp|realpath)Sync$/;
+const OF_TWO = /^(rename|copyFile|cp|link|symlink)(Sync)?$/;
 const KEPT = ["constants", "Stats", "Dirent", "F_OK", "R_OK", "W_OK", "X_OK"];
 /** Operations that are bounded by the directories that the engine was started with. */
 const OF_FILES = [
@@ -34,28 +36,31 @@ export function filesOf(engine: Exports, mounts: Mounts, onAsynchronous: () => v
   const fs: Exports = {};
   const promises: Exports = {};
   const own = engine.promises as Exports;
+  const { real, shown } = placesOf(mounts);
   const accessSync = (path: unknown, mode = 0): void => {
     (engine.statSync as Action)(path);
-    const mount = mounts.find(([place]) => within(`${path}`, place));
+    const mount = mounts.find(([place, , where]) => within(`${path}`, where ?? place));
     if (mode & W_OK && mount?.[1] === false) throw denied("EROFS: read-only file system, access", path);
   };
   const home = mounts.find(([, writable]) => writable)?.[0] ?? "/";
-  const whole = (path: unknown): unknown => (typeof path === "string" && !path.startsWith("/") ? `${home}/${path}` : path);
   // The engine's needs whole paths.
-  const cpSync: Action = (from, to, options) => (engine.cpSync as Action)(whole(from), whole(to), options);
+  const cpSync: Action = (from, to, options) => (engine.cpSync as Action)(real(whole(from, home)), real(whole(to, home)), options);
   const better: Record<string, Action> = { accessSync: accessSync as Action, cpSync };
   const attempt = (action: Action, args: unknown[]): unknown => {
     try {
-      return action(...args);
+      const result = action(...args);
+      return typeof result === "string" && GIVES_PATH.test(action.name) ? shown(result) : result;
     } catch (error) {
-      throw explained(error, args[0], mounts);
+      throw explained(shown(error), args[0], mounts);
     }
   };
+  const placed = (name: string, args: unknown[]): unknown[] =>
+    args.map((each, index) => (index === 0 || (index === 1 && OF_TWO.test(name)) ? real(each) : each));
   for (const [name, value] of Object.entries(engine)) {
     if (KEPT.includes(name)) fs[name] = value;
     if (typeof value !== "function" || !name.endsWith("Sync")) continue;
     const perform = better[name] ?? value as Action;
-    const action = (...args: unknown[]): unknown => attempt(perform, args);
+    const action = (...args: unknown[]): unknown => attempt(perform, placed(name, args));
     const short = name.slice(0, -4);
     fs[name] = named(name, action);
     fs[short] = named(short, short === "exists" ? existence(action) : withCallback(action));
@@ -66,9 +71,9 @@ export function filesOf(engine: Exports, mounts: Mounts, onAsynchronous: () => v
     promises[name] = typeof value !== "function" ? value : named(name, async (...args: unknown[]) => {
       onAsynchronous();
       try {
-        return await (value as Action)(...args);
+        return await (value as Action)(...placed(name, args));
       } catch (error) {
-        throw explained(error, args[0], mounts);
+        throw explained(shown(error), args[0], mounts);
       }
     });
   }
@@ -77,12 +82,48 @@ export function filesOf(engine: Exports, mounts: Mounts, onAsynchronous: () => v
     if (typeof value !== "function") continue;
     // Also with `new`.
     fs[name] = new Proxy(value, {
-      apply: (target, receiver, args: unknown[]) => (onAsynchronous(), Reflect.apply(target, receiver, args) as unknown),
-      construct: (target, args: unknown[]) => (onAsynchronous(), Reflect.construct(target, args) as object),
+      apply: (target, receiver, args: unknown[]) => (onAsynchronous(), Reflect.apply(target, receiver, placed(name, args)) as unknown),
+      construct: (target, args: unknown[]) => (onAsynchronous(), Reflect.construct(target, placed(name, args)) as object),
     });
   }
   fs.promises = promises;
   return fs;
+}
+
+/** Paths of programs to those of the engine, and back in what it says: the same where directories are mounted. */
+function placesOf(mounts: Mounts): { real(path: unknown): unknown; shown(said: unknown): unknown } {
+  const moved = mounts.filter(([, , where]) => where !== null);
+  if (moved.length === 0) return { real: (path) => path, shown: (said) => said };
+  const home = (moved.find(([, writable]) => writable) ?? moved[0]!)[0];
+  const real = (path: unknown): unknown => {
+    const text = path instanceof URL ? decodeURIComponent(path.pathname) : path;
+    if (typeof text !== "string") return path;
+    const parts: string[] = [];
+    for (const part of (whole(text, home) as string).split("/")) {
+      if (part === "..") parts.pop();
+      else if (part !== "" && part !== ".") parts.push(part);
+    }
+    const plain = `/${parts.join("/")}`;
+    const found = moved.find(([place]) => within(plain, place));
+    return found === undefined ? path : found[2]! + plain.slice(found[0].length);
+  };
+  const asShown = (text: string): string => moved.reduce((all, [place, , where]) => all.replaceAll(where!, place), text);
+  const shown = (error: unknown): unknown => {
+    if (typeof error === "string") return asShown(error);
+    if (error instanceof Error) {
+      const failure = error as Error & { path?: unknown; dest?: unknown };
+      for (const key of ["message", "stack", "path", "dest"] as const) {
+        const text = failure[key];
+        if (typeof text === "string") defineProperty(error, key, { value: asShown(text), configurable: true, writable: true });
+      }
+    }
+    return error;
+  };
+  return { real, shown };
+}
+
+function whole(path: unknown, home: string): unknown {
+  return typeof path === "string" && !path.startsWith("/") ? `${home}/${path}` : path;
 }
 
 function named(name: string, action: Action): Action {
