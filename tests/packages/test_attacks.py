@@ -63,6 +63,13 @@ async def test_a_refused_package_is_an_error_that_a_program_can_catch(tmp_path: 
     await corral.aclose()
 
 
+def test_a_package_that_requires_endlessly_many_modules_of_another_is_refused(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, greedy="".join(f'require("other/{number}");\n' for number in range(300)))
+    found = PackageFolder(folder)
+    [refused] = Bundler(found.bundler(), found.modules).bundle([Wanted("greedy", external=("other",))])
+    assert str(refused) == "it requires 300 other modules, of at most 200"
+
+
 VANDAL = """
 for (const name of ["JSON", "Promise", "Array", "Map", "Reflect", "tools", "console"]) globalThis[name] = undefined;
 Object.prototype.then = function (resolve) { resolve("hijacked"); };

@@ -39,6 +39,8 @@ _START_SECONDS = 30.0
 _BUNDLE_SECONDS = 60.0
 _MOST_BYTES = 32 << 20
 """Of one answer."""
+_MOST_REQUIRED = 200
+"""Modules that one text requires of others, each of which may have to be bundled too."""
 _SAID_CHARS = 300
 _ENVIRONMENT = {"HOME": "/nonexistent", "GOMAXPROCS": "2", "GOGC": "100"}
 _FLAGS = (
@@ -166,6 +168,8 @@ def _bundle(service: _Service, wanted: Wanted, *, own: bool = False) -> Bundle:
         raise BundleFailed("the bundler's answer is not legible") from error
     if not own and (outside := [each for each in inputs if not _is_within(each)]):
         raise BundleFailed(f"it reads {outside[0][:_SAID_CHARS]!r}, which is outside of its folder")
+    if len(requires) > _MOST_REQUIRED:
+        raise BundleFailed(f"it requires {len(requires)} other modules, of at most {_MOST_REQUIRED}")
     return Bundle(code, tuple(requires))
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import cast
 
 from corral.arguments import checked, did_you_mean
+from corral.concurrency.forks import ProcessOwner
 from corral.concurrency.threads import run_in_own_thread
 from corral.errors import ConfigError, StartFailed
 from corral.logs import get_logger
@@ -58,6 +59,7 @@ class Packages:
         self._bundler = Bundler(self._folder.bundler(), self._folder.modules)
         self._digest = self._folder.digest()
         self._lock = threading.Lock()
+        self._process = ProcessOwner()
         self._made: dict[str, Bundle | BundleFailed] = {}
 
     def __repr__(self) -> str:
@@ -103,6 +105,8 @@ class Packages:
 
     def _make(self, wanted: Collection[str]) -> dict[str, Bundle | BundleFailed]:
         """The same, once what is missing has been taken from the cache, or bundled."""
+        if self._process.take_over():
+            self._lock = threading.Lock()  # in a fork, the old one may be held for ever
         with self._lock:
             waiting = {*wanted}
             while waiting:
