@@ -16,6 +16,8 @@ _BYTES_PER_SECOND = 4e9
 _FILES_PER_SECOND = 200_000.0
 """Writers are no faster than this, so that the next look comes before what is left is used up."""
 _ALL = Usage(1 << 62, 1_000_000)
+_DYING_SECONDS = 0.1
+"""A program that was ended for it may write until its process is killed."""
 _LEAST_SECONDS, _MOST_SECONDS = 0.005, 0.25
 
 
@@ -29,7 +31,7 @@ class Quota(NamedTuple):
 
 async def watch_quotas(quotas: Sequence[Quota], over: Callable[[str], None]) -> None:
     """Calls `over` with the reason once a directory holds more than it may, and more than it did at first."""
-    most = [Usage(*map(max, quota.most, await anyio.to_thread.run_sync(quota.files.measure, _ALL))) for quota in quotas]
+    most = [await _most(quota) for quota in quotas]
     while True:
         wait = _MOST_SECONDS
         for quota, allowed in zip(quotas, most, strict=True):
@@ -40,3 +42,12 @@ async def watch_quotas(quotas: Sequence[Quota], over: Callable[[str], None]) -> 
             left = (allowed.bytes - used.bytes) / _BYTES_PER_SECOND, (allowed.files - used.files) / _FILES_PER_SECOND
             wait = min(wait, *left)
         await anyio.sleep(max(_LEAST_SECONDS, wait))
+
+
+async def _most(quota: Quota) -> Usage:
+    """Amount that it may hold from now on: one that is over already keeps what it has, so that a program can make room."""
+    found = await anyio.to_thread.run_sync(quota.files.measure, _ALL)
+    if found.bytes > quota.most.bytes or found.files > quota.most.files:
+        await anyio.sleep(_DYING_SECONDS)
+        found = await anyio.to_thread.run_sync(quota.files.measure, _ALL)
+    return Usage(*map(max, quota.most, found))
