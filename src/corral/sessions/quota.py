@@ -45,7 +45,7 @@ async def watch_quotas(quotas: Sequence[Quota], over: Callable[[str], None]) -> 
 
 
 async def _most(quota: Quota) -> Usage:
-    """Amount that it may hold from now on: one that is over already keeps what it has, so that a program can make room."""
+    """Amount that it may hold from now on: one that is over keeps what it has, so that a program can make room."""
     found = await anyio.to_thread.run_sync(quota.files.measure, _ALL)
     if found.bytes > quota.most.bytes or found.files > quota.most.files:
         await anyio.sleep(_DYING_SECONDS)
