@@ -26,6 +26,8 @@ class LanguageTraits:
     """Name of the sandbox that runs it by default."""
     comment: str
     """Opening of a comment to the end of the line."""
+    npm: bool
+    """True if its programs import packages of npm."""
     environment: str
     """Mapping of the environment variables."""
     parse_json: str
@@ -40,6 +42,7 @@ LANGUAGES: Mapping[Language, LanguageTraits] = {
         suffix=".ts",
         sandbox="deno",
         comment="//",
+        npm=True,
         environment="process.env",
         parse_json="JSON.parse(...)",
         named_argument="{{ {}: {} }}".format,
@@ -49,6 +52,7 @@ LANGUAGES: Mapping[Language, LanguageTraits] = {
         suffix=".py",
         sandbox="python",
         comment="#",
+        npm=False,
         environment="os.environ",
         parse_json="json.loads(...)",
         named_argument="{}={}".format,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
@@ -20,7 +20,7 @@ from corral.results import ExecutionResult
 from corral.tools import Tool, ToolCall, ToolRegistry, define_tool
 from corral.types import Audience, ExecutionContext, ExecutionError, JsonSchema, Language
 
-__all__ = ["ModelOptions", "ModelTool", "model_tools", "system_prompt"]
+__all__ = ["NOWHERE", "ModelOptions", "ModelTool", "Surroundings", "model_tools", "system_prompt"]
 
 logger = get_logger("corral")
 
@@ -28,25 +28,31 @@ Execute: TypeAlias = Callable[..., Awaitable[ExecutionResult]]
 """`Corral.execute`."""
 Answer: TypeAlias = Callable[[Any, ExecutionContext, OnEvent | None, str | None], Awaitable[ExecutionResult]]
 """Function from validated arguments, caller, `on_event` and `tool_call_id` to a result."""
+_NOTHING: Mapping[Language, str] = {
+    "typescript": "There is nothing but the language and `tools`: no imports, no network, no files.\n",
+    "python": "The standard library is there to import; no network, files or processes.\n",
+}
+_IMPORTS: Mapping[Language, str] = {
+    "typescript": "Programs may import {packages}parts of node such as {files}`path`, `stream` and `zlib`",
+    "python": "The standard library is there to import",
+}
 Discovery: TypeAlias = Callable[[ExecutionContext], Mapping[str, Tool]]
 """Function from a caller to its `tools.search` and `tools.describe`, by name."""
 
 _RULES: Mapping[Language, str] = {
     "typescript": """\
 Write the body of an async function: `await` at the top level, and `return` what you need to know, small and plain \
-as JSON. Only that and what `console.log` prints come back. Programs share nothing: return what the next \
+as JSON. Only that and what `console.log` prints come back. Programs share nothing{but}: return what the next \
 one needs, such as ids, and write it there.
 Call tools as `await tools.name({ ... })`. Make independent calls together, with `Promise.all`. A call that \
 fails throws an Error with `code` and `message`.
-There is nothing but the language and `tools`: no imports, no network, no files.
 """,
     "python": """\
 Write a module: `await` at the top level, and the last expression is the result: what you need to know, small and \
-plain as JSON. Only that and what is printed come back. Programs share nothing: return what the next \
+plain as JSON. Only that and what is printed come back. Programs share nothing{but}: return what the next \
 one needs, such as ids, and write it there.
 Call tools as `await tools.name(key=value)`; objects come as dicts. Make independent calls together, with \
 `asyncio.gather`. A call that fails raises an exception that says why.
-The standard library is there to import; no network, files or processes.
 """,
 }
 _STREAMS: Mapping[Language, str] = {
@@ -90,6 +96,44 @@ _DESCRIBE: JsonSchema = {
     "required": ["name"],
     "additionalProperties": False,
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """Things that programs have besides the language and their tools."""
+
+    mounts: tuple[tuple[str, bool], ...] = ()
+    """Directories of a session, and if programs may change them."""
+    packages: tuple[str, ...] = ()
+    """Packages of npm."""
+
+    @classmethod
+    def of(cls, several: Sequence[Surroundings]) -> Surroundings:
+        """Things that one of several has."""
+        return cls(
+            mounts=tuple(dict.fromkeys(mount for each in several for mount in each.mounts)),
+            packages=tuple(dict.fromkeys(name for each in several for name in each.packages)),
+        )
+
+    def told(self, language: Language) -> str:
+        """Rules about them for a model."""
+        packages = self.packages if LANGUAGES[language].npm else ()
+        if not (self.mounts or packages):
+            return _NOTHING[language]
+        named = ", ".join([*map("`{}`".format, packages), ""]) + ("and " if packages else "")
+        imports = _IMPORTS[language].format(packages=named, files="`fs`, " if self.mounts else "")
+        lines = [f"{imports}. There is no network."]
+        if self.mounts:
+            places = [f"{path} ({'' if writable else 'read-only, '}by absolute path)" for path, writable in self.mounts]
+            home = next((place for place, (_, writable) in enumerate(self.mounts) if writable), None)
+            if home is not None:
+                places[home] = f"{self.mounts[home][0]} (the working directory)"
+            lines.append(f"Files stay from one program to the next: {', '.join(places)}.")
+        return "".join(f"{line}\n" for line in lines)
+
+
+NOWHERE = Surroundings()
+"""Nothing but the language and tools."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -173,7 +217,12 @@ class ModelOptions(Audience, total=False):
 
 
 def model_tools(
-    execute: Execute, language: Language, catalog: Catalog, discovery: Discovery, options: ModelOptions
+    execute: Execute,
+    language: Language,
+    catalog: Catalog,
+    discovery: Discovery,
+    options: ModelOptions,
+    surroundings: Surroundings = NOWHERE,
 ) -> tuple[ModelTool, ...]:
     """Makes the tool that runs programs; and, by `options`, two search tools."""
 
@@ -195,7 +244,7 @@ def model_tools(
     in_prompt = options.get("in_prompt", False)
     label = options.get("label", "")
     end = f"_{label}" if label else ""
-    how = ", as the system prompt says." if in_prompt else f".\n\n{_told(language, catalog)}"
+    how = ", as the system prompt says." if in_prompt else f".\n\n{_told(language, surroundings, catalog)}"
     description = f"Runs a program in {LANGUAGES[language].title} that calls tools{how}{_told_of_env(language, env)}"
     runs = _model_tool(options.get("name", "execute_code") + end, description, _CODE, run, language)
     searches = options.get("search", catalog.level != "full" or not catalog.complete)
@@ -229,9 +278,12 @@ def _search_tools(discovery: Discovery, language: Language, end: str = "") -> tu
     )
 
 
-def system_prompt(base: str, language: Language, catalogs: Mapping[str, Catalog]) -> str:
+def system_prompt(
+    base: str, language: Language, catalogs: Mapping[str, Catalog], surroundings: Surroundings = NOWHERE
+) -> str:
     """Appends to `base` the rules for programs, and the catalog of each tool that runs programs, by its name."""
-    rules = f"You call tools from programs in {LANGUAGES[language].title}.\n\n{_rules(language, *catalogs.values())}"
+    rules = _rules(language, surroundings, *catalogs.values())
+    rules = f"You call tools from programs in {LANGUAGES[language].title}.\n\n{rules}"
     shown = [
         f"Programs that `{name}` runs have these tools, and no others:\n{catalog.text.rstrip()}"
         if len(catalogs) > 1
@@ -241,13 +293,14 @@ def system_prompt(base: str, language: Language, catalogs: Mapping[str, Catalog]
     return "\n\n".join(part for part in (base.rstrip(), rules.rstrip(), *shown) if part)
 
 
-def _told(language: Language, catalog: Catalog) -> str:
-    return f"{_rules(language, catalog)}\n{catalog.text.rstrip()}"
+def _told(language: Language, surroundings: Surroundings, catalog: Catalog) -> str:
+    return f"{_rules(language, surroundings, catalog)}\n{catalog.text.rstrip()}"
 
 
-def _rules(language: Language, *catalogs: Catalog) -> str:
+def _rules(language: Language, surroundings: Surroundings, *catalogs: Catalog) -> str:
     streams = _STREAMS[language] if any(catalog.has_streams for catalog in catalogs) else ""
-    return f"{_RULES[language]}{streams}{_FAILURE}"
+    rules = _RULES[language].replace("{but}", " but files" if surroundings.mounts else "")
+    return f"{rules}{surroundings.told(language)}{streams}{_FAILURE}"
 
 
 def _told_of_env(language: Language, env: Mapping[str, str] | None) -> str:

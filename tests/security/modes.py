@@ -9,16 +9,18 @@ from typing import Literal, TypeAlias
 from corral import Limits
 from tests.security.attacks import Attack
 
-__all__ = ["ATTACKED", "PYTHON", "SHARING", "TIERS", "Mode", "Tier", "Verdict", "limits_for", "raw_seconds"]
+__all__ = ["ATTACKED", "PYTHON", "SESSIONS", "SHARING", "TIERS", "Mode", "Tier", "Verdict", "limits_for", "raw_seconds"]
 
 Tier: TypeAlias = Literal["namespaces", "landlock", "none"]
-Mode: TypeAlias = Literal["product", "granted", "raw", "python", "science"]
+Mode: TypeAlias = Literal["product", "session", "granted", "raw", "python", "science", "python-session"]
 """product: as a model's program, in a process of its own, which a server of its user's forked. granted: as product, but the process is
 an engine of its own, which has every permission, eval and wasm are
 allowed, and the attack is made from a string, past what rewrites its imports. raw: a bare main program of an engine
 that has every permission. python: as a Python program; all attacks are one user's, so they share a server. science: the
-same with packages."""
-SHARING: frozenset[Mode] = frozenset({"python", "science"})
+same with packages. session and python-session: as product and python, in a session with a directory to write to, and
+modules of node."""
+SESSIONS: frozenset[Mode] = frozenset({"session", "python-session"})
+SHARING: frozenset[Mode] = frozenset({"python", "science", "python-session"})
 """Where an execution has a process in common with the one before, so that each may leave something for the next."""
 
 TIERS: tuple[Tier, ...] = ("namespaces", "landlock")
@@ -28,6 +30,8 @@ ATTACKED: Mapping[tuple[Mode, Tier], frozenset[str]] = {
     ("product", "namespaces"): _ALL,
     # Frames and values go through the same code of guest and host whatever the jail: namespaces have them.
     ("product", "landlock"): _ALL - {"forge", "result"},
+    # Frames and limits are the same code; files and modules are what a session adds.
+    ("session", "namespaces"): frozenset({"escape", "module"}),
     # A value goes through the same code of the guest whatever the engine may do: `product` has them.
     ("granted", "namespaces"): _ALL - {"result"},
     # Frames and limits are the host's, and `granted` has them in namespaces; what a jail bounds itself, `product` has.
@@ -38,7 +42,7 @@ ATTACKED: Mapping[tuple[Mode, Tier], frozenset[str]] = {
 }
 """What attacks in TypeScript are run in, and the kinds that mean something there."""
 
-PYTHON: frozenset[Mode] = frozenset({"python", "science"})
+PYTHON: frozenset[Mode] = frozenset({"python", "science", "python-session"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,14 +11,15 @@ from corral import Corral, ExecutionContext, ExecutionResult, define_tool
 from corral.errors import BridgeError, MemoryExceeded, OutputExceeded, ProgramTimeout, SandboxLost
 from corral.sandboxes import CPythonSandbox, DenoSandbox
 from corral.sandboxes.jailed.guest_starter import GuestKind
+from corral.sessions import Sessions
 from corral.types import SandboxConfig
 from tests.security.attacks import Attack
-from tests.security.modes import PYTHON, SHARING, Mode, Tier, limits_for
+from tests.security.modes import PYTHON, SESSIONS, SHARING, Mode, Tier, limits_for
 from tests.security.surroundings import look
 
 __all__ = ["EVERYBODY", "attacked_corral", "attempt", "outcomes"]
 
-EVERYBODY = ExecutionContext(user_id="everybody")
+EVERYBODY = ExecutionContext(user_id="everybody", session_id="everybody's")
 """The one user of all attacks in Python."""
 
 
@@ -53,7 +54,7 @@ async def attacked_corral(mode: Mode, tier: Tier) -> AsyncGenerator[Corral]:
     match mode:
         case "granted":
             sandbox = GrantedDenoSandbox(tier=tier, isolation="process", allow_eval=True, allow_wasm=True)
-        case "python":
+        case "python" | "python-session":
             sandbox = CPythonSandbox(tier=tier)
         case "science":
             sandbox = CPythonSandbox(tier=tier, packages=["numpy", "pandas"])
@@ -63,7 +64,11 @@ async def attacked_corral(mode: Mode, tier: Tier) -> AsyncGenerator[Corral]:
         echo = define_tool(name="echo", description="Gives its input back.", execute=_echo)
         big = define_tool(name="big", description="Gives four megabytes.", execute=_big)
         async with Corral(
-            tools=[echo, big] if mode in PYTHON else [echo], sandbox=sandbox, required_tier=tier, check=False
+            tools=[echo, big] if mode in PYTHON else [echo],
+            sandbox=sandbox,
+            required_tier=tier,
+            sessions=Sessions() if mode in SESSIONS else None,
+            check=False,
         ) as corral:
             yield corral
     finally:
@@ -77,7 +82,7 @@ async def attempt(
     if mode in PYTHON:
         result = await corral.execute(code, context=EVERYBODY, language="python", limits=limits_for(attack))
         return result, await look(corral, EVERYBODY, python=True)
-    context = ExecutionContext(user_id=user)
+    context = ExecutionContext(user_id=user, session_id=user)
     if mode == "granted":
         code = f"return await new (async () => {{}}).constructor('tools', {json.dumps(_RESTORE + code)})(tools)"
     result = await corral.execute(code, context=context, limits=limits_for(attack))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.security.attacks import Attack, python_corpus, python_own, science
@@ -19,6 +21,16 @@ ALSO_LEGAL: dict[str, str] = {
 }
 """Outcomes that the corpus does not name, and why they are as good."""
 
+GIVEN_BY_SESSIONS: dict[str, set[str]] = {
+    "own-write-anywhere": {"."},
+    "own-dbm-and-temporary-files": {"a"},
+    "own-limits-of-its-own": {"files"},  # the size of one is bounded, and not 0
+    "own-kernel-surface": {"umask", "chdir"},
+    # Locks, which sqlite needs, of the engine's files too: two programs that want to can talk by them.
+    "own-channels-to-other-programs": {"fcntl"},
+}
+"""What these programs get at in a session, because it has a directory to write to, and nothing else."""
+
 everywhere = pytest.mark.parametrize("tier", TIERS)
 
 
@@ -27,6 +39,24 @@ everywhere = pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("attack", [*python_corpus(), *python_own()], ids=lambda attack: attack.id)
 def test_an_attack_is_contained(batches: Batches, mode: Mode, tier: Tier, attack: Attack) -> None:
     _contained(batches, mode, tier, attack)
+
+
+@pytest.mark.parametrize("tier", ["namespaces"])
+@pytest.mark.parametrize("mode", ["python-session"])
+@pytest.mark.parametrize(
+    "attack",
+    [each for each in (*python_corpus(), *python_own()) if each.kind in {"escape", "module", "own"}],
+    ids=lambda attack: attack.id,
+)
+def test_an_attack_in_a_session_is_contained(batches: Batches, mode: Mode, tier: Tier, attack: Attack) -> None:
+    if (given := GIVEN_BY_SESSIONS.get(attack.id)) is None:
+        _contained(batches, mode, tier, attack)
+        return
+    verdict = batches(mode, tier).verdict(attack)
+    found = {said for damage in verdict.damage for said in re.findall(r"LEAKED (\w+|\.)", damage)}
+    assert found
+    assert {said for said in found if not any(name.startswith(said) for name in given)} == set()  # the last may be cut
+    assert verdict.following == []
 
 
 @everywhere

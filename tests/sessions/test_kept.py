@@ -9,7 +9,8 @@ from typing import Any
 import anyio
 import pytest
 
-from corral import ConfigError, Corral, ExecutionContext, Mount, Scratch
+from corral import ConfigError, Corral, ExecutionContext, Language, Mount, Scratch
+from corral.sandboxes import SandboxProvider
 from corral.sandboxes.monty import MontySandbox
 from corral.sessions import DirectoryStore, KeptSessions, Sessions, Store, StoreKey
 
@@ -29,7 +30,7 @@ async def run(corral: Corral, source: str, context: ExecutionContext) -> Any:
 
 
 def kept(corral: Corral) -> KeptSessions:
-    sessions = corral._kept_sessions
+    sessions = corral._kept_sessions  # pyright: ignore[reportPrivateUsage]
     assert sessions is not None
     return sessions
 
@@ -131,7 +132,7 @@ async def test_a_store_that_fails_costs_the_program_nothing_and_is_logged(caplog
 
 
 async def test_a_sandbox_without_files_says_so() -> None:
-    sandbox = {"python": MontySandbox(), "typescript": "deno"}
+    sandbox: dict[Language, str | SandboxProvider] = {"python": MontySandbox(), "typescript": "deno"}
     async with Corral(sandbox=sandbox, required_tier="none", sessions=Sessions(), check=False) as corral:
         with pytest.raises(ConfigError, match="sandbox 'monty' has no files of a session"):
             await run(corral, "1", caller("s"))

@@ -73,9 +73,8 @@ _CALLS_OF_A_WRITER: dict[str, tuple[int | None, int | None]] = {
     "pwrite64": (18, 68), "pwritev": (296, 70), "preadv": (295, 69), "ftruncate": (77, 46), "truncate": (76, 45),
     "fsync": (74, 82), "fdatasync": (75, 83), "mkdir": (83, None), "mkdirat": (258, 34), "rmdir": (84, None),
     "unlink": (87, None), "unlinkat": (263, 35), "rename": (82, None), "renameat": (264, 38), "renameat2": (316, 276),
-    "utimensat": (280, 88), "flock": (73, 32), "chdir": (80, 49), "fchdir": (81, 50), "umask": (95, 166),
+    "utimensat": (280, 88), "chdir": (80, 49), "fchdir": (81, 50), "umask": (95, 166),
     "chmod": (90, None), "fchmod": (91, 52), "fchmodat": (268, 53), "statfs": (137, 43), "fstatfs": (138, 44),
-    "fadvise64": (221, 223),
 }  # fmt: skip
 """In directories that a session gives. Not links of both kinds, devices, FIFOs, owners, extended attributes."""
 _NOT_OF_A_PROGRAM = frozenset({"execve", "wait4"})
@@ -164,9 +163,9 @@ _CHECKS_OF_A_WRITER: dict[str, tuple[_Check, ...]] = {
     "chmod": (_Check(1, (0,), mask=_SET_ID),),
     "fchmod": (_Check(1, (0,), mask=_SET_ID),),
     "fchmodat": (_Check(2, (0,), mask=_SET_ID),),
-    # Not F_SETLEASE, F_NOTIFY and F_SETOWN; F_GETLK, F_SETLK, F_SETLKW and those of open files (F_OFD_...), by which
-    # sqlite locks what the session's programs share.
-    "fcntl": (_Check(1, (0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1030)),),
+    # F_GETLK, F_SETLK and F_SETLKW too, by which sqlite locks what the session's programs share. They work on files of
+    # the engine as well, which others may read: two programs that want to can talk by them.
+    "fcntl": (_Check(1, (0, 1, 2, 3, 4, 5, 6, 7, 1030)),),
 }
 
 _CHECKS_OF_A_PROGRAM: dict[str, tuple[_Check, ...]] = _CHECKS | {

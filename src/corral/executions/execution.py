@@ -31,6 +31,7 @@ from corral.executions.conclusion import broken, concluded, prefer_early_outcome
 from corral.executions.request import ExecutionRequest
 from corral.executions.runtime import Runtime, prepare
 from corral.executions.workspace import Room, Workspace
+from corral.languages import LANGUAGES
 from corral.logs import Lines, get_logger
 from corral.packages import Packages
 from corral.results import ExecutionResult, FileChanges, ProgramCapabilities
@@ -86,8 +87,8 @@ class Execution:
         self._limits = request.limits or runtime.limits
         self._check = runtime.check_of(request)
         self._provider = runtime.provider(request.language)
-        self._modules = (modules or runtime.modules) if request.language == "typescript" else None
-        self._loads_modules = self._modules is not None or (workspace is not None and request.language == "typescript")
+        self._modules = (modules or runtime.modules) if LANGUAGES[request.language].npm else None
+        self._loads_modules = self._modules is not None or (workspace is not None and LANGUAGES[request.language].npm)
         if self._modules is not None and not self._provider.capabilities.modules:
             raise ConfigError(
                 f"sandbox {self._provider.name!r} gives programs no packages here; leave out Corral(modules=...)"

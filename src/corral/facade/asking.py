@@ -12,7 +12,9 @@ from corral.declarations import Catalog, declare_tools
 from corral.errors import ConfigError, ProgramRejected
 from corral.executions import prepare
 from corral.facade.running import CorralRunning
-from corral.model_tools import ModelOptions, ModelTool, model_tools, system_prompt
+from corral.facade.session import Session
+from corral.languages import LANGUAGES
+from corral.model_tools import ModelOptions, ModelTool, Surroundings, model_tools, system_prompt
 from corral.tool_sources import Tools
 from corral.tools import Tool, ToolRegistry
 from corral.types import Audience, Diagnostic, ExecutionContext, Language
@@ -123,16 +125,22 @@ class CorralAsking(CorralRunning):
         )
 
     @checked
-    def model_tool(self, language: Language = "typescript", **options: Unpack[ModelOptions]) -> ModelTool:
+    def model_tool(
+        self, language: Language = "typescript", *, session: Session | None = None, **options: Unpack[ModelOptions]
+    ) -> ModelTool:
         """Makes the tool that runs a model's programs. Its description explains programs and declares the tools.
+
+        `session`: the one that all programs of this tool run in.
 
         Raises:
             ConfigError: the language is unknown, or the name is not a tool's.
         """
-        return self.model_tools(language, **options)[0]
+        return self.model_tools(language, session=session, **options)[0]
 
     @checked
-    def model_tools(self, language: Language = "typescript", **options: Unpack[ModelOptions]) -> tuple[ModelTool, ...]:
+    def model_tools(
+        self, language: Language = "typescript", *, session: Session | None = None, **options: Unpack[ModelOptions]
+    ) -> tuple[ModelTool, ...]:
         """Makes `model_tool`, and `search_tools` and `describe_tools` unless the catalog declares every tool in full.
 
         Raises:
@@ -146,7 +154,14 @@ class CorralAsking(CorralRunning):
         def discovery(context: ExecutionContext) -> Mapping[str, Tool]:
             return self._views.discovery(self._views.registry(tools, context, hidden), language)
 
-        return model_tools(partial(self.execute, tools=tools), language, catalog, discovery, options)
+        return model_tools(
+            partial(self.execute, tools=tools, session=session),
+            language,
+            catalog,
+            discovery,
+            options,
+            self.surroundings(language, session),
+        )
 
     @checked
     def system_prompt(
@@ -155,6 +170,7 @@ class CorralAsking(CorralRunning):
         *,
         language: Language = "typescript",
         catalog: Catalog | None = None,
+        session: Session | None = None,
         **audience: Unpack[Audience],
     ) -> str:
         """Appends to `base` the rules for programs and the tools, which `model_tool(in_prompt=True)` leaves out.
@@ -164,7 +180,18 @@ class CorralAsking(CorralRunning):
         Raises:
             ConfigError: the language is unknown.
         """
-        return system_prompt(base, language, {"": catalog or self.catalog(language, **audience)})
+        catalogs = {"": catalog or self.catalog(language, **audience)}
+        return system_prompt(base, language, catalogs, self.surroundings(language, session))
+
+    @checked
+    def surroundings(self, language: Language = "typescript", session: Session | None = None) -> Surroundings:
+        """Describes what programs have besides the language and tools: files of this session, or of `sessions`."""
+        modules = self._runtime.modules if LANGUAGES[language].npm else None
+        mounts = () if self._kept_sessions is None else self._kept_sessions.mounts
+        return Surroundings(
+            mounts=mounts if session is None else session.opened.space.mounts,
+            packages=() if modules is None else modules.allowed,
+        )
 
     def _require_declarable(self) -> None:
         if self._sources.unknown:

@@ -13,7 +13,7 @@ from corral import Catalog, Corral, ExecutionContext, ExecutionResult, Language,
 from corral.arguments import checked
 from corral.errors import ConfigError
 from corral.events import OnEvent
-from corral.model_tools import system_prompt
+from corral.model_tools import Surroundings, system_prompt
 from corral.rendering.images import Picture
 from corral.tools import ToolRegistry
 
@@ -88,7 +88,8 @@ def kit(
         catalogs[made[0].name] = catalog
         running[made[0].name] = corral
         tools += made
-    prompt = system_prompt(instructions, language, catalogs)
+    surroundings = Surroundings.of([corral.surroundings(language) for corral in running.values()])
+    prompt = system_prompt(instructions, language, catalogs, surroundings)
     return Kit(prompt=prompt, tools=tuple(tools), catalogs=catalogs, corrals=running)
 
 

@@ -111,6 +111,11 @@ class KeptSessions:
                 self._kept.pop(key, None)
             self._look_later()
 
+    @property
+    def mounts(self) -> tuple[tuple[str, bool], ...]:
+        """Paths for programs, and if they may change what is there."""
+        return tuple((mount.path, mount.writable) for mount in self._settings.files)
+
     def empty(self) -> KeptSessions:
         """The same settings, and no session yet."""
         return KeptSessions(self._settings, self._open)
