@@ -30,7 +30,8 @@ __all__ = ["Caller", "Exchanges"]
 logger = get_logger("corral.egress")
 
 _PIECE_BYTES = 65_536
-_MOST_OPEN = 64
+_MOST_UNREAD = 16
+"""Responses whose bodies are not read: fewer than the connections that a policy allows by default."""
 _NEVER_SENT = frozenset({
     "accept-encoding", "connection", "content-length", "expect", "host", "keep-alive", "proxy-authorization",
     "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
@@ -177,12 +178,21 @@ class Exchanges:
     def _exchange(self, number: int) -> _Exchange:
         exchange = self._open.get(number)
         if exchange is None:
-            if len(self._open) >= _MOST_OPEN:
-                raise CallBudgetExceeded(
-                    f"{_MOST_OPEN} responses are open, all that may be; read their bodies to the end, or cancel them"
-                )
             exchange = self._open[number] = _Exchange(self, number)
         return exchange
+
+    async def keep_unread(self, exchange: _Exchange) -> None:
+        """Counts a response whose body is not read yet.
+
+        Raises:
+            CallBudgetExceeded: there are too many, and this one is closed.
+        """
+        exchange.is_unread = True
+        if sum(each.is_unread for each in self._open.values()) > _MOST_UNREAD:
+            await exchange.aclose()
+            raise CallBudgetExceeded(
+                f"{_MOST_UNREAD} responses are unread, all that may be; read their bodies to the end, or cancel them"
+            )
 
     def forget(self, number: int) -> None:
         """Gives the place of a request free."""
@@ -282,6 +292,7 @@ class _Exchange:
         self._response: httpx.Response | None = None
         self._pieces: AsyncIterator[bytes] | None = None
         self._held = b""
+        self.is_unread = False
         self._hop: _Hop | None = None
 
     def add(self, data: object) -> None:
@@ -365,6 +376,7 @@ class _Exchange:
         size = self._response.headers.get("content-length", "")
         without = self._response.request.method == "HEAD" or self._response.status_code in {204, 304}
         if not without and not (size.isdigit() and int(size) <= _PIECE_BYTES):
+            await self._owner.keep_unread(self)
             return b"", False
         parts: list[bytes] = []
         done = False
