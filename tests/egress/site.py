@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import json
 from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from urllib.parse import parse_qs, unquote
 
 import anyio
 import h11
@@ -47,7 +49,11 @@ async def site(host: str) -> AsyncGenerator[Site]:
     listener = await anyio.create_tcp_listener(local_host=host, reuse_port=False)
     made = Site(host, listener.extra(SocketAttribute.local_port))  # noqa: S610 - not Django
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(listener.serve, lambda stream: _Visit(made, stream).serve())
+
+        async def handle(stream: SocketStream) -> None:
+            await _Visit(made, stream).serve()
+
+        tasks.start_soon(listener.serve, handle)
         yield made
         tasks.cancel_scope.cancel()
     await listener.aclose()
@@ -113,9 +119,6 @@ class _Visit:
             raise anyio.ClosedResourceError from None
 
     async def answer(self, method: str, path: str, query: str, headers: dict[str, str], body: bytes) -> None:
-        import json
-        from urllib.parse import parse_qs, unquote
-
         named = {key: values[0] for key, values in parse_qs(query).items()}
         match path.split("/")[1:]:
             case ["binary"]:

@@ -65,7 +65,7 @@ _PLATFORM = ("realm/intrinsics", "realm/platform")
 """Modules evaluated in a realm when its program first touches a part of the platform."""
 _CLIENT = ("values", "tools", "client")
 """Parts of the module that a program elsewhere imports: client.ts, after all that it needs, and before a transport."""
-_PYTHON = ("values", "frames", "calls", "console", "hints", "errors", "loop", "program")
+_PYTHON = ("values", "frames", "calls", "console", "hints", "errors", "loop", "network", "program")
 """Parts of the Python guest, each after those that it needs."""
 _PYTHON_CLIENT = ("values", "calls", "client")
 """Parts of the Python module that a program elsewhere imports, likewise."""

@@ -440,13 +440,13 @@ class Calls:
             shown = f"{self.limits.calls:.0f} tool call{'' if self.limits.calls == 1 else 's'}"
             message = f"the budget of {shown} is used up, so tools.{tool} was not called"
             raise _failure("call_budget_exceeded", "CallBudgetExceeded", message)
-        return self._submit(f"tools.{tool}", tool, path, input, site)
+        return self._submit(f"tools.{tool}", tool, path, input, site, None)
 
-    def service(self, name: str, input: object, site: Site | None = None) -> asyncio.Future[Any]:
+    def service(self, name: str, input: object, site: Site | None = None, loop: Any = None) -> asyncio.Future[Any]:
         """Calls a service of the host, which is no tool call."""
-        return self._submit(name, name, json.dumps(name), input, site or _site())
+        return self._submit(name, name, json.dumps(name), input, site or _site(), loop)
 
-    def _submit(self, shown: str, tool: str, path: str, input: object, site: Site) -> asyncio.Future[Any]:
+    def _submit(self, shown: str, tool: str, path: str, input: object, site: Site, loop: Any) -> asyncio.Future[Any]:
         if self._closed:
             message = f"{shown[: _MAX_SHOWN + 6]} was not called: the program had ended"
             raise _failure("cancelled", "Cancelled", message)
@@ -457,7 +457,7 @@ class Calls:
         except UnencodableValue as error:
             raise _failure("invalid_arguments", "InvalidArguments", f"{shown}: {error}") from None
         self.replaced |= encoded.replaced
-        future = asyncio.get_running_loop().create_future()
+        future = (loop or asyncio.get_running_loop()).create_future()
         pending = Pending(tool, site, future)
         if len(self.sent) < self.limits.in_flight:
             self._leave(pending, path, encoded)
