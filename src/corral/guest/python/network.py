@@ -152,7 +152,7 @@ def _next_step(steps: Generator[object, Any, None], answer: Any) -> object:
 
 
 class _Incoming(io.RawIOBase):
-    """What comes back over a line."""
+    """Bytes that come back over a line."""
 
     def __init__(self, line: _Line) -> None:
         super().__init__()
