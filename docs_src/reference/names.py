@@ -16,6 +16,7 @@ MODULES: Mapping[str, str] = {
     "corral": "*",
     "corral.sandboxes": "DenoSandbox CPythonSandbox FramedProvider GuestChannel GuestFiles PostMortem SandboxProvider "
     "Sandbox Job",
+    "corral.packages": "Packages",
     "corral.sandboxes.monty": "*",
     "corral.sources.mcp": "McpServer mcp_servers",
     "corral.sources.openapi": "*",

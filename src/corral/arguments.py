@@ -37,6 +37,7 @@ _SUCH_AS: Mapping[str, str] = {
     "env": '{"MODE": "test"}',
     "implied_scopes": '{"admin": ["read", "write"]}',
     "limits": "Limits(calls=3)",
+    "modules": 'Packages("corral-packages")',
     "on_event": "print",
     "policy": 'EgressPolicy(hosts=["api.example.com"])',
     "rate_limit": '"30/minute"',

@@ -12,6 +12,7 @@ import anyio
 
 from tests.soak.gauges import memory_growth, table
 from tests.soak.run import Report, soak
+from tests.soak.sessions import SessionReport, soak_sessions
 
 
 def main() -> int:
@@ -20,6 +21,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--concurrency", type=int, default=4)
     parser.add_argument("--isolation", choices=["process", "fork"], default="process")
+    parser.add_argument("--sessions", type=int, default=0, help="open so many sessions instead")
     parser.add_argument("--round", type=int, default=None, help="executions between two measurements")
     options = parser.parse_args()
     logging.getLogger("corral").setLevel(logging.ERROR)  # it warns of every guest that we kill
@@ -27,12 +29,19 @@ def main() -> int:
         tempfile.tempdir = directory
         report = anyio.run(_soak, options, Path(directory))
         tempfile.tempdir = None
-    _print(report)
+    if isinstance(report, SessionReport):
+        _print_sessions(report)
+    else:
+        _print(report)
     return 1 if report.wrong else 0
 
 
-async def _soak(options: argparse.Namespace, temporary: Path) -> Report:
+async def _soak(options: argparse.Namespace, temporary: Path) -> Report | SessionReport:
     executions: int = options.executions
+    if options.sessions:
+        return await soak_sessions(
+            sessions=options.sessions, seed=options.seed, concurrency=options.concurrency, temporary=temporary
+        )
     return await soak(
         executions=executions,
         seed=options.seed,
@@ -54,6 +63,13 @@ def _print(report: Report) -> None:
         f"memory of the host: {memory_growth(report.measured):+.1f} MB; {report.seconds:.0f} s",
     ]
     lines += ["", "Deviations:", *report.wrong] if report.wrong else ["", "The host is flat, and every end was legal."]
+    print("\n".join(lines))  # noqa: T201
+
+
+def _print_sessions(report: SessionReport) -> None:
+    lines = [f"{count:6}  {end}" for end, count in sorted(report.ends.items())]
+    lines += [f"{report.kills:6}  processes killed from outside", "", table(report.measured)]
+    lines += ["", "Deviations:", *report.wrong] if report.wrong else ["", "Nothing is left of any session."]
     print("\n".join(lines))  # noqa: T201
 
 

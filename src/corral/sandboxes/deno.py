@@ -177,6 +177,7 @@ class DenoSandbox(JailedProvider):
             await self._forked_or(self._forks.prepare_space, super().prepare_space, config)
 
     def forget(self, space: Space) -> None:
+        """Ends what waits for executions in this space, and lets go of all that is kept for it."""
         super().forget(space)
         if self._forks is not None:
             self._forks.forget(space)
