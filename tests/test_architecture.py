@@ -33,7 +33,7 @@ ALLOWED: dict[str, set[str]] = {
     "languages": {"types"},
     "audit": {"arguments", "concurrency", "errors", "rendering", "types"},
     "containment": {"concurrency", "errors", "isolation", "types"},
-    "egress": {"arguments", "concurrency", "errors", "types"},
+    "egress": {"arguments", "audit", "concurrency", "errors", "types"},
     "programs": {"concurrency", "errors", "texts", "types"},
     "results": {"concurrency", "errors", "rendering", "types"},
     "guest": {"concurrency", "containment", "errors", "programs", "types"},

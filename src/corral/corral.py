@@ -15,6 +15,7 @@ from corral.bridges import (
     Pipeline,
     Policy,
     RateLimits,
+    ServiceSource,
     Tokens,
     pipeline,
 )
@@ -41,6 +42,7 @@ class Corral(CorralAsking):
     The constructor and `declarations` do no input or output. Executions may overlap. `aclose`, from any task of the
     same event loop, cancels those that still run and frees all resources.
 
+    `network` is a `corral.egress.Network` of origins that programs may ask by themselves; None: they have no network.
     `modules` are packages of npm that programs in TypeScript may import. `sessions` gives callers who name a
     `session_id` files of their own, which stay from one program to the next.
 
@@ -60,6 +62,7 @@ class Corral(CorralAsking):
         limits: Limits | None = None,
         required_tier: Tier = "landlock",
         accept_unenforced: Collection[LimitName] = (),
+        network: ServiceSource | None = None,
         modules: Packages | None = None,
         sessions: Sessions | None = None,
         check: Check = True,
@@ -115,6 +118,7 @@ class Corral(CorralAsking):
             implied=implied,
             audit=audit_log,
             parked=policy.parked,
+            service_sources=() if network is None else (network,),
             modules=modules,
             code_logger=(logger or getLogger("corral")).getChild("programs") if log_code else None,
         )

@@ -60,7 +60,8 @@ class AuditEvent(NamedTuple):
     """Unique; sorts by time. See `new_event_id`."""
     time: float
     """Start, in seconds since the Unix epoch."""
-    kind: Literal["call", "execution"]
+    kind: Literal["call", "execution", "request"]
+    """`request`: one of a program with a `Network`; `arguments` has its method, host, path, status and bytes."""
     outcome: Outcome
     duration_ms: float
     protocol: str

@@ -1,12 +1,11 @@
 """Bridges carry calls from a guest to the tools: `CallRequest -> Reply`. `guards.pipeline` orders their guards."""
 
 from corral.bridges.auditing import outcome_of, record_denial
-from corral.bridges.base import ASGIApp, BridgeHost, BridgeProtocol, Document
+from corral.bridges.base import ASGIApp, BridgeHost, BridgeProtocol, Document, PipeBridge
 from corral.bridges.calls import Call, Handler
 from corral.bridges.grants import Grant, Grants, OutsideExecution, Services, Tokens, new_execution_id
 from corral.bridges.guards import Pipeline, Policy, pipeline
 from corral.bridges.parking import ApprovalRequest, Approve, ParkedCalls
-from corral.bridges.pipe import PipeBridge
 from corral.bridges.rates import MemoryRates, RateLimits, RateStore
 from corral.bridges.records import CallRecorder, ValueRoom, remarks_on
 from corral.bridges.scopes import ImpliedScopes, capabilities_of, early_denial, hidden_denial

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, MutableMapping
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from corral.bridges.calls import Call, Handler
 from corral.bridges.grants import CallGate, Grant, Grants
 from corral.bridges.services import route_services
 from corral.errors import ConfigError, ExecutionEnded, InvalidToken
-from corral.types import CallError, Endpoint, Language, Reply
+from corral.types import CallError, Endpoint, Language, PipeEndpoint, Reply
 
-__all__ = ["ASGIApp", "BridgeHost", "BridgeProtocol", "Document", "Message", "Receive", "Scope", "Send"]
+__all__ = ["ASGIApp", "BridgeHost", "BridgeProtocol", "Document", "Message", "PipeBridge", "Receive", "Scope", "Send"]
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
@@ -135,3 +135,17 @@ class BridgeProtocol(ABC):
             ConfigError: the protocol has none for this language.
         """
         raise ConfigError(f"bridge {self.name!r} has no runtime for programs that run elsewhere")
+
+
+class PipeBridge(BridgeProtocol):
+    """Bridge on one machine: calls travel over the sandbox's own control channel, so there is nothing to serve.
+
+    Calls from an execution's own pipe belong to that execution, so they need no token.
+    """
+
+    name: ClassVar[str] = "pipe"
+
+    @asynccontextmanager
+    async def serve(self, host: BridgeHost, grant: Grant) -> AsyncGenerator[Endpoint]:
+        handle = host.handler_of(grant)
+        yield PipeEndpoint(handler=lambda request: handle(Call(request, grant)), must_finish=grant.must_finish)

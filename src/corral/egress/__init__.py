@@ -7,8 +7,9 @@ from corral.errors import MissingExtra
 try:
     from corral.egress.client import SafeClient
     from corral.egress.lookups import Resolver
+    from corral.egress.network import Header, Network
 except ModuleNotFoundError as error:
     raise MissingExtra(f"corral.egress needs the module {error.name}: pip install 'corral[egress]'") from error
 from corral.egress.policy import EgressPolicy
 
-__all__ = ["EgressPolicy", "Resolver", "SafeClient"]
+__all__ = ["EgressPolicy", "Header", "Network", "Resolver", "SafeClient"]

@@ -21,12 +21,12 @@ from corral.egress.lookups import Resolver, SystemResolver
 from corral.egress.policy import EgressPolicy, blocked, too_large, too_late
 from corral.errors import EgressBlocked
 
-__all__ = ["ClientOptions", "SafeClient"]
+__all__ = ["FOR_ANYBODY", "ClientOptions", "SafeClient"]
 
 _DEADLINE = "corral.deadline"
 _ASKED = "corral.asked"
 """The URL that the caller asked for; redirects lead away from it."""
-_FOR_ANYBODY = frozenset({
+FOR_ANYBODY = frozenset({
     "accept", "accept-charset", "accept-encoding", "accept-language", "content-encoding", "content-language",
     "content-length", "content-type", "host", "range", "transfer-encoding", "user-agent",
 })  # fmt: skip
@@ -127,7 +127,7 @@ class _GuardedTransport(httpx.AsyncBaseTransport):
             raise blocked(host, objection)
         if _has_left(request.extensions.get(_ASKED, request.url), request.url):
             request.extensions[_ASKED] = httpx.URL()  # which further redirects are told: no origin is the same again
-            request.headers = httpx.Headers([each for each in request.headers.multi_items() if each[0] in _FOR_ANYBODY])
+            request.headers = httpx.Headers([each for each in request.headers.multi_items() if each[0] in FOR_ANYBODY])
         assert isinstance(request.stream, httpx.AsyncByteStream)
         url = httpcore.URL(
             scheme=request.url.raw_scheme,

@@ -44,6 +44,7 @@ _PROCESS = (
     "console",
     "globals",
     "decorators",
+    "network",
     "run",
     "engine",
     "frames",
@@ -58,13 +59,13 @@ _MAINS: Mapping[str, tuple[str, ...]] = {
     "zygote": (*_PROCESS, "process/libc", "process/fork", "process/zygote"),
 }
 """Modules of each file that an engine is started with. One file, because the engine takes 4 ms longer for ten."""
-_REALM = (*_PROCESS[:8], "realm/performance", "realm/timers", "realm/realm")
+_REALM = (*_PROCESS[: _PROCESS.index("run") + 1], "realm/performance", "realm/timers", "realm/realm")
 """Modules evaluated in a realm: realm.ts, after all that it needs."""
 _PLATFORM = ("realm/intrinsics", "realm/platform")
 """Modules evaluated in a realm when its program first touches a part of the platform."""
 _CLIENT = ("values", "tools", "client")
 """Parts of the module that a program elsewhere imports: client.ts, after all that it needs, and before a transport."""
-_PYTHON = ("values", "frames", "calls", "console", "hints", "errors", "paths", "loop", "program")
+_PYTHON = ("values", "frames", "calls", "console", "hints", "errors", "paths", "loop", "network", "program")
 """Parts of the Python guest, each after those that it needs."""
 _PYTHON_CLIENT = ("values", "calls", "client")
 """Parts of the Python module that a program elsewhere imports, likewise."""

@@ -46,7 +46,7 @@ class OpenSession:
         self._stores = stores
         """By the path of a mount."""
         self._quotas = quotas
-        """Those that the kernel does not hold."""
+        """Quotas that the kernel does not hold."""
         self._seen: Snapshot = {}
         self._looking = anyio.Lock()
         self.closed = False

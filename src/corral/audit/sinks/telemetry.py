@@ -79,6 +79,8 @@ class OpenTelemetrySink(AuditSink):
         measured = {"gen_ai.operation.name": "execute_tool"}
         if event.kind == "execution":
             name = "execute_program"
+        elif event.kind == "request":
+            name = "program_request"
         else:
             tool = "" if event.tool is None or event.code in _NOT_LOOKED_UP else event.tool
             name = f"execute_tool {tool}".rstrip()

@@ -40,8 +40,7 @@ class CallLimits(NamedTuple):
     in_flight: float
     input_bytes: float
     plain: bool = False
-    services: frozenset[str] = frozenset()
-    """Services of the host that are granted: names with `$`. Their calls are not counted in `calls`."""
+    services: frozenset[str] = frozenset()  # of the host, which are no tools
 
 
 class Site(NamedTuple):
@@ -432,30 +431,25 @@ class Calls:
 
     def start(self, tool: str, path: str, input: object, site: Site) -> asyncio.Future[Any]:
         """Makes a call; `path` is the tool's name as JSON. What is wrong with it by itself raises, without one."""
-        if self._closed:
-            message = f"tools.{tool[:_MAX_SHOWN]} was not called: the program had ended"
-            raise _failure("cancelled", "Cancelled", message)
         if tool in self.limits.services:
             return self.service(tool, input, site)
         self._made += 1
         if len(path) - 2 > _MAX_PATH or not tool.isprintable():
             raise _failure("tool_not_found", "ToolNotFound", f"no tool {path[:_MAX_SHOWN]}")
         if self._made > self.limits.calls:
-            raise _failure(
-                "call_budget_exceeded",
-                "CallBudgetExceeded",
-                f"the budget of {self.limits.calls:.0f} tool call{'' if self.limits.calls == 1 else 's'} is used up, "
-                f"so tools.{tool} was not called",
-            )
-        return self._submit(f"tools.{tool}", tool, path, input, site)
+            shown = f"{self.limits.calls:.0f} tool call{'' if self.limits.calls == 1 else 's'}"
+            message = f"the budget of {shown} is used up, so tools.{tool} was not called"
+            raise _failure("call_budget_exceeded", "CallBudgetExceeded", message)
+        return self._submit(f"tools.{tool}", tool, path, input, site, None)
 
-    def service(self, name: str, input: object, site: Site | None = None) -> asyncio.Future[Any]:
+    def service(self, name: str, input: object, site: Site | None = None, loop: Any = None) -> asyncio.Future[Any]:
         """Calls a service of the host, which is no tool call."""
-        if self._closed:
-            raise _failure("cancelled", "Cancelled", f"{name} was not called: the program had ended")
-        return self._submit(name, name, json.dumps(name), input, site or _site())
+        return self._submit(name, name, json.dumps(name), input, site or _site(), loop)
 
-    def _submit(self, shown: str, tool: str, path: str, input: object, site: Site) -> asyncio.Future[Any]:
+    def _submit(self, shown: str, tool: str, path: str, input: object, site: Site, loop: Any) -> asyncio.Future[Any]:
+        if self._closed:
+            message = f"{shown[: _MAX_SHOWN + 6]} was not called: the program had ended"
+            raise _failure("cancelled", "Cancelled", message)
         try:
             encoded = encode(input, "input", self.limits.input_bytes, plain=self.limits.plain)
         except TooLarge as error:
@@ -463,7 +457,7 @@ class Calls:
         except UnencodableValue as error:
             raise _failure("invalid_arguments", "InvalidArguments", f"{shown}: {error}") from None
         self.replaced |= encoded.replaced
-        future = asyncio.get_running_loop().create_future()
+        future = (loop or asyncio.get_running_loop()).create_future()
         pending = Pending(tool, site, future)
         if len(self.sent) < self.limits.in_flight:
             self._leave(pending, path, encoded)

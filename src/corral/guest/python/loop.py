@@ -57,12 +57,14 @@ class GuestLoop(base_events.BaseEventLoop):
     """Has no sockets and no processes: a guest may not make any."""
 
     source: Source
+    loops: ClassVar[weakref.WeakSet[Any]] = weakref.WeakSet()
     raced: ClassVar[bool] = False
     """The program went on while some of the tasks that it waited for had not ended: they may be those that lost."""
     losers: ClassVar[weakref.WeakSet[Any]] = weakref.WeakSet()
 
     def __init__(self) -> None:
         super().__init__()
+        GuestLoop.loops.add(self)
         self._selector = self  # what BaseEventLoop asks for events
         self._tasks: weakref.WeakKeyDictionary[asyncio.Task[Any], None] = weakref.WeakKeyDictionary()
         self._wake: int | None = None

@@ -30,6 +30,7 @@ from corral.guest.python.errors import (
 )
 from corral.guest.python.frames import HEADER, HEADER_BYTES, LEAST_LENGTH, NO_NONCE, FrameKind, encode_frame
 from corral.guest.python.loop import Deadlock, Finished, GuestLoop
+from corral.guest.python.network import install_network
 from corral.guest.python.paths import map_paths
 from corral.guest.python.values import Encoded, TooLarge, UnencodableValue, decode, encode
 
@@ -208,6 +209,8 @@ class Execution:
             services=frozenset(start.get("services", ())),
         )
         self._console.left = limits["log_bytes"]
+        if "$http" in self._calls.limits.services:
+            install_network(self._calls, self.loop)
         loop = self.loop
         outcome = self._outcome(loop)
         if not outcome.lasts:

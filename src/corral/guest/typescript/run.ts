@@ -6,6 +6,7 @@ import { Decoration, type Decorator } from "./decorators.ts";
 import { defineGlobal } from "./globals.ts";
 import { inspect } from "./inspect.ts";
 import { Kind } from "./kinds.ts";
+import { defineNetwork } from "./network.ts";
 import { CallFailure, Calls, makeTools, observe, type Toolbox } from "./tools.ts";
 import { byteLength, clip, decodeValue, encodeSettled, encodeValue, ValueError } from "./values.ts";
 
@@ -165,6 +166,7 @@ export class Run {
       const env = Object.freeze(Object.assign(Object.create(null) as object, this.start.env));
       defineGlobal("process", Object.freeze({ env }));
     }
+    if (this.#calls.grants("$fetch")) defineNetwork((name, input, boundary) => this.service(name, input, boundary));
     const loader = this.#host.load?.(this.start);
     if (loader) {
       defineGlobal("process", loader.process);

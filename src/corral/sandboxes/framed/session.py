@@ -385,6 +385,8 @@ class GuestSession:
                     await self._flush()
                 del self._serving[scope]
             self._leave(scope)
+            if scope.cancel_called:
+                return  # it was cut short too late: to wait would be cancelled, and this worker leave twice
             wake = self._make_one_shot()
             self._idle.append(wake)
             await wake.wait()

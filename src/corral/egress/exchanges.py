@@ -1,0 +1,501 @@
+"""Requests of one program, as calls of two services: `$fetch` takes their parts, `$http` what a library wrote.
+
+Both take `{"do": ..., "id": ...}`; the number is the program's. `write` adds to a body, `open` sends the request and
+gives the head of the response, and its body if that is short; `read` gives the next piece; `close` ends it at any time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Mapping
+from types import TracebackType
+from typing import Any, Protocol, Self, cast
+
+import anyio
+import h11
+import httpx
+
+from corral.audit import AuditEvent, AuditLog, Outcome, new_event_id
+from corral.egress.addresses import read_host
+from corral.egress.client import SafeClient
+from corral.egress.lookups import Resolver
+from corral.egress.masking import Mask
+from corral.egress.policy import EgressPolicy, blocked
+from corral.errors import AccessDenied, CallBudgetExceeded, Cancelled, CorralError, InvalidArguments, ToolFailed
+from corral.logs import get_logger
+from corral.types import ExecutionContext
+
+__all__ = ["Caller", "Exchanges"]
+
+logger = get_logger("corral.egress")
+
+_PIECE_BYTES = 65_536
+_MOST_UNREAD = 16
+"""Responses whose bodies are not read: fewer than the connections that a policy allows by default."""
+_NEVER_SENT = frozenset({
+    "accept-encoding", "connection", "content-length", "expect", "host", "keep-alive", "proxy-authorization",
+    "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
+})  # fmt: skip
+_NEVER_RETURNED = frozenset({"connection", "content-length", "keep-alive", "trailer", "transfer-encoding", "upgrade"})
+_EXCHANGE = "corral.exchange"
+_REFUSED = frozenset({"CONNECT", "TRACE"})
+
+
+class Caller(Protocol):
+    """The execution that asks."""
+
+    @property
+    def execution_id(self) -> str: ...
+    @property
+    def context(self) -> ExecutionContext: ...
+
+
+class Rules(Protocol):
+    """A `Network`, as requests need it."""
+
+    methods: tuple[str, ...] | None
+    requests: int
+    request_bytes: int
+    response_bytes: int
+    resolver: Resolver | None
+
+    @property
+    def policy(self) -> EgressPolicy: ...
+    @property
+    def headers(self) -> Mapping[str, Any]: ...
+    @property
+    def mask(self) -> Mask: ...
+    @property
+    def tls(self) -> Any: ...
+
+
+class Exchanges:
+    """All requests of one program, open ones and the budgets of all."""
+
+    def __init__(self, rules: Any, caller: Caller, audit: AuditLog | None) -> None:
+        self.rules: Rules = rules
+        self._caller = caller
+        self._audit = audit
+        self._client: SafeClient | None = None
+        self._open: dict[int, _Exchange] = {}
+        self._requests = rules.requests
+        self._request_bytes = rules.request_bytes
+        self._response_bytes = rules.response_bytes
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        with anyio.CancelScope(shield=True):
+            for exchange in tuple(self._open.values()):
+                await exchange.aclose()
+            if self._client is not None:
+                await self._client.aclose()
+
+    @property
+    def client(self) -> SafeClient:
+        if self._client is None:
+            rules = self.rules
+            hooks = {"request": [self._hop]}
+            self._client = SafeClient(
+                rules.policy, resolver=rules.resolver, verify=rules.tls, timeout=None, event_hooks=hooks
+            )
+        return self._client
+
+    async def fetch(self, given: object) -> object:
+        """Answers `$fetch`."""
+        match given:
+            case {"do": "open", "id": int() as number, "url": str() as url, "method": str() as method}:
+                members = cast("dict[str, Any]", given)
+                exchange = self._exchange(number)
+                exchange.add(members.get("body") or b"")
+                redirect = members.get("redirect", "follow")
+                if redirect not in ("follow", "manual", "error"):
+                    raise InvalidArguments("redirect is one of follow, manual, error")
+                response = await exchange.send(
+                    method, url, _pairs(members.get("headers", [])), follow=redirect == "follow"
+                )
+                if redirect == "error" and response.has_redirect_location:
+                    await exchange.aclose()
+                    raise ToolFailed("the request was redirected, and redirect is 'error'")
+                data, done = await exchange.beginning()
+                return {
+                    "status": response.status_code,
+                    "statusText": response.reason_phrase,
+                    "headers": exchange.shown_headers,
+                    "url": self.rules.mask.text(str(response.url)),
+                    "redirected": bool(response.history),
+                    "data": data,
+                    "done": done,
+                }
+            case _:
+                return await self._other(given)
+
+    async def http(self, given: object) -> object:
+        """Answers `$http`."""
+        match given:
+            case {
+                "do": "open", "id": int() as number, "host": str() as host, "port": int() as port, "tls": bool() as tls,
+            }:  # fmt: skip
+                exchange = self._exchange(number)
+                raw = exchange.take() + _data(cast("dict[str, Any]", given).get("raw", b""))
+                method, target, headers, body = _parsed(raw)
+                exchange.add(body)
+                shown = f"[{host}]" if ":" in host else host
+                url = f"{'https' if tls else 'http'}://{shown}:{port}{target}"
+                response = await exchange.send(method, url, headers, follow=False)
+                data, done = await exchange.beginning()
+                lines = [f"HTTP/1.1 {response.status_code} {response.reason_phrase}"]
+                lines += [f"{name}: {value}" for name, value in exchange.shown_headers]
+                if method == "HEAD":
+                    lines += [f"content-length: {response.headers.get('content-length', 0)}"]
+                elif done:
+                    lines += [f"content-length: {len(data)}"]
+                head = "\r\n".join([*lines, "connection: close", "", ""]).encode("latin-1", "replace")
+                return {"data": head + data, "done": done}
+            case _:
+                return await self._other(given)
+
+    async def _other(self, given: object) -> object:
+        match given:
+            case {"do": "write", "id": int() as number, "data": bytes() as data}:
+                self._exchange(number).add(data)
+                return None
+            case {"do": "read", "id": int() as number} if number in self._open:
+                data, done = await self._open[number].read()
+                return {"data": data, "done": done}
+            case {"do": "read"}:
+                return {"data": b"", "done": True}
+            case {"do": "close", "id": int() as number}:
+                if (exchange := self._open.get(number)) is not None:
+                    await exchange.aclose()
+                return None
+            case _:
+                raise InvalidArguments("a request is not well formed")
+
+    def _exchange(self, number: int) -> _Exchange:
+        exchange = self._open.get(number)
+        if exchange is None:
+            exchange = self._open[number] = _Exchange(self, number)
+        return exchange
+
+    async def keep_unread(self, exchange: _Exchange) -> None:
+        """Counts a response whose body is not read yet.
+
+        Raises:
+            CallBudgetExceeded: there are too many, and this one is closed.
+        """
+        exchange.is_unread = True
+        if sum(each.is_unread for each in self._open.values()) > _MOST_UNREAD:
+            await exchange.aclose()
+            raise CallBudgetExceeded(
+                f"{_MOST_UNREAD} responses are unread, all that may be; read their bodies to the end, or cancel them"
+            )
+
+    def forget(self, number: int) -> None:
+        """Gives the place of a request free."""
+        self._open.pop(number, None)
+
+    # --- budgets
+
+    def spend_request_bytes(self, size: int) -> None:
+        """Counts a part of a request's body."""
+        self._request_bytes -= size
+        if self._request_bytes < 0:
+            raise CallBudgetExceeded(
+                f"the program has sent more than Network(request_bytes={self.rules.request_bytes})"
+            )
+
+    def spend_response_bytes(self, size: int) -> None:
+        """Counts a part of a response's body."""
+        self._response_bytes -= size
+        if self._response_bytes < 0:
+            raise CallBudgetExceeded(
+                f"the program has received more than Network(response_bytes={self.rules.response_bytes})"
+            )
+
+    def check_audit(self) -> None:
+        """Raises AccessDenied while requests cannot be recorded."""
+        if self._audit is not None:
+            self._audit.check()
+
+    async def _hop(self, request: httpx.Request) -> None:
+        """Looks at each request before it is sent, those of redirects too."""
+        exchange: _Exchange = request.extensions[_EXCHANGE]
+        await exchange.begin_hop(request)
+        self._requests -= 1
+        if self._requests < 0:
+            raise CallBudgetExceeded(f"the program has made Network(requests={self.rules.requests}), all that it may")
+        allowed = self.rules.methods
+        if request.method in _REFUSED or (allowed is not None and request.method not in allowed):
+            host = request.url.raw_host.decode("ascii")
+            raise blocked(host, f"the method {request.method[:20]} is not in Network(methods=[...])")
+
+    async def record(self, hop: _Hop, outcome: Outcome, error: CorralError | None = None) -> None:
+        """Writes the audit event of one hop; that of a denial before the program hears of it."""
+        if self._audit is None:
+            return
+        caller, context = self._caller, self._caller.context
+        mask = self.rules.mask
+        seen: dict[str, object] = {
+            "method": hop.method,
+            "host": hop.host,
+            "path": mask.text(hop.path),
+            "status": hop.status,
+            "bytes": hop.size,
+        }
+        event = AuditEvent(
+            id=new_event_id(hop.began),
+            time=hop.began,
+            kind="request",
+            outcome=outcome,
+            duration_ms=(time.perf_counter() - hop.started) * 1000,
+            protocol="pipe",
+            code=error and error.code,
+            reason=mask.text(str(error)) if error is not None and outcome == "denied" else None,
+            execution_id=caller.execution_id,
+            user_id=context.user_id,
+            organization_id=context.organization_id,
+            session_id=context.session_id,
+            arguments=seen,
+        )
+        if outcome != "denied":
+            await self._audit.record(event)
+            return
+        try:
+            await self._audit.record_durably(event)
+        except AccessDenied:
+            logger.critical("a denial could not be put on record: %s", event.to_json())
+
+
+class _Hop:
+    """One request on the wire, as the audit has it."""
+
+    def __init__(self, method: str, host: str, path: str) -> None:
+        self.method, self.host, self.path = method[:20], host[:300], path[:1000]
+        self.began, self.started = time.time(), time.perf_counter()
+        self.status: int | None = None
+        self.size = 0
+
+
+class _Exchange:
+    """One request of a program, with its redirects, and its response."""
+
+    def __init__(self, owner: Exchanges, number: int) -> None:
+        self._owner = owner
+        self._number = number
+        self._body = bytearray()
+        self._scopes: set[anyio.CancelScope] = set()
+        self._turn = anyio.Lock()
+        self._response: httpx.Response | None = None
+        self._pieces: AsyncIterator[bytes] | None = None
+        self._held = b""
+        self.is_unread = False
+        self._hop: _Hop | None = None
+
+    def add(self, data: object) -> None:
+        """Adds to the body of the request."""
+        self._body += _data(data)
+        if len(self._body) > self._owner.rules.request_bytes + _PIECE_BYTES:
+            self._owner.spend_request_bytes(len(self._body))
+
+    def take(self) -> bytes:
+        """Removes what was added so far and returns it."""
+        data = bytes(self._body)
+        self._body.clear()
+        return data
+
+    @property
+    def shown_headers(self) -> list[list[str]]:
+        """Headers of the response for the program."""
+        assert self._response is not None
+        mask = self._owner.rules.mask
+        found = self._response.headers.multi_items()
+        return [[name, mask.text(value)] for name, value in found if name.lower() not in _NEVER_RETURNED]
+
+    async def send(self, method: str, url: str, headers: list[tuple[str, str]], *, follow: bool) -> httpx.Response:
+        """Sends the request, and returns the head of its response.
+
+        Raises:
+            CorralError: it is not allowed, over a budget, or failed.
+        """
+        owner = self._owner
+        try:
+            owner.check_audit()
+            owner.spend_request_bytes(len(self._body))
+            try:
+                request = self._request(method.upper(), url, headers)
+            except (UnicodeError, ValueError) as error:
+                raise InvalidArguments(f"the request is not well formed: {str(error)[:200]}") from error
+            sending = owner.client.send(request, stream=True, follow_redirects=follow)
+            response: httpx.Response = await self._until_closed(sending)
+        except BaseException as error:
+            await self._fail(error)
+            raise
+        assert self._hop is not None
+        self._response, self._hop.status = response, response.status_code
+        sized = "content-length" in response.headers  # else pieces go on as they come
+        self._pieces = response.aiter_bytes(_PIECE_BYTES if sized else None)
+        return response
+
+    def _request(self, method: str, url: str, headers: list[tuple[str, str]]) -> httpx.Request:
+        owner = self._owner
+        self._hop = _Hop(method, *_place(url))
+        sent = [(name, value) for name, value in headers if name.lower() not in _NEVER_SENT]
+        body = bytes(self._body) or None
+        self._body.clear()
+        request = owner.client.build_request(method, url, content=body, extensions={_EXCHANGE: self})
+        host = request.url.raw_host.decode("ascii")
+        if (objection := owner.rules.policy.objection(request.url.scheme, host, request.url.port)) is not None:
+            raise blocked(host, objection)
+        credential = owner.rules.headers.get(str(read_host(host)))
+        if credential is not None:
+            sent = [pair for pair in sent if pair[0].lower() != credential.name.lower()]
+        names = {name.lower() for name, _ in sent}
+        kept = [pair for pair in request.headers.multi_items() if pair[0].lower() not in names]
+        if credential is not None:
+            kept = [pair for pair in kept if pair[0].lower() != credential.name.lower()]
+            sent.append((credential.name, credential.value))
+        request.headers = httpx.Headers([*kept, *sent])
+        return request
+
+    async def begin_hop(self, request: httpx.Request) -> None:
+        """Notes a request that is about to be sent; the one before it has led here."""
+        last = self._hop
+        url = request.url
+        self._hop = _Hop(request.method, url.raw_host.decode("ascii"), url.raw_path.decode("ascii").partition("?")[0])
+        if last is not None and last.status is None and request.extensions.get(_EXCHANGE + ".sent"):
+            await self._owner.record(last, "succeeded")
+        request.extensions[_EXCHANGE + ".sent"] = True
+
+    async def beginning(self) -> tuple[bytes, bool]:
+        """The body, if it is short and its size is known, else nothing of it."""
+        assert self._response is not None
+        size = self._response.headers.get("content-length", "")
+        without = self._response.request.method == "HEAD" or self._response.status_code in {204, 304}
+        if not without and not (size.isdigit() and int(size) <= _PIECE_BYTES):
+            await self._owner.keep_unread(self)
+            return b"", False
+        parts: list[bytes] = []
+        done = False
+        while not done:
+            data, done = await self.read()
+            parts.append(data)
+        return b"".join(parts), True
+
+    async def read(self) -> tuple[bytes, bool]:
+        """The next piece of the body, and if it was the last one."""
+        async with self._turn:
+            if self._pieces is None:
+                return b"", True
+            try:
+                data = await self._until_closed(_next(self._pieces))
+                if data is not None:
+                    self._owner.spend_response_bytes(len(data))
+                    assert self._hop is not None
+                    self._hop.size += len(data)
+            except BaseException as error:
+                await self._fail(error)
+                raise
+            mask = self._owner.rules.mask
+            if data is None:
+                rest, self._held = self._held, b""
+                await self._end("succeeded")
+                return mask.data(rest), True
+            if mask:
+                data, self._held = mask.split(self._held + data)
+            return data, False
+
+    async def aclose(self) -> None:
+        """Ends it, whatever it waits for."""
+        for scope in self._scopes:
+            scope.cancel()
+        with anyio.CancelScope(shield=True):
+            await self._end("succeeded" if self._response is not None else "cancelled")
+
+    async def _until_closed(self, waiting: Any) -> Any:
+        with anyio.CancelScope() as scope:
+            self._scopes.add(scope)
+            try:
+                return await waiting
+            except httpx.HTTPError as error:
+                host = "" if self._hop is None else self._hop.host
+                reason = self._owner.rules.mask.text(f"{type(error).__name__}: {str(error)[:200]}")
+                raise ToolFailed(f"the request to {host!r} failed: {reason}", outcome_known=False) from error
+            except (httpx.InvalidURL, httpx.CookieConflict, UnicodeError, ValueError) as error:
+                raise InvalidArguments(f"the request is not well formed: {str(error)[:200]}") from error
+            finally:
+                self._scopes.discard(scope)
+        raise Cancelled("the request was aborted")
+
+    async def _fail(self, error: BaseException) -> None:
+        """Records an end that is an error."""
+        denied = isinstance(error, AccessDenied | CallBudgetExceeded)
+        known = error if isinstance(error, CorralError) else None
+        cancelled = known is None or isinstance(known, Cancelled)
+        with anyio.CancelScope(shield=True):
+            await self._end("denied" if denied else "cancelled" if cancelled else "failed", known)
+
+    async def _end(self, outcome: Outcome, error: CorralError | None = None) -> None:
+        self._owner.forget(self._number)
+        hop, self._hop = self._hop, None
+        self._pieces = None
+        if self._response is not None:
+            await self._response.aclose()
+        if hop is not None:
+            await self._owner.record(hop, outcome, error)
+
+
+async def _next(pieces: AsyncIterator[bytes]) -> bytes | None:
+    return await anext(pieces, None)
+
+
+def _place(url: str) -> tuple[str, str]:
+    """Host and path of a URL that may be none."""
+    try:
+        read = httpx.URL(url)
+        return read.raw_host.decode("ascii"), read.raw_path.decode("ascii").partition("?")[0]
+    except Exception:
+        return url[:100], ""
+
+
+def _data(value: object) -> bytes:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace")
+    if not isinstance(value, bytes | bytearray):
+        raise InvalidArguments("a body is bytes, or a text")
+    return bytes(value)
+
+
+def _pairs(value: object) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    for pair in cast("list[object]", value) if isinstance(value, list) else [None]:
+        match pair:
+            case [str() as name, str() as text]:
+                found.append((name, text))
+            case _:
+                raise InvalidArguments("headers are pairs of texts")
+    return found
+
+
+def _parsed(raw: bytes) -> tuple[str, str, list[tuple[str, str]], bytes]:
+    """Method, target, headers and body of a request as it would go over a connection."""
+    connection = h11.Connection(h11.SERVER)
+    body = bytearray()
+    try:
+        connection.receive_data(raw)
+        connection.receive_data(b"")
+        request = connection.next_event()
+        while isinstance(event := connection.next_event(), h11.Data):
+            body += event.data
+    except h11.RemoteProtocolError as error:
+        raise InvalidArguments(f"the request is not well formed: {error}") from None
+    if not isinstance(request, h11.Request) or not isinstance(event, h11.EndOfMessage):
+        raise InvalidArguments("the request is not complete")
+    target = request.target.decode("ascii")
+    if not target.startswith("/"):
+        raise InvalidArguments("the target of a request begins with /")
+    headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.headers]
+    return request.method.decode("ascii"), target, headers, bytes(body)

@@ -1,0 +1,213 @@
+"""The network that programs themselves have: origins, methods, credentials and budgets, held by the host."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import ssl
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
+from urllib.parse import quote, urlsplit
+
+import httpx
+from pydantic import BeforeValidator, Field
+
+from corral.audit import AuditLog
+from corral.egress.addresses import read_host
+from corral.egress.client import FOR_ANYBODY
+from corral.egress.exchanges import Caller, Exchanges
+from corral.egress.lookups import Resolver
+from corral.egress.masking import Mask
+from corral.egress.policy import EgressPolicy
+from corral.errors import ConfigError
+from corral.types import Frozen, Positive, PositiveSeconds
+
+__all__ = ["Header", "Network"]
+
+_PORTS = {"http": 80, "https": 443}
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_NOT_PUBLIC = "the address is not public"
+_LEAST_SECRET = 4
+"""Characters of a part of a credential that is masked: shorter ones are everywhere."""
+
+
+class Header(NamedTuple):
+    """A header with a secret, which the host puts into requests."""
+
+    name: str
+    value: str
+
+    def __repr__(self) -> str:
+        return f"Header({self.name!r}, ...)"
+
+
+def _names(value: object) -> object:
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise ValueError('must be a collection, such as ["https://api.example.com"]')
+    return tuple(cast("Iterable[object]", value))
+
+
+def _methods(value: object) -> object:
+    return None if value is None else tuple(str(each).upper() for each in cast("Iterable[object]", _names(value)))
+
+
+class Network(Frozen):
+    """Network of programs: `fetch` and `EventSource` in TypeScript; `urllib`, `requests` and `httpx` in Python.
+
+    A program has no sockets. Each request is a call of the host, which checks it, and every redirect, and sends it.
+    Budgets are those of one execution. A denied request is an error that the program can catch, and an audit event.
+
+    Raises:
+        ConfigError: an origin, a header or a limit makes no sense.
+    """
+
+    allow: Annotated[tuple[str, ...], BeforeValidator(_names)] = ()
+    """Origins, as "https://api.example.com", "https://*.example.org" (not example.org itself) or
+    "http://10.1.2.3:8080". One without a port is that of its scheme only. Empty: nothing."""
+    methods: Annotated[tuple[str, ...] | None, BeforeValidator(_methods)] = None
+    """Methods that may be used. None: all but CONNECT and TRACE."""
+    credentials: Mapping[str, Header] = Field(default_factory=dict, repr=False)
+    """For each host, a header that the host sets in its requests. Programs never see it: where a response has its
+    value, there is "[redacted]"."""
+    requests: Positive = 200
+    """Requests, those of redirects included."""
+    request_bytes: Positive = 1_000_000
+    """All request bodies."""
+    response_bytes: Positive = 10_000_000
+    """All response bodies, decoded."""
+    seconds: PositiveSeconds = 60.0
+    """One request, up to the last byte of its response."""
+    exempt_networks: tuple[str, ...] = ()
+    """Networks that count as public, as in `EgressPolicy`. Without one, no address of the inside is reached, whatever
+    `allow` says."""
+    resolver: Resolver | None = Field(default=None, repr=False)
+    verify: ssl.SSLContext | bool = Field(default=True, repr=False)
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            allow: Iterable[str] = ...,
+            methods: Iterable[str] | None = ...,
+            credentials: Mapping[str, Header] = ...,
+            requests: int = ...,
+            request_bytes: int = ...,
+            response_bytes: int = ...,
+            seconds: float = ...,
+            exempt_networks: Iterable[str] = ...,
+            resolver: Resolver | None = ...,
+            verify: ssl.SSLContext | bool = ...,
+        ) -> None: ...
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Reads all options, so that wrong ones are errors at once."""
+        del context
+        _ = self.policy, self.headers, self.mask
+
+    @cached_property
+    def policy(self) -> EgressPolicy:
+        """The policy of each hop."""
+        origins = tuple(self._origin(each) for each in self.allow)
+        return _Origins.model_validate(
+            {
+                "origins": origins,
+                "hosts": frozenset[str]().union(*(each.hosts or () for each in origins)),
+                "ports": frozenset[int]().union(*(each.ports for each in origins)),
+                "schemes": frozenset[str]().union(*(each.schemes for each in origins)),
+                "exempt_networks": self.exempt_networks,
+                "max_response_bytes": self.response_bytes,
+                "total_seconds": self.seconds,
+            }
+        )
+
+    @cached_property
+    def headers(self) -> Mapping[str, Header]:
+        """Credentials by host, as hosts are compared."""
+        found: dict[str, Header] = {}
+        for host, header in self.credentials.items():
+            name, value = header
+            if not _TOKEN.fullmatch(name) or name.lower() in FOR_ANYBODY:
+                raise ConfigError(f"Network: the header {name!r} cannot hold a credential")
+            if not value.strip() or not value.isprintable() or not value.isascii():
+                raise ConfigError(f"Network: the value of {name!r} for {host!r} is empty, or no text of a header")
+            try:
+                key = str(read_host(host.strip("[]")))
+            except ValueError as error:
+                raise ConfigError(f"Network: credentials for {host!r}: {error}; name a host alone") from None
+            if not any(each.objection(scheme, key, port) is None for each, scheme, port in self._parts()):
+                raise ConfigError(f"Network: credentials for {host!r}, which is not in allow")
+            found[key] = header
+        return found
+
+    @cached_property
+    def mask(self) -> Mask:
+        """Replaces what is secret in the credentials."""
+        return Mask(part for header in self.credentials.values() for part in _secrets(header.value))
+
+    @cached_property
+    def tls(self) -> ssl.SSLContext:
+        """Made once, as it takes long to load certificates."""
+        return httpx.create_ssl_context(verify=self.verify, trust_env=False)
+
+    @asynccontextmanager
+    async def serve(
+        self, caller: Caller, audit: AuditLog | None, /
+    ) -> AsyncGenerator[Mapping[str, Callable[[object], Awaitable[object]]]]:
+        """Opens the services of one execution; its connections end with the block."""
+        if not self.allow:
+            yield {}
+            return
+        async with Exchanges(self, caller, audit) as exchanges:
+            yield {"$fetch": exchanges.fetch, "$http": exchanges.http}
+
+    def _origin(self, text: str) -> EgressPolicy:
+        try:
+            parts = urlsplit(text)
+            port = parts.port
+        except ValueError as error:
+            raise ConfigError(f"Network: {text!r} is no origin: {error}") from None
+        if parts.scheme not in _PORTS or parts.username is not None or parts.query or parts.fragment:
+            raise ConfigError(f"Network: {text!r} is no origin, such as 'https://api.example.com'")
+        if parts.path not in {"", "/"} or not parts.hostname:
+            raise ConfigError(f"Network: {text!r} has no host, or has a path; name its origin alone")
+        return EgressPolicy(
+            hosts=[parts.hostname],
+            schemes=[parts.scheme],
+            ports=[_PORTS[parts.scheme] if port is None else port],
+            exempt_networks=self.exempt_networks,
+        )
+
+    def _parts(self) -> Sequence[tuple[EgressPolicy, str, int]]:
+        policy = cast("_Origins", self.policy)
+        return [(each, *each.schemes, *each.ports) for each in policy.origins]  # type: ignore[misc]
+
+
+class _Origins(EgressPolicy):
+    """Allows what one of several policies allows: each is one origin."""
+
+    origins: tuple[EgressPolicy, ...] = ()
+
+    def objection(self, scheme: str, host: str, port: int | None) -> str | None:
+        """As in `EgressPolicy`."""
+        objections = {each.objection(scheme, host, port) for each in self.origins}
+        if None in objections:
+            return None
+        return _NOT_PUBLIC if _NOT_PUBLIC in objections else "it is not in Network(allow=[...])"
+
+
+def _secrets(value: str) -> set[str]:
+    """Texts by which a server could say a credential."""
+    parts = value.split()
+    found = {value, *parts[1:]} if len(parts) > 1 else {value}
+    if len(parts) == 2 and parts[0].lower() == "basic":
+        try:
+            pair = base64.b64decode(parts[1], validate=True).decode()
+        except ValueError:
+            pair = ""
+        found |= {pair, pair.partition(":")[2]}
+    found |= {json.dumps(each)[1:-1] for each in found} | {quote(each, safe="") for each in found}
+    return {each for each in found if len(each) >= _LEAST_SECRET}

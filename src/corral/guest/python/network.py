@@ -1,0 +1,288 @@
+"""HTTP of Python's libraries without sockets: a request is one call of the host's service `$http`.
+
+`http.client`, `urllib3` and `httpcore` get a connection that collects a request, and reads its response in pieces. The
+host parses both, checks the request, and adds what the program must not have. Modules are changed when they are loaded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.abc
+import importlib.machinery
+import io
+import itertools
+import sys
+import threading
+from collections.abc import Callable, Generator, Sequence
+from types import ModuleType
+from typing import Any
+
+from corral.guest.python.calls import Calls
+from corral.guest.python.loop import GuestLoop
+
+__all__ = ["install_network"]
+
+_SERVICE = "$http"
+_SENT_BYTES = 262_144
+"""Longer requests are sent in several calls."""
+_numbers = itertools.count(1)
+
+
+class _Asker:
+    """Asks the host, in a running loop or without one."""
+
+    def __init__(self, calls: Calls, loop: asyncio.AbstractEventLoop) -> None:
+        self._calls = calls
+        self._loop = loop
+        self._turn = threading.RLock()
+
+    async def ask(self, given: object) -> Any:
+        return await self._calls.service(_SERVICE, given)
+
+    def ask_now(self, given: object) -> Any:
+        """Waits for the answer, from any thread. Other tasks of the loop do not run meanwhile."""
+        running = next((each for each in list(GuestLoop.loops) if each.is_running()), None)
+        if running is not None and threading.current_thread() is not threading.main_thread():
+            return asyncio.run_coroutine_threadsafe(self.ask(given), running).result()
+        with self._turn:
+            future = self._calls.service(_SERVICE, given, loop=running or self._loop)
+            source = GuestLoop.source
+            while not future.done():
+                source.flush()
+                source.receive()
+        return future.result()
+
+
+class _Line:
+    """A connection, as libraries take it."""
+
+    def __init__(self, asker: _Asker, host: str, port: int, *, tls: bool = False) -> None:
+        self._asker = asker
+        self.host, self.port, self.tls = host, port, tls
+        self._out, self._into = bytearray(), bytearray()
+        self._number = 0
+        self._done = False
+
+    def sendall(self, data: Any, *_: Any) -> None:
+        if self._number:  # another request, after a response that was read
+            self.finish()
+            self._number, self._done = 0, False
+            self._into.clear()
+        self._out += data
+
+    def send(self, data: Any, *_: Any) -> int:
+        self.sendall(data)
+        return len(data)
+
+    def _steps(self) -> Generator[object, Any, None]:
+        """The calls that bring the next piece of the response."""
+        if self._number == 0:
+            self._number = next(_numbers)
+            raw = bytes(self._out)
+            self._out.clear()
+            while len(raw) > _SENT_BYTES:
+                yield {"do": "write", "id": self._number, "data": raw[:_SENT_BYTES]}
+                raw = raw[_SENT_BYTES:]
+            place = {"host": self.host, "port": self.port, "tls": self.tls}
+            answer = yield {"do": "open", "id": self._number, "raw": raw, **place}
+        else:
+            answer = yield {"do": "read", "id": self._number}
+        self._into += answer["data"]
+        self._done = answer["done"]
+
+    def _taken(self, size: int) -> bytes:
+        data = bytes(self._into[:size])
+        del self._into[:size]
+        return data
+
+    def recv(self, size: int, *_: Any) -> bytes:
+        while not self._into and not self._done:
+            steps = self._steps()
+            given = next(steps)
+            while given is not None:
+                given = _next_step(steps, self._asker.ask_now(given))
+        return self._taken(size)
+
+    async def receive(self, size: int) -> bytes:
+        while not self._into and not self._done:
+            steps = self._steps()
+            given = next(steps)
+            while given is not None:
+                given = _next_step(steps, await self._asker.ask(given))
+        return self._taken(size)
+
+    def makefile(self, *_: Any, **__: Any) -> io.BufferedReader:
+        return io.BufferedReader(_Incoming(self))
+
+    @property
+    def is_unread(self) -> bool:
+        return bool(self._number) and not self._done
+
+    def close_request(self) -> object:
+        self._done = True
+        return {"do": "close", "id": self._number}
+
+    def close(self) -> None:
+        """Does nothing: the response of a connection may be read after it."""
+
+    def finish(self) -> None:
+        """Ends a response that was not read to its end."""
+        if self.is_unread:
+            with contextlib.suppress(Exception):  # the program has ended, and its requests with it
+                self._asker.ask_now(self.close_request())
+
+    def _nothing(self, *_: Any) -> None:
+        """Options of sockets have no meaning here."""
+
+    shutdown = setsockopt = settimeout = setblocking = gettimeout = _nothing
+
+    def fileno(self) -> int:
+        return -1
+
+    def getpeername(self) -> tuple[str, int]:
+        return self.host, self.port
+
+
+def _next_step(steps: Generator[object, Any, None], answer: Any) -> object:
+    try:
+        return steps.send(answer)
+    except StopIteration:
+        return None
+
+
+class _Incoming(io.RawIOBase):
+    """Bytes that come back over a line."""
+
+    def __init__(self, line: _Line) -> None:
+        super().__init__()
+        self._line = line
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        data = self._line.recv(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._line.finish()
+        super().close()
+
+
+def _change_http_client(module: Any, asker: _Asker) -> None:
+    def connect(self: Any) -> None:
+        if getattr(self, "_tunnel_host", None):
+            raise OSError("there are no proxies here: leave out set_tunnel()")
+        self.sock = _Line(asker, self.host, self.port, tls=isinstance(self, module.HTTPSConnection))
+
+    module.HTTPConnection.connect = module.HTTPSConnection.connect = connect
+
+
+def _change_urllib3(module: Any, asker: _Asker) -> None:
+    def connect(self: Any) -> None:
+        if self.proxy is not None:
+            raise OSError("there are no proxies here: leave out the proxy")
+        self.sock = _Line(asker, self.host, self.port, tls=isinstance(self, module.HTTPSConnection))
+        self.is_verified = True  # by the host
+
+    module.HTTPConnection.connect = module.HTTPSConnection.connect = connect
+    module.HTTPConnection.is_connected = property(lambda self: self.sock is not None)
+
+
+def _change_httpcore(module: Any, asker: _Asker) -> None:
+    class Stream(module.NetworkStream):
+        def __init__(self, line: _Line) -> None:
+            self.line = line
+
+        def read(self, max_bytes: int, *_: Any, **__: Any) -> bytes:
+            return self.line.recv(max_bytes)
+
+        def write(self, buffer: bytes, *_: Any, **__: Any) -> None:
+            self.line.sendall(buffer)
+
+        def close(self) -> None:
+            self.line.finish()
+
+        def start_tls(self, *_: Any, **__: Any) -> Any:
+            self.line.tls = True
+            return self
+
+        def get_extra_info(self, _info: str) -> Any:
+            return None
+
+    def connect_tcp(_self: Any, host: str, port: int, *_: Any, **__: Any) -> Any:
+        return Stream(_Line(asker, host, port))
+
+    module.SyncBackend.connect_tcp = connect_tcp
+
+
+def _change_async_httpcore(module: Any, asker: _Asker) -> None:
+    class Stream(module.AsyncNetworkStream):
+        def __init__(self, line: _Line) -> None:
+            self.line = line
+
+        async def read(self, max_bytes: int, *_: Any, **__: Any) -> bytes:
+            return await self.line.receive(max_bytes)
+
+        async def write(self, buffer: bytes, *_: Any, **__: Any) -> None:
+            self.line.sendall(buffer)
+
+        async def aclose(self) -> None:
+            if self.line.is_unread:
+                await asker.ask(self.line.close_request())
+
+        async def start_tls(self, *_: Any, **__: Any) -> Any:
+            self.line.tls = True
+            return self
+
+        def get_extra_info(self, _info: str) -> Any:
+            return None
+
+    async def connect_tcp(_self: Any, host: str, port: int, *_: Any, **__: Any) -> Any:
+        return Stream(_Line(asker, host, port))
+
+    module.AutoBackend.connect_tcp = connect_tcp
+
+
+_CHANGES: dict[str, Callable[[Any, _Asker], None]] = {
+    "http.client": _change_http_client,
+    "urllib3.connection": _change_urllib3,
+    "httpcore._backends.sync": _change_httpcore,
+    "httpcore._backends.auto": _change_async_httpcore,
+}
+
+
+class _Changes(importlib.abc.MetaPathFinder):
+    """Changes modules after they were loaded."""
+
+    def __init__(self, asker: _Asker) -> None:
+        self._asker = asker
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        change = _CHANGES.get(fullname)
+        spec = None if change is None else importlib.machinery.PathFinder.find_spec(fullname, path, target)
+        if change is None or spec is None or spec.loader is None:
+            return None
+        loader: Any = spec.loader
+        execute = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            execute(module)
+            change(module, self._asker)
+
+        loader.exec_module = exec_module
+        return spec
+
+
+def install_network(calls: Calls, loop: asyncio.AbstractEventLoop) -> None:
+    """Gives the program its network."""
+    asker = _Asker(calls, loop)
+    for name, change in _CHANGES.items():
+        if (module := sys.modules.get(name)) is not None:
+            change(module, asker)
+    sys.meta_path.insert(0, _Changes(asker))

@@ -1,0 +1,233 @@
+// `fetch` and `EventSource` for a program with a network: each request is a call of the host's service `$fetch`, which
+// checks it and sends it. Bodies come in pieces, as they are read.
+
+import { defineGlobal, defineLazily } from "./globals.ts";
+
+type Service = (name: string, input: unknown, boundary: (...args: never[]) => unknown) => Promise<unknown>;
+
+interface Piece {
+  data: Uint8Array<ArrayBuffer>;
+  done: boolean;
+}
+
+interface Head extends Piece {
+  status: number;
+  statusText: string;
+  headers: [string, string][];
+  url: string;
+  redirected: boolean;
+}
+
+const SERVICE = "$fetch";
+/** Larger bodies are sent in several calls. */
+const PIECE_BYTES = 262_144;
+const RECONNECT_MS = 3000;
+const WITHOUT_BODY = [101, 204, 205, 304];
+
+const { captureStackTrace } = Error;
+const { apply } = Reflect;
+const { defineProperty } = Object;
+const race = Promise.race.bind(Promise);
+const Bytes = Uint8Array;
+
+/** Gives the program its network. */
+export function defineNetwork(service: Service): void {
+  const network = new Network(service);
+  const fetch = function fetch(input: RequestInfo | URL, init?: RequestInit): Promise<Response> {
+    const site = { stack: "" };
+    captureStackTrace(site, fetch);
+    return network.fetch(input, init).catch((error: unknown) => {
+      throw placed(error, site.stack);
+    });
+  };
+  defineGlobal("fetch", fetch);
+  defineLazily("EventSource", () => eventSource(fetch));
+}
+
+/** The same error, thrown where the program called. */
+function placed(error: unknown, stack: string): unknown {
+  const frames = stack.indexOf("\n");
+  if (error instanceof Error && !(error instanceof DOMException) && frames >= 0) {
+    const value = `${error.name}: ${error.message}${stack.slice(frames)}`;
+    defineProperty(error, "stack", { value, configurable: true, writable: true, enumerable: false });
+  }
+  return error;
+}
+
+class Network {
+  #service: Service;
+  #last = 0;
+
+  constructor(service: Service) {
+    this.#service = service;
+  }
+
+  async fetch(input: RequestInfo | URL, init: RequestInit = {}): Promise<Response> {
+    const request = new Request(input, init);
+    const signal = init.signal ?? (input instanceof Request ? input.signal : undefined);
+    if (signal?.aborted) throw signal.reason;
+    const id = ++this.#last;
+    const close = () => void this.#call({ do: "close", id }).catch(() => {});
+    let onAbort = (_: unknown): void => {};
+    const aborted = signal && new Promise<never>((_, reject) => {
+      signal.addEventListener("abort", () => {
+        reject(signal.reason);
+        onAbort(signal.reason);
+        close();
+      }, { once: true });
+    });
+    aborted?.catch(() => {});
+    const sent = this.#send(id, request, aborted);
+    const head = await (aborted === undefined ? sent : race([sent, aborted]));
+    if (head.done || WITHOUT_BODY.includes(head.status)) {
+      return dressed(new Response(WITHOUT_BODY.includes(head.status) ? null : head.data, head), head);
+    }
+    if (typeof ReadableStream === "undefined") return dressed(new Response(await this.#rest(id), head), head);
+    const body = new ReadableStream<Uint8Array>({
+      start: (controller) => {
+        onAbort = (reason) => controller.error(reason);
+      },
+      pull: async (controller) => {
+        for (;;) {
+          const { data, done } = await this.#call({ do: "read", id });
+          if (data.length > 0) controller.enqueue(data);
+          if (done) controller.close();
+          if (done || data.length > 0) return;
+        }
+      },
+      cancel: close,
+    }, { highWaterMark: 0 });
+    return dressed(new Response(body, head), head);
+  }
+
+  async #send(id: number, request: Request, aborted: Promise<never> | undefined): Promise<Head> {
+    const { method, url, redirect } = request;
+    const headers: [string, string][] = [];
+    request.headers.forEach((value, name) => void headers.push([name, value]));
+    let body: Uint8Array | undefined;
+    if (request.body !== null && request.body !== undefined || !("body" in request)) {
+      const read = request.arrayBuffer();
+      body = new Bytes(await (aborted === undefined ? read : race([read, aborted])));
+      while (body.length > PIECE_BYTES) {
+        await this.#call({ do: "write", id, data: body.slice(0, PIECE_BYTES) });
+        body = body.subarray(PIECE_BYTES);
+      }
+      body = body.slice();
+    }
+    return await this.#call({ do: "open", id, method, url, headers, redirect, ...(body?.length ? { body } : {}) }) as Head;
+  }
+
+  async #rest(id: number): Promise<Uint8Array<ArrayBuffer>> {
+    let whole = new Bytes(0);
+    for (;;) {
+      const { data, done } = await this.#call({ do: "read", id });
+      const longer = new Bytes(whole.length + data.length);
+      longer.set(whole);
+      longer.set(data, whole.length);
+      whole = longer;
+      if (done) return whole;
+    }
+  }
+
+  #call(input: object): Promise<Piece> {
+    return this.#service(SERVICE, input, this.#call) as Promise<Piece>;
+  }
+}
+
+/** A response with what only the engine's own fetch could say of it. */
+function dressed(response: Response, { url, redirected }: Head): Response {
+  const clone = response.clone;
+  const own = {
+    url: { value: url },
+    redirected: { value: redirected },
+    type: { value: "basic" },
+    clone: { value: () => dressed(apply(clone, response, []), { url, redirected } as Head) },
+  };
+  return Object.defineProperties(response, own);
+}
+
+/** The class `EventSource`, over a `fetch`. */
+function eventSource(fetch: (url: string, init: RequestInit) => Promise<Response>): unknown {
+  class EventSource extends EventTarget {
+    static readonly CONNECTING = 0;
+    static readonly OPEN = 1;
+    static readonly CLOSED = 2;
+    readonly CONNECTING = 0;
+    readonly OPEN = 1;
+    readonly CLOSED = 2;
+    readonly url: string;
+    readonly withCredentials = false;
+    readyState = 0;
+    onopen: ((event: Event) => void) | null = null;
+    onmessage: ((event: Event) => void) | null = null;
+    onerror: ((event: Event) => void) | null = null;
+    #abort = new AbortController();
+    #lastId = "";
+    #reconnect = RECONNECT_MS;
+
+    constructor(url: string | URL) {
+      super();
+      this.url = new URL(url).href;
+      for (const name of ["open", "message", "error"] as const) this.addEventListener(name, (event) => this[`on${name}`]?.(event));
+      void this.#run();
+    }
+
+    close(): void {
+      this.readyState = this.CLOSED;
+      this.#abort.abort();
+    }
+
+    async #run(): Promise<void> {
+      while (this.readyState !== this.CLOSED) {
+        let fatal = false;
+        try {
+          const headers = { accept: "text/event-stream", "cache-control": "no-cache", ...(this.#lastId && { "last-event-id": this.#lastId }) };
+          const response = await fetch(this.url, { headers, signal: this.#abort.signal });
+          fatal = response.status !== 200 || !response.headers.get("content-type")?.startsWith("text/event-stream");
+          if (!fatal) await this.#read(response);
+        } catch (error) {
+          fatal = (error as { code?: unknown }).code !== "tool_failed"; // else the connection was lost
+        }
+        if (this.readyState === this.CLOSED) return;
+        this.readyState = fatal ? this.CLOSED : this.CONNECTING;
+        this.dispatchEvent(new Event("error"));
+        if (!fatal) await new Promise((done) => setTimeout(done, this.#reconnect));
+      }
+    }
+
+    async #read(response: Response): Promise<void> {
+      this.readyState = this.OPEN;
+      this.dispatchEvent(new Event("open"));
+      const decoder = new TextDecoder();
+      let text = "";
+      let fields: Record<string, string> = {};
+      for await (const piece of response.body!) {
+        text += decoder.decode(piece, { stream: true });
+        // A return may be the first half of a line end.
+        const lines = text.split(/\r\n|\n|\r(?=[^])/);
+        text = lines.pop()!;
+        for (const line of lines) {
+          if (line === "") {
+            this.#emit(fields);
+            fields = {};
+          } else this.#take(line, fields);
+        }
+      }
+    }
+
+    #take(line: string, fields: Record<string, string>): void {
+      const [, name, value] = /^([^:]*):? ?([^]*)$/.exec(line)!;
+      if (name === "data") fields.data = fields.data === undefined ? value! : `${fields.data}\n${value}`;
+      else if (name === "event") fields.event = value!;
+      else if (name === "id" && !value!.includes("\0")) this.#lastId = value!;
+      else if (name === "retry" && /^\d+$/.test(value!)) this.#reconnect = Number(value);
+    }
+
+    #emit({ data, event }: Record<string, string>): void {
+      if (data === undefined || this.readyState === this.CLOSED) return;
+      const { origin } = new URL(this.url);
+      this.dispatchEvent(new MessageEvent(event || "message", { data, origin, lastEventId: this.#lastId }));
+    }
+  }
+  return EventSource;
+}
