@@ -140,6 +140,7 @@ ALLOWED: dict[str, set[str]] = {
         "executions",
         "languages",
         "model_tools",
+        "packages",
         "results",
         "sandboxes",
         "sessions",

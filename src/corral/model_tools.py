@@ -32,6 +32,14 @@ _NOTHING: Mapping[Language, str] = {
     "typescript": "There is nothing but the language and `tools`: no imports, no network, no files.\n",
     "python": "The standard library is there to import; no network, files or processes.\n",
 }
+_ONLY_NETWORK: Mapping[Language, str] = {
+    "typescript": "There are no imports and no files.",
+    "python": "The standard library is there to import; no files or processes.",
+}
+_CLIENTS: Mapping[Language, str] = {
+    "typescript": "`fetch` and `EventSource`",
+    "python": "`urllib`, and `requests` and `httpx` where they are installed,",
+}
 _IMPORTS: Mapping[Language, str] = {
     "typescript": "Programs may import {packages}parts of node such as {files}`path`, `stream` and `zlib`",
     "python": "The standard library is there to import",
@@ -106,6 +114,8 @@ class Surroundings:
     """Directories of a session, and if programs may change them."""
     packages: tuple[str, ...] = ()
     """Packages of npm."""
+    origins: tuple[str, ...] = ()
+    """Origins that they may send requests to."""
 
     @classmethod
     def of(cls, several: Sequence[Surroundings]) -> Surroundings:
@@ -113,16 +123,22 @@ class Surroundings:
         return cls(
             mounts=tuple(dict.fromkeys(mount for each in several for mount in each.mounts)),
             packages=tuple(dict.fromkeys(name for each in several for name in each.packages)),
+            origins=tuple(dict.fromkeys(origin for each in several for origin in each.origins)),
         )
 
     def told(self, language: Language) -> str:
         """Rules about them for a model."""
         packages = self.packages if LANGUAGES[language].npm else ()
-        if not (self.mounts or packages):
+        if not (self.mounts or packages or self.origins):
             return _NOTHING[language]
         named = ", ".join([*map("`{}`".format, packages), ""]) + ("and " if packages else "")
         imports = _IMPORTS[language].format(packages=named, files="`fs`, " if self.mounts else "")
-        lines = [f"{imports}. There is no network."]
+        network = "There is no network."
+        if self.origins:
+            network = f"{_CLIENTS[language]} send requests to {', '.join(self.origins)} and nowhere else."
+        lines = [f"{imports}. {network}"]
+        if not (self.mounts or packages):
+            lines = [network, _ONLY_NETWORK[language]]
         if self.mounts:
             places = [f"{path} ({'' if writable else 'read-only, '}by absolute path)" for path, writable in self.mounts]
             home = next((place for place, (_, writable) in enumerate(self.mounts) if writable), None)

@@ -41,6 +41,8 @@ class Doubling:
         self.open = 0
         self.calls = 0
 
+    origins: tuple[str, ...] = ()
+
     @asynccontextmanager
     async def serve(self, _caller: object, _audit: object) -> AsyncGenerator[Mapping[str, Service]]:
         async def double(input: Any) -> object:
@@ -88,6 +90,8 @@ async def test_a_service_that_is_not_granted_is_an_unknown_tool(language: Any) -
 
 async def test_sizes_are_bounded_and_other_errors_stay_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     class Broken(Doubling):
+        origins: tuple[str, ...] = ()
+
         @asynccontextmanager
         async def serve(self, _caller: object, _audit: object) -> AsyncGenerator[Mapping[str, Service]]:
             async def large(_: object) -> object:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from corral import Corral, Directory, ExecutionContext, Language, Mount
+from corral.egress import Network
 from corral.integrations.kit import kit
 from corral.sessions import Sessions
 
@@ -36,6 +37,18 @@ async def test_the_tool_of_a_session_runs_all_its_programs_there() -> None:
         await tool({"code": "open('a.txt', 'w').write('kept')"}, caller)
         assert "kept" in await tool({"code": "open('a.txt').read()"}, caller)
         assert "/workspace (the working directory)" in corral.system_prompt(session=session)
+
+
+@pytest.mark.parametrize("language", ["typescript", "python"])
+async def test_a_model_hears_where_its_programs_may_send_requests(language: Language) -> None:
+    said = "send requests to https://api.example.com and nowhere else"
+    network = Network(allow=["https://api.example.com"])
+    alone = Corral(network=network).model_tool(language).description
+    assert said in alone
+    assert "no files" in alone
+    with_files = Corral(network=network, sessions=Sessions(files=FILES)).model_tool(language).description
+    assert said in with_files
+    assert SAID in with_files
 
 
 async def test_without_files_it_hears_that_there_are_none() -> None:

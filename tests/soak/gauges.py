@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-__all__ = ["Gauges", "descendants", "deviations", "guests", "launchers", "measure", "table"]
+__all__ = ["Gauges", "descendants", "deviations", "guests", "launchers", "measure", "table", "zombies"]
 
 _IN_MAKING = {"descriptors": 7}
 """What one sandbox has that the pool is just starting, or has just given up."""
@@ -81,6 +81,12 @@ def launchers() -> list[int]:
         for pid, (state, parent, name) in _stats().items()
         if parent == os.getpid() and state != "Z" and name.startswith("python")
     ]
+
+
+def zombies() -> list[int]:
+    """Ended processes below this one that nobody has waited for, but for launchers."""
+    stats = _stats()
+    return [pid for pid, state in descendants().items() if state == "Z" and not stats[pid][2].startswith("python")]
 
 
 def _stats() -> dict[int, tuple[str, int, str]]:

@@ -42,6 +42,11 @@ Service: TypeAlias = Callable[[object], Awaitable[object]]
 class ServiceSource(Protocol):
     """Services of the host for executions, such as a `Network`."""
 
+    @property
+    def origins(self) -> tuple[str, ...]:
+        """Origins that programs reach by them, for what a model is told."""
+        ...
+
     def serve(self, caller: Grant, audit: AuditLog | None, /) -> AbstractAsyncContextManager[Mapping[str, Service]]:
         """Opens the services of one execution, by names that begin with `$`. They end with the block."""
         ...

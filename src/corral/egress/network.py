@@ -153,6 +153,11 @@ class Network(Frozen):
         """Made once, as it takes long to load certificates."""
         return httpx.create_ssl_context(verify=self.verify, trust_env=False)
 
+    @property
+    def origins(self) -> tuple[str, ...]:
+        """Origins that programs reach, as they were given."""
+        return tuple(self.allow)
+
     @asynccontextmanager
     async def serve(
         self, caller: Caller, audit: AuditLog | None, /

@@ -186,11 +186,14 @@ class CorralAsking(CorralRunning):
     @checked
     def surroundings(self, language: Language = "typescript", session: Session | None = None) -> Surroundings:
         """Describes what programs have besides the language and tools: files of this session, or of `sessions`."""
-        modules = self._runtime.modules if LANGUAGES[language].npm else None
+        modules = (session and session.modules) or self._runtime.modules
+        modules = modules if LANGUAGES[language].npm else None
+        network = [*self._runtime.service_sources, *([session.network] if session and session.network else [])]
         mounts = () if self._kept_sessions is None else self._kept_sessions.mounts
         return Surroundings(
             mounts=mounts if session is None else session.opened.space.mounts,
             packages=() if modules is None else modules.allowed,
+            origins=tuple(origin for source in network for origin in source.origins),
         )
 
     def _require_declarable(self) -> None:

@@ -10,7 +10,7 @@ from typing import Unpack
 import anyio
 
 from corral.arguments import checked
-from corral.bridges import ApprovalRequest, ASGIApp, BridgeProtocol, Grant, OutsideExecution
+from corral.bridges import ApprovalRequest, ASGIApp, BridgeProtocol, Grant, OutsideExecution, ServiceSource
 from corral.errors import ConfigError, UnknownProvider
 from corral.event_listener import Observation
 from corral.events import OnEvent
@@ -19,6 +19,7 @@ from corral.facade.lifetime import CorralLifetime
 from corral.facade.options import RunOptions, request_of
 from corral.facade.session import Session
 from corral.languages import LANGUAGES
+from corral.packages import Packages
 from corral.results import ExecutionResult
 from corral.sandboxes.selection import Sandboxes
 from corral.sandboxes.spaces import SpaceHost
@@ -104,8 +105,12 @@ class CorralRunning(CorralLifetime):
         context: ExecutionContext | None = None,
         files: Sequence[Mount] = (Mount("/workspace"),),
         languages: Collection[Language] | None = None,
+        modules: Packages | None = None,
+        network: ServiceSource | None = None,
     ) -> AsyncGenerator[Session]:
         """Opens directories that programs of one user share, and yields their handle; they end with the block.
+
+        `modules` and `network` are for its programs, in place of the Corral's and besides it.
 
         `languages` are those of its programs, and have a guest ready when the block begins; None: all that this Corral
         has a sandbox with files for, each from its first program on.
@@ -122,7 +127,7 @@ class CorralRunning(CorralLifetime):
         try:
             for host, config in hosts.values() if languages is not None else ():
                 await host.prepare_space(config.model_copy(update={"space": opened.space}))
-            yield Session(self, opened)
+            yield Session(self, opened, modules=modules, network=network)
         finally:
             self._sessions.discard(opened)
             await opened.aclose()
@@ -265,6 +270,8 @@ class CorralRunning(CorralLifetime):
             self._runtime,
             request,
             workspace=workspace,
+            modules=None if session is None else session.modules,
+            service_sources=() if session is None or session.network is None else (session.network,),
             tools=registry,
             services=services,
             on_event=options.get("on_event"),

@@ -6,8 +6,10 @@ from collections.abc import Awaitable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
+from corral.bridges import ServiceSource
 from corral.errors import ConfigError
 from corral.executions import ExecutionRequest, Run
+from corral.packages import Packages
 from corral.results import ExecutionResult
 from corral.sessions import OpenSession, SessionFiles
 from corral.types import ExecutionContext, Language
@@ -26,9 +28,18 @@ class Session:
     Executions of one session may overlap. They then see each other's files as they are written.
     """
 
-    def __init__(self, corral: _Runs, opened: OpenSession) -> None:
+    def __init__(
+        self,
+        corral: _Runs,
+        opened: OpenSession,
+        *,
+        modules: Packages | None = None,
+        network: ServiceSource | None = None,
+    ) -> None:
         self._corral = corral
         self.opened = opened
+        self.modules = modules
+        self.network = network
         self.context: ExecutionContext = opened.context
 
     def __repr__(self) -> str:
