@@ -191,6 +191,8 @@ class FileChanges(JsonData):
     created: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     deleted: tuple[str, ...] = ()
+    unlisted: int = 0
+    """Paths beyond the first 1,000 of each."""
 
     def __bool__(self) -> bool:
         return bool(self.created or self.changed or self.deleted)

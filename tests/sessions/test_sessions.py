@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
+import io
+import tarfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from corral import ConfigError, Corral, Directory, ExecutionContext, Language, Limits, Mount, Scratch, Session
@@ -370,6 +374,58 @@ async def test_an_archive_brings_files_from_one_session_to_another(corral: Corra
     async with corral.session(context=ANN) as other:
         assert await other.files.import_tar(archive, "from") == 1
         assert await python(other, "return open('from/a/b/c.bin', 'rb').read()[255]") == 255
+
+
+def archive_of(name: str, kind: bytes = tarfile.REGTYPE, target: str = "") -> bytes:
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w") as archive:
+        archive.addfile(tarfile.TarInfo("before.txt"))
+        entry = tarfile.TarInfo(name)
+        entry.type, entry.linkname, entry.size = kind, target, 3 if kind == tarfile.REGTYPE else 0
+        archive.addfile(entry, io.BytesIO(b"abc"))
+    return content.getvalue()
+
+
+ARCHIVES = {
+    "absolute": (archive_of("/etc/x"), "leads out of its folder"),
+    "above": (archive_of("../x"), "leads out of its folder"),
+    "above, later": (archive_of("a/../../x"), "leads out of its folder"),
+    "a link": (archive_of("l", tarfile.SYMTYPE, "/etc/passwd"), "no regular file and no folder"),
+    "a hard link": (archive_of("l", tarfile.LNKTYPE, "before.txt"), "no regular file and no folder"),
+    "a device": (archive_of("d", tarfile.CHRTYPE), "no regular file and no folder"),
+    "a pipe": (archive_of("p", tarfile.FIFOTYPE), "no regular file and no folder"),
+    "compressed": (gzip.compress(archive_of("a")), "no tar archive without compression"),
+    "cut short": (archive_of("a")[:1025], "no tar archive without compression"),
+    "no archive": (b"x" * 2000, "no tar archive without compression"),
+}
+
+
+@pytest.mark.parametrize("case", ARCHIVES.values(), ids=ARCHIVES)
+async def test_hostile_archives_are_refused_with_the_reason(session: Session, case: tuple[bytes, str]) -> None:
+    archive, message = case
+    with pytest.raises(FileError, match=message):
+        await session.files.import_tar(archive)
+
+
+async def test_an_archive_with_more_in_it_than_said_is_refused(session: Session) -> None:
+    with pytest.raises(FileError, match="more than 2 bytes"):
+        await session.files.import_tar(archive_of("a"), max_bytes=2)
+
+
+async def test_programs_end_with_their_session(corral: Corral) -> None:
+    ended: list[str] = []
+
+    async def run(session: Session) -> None:
+        source = "import time\nopen('began', 'w').close()\nwhile True: time.sleep(1)"
+        ended.append((await session.execute(source, language="python")).status)
+
+    async with anyio.create_task_group() as tasks:
+        async with corral.session(context=ANN) as session:
+            tasks.start_soon(run, session)
+            with anyio.fail_after(20):
+                while await session.files.stat("began") is None:
+                    await anyio.sleep(0.01)
+        assert ended == ["cancelled"]
 
 
 @pytest.mark.parametrize(

@@ -140,6 +140,16 @@ def test_a_tree_deeper_than_a_path_may_be_long_is_listed_in_part_and_removed(tre
     assert list((tmp_path / "root").iterdir()) == []
 
 
+def test_folders_that_are_closed_to_their_owner_are_removed(tree: FileTree, tmp_path: Path) -> None:
+    folder = tmp_path / "root" / "closed"
+    (folder / "below" / "deep").mkdir(parents=True)
+    (folder / "below" / "file").write_text("x")
+    for each in (folder / "below" / "deep", folder / "below", folder):
+        each.chmod(0)
+    assert tree.remove(["closed"])
+    assert list((tmp_path / "root").iterdir()) == []
+
+
 def test_names_that_are_no_text_are_listed_and_read(tree: FileTree, tmp_path: Path) -> None:
     (Path(os.fsdecode(os.fsencode(tmp_path / "root") + b"/\xff\xfe\n"))).write_bytes(b"found")
     entries = tree.list([], recursive=False, max_entries=10) or []

@@ -272,9 +272,9 @@ class _Launcher(Children):
 def _remove(directory: str) -> None:
     """Removes a directory and all that is in it, as shutil.rmtree does, which takes a while to import.
 
-    The host's other launchers may be at it too.
+    The host's other launchers may be at it too. A tree that is too deep stays until the next process clears it.
     """
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, RecursionError):
         for entry in list(os.scandir(directory)):
             if entry.is_dir(follow_symlinks=False):
                 _remove(entry.path)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from corral.concurrency.forks import ProcessOwner, after_fork
+from corral.containment.removal import remove_beneath, remove_tree
 
 if TYPE_CHECKING or sys.platform != "win32":
     import fcntl
@@ -84,7 +85,7 @@ class _Home:
         return folder
 
     def end(self) -> None:
-        shutil.rmtree(self.path, ignore_errors=True)
+        _remove_all_of(self.path)
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -137,13 +138,20 @@ def _make_folder() -> tuple[_Home, Path]:
 def _remove(home: _Home, folder: Path) -> None:
     if not home.owner.is_current:
         return
-    shutil.rmtree(folder, ignore_errors=True)
+    _remove_all_of(folder)
     with _lock:
         home.folders -= 1
         if home.folders == 0:
             home.end()
             for place in [place for place, each in _homes.items() if each is home]:
                 del _homes[place]
+
+
+def _remove_all_of(folder: Path) -> None:
+    if sys.platform == "win32":
+        shutil.rmtree(folder, ignore_errors=True)
+    else:
+        remove_tree(folder)
 
 
 def _clear(place: str) -> None:
@@ -172,7 +180,7 @@ def _clear_home(path: str) -> None:
         with os.scandir(directory) as entries:
             folders = [each.name for each in entries if each.name != _HELD]
         for name in folders:
-            shutil.rmtree(name, dir_fd=directory)
+            remove_beneath(directory, name)
         os.unlink(_HELD, dir_fd=directory)
         Path(path).rmdir()
 

@@ -82,7 +82,7 @@ class Execution:
         self._runtime = runtime
         self._request = request
         self._tools = tools
-        self._workspace = workspace
+        self.workspace = workspace
         self._service_sources = (*runtime.service_sources, *service_sources)
         self._limits = request.limits or runtime.limits
         self._check = runtime.check_of(request)
@@ -260,7 +260,7 @@ class Execution:
     # --- start and run
 
     async def _start_and_run(self, program: Program) -> Exit:
-        if self._workspace is None:
+        if self.workspace is None:
             return await self._run_in_sandbox(program)
         over: list[str] = []
         with anyio.CancelScope() as scope:
@@ -269,7 +269,7 @@ class Execution:
                 over.append(reason)
                 scope.cancel()
 
-            async with self._workspace.enter(end) as self._room:
+            async with self.workspace.enter(end) as self._room:
                 try:
                     return await self._run_in_sandbox(program)
                 finally:

@@ -129,6 +129,10 @@ class CorralRunning(CorralLifetime):
                 await host.prepare_space(config.model_copy(update={"space": opened.space}))
             yield Session(self, opened, modules=modules, network=network)
         finally:
+            with anyio.CancelScope(shield=True):
+                for execution in [each for each in self._live if each.workspace is opened]:
+                    execution.cancel()
+                    await execution.ended.wait()
             self._sessions.discard(opened)
             await opened.aclose()
 

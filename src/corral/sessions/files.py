@@ -24,6 +24,7 @@ MAX_READ_BYTES = 100_000_000
 _MAX_PATH_BYTES = 4095
 _MAX_NAME_BYTES = 255
 _MAX_ENTRIES = 100_000
+_MOST_LISTED = 1_000
 Snapshot = Mapping[str, tuple[int, int, int]]
 """By path, each file's size, time of change and inode."""
 
@@ -240,11 +241,11 @@ class SessionFiles:
 
 def changes(before: Snapshot, after: Snapshot) -> FileChanges:
     """Files that were created, changed and deleted between two looks, sorted."""
-    return FileChanges(
-        created=tuple(sorted(map(_shown, after.keys() - before.keys()))),
-        changed=tuple(sorted(_shown(path) for path in after.keys() & before.keys() if after[path] != before[path])),
-        deleted=tuple(sorted(map(_shown, before.keys() - after.keys()))),
-    )
+    created, deleted = sorted(after.keys() - before.keys()), sorted(before.keys() - after.keys())
+    changed = sorted(path for path in after.keys() & before.keys() if after[path] != before[path])
+    listed = [tuple(map(_shown, paths[:_MOST_LISTED])) for paths in (created, changed, deleted)]
+    unlisted = sum(max(0, len(paths) - _MOST_LISTED) for paths in (created, changed, deleted))
+    return FileChanges(created=listed[0], changed=listed[1], deleted=listed[2], unlisted=unlisted)
 
 
 def _shown(path: str) -> str:

@@ -35,7 +35,11 @@ async def watch_quotas(quotas: Sequence[Quota], over: Callable[[str], None]) -> 
     while True:
         wait = _MOST_SECONDS
         for quota, allowed in zip(quotas, most, strict=True):
-            used = await anyio.to_thread.run_sync(quota.files.measure, allowed)
+            try:
+                used = await anyio.to_thread.run_sync(quota.files.measure, allowed)
+            except OSError as error:
+                over(f"{quota.mount} cannot be measured: {error.strerror or error}")
+                return
             if used.bytes > allowed.bytes or used.files > allowed.files:
                 over(f"{quota.mount} holds {quota.most.bytes:,} bytes and {quota.most.files:,} files at most")
                 return

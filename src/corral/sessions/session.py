@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Self
 
 import anyio
+import anyio.to_thread
 
 from corral.errors import ConfigError
 from corral.isolation import Space
@@ -77,10 +78,16 @@ class OpenSession:
         if not self._quotas:
             yield self
             return
+        failure: BaseException | None = None
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(watch_quotas, self._quotas, over)
-            yield self
+            try:
+                yield self
+            except BaseException as error:  # raised below: a task group would wrap it
+                failure = error
             tasks.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
 
     async def look(self) -> FileChanges:
         """Lists what has changed since the last look, and has it stored.
@@ -94,7 +101,7 @@ class OpenSession:
             seen = await self.files.snapshot()
             found = changes(self._seen, seen)
             for mount, store in self._stores.items():
-                await self._save(mount, store, found)
+                await self._save(mount, store, seen)
             self._seen = seen
             return found
 
@@ -111,13 +118,15 @@ class OpenSession:
         self._seen = await self.files.snapshot()
         self.files.host_has_written = False
 
-    async def _save(self, mount: str, store: Store, found: FileChanges) -> None:
+    async def _save(self, mount: str, store: Store, seen: Snapshot) -> None:
         prefix = f"{mount}/"
         changed: dict[str, bytes] = {}
-        for path in (*found.created, *found.changed):
-            if path.startswith(prefix) and (data := await self.files.read_binary(path)) is not None:
-                changed[path.removeprefix(prefix)] = data
-        deleted = [path.removeprefix(prefix) for path in found.deleted if path.startswith(prefix)]
+        for path, now in seen.items():
+            if path.startswith(prefix) and self._seen.get(path) != now:
+                data = await self.files.read_binary(path)
+                if data is not None:
+                    changed[path.removeprefix(prefix)] = data
+        deleted = [path.removeprefix(prefix) for path in self._seen.keys() - seen.keys() if path.startswith(prefix)]
         if changed or deleted:
             await store.save(self._key(mount), changed, deleted)
 
@@ -136,6 +145,9 @@ class OpenSession:
                     await self.look()
                 except Exception:
                     logger.exception("files of a session that is closed could not be stored")
+            for quota in self._quotas:
+                with suppress(OSError):
+                    await anyio.to_thread.run_sync(quota.files.clear)
             await self._space.aclose()
             for tree in self._trees:
                 tree.files.close()

@@ -20,6 +20,8 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Literal, NamedTuple, TypeAlias
 
+from corral.containment.removal import TEMPORARY, remove_beneath
+
 __all__ = ["Entry", "EntryKind", "FileTree", "Usage"]
 
 EntryKind: TypeAlias = Literal["file", "directory", "other"]
@@ -35,9 +37,7 @@ _ATTEMPTS = 16
 _PIECE_BYTES = 1 << 18
 _MOST_DEPTH = 100
 """Folders deeper than this are not listed: each level takes a descriptor."""
-_MOST_STEPS = 1_000_000
-"""Names that one removal touches; a program may add some meanwhile."""
-_TEMPORARY = ".corral-"
+_MOST_ENTRIES = 1_000_000
 
 
 class Entry(NamedTuple):
@@ -155,9 +155,14 @@ class FileTree:
             if parent is None:
                 return False
             try:
-                return _remove(parent, name)
+                return remove_beneath(parent, name)
             finally:
                 os.close(parent)
+
+    def clear(self) -> None:
+        """Removes all that is in it. Raises as `remove`."""
+        for entry in self.list((), recursive=False, max_entries=_MOST_ENTRIES) or ():
+            self.remove([entry.path])
 
     def stat(self, path: Sequence[str]) -> Entry | None:
         """The file or folder at a path, of any kind; None if there is none."""
@@ -332,7 +337,7 @@ def _pieces(descriptor: int) -> Iterator[bytes]:
 
 
 def _replace(parent: int, name: str, pieces: Iterable[bytes]) -> None:
-    temporary = f"{_TEMPORARY}{secrets.token_hex(8)}"
+    temporary = f"{TEMPORARY}{secrets.token_hex(8)}"
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFELY, 0o644, dir_fd=parent)
     try:
         try:
@@ -347,52 +352,6 @@ def _replace(parent: int, name: str, pieces: Iterable[bytes]) -> None:
         with suppress(OSError):
             os.unlink(temporary, dir_fd=parent)
         raise
-
-
-def _remove(parent: int, name: str) -> bool:
-    """Removes what has this name. A folder's own folders move up beside it, so that no depth is too much."""
-    try:
-        os.unlink(name, dir_fd=parent)
-    except FileNotFoundError:
-        return False
-    except IsADirectoryError:
-        pass
-    except PermissionError:  # POSIX lets unlink(2) of a folder fail so
-        if not stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
-            raise
-    else:
-        return True
-    steps = itertools.count()
-    left = [name]
-    while left:
-        left += _remove_folder(parent, left.pop(), steps)
-    return True
-
-
-def _remove_folder(parent: int, name: str, steps: Iterator[int]) -> list[str]:
-    """Empties and removes a folder. Its own folders are in `parent` then, under the names that are returned."""
-    moved: list[str] = []
-    try:
-        while True:
-            with suppress(OSError):
-                os.rmdir(name, dir_fd=parent)
-                return moved
-            folder = os.open(name, _DIRECTORY, dir_fd=parent)
-            try:
-                with os.scandir(folder) as entries:
-                    for entry in entries:
-                        if next(steps) > _MOST_STEPS:
-                            raise OSError(errno.EBUSY, "a program adds files as fast as they are removed")
-                        if not entry.is_dir(follow_symlinks=False):
-                            os.unlink(entry.name, dir_fd=folder)
-                            continue
-                        beside = f"{_TEMPORARY}{secrets.token_hex(8)}"
-                        os.rename(entry.name, beside, src_dir_fd=folder, dst_dir_fd=parent)
-                        moved.append(beside)
-            finally:
-                os.close(folder)
-    except FileNotFoundError:  # a program has removed some of it
-        return moved
 
 
 def _walk(root: int, *, recursive: bool) -> Iterator[Entry]:
