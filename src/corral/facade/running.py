@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import Unpack
 
 import anyio
@@ -23,6 +24,7 @@ from corral.results import ExecutionResult
 from corral.sandboxes.selection import Sandboxes
 from corral.sandboxes.spaces import SpaceHost
 from corral.sessions import Mount, open_session
+from corral.skills import Skill, SkillSet
 from corral.tool_sources import Tools, ToolSources
 from corral.tool_views import ToolViews
 from corral.types import Approved, Denied, ExecutionContext, Language, Limits, SandboxConfig
@@ -94,26 +96,31 @@ class CorralRunning(CorralLifetime):
         *,
         context: ExecutionContext | None = None,
         files: Sequence[Mount] = (Mount("/workspace"),),
+        skills: Sequence[Skill | str | Path] = (),
         languages: Collection[Language] | None = None,
     ) -> AsyncGenerator[Session]:
         """Opens directories that programs of one user share, and yields their handle; they end with the block.
+
+        `skills` are beside those of the Corral; programs find them all in /root/skills.
 
         `languages` are those of its programs, and have a guest ready when the block begins; None: all that this Corral
         has a sandbox with files for, each from its first program on.
 
         Raises:
-            ConfigError: the mounts do not fit together, a directory is not there, or no sandbox has files.
+            ConfigError: the mounts or skills do not fit together, a directory is not there, or no sandbox has files.
             StartFailed: nothing on this system can make them.
         """
         self._require_usable()
         caller = context or ExecutionContext()
         hosts = await self._space_hosts(caller, languages)
-        opened = await open_session(caller, tuple(files), hosts)
+        skill_set = SkillSet([*self._runtime.skills.skills.values(), *skills]) if skills else self._runtime.skills
+        opened = await open_session(caller, tuple(files), hosts, skill_set)
         self._sessions.add(opened)
         try:
             for host, config in hosts.values() if languages is not None else ():
                 await host.prepare_space(config.model_copy(update={"space": opened.space}))
-            yield Session(self, opened)
+            modules = self._runtime.modules
+            yield Session(self, opened, modules.with_skills(skill_set) if modules is not None and skills else modules)
         finally:
             self._sessions.discard(opened)
             await opened.aclose()
@@ -244,6 +251,7 @@ class CorralRunning(CorralLifetime):
             self._runtime,
             request,
             workspace=None if session is None else session.opened,
+            modules=None if session is None else session.modules,
             tools=registry,
             services=services,
             on_event=options.get("on_event"),

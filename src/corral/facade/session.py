@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from corral.errors import ConfigError
 from corral.executions import ExecutionRequest, Run
+from corral.packages import Packages
 from corral.results import ExecutionResult
 from corral.sessions import OpenSession, SessionFiles
 from corral.types import ExecutionContext, Language
@@ -26,9 +27,10 @@ class Session:
     Executions of one session may overlap. They then see each other's files as they are written.
     """
 
-    def __init__(self, corral: _Runs, opened: OpenSession) -> None:
+    def __init__(self, corral: _Runs, opened: OpenSession, modules: Packages | None = None) -> None:
         self._corral = corral
         self.opened = opened
+        self.modules = modules
         self.context: ExecutionContext = opened.context
 
     def __repr__(self) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import anyio
 
+from corral.concurrency.threads import run_shielded_in_thread
 from corral.errors import ConfigError
 from corral.isolation import Space
 from corral.results import FileChanges
@@ -14,6 +16,8 @@ from corral.sandboxes.spaces import OpenSpace, Place, SpaceHost, open_space
 from corral.sessions.files import SessionFiles, Snapshot, Tree, changes
 from corral.sessions.mounts import Directory, Mount, Scratch, check_mounts
 from corral.sessions.tree import FileTree
+from corral.skills import SkillSet
+from corral.skills.skill import PLACE
 from corral.types import ExecutionContext, Language, SandboxConfig
 
 __all__ = ["OpenSession", "open_session"]
@@ -73,7 +77,10 @@ class OpenSession:
 
 
 async def open_session(
-    context: ExecutionContext, mounts: Sequence[Mount], hosts: Mapping[Language, tuple[SpaceHost, SandboxConfig]]
+    context: ExecutionContext,
+    mounts: Sequence[Mount],
+    hosts: Mapping[Language, tuple[SpaceHost, SandboxConfig]],
+    skills: SkillSet,
 ) -> OpenSession:
     """Makes the directories of a session.
 
@@ -81,12 +88,16 @@ async def open_session(
         ConfigError: the mounts do not fit together, a directory is not there, or no sandbox here has files.
         StartFailed: nothing on this system can make them.
     """
-    check_mounts(tuple(mounts))
+    check_mounts((*mounts, *([Mount(PLACE, Directory("/"))] if skills.skills else ())))
     if not mounts:
         raise ConfigError("a session has files; give it a Mount")
     if not hosts:
         raise ConfigError("none of this Corral's sandboxes has files of a session; DenoSandbox and CPythonSandbox do")
-    opened = await open_space([*hosts.values()], [_place(mount) for mount in mounts])
+    places = [_place(mount) for mount in mounts]
+    if skills.skills:
+        folder = (await run_shielded_in_thread(skills.node_modules)) / "skills"
+        places.append(Place(PLACE, False, 0, directory=folder, public=True))
+    opened = await open_space([*hosts.values()], places)
     trees = [
         Tree(
             mount.path,
@@ -94,8 +105,12 @@ async def open_session(
             host_writes=mount.writable or isinstance(mount.source, Scratch),
             own=opened.exact and isinstance(mount.source, Scratch),
         )
-        for mount, root in zip(mounts, opened.roots, strict=True)
+        for mount, root in zip(
+            mounts, opened.roots, strict=False
+        )  # skills come last, and are not the session's to change
     ]
+    for root in opened.roots[len(mounts) :]:
+        os.close(root)
     return OpenSession(context, opened, trees, hosts)
 
 

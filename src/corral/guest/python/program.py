@@ -197,6 +197,8 @@ class Execution:
         self._start, limits = start, start["limits"]
         self._limits = limits
         session_mounts[:] = start.get("mounts", ())
+        if any(place == "/root/skills" for place, _ in session_mounts):
+            sys.path.append("/root")  # last: a skill hides nothing
         self._calls.limits = CallLimits(limits["calls"], limits["calls_in_flight"], limits["tool_input_bytes"])
         self._console.left = limits["log_bytes"]
         loop = self.loop
