@@ -82,7 +82,17 @@ ALLOWED: dict[str, set[str]] = {
     },
     "sources": {"arguments", "concurrency", "egress", "errors", "json_schema", "rendering", "tools", "types"},
     "tool_sources": {"concurrency", "errors", "tools"},
-    "sessions": {"arguments", "concurrency", "containment", "errors", "results", "sandboxes", "isolation", "types"},
+    "sessions": {
+        "arguments",
+        "concurrency",
+        "containment",
+        "errors",
+        "results",
+        "sandboxes",
+        "isolation",
+        "skills",
+        "types",
+    },
     "checking": {
         "concurrency",
         "containment",
@@ -109,7 +119,8 @@ ALLOWED: dict[str, set[str]] = {
         "languages",
     },
     "tool_views": {"bridges", "declarations", "rendering", "tool_sources", "tools", "types"},
-    "packages": {"arguments", "concurrency", "containment", "errors", "sandboxes", "types"},
+    "skills": {"arguments", "containment", "errors"},
+    "packages": {"arguments", "concurrency", "containment", "errors", "sandboxes", "skills", "types"},
     "executions": {
         "audit",
         "bridges",
@@ -125,6 +136,7 @@ ALLOWED: dict[str, set[str]] = {
         "results",
         "sandboxes",
         "tools",
+        "skills",
         "types",
         "workers",
     },
@@ -147,6 +159,7 @@ ALLOWED: dict[str, set[str]] = {
         "tool_sources",
         "tool_views",
         "tools",
+        "skills",
         "types",
     },
     "corral": {
@@ -163,6 +176,7 @@ ALLOWED: dict[str, set[str]] = {
         "sessions",
         "tool_sources",
         "tool_views",
+        "skills",
         "types",
     },
     "__init__": {
@@ -181,6 +195,7 @@ ALLOWED: dict[str, set[str]] = {
         "sessions",
         "sources",
         "tools",
+        "skills",
         "types",
     },
     "testing": {

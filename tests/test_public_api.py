@@ -16,7 +16,7 @@ PUBLIC = """
     CallRecord Catalog CheckResult ConfigError ConsoleOutput Corral CorralError Denied Diagnostic Directory Event
     EventContext ExecutionContext ExecutionError ExecutionFinished ExecutionRequest ExecutionResult ExecutionStarted
     FileChanges Language Later Limits LogEntry ModelTool Mount Observation OutsideExecution ProgramCapabilities
-    ProgramChecked ProgramError RateLimits Run SandboxError Scratch Session Tool ToolCall ToolCallFinished
+    ProgramChecked ProgramError RateLimits Run SandboxError Scratch Session Skill Tool ToolCall ToolCallFinished
     ToolCallProgress ToolCallStarted ToolError ToolName ToolRegistry ToolSource Unawaited define_tool tool
     tools_from
 """.split()

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from corral.model_tools import ModelTool
     from corral.results import CallRecord, ExecutionResult, FileChanges, ProgramCapabilities
     from corral.sessions import Directory, Mount, Scratch
+    from corral.skills import Skill
     from corral.sources.conversion import tools_from
     from corral.tools import Tool, ToolCall, ToolRegistry, ToolSource, define_tool, tool
     from corral.types import (
@@ -108,6 +109,7 @@ __all__ = [
     "SandboxError",
     "Scratch",
     "Session",
+    "Skill",
     "Tool",
     "ToolCall",
     "ToolCallFinished",
@@ -135,6 +137,7 @@ _HOMES = {
     "ExecutionStarted ProgramChecked ToolCallFinished ToolCallProgress ToolCallStarted",
     "corral.facade.session": "Session",
     "corral.sessions": "Directory Mount Scratch",
+    "corral.skills": "Skill",
     "corral.executions": "ExecutionRequest Run",
     "corral.model_tools": "ModelTool",
     "corral.sources.conversion": "tools_from",

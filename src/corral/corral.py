@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from logging import Logger, getLogger
+from pathlib import Path
 
 from corral.arguments import checked
 from corral.audit import AuditLog, AuditSource, as_audit_log
@@ -28,6 +29,7 @@ from corral.packages import Packages
 from corral.plugins import load_by_name
 from corral.sandboxes.selection import Providers, Sandboxes
 from corral.sessions import Sessions
+from corral.skills import Skill, SkillSet
 from corral.tool_sources import Tools, registry_and_sources
 from corral.tool_views import ToolViews
 from corral.types import LIMITS_OF_SANDBOXES, LimitName, Limits, Tier
@@ -39,12 +41,13 @@ __all__ = ["Bridges", "Corral", "Sandboxes", "Tools"]
 class Corral(CorralAsking):
     """Runs models' programs against tools, each in its own sandbox.
 
-    The constructor and `declarations` do no input or output. Executions may overlap. `aclose`, from any task of the
-    same event loop, cancels those that still run and frees all resources.
+    The constructor, but for `skills`, and `declarations` do no input or output. Executions may overlap. `aclose`, from
+    any task of the same event loop, cancels those that still run and frees all resources.
 
     `network` is a `corral.egress.Network` of origins that programs may ask by themselves; None: they have no network.
     `modules` are packages of npm that programs in TypeScript may import. `sessions` gives callers who name a
-    `session_id` files of their own, which stay from one program to the next.
+    `session_id` files of their own, which stay from one program to the next. `skills` are folders with `SKILL.md` and
+    modules, which are read here; `modules` has what bundles those in TypeScript.
 
     `logger` is the parent of the loggers of tools (`ToolCall.logger`) and programs; None: the logger `corral`. With
     `log_code` every program is logged at level INFO, as the model wrote it.
@@ -65,6 +68,7 @@ class Corral(CorralAsking):
         network: ServiceSource | None = None,
         modules: Packages | None = None,
         sessions: Sessions | None = None,
+        skills: Sequence[Skill | str | Path] = (),
         check: Check = True,
         audit: AuditLog | AuditSource | None = None,
         rates: RateLimits | None = None,
@@ -103,6 +107,7 @@ class Corral(CorralAsking):
         )
         handler = pipeline(policy)
         implied = ImpliedScopes(implied_scopes or {})
+        skill_set = SkillSet(skills)
         runtime = Runtime(
             tools=self.tools,
             limits=self.limits,
@@ -119,7 +124,8 @@ class Corral(CorralAsking):
             audit=audit_log,
             parked=policy.parked,
             service_sources=() if network is None else (network,),
-            modules=modules,
+            modules=modules.with_skills(skill_set) if modules is not None and skill_set.skills else modules,
+            skills=skill_set,
             code_logger=(logger or getLogger("corral")).getChild("programs") if log_code else None,
         )
         super().__init__(runtime, sources, sandbox, ToolViews(self.tools, implied, hide_denied=hide_denied), sessions)

@@ -32,6 +32,8 @@ _NOTHING: Mapping[Language, str] = {
     "typescript": "There is nothing but the language and `tools`: no imports, no network, no files.\n",
     "python": "The standard library is there to import; no network, files or processes.\n",
 }
+_SKILLS_CHARS = 4_000
+"""Characters of all skills in the rules: about 1,000 tokens."""
 _ONLY_NETWORK: Mapping[Language, str] = {
     "typescript": "There are no imports and no files.",
     "python": "The standard library is there to import; no files or processes.",
@@ -116,6 +118,8 @@ class Surroundings:
     """Packages of npm."""
     origins: tuple[str, ...] = ()
     """Origins that they may send requests to."""
+    skills: tuple[tuple[str, str, str], ...] = ()
+    """Name, description and folder of each skill."""
 
     @classmethod
     def of(cls, several: Sequence[Surroundings]) -> Surroundings:
@@ -124,12 +128,13 @@ class Surroundings:
             mounts=tuple(dict.fromkeys(mount for each in several for mount in each.mounts)),
             packages=tuple(dict.fromkeys(name for each in several for name in each.packages)),
             origins=tuple(dict.fromkeys(origin for each in several for origin in each.origins)),
+            skills=tuple(dict.fromkeys(skill for each in several for skill in each.skills)),
         )
 
     def told(self, language: Language) -> str:
         """Rules about them for a model."""
         packages = self.packages if LANGUAGES[language].npm else ()
-        if not (self.mounts or packages or self.origins):
+        if not (self.mounts or packages or self.origins or self.skills):
             return _NOTHING[language]
         named = ", ".join([*map("`{}`".format, packages), ""]) + ("and " if packages else "")
         imports = _IMPORTS[language].format(packages=named, files="`fs`, " if self.mounts else "")
@@ -145,7 +150,16 @@ class Surroundings:
             if home is not None:
                 places[home] = f"{self.mounts[home][0]} (the working directory)"
             lines.append(f"Files stay from one program to the next: {', '.join(places)}.")
-        return "".join(f"{line}\n" for line in lines)
+        return "".join(f"{line}\n" for line in [*lines, *self._skills_told()])
+
+    def _skills_told(self) -> list[str]:
+        """A line for each skill, as far as there is room for them."""
+        if not self.skills:
+            return []
+        lines = [f"- {name}, {folder}: {description}" for name, description, folder in self.skills]
+        shown = [line for number, line in enumerate(lines) if sum(map(len, lines[: number + 1])) <= _SKILLS_CHARS]
+        more = [f"- and {len(lines) - len(shown)} more"] if len(shown) < len(lines) else []
+        return ["Skills are folders with instructions, in SKILL.md, and modules to import:", *shown, *more]
 
 
 NOWHERE = Surroundings()

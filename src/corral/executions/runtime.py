@@ -19,6 +19,7 @@ from corral.packages import Packages
 from corral.programs import TooLongToParse, parsing_within, read_program
 from corral.sandboxes import SandboxProvider
 from corral.sandboxes.selection import Providers
+from corral.skills import SkillSet
 from corral.tools import ToolRegistry
 from corral.types import (
     LIMITS_OF_SANDBOXES,
@@ -66,6 +67,7 @@ class Runtime:
     service_sources: tuple[ServiceSource, ...] = ()
     """Services of the host for all programs."""
     modules: Packages | None = None
+    skills: SkillSet = field(default_factory=SkillSet)
     """Packages that programs in TypeScript may import."""
     code_logger: Logger | None = None
     """Logs every program as the model wrote it."""

@@ -190,10 +190,12 @@ class CorralAsking(CorralRunning):
         modules = modules if LANGUAGES[language].npm else None
         network = [*self._runtime.service_sources, *([session.network] if session and session.network else [])]
         mounts = () if self._kept_sessions is None else self._kept_sessions.mounts
+        skills = self._runtime.skills.skills if session is None else session.skills.skills
         return Surroundings(
             mounts=mounts if session is None else session.opened.space.mounts,
             packages=() if modules is None else modules.allowed,
             origins=tuple(origin for source in network for origin in source.origins),
+            skills=tuple((each.name, each.description, each.path) for each in skills.values()),
         )
 
     def _require_declarable(self) -> None:

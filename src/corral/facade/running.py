@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import Unpack
 
 import anyio
@@ -24,6 +25,7 @@ from corral.results import ExecutionResult
 from corral.sandboxes.selection import Sandboxes
 from corral.sandboxes.spaces import SpaceHost
 from corral.sessions import KeptSessions, KeptWorkspace, Mount, OpenSession, Sessions, open_session
+from corral.skills import Skill, SkillSet
 from corral.tool_sources import Tools, ToolSources
 from corral.tool_views import ToolViews
 from corral.types import Approved, Denied, ExecutionContext, Language, Limits, SandboxConfig
@@ -104,30 +106,35 @@ class CorralRunning(CorralLifetime):
         *,
         context: ExecutionContext | None = None,
         files: Sequence[Mount] = (Mount("/workspace"),),
+        skills: Sequence[Skill | str | Path] = (),
         languages: Collection[Language] | None = None,
         modules: Packages | None = None,
         network: ServiceSource | None = None,
     ) -> AsyncGenerator[Session]:
         """Opens directories that programs of one user share, and yields their handle; they end with the block.
 
-        `modules` and `network` are for its programs, in place of the Corral's and besides it.
+        `modules` and `network` are for its programs, in place of the Corral's and besides it. `skills` are beside those
+        of the Corral; programs find them all in /root/skills.
 
         `languages` are those of its programs, and have a guest ready when the block begins; None: all that this Corral
         has a sandbox with files for, each from its first program on.
 
         Raises:
-            ConfigError: the mounts do not fit together, a directory is not there, or no sandbox has files.
+            ConfigError: the mounts or skills do not fit together, a directory is not there, or no sandbox has files.
             StartFailed: nothing on this system can make them.
         """
         self._require_usable()
         caller = context or ExecutionContext()
         hosts = await self._space_hosts(caller, languages)
-        opened = await open_session(caller, tuple(files), hosts)
+        skill_set = SkillSet([*self._runtime.skills.skills.values(), *skills]) if skills else self._runtime.skills
+        opened = await open_session(caller, tuple(files), hosts, skill_set)
         self._sessions.add(opened)
         try:
             for host, config in hosts.values() if languages is not None else ():
                 await host.prepare_space(config.model_copy(update={"space": opened.space}))
-            yield Session(self, opened, modules=modules, network=network)
+            packages = modules or self._runtime.modules
+            packages = packages.with_skills(skill_set) if packages is not None and skill_set.skills else packages
+            yield Session(self, opened, modules=packages, network=network, skills=skill_set)
         finally:
             with anyio.CancelScope(shield=True):
                 for execution in [each for each in self._live if each.workspace is opened]:
@@ -143,7 +150,7 @@ class CorralRunning(CorralLifetime):
         return KeptWorkspace(self._kept_sessions, request.context)
 
     async def _open_session(self, files: Sequence[Mount], context: ExecutionContext) -> OpenSession:
-        return await open_session(context, files, await self._space_hosts(context, None))
+        return await open_session(context, files, await self._space_hosts(context, None), self._runtime.skills)
 
     async def _space_hosts(
         self, context: ExecutionContext, languages: Collection[Language] | None

@@ -12,6 +12,7 @@ from corral.executions import ExecutionRequest, Run
 from corral.packages import Packages
 from corral.results import ExecutionResult
 from corral.sessions import OpenSession, SessionFiles
+from corral.skills import SkillSet
 from corral.types import ExecutionContext, Language
 
 __all__ = ["Session"]
@@ -35,11 +36,13 @@ class Session:
         *,
         modules: Packages | None = None,
         network: ServiceSource | None = None,
+        skills: SkillSet | None = None,
     ) -> None:
         self._corral = corral
         self.opened = opened
         self.modules = modules
         self.network = network
+        self.skills = skills or SkillSet()
         self.context: ExecutionContext = opened.context
 
     def __repr__(self) -> str:

@@ -9,6 +9,7 @@ import re
 import tempfile
 import threading
 from collections.abc import Collection, Iterable, Mapping
+from copy import copy
 from hashlib import sha256
 from pathlib import Path
 from typing import cast
@@ -21,6 +22,7 @@ from corral.logs import get_logger
 from corral.packages.bundler import BUILT_INS, FORMAT, Bundle, BundleFailed, Bundler, Wanted
 from corral.packages.folder import PackageFolder, Pinned
 from corral.sandboxes.base import ModuleTexts
+from corral.skills import SkillSet
 from corral.types import Program
 
 __all__ = ["Packages"]
@@ -61,6 +63,8 @@ class Packages:
         self._lock = threading.Lock()
         self._process = ProcessOwner()
         self._made: dict[str, Bundle | BundleFailed] = {}
+        self._skills = SkillSet()
+        self._of_skills: dict[str, Bundle | BundleFailed] = {}
 
     def __repr__(self) -> str:
         return f"Packages({str(self._folder.path)!r}, allow={list(self.allowed)})"
@@ -72,15 +76,39 @@ class Packages:
 
     async def texts_for(self, program: Program) -> ModuleTexts:
         """Returns the texts of the packages that a program names, and of those that these require."""
-        wanted = [name for name in _named(program) if self._owner(name) is not None]
+        named = _named(program)
+        modules = {name: module for name in named if (module := self._skills.module(name)) is not None}
+        if modules.keys() - self._of_skills.keys():
+            await run_in_own_thread(self._bundle_skills, modules, abandon_on_cancel=True)
+        of_skills = {name: self._of_skills[name] for name in modules}
+        required = [name for each in of_skills.values() if isinstance(each, Bundle) for name in each.requires]
+        wanted = [name for name in (*named, *required) if self._owner(name) is not None]
         made = self._known(wanted)
         if made is None:
             made = await run_in_own_thread(self._make, wanted, abandon_on_cancel=True)
+        made |= of_skills
         return ModuleTexts(
-            allowed=self.allowed,
+            allowed=(*self.allowed, *(f"skills/{name}" for name in self._skills.skills)),
             texts={name: each.code for name, each in made.items() if isinstance(each, Bundle)},
             failures={name: str(each) for name, each in made.items() if isinstance(each, BundleFailed)},
         )
+
+    def with_skills(self, skills: SkillSet) -> Packages:
+        """The same packages for programs that may import modules of these skills too."""
+        other = copy(self)
+        vars(other).update(_skills=skills, _of_skills={})
+        return other
+
+    def _bundle_skills(self, modules: Mapping[str, str]) -> None:
+        """Bundles modules of skills, whose names are as programs write them. All packages stay outside of the texts."""
+        bundler = Bundler(self._folder.bundler(), self._skills.node_modules())
+        wanted = [Wanted(module, self.allowed) for module in modules.values()]
+        try:
+            self._of_skills.update(zip(modules, bundler.bundle(wanted), strict=True))
+        except StartFailed as error:
+            logger.error("skills cannot be bundled: %s", error)
+            for name in modules:
+                self._of_skills.setdefault(name, BundleFailed("the bundler does not start"))
 
     def _owner(self, specifier: str) -> Pinned | None:
         """The allowed package that a specifier is of."""

@@ -30,6 +30,8 @@ class Place(NamedTuple):
     bytes: int
     files: int = 0
     directory: Path | None = None
+    public: bool = False
+    """Every user may read it."""
 
 
 class SpaceHost(Protocol):
@@ -151,7 +153,7 @@ async def open_space(hosts: Sequence[tuple[SpaceHost, SandboxConfig]], places: S
 
 async def _user(hosts: Sequence[tuple[SpaceHost, SandboxConfig]], places: Sequence[Place]) -> int | None:
     """The user that guests run as: where the host is root, one who owns nothing, unless they could read nothing."""
-    if os.geteuid() != 0 or any(place.directory is not None for place in places):
+    if os.geteuid() != 0 or any(place.directory is not None and not place.public for place in places):
         return None
     return _NOBODY if all([await host.starts_as_nobody(config) for host, config in hosts]) else None
 

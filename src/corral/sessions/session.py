@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Self
 import anyio
 import anyio.to_thread
 
+from corral.concurrency.threads import run_shielded_in_thread
 from corral.errors import ConfigError
 from corral.isolation import Space
 from corral.logs import get_logger
@@ -20,6 +22,8 @@ from corral.sessions.mounts import Directory, Mount, Scratch, check_mounts
 from corral.sessions.quota import Quota, watch_quotas
 from corral.sessions.stores import Store, StoreKey
 from corral.sessions.tree import FileTree, Usage
+from corral.skills import SkillSet
+from corral.skills.skill import PLACE
 from corral.types import ExecutionContext, Language, SandboxConfig
 
 __all__ = ["OpenSession", "open_session"]
@@ -154,7 +158,10 @@ class OpenSession:
 
 
 async def open_session(
-    context: ExecutionContext, mounts: Sequence[Mount], hosts: Mapping[Language, tuple[SpaceHost, SandboxConfig]]
+    context: ExecutionContext,
+    mounts: Sequence[Mount],
+    hosts: Mapping[Language, tuple[SpaceHost, SandboxConfig]],
+    skills: SkillSet,
 ) -> OpenSession:
     """Makes the directories of a session.
 
@@ -162,7 +169,7 @@ async def open_session(
         ConfigError: the mounts do not fit together, a directory is not there, or no sandbox here has files.
         StartFailed: nothing on this system can make them.
     """
-    check_mounts(tuple(mounts))
+    check_mounts((*mounts, *([Mount(PLACE, Directory("/"))] if skills.skills else ())))
     if not mounts:
         raise ConfigError("a session has files; give it a Mount")
     if not hosts:
@@ -174,7 +181,11 @@ async def open_session(
     }
     if stores and "session_id" not in context.model_fields_set:
         raise ConfigError("files that are stored belong to a session: give the ExecutionContext a session_id")
-    opened = await open_space([*hosts.values()], [_place(mount) for mount in mounts])
+    places = [_place(mount) for mount in mounts]
+    if skills.skills:
+        folder = (await run_shielded_in_thread(skills.node_modules)) / "skills"
+        places.append(Place(PLACE, False, 0, directory=folder, public=True))
+    opened = await open_space([*hosts.values()], places)
     trees = [
         Tree(
             mount.path,
@@ -182,8 +193,12 @@ async def open_session(
             host_writes=mount.writable or isinstance(mount.source, Scratch),
             own=opened.exact and isinstance(mount.source, Scratch),
         )
-        for mount, root in zip(mounts, opened.roots, strict=True)
+        for mount, root in zip(
+            mounts, opened.roots, strict=False
+        )  # skills come last, and are not the session's to change
     ]
+    for root in opened.roots[len(mounts) :]:
+        os.close(root)
     quotas = [
         Quota(mount.path, tree.files, Usage(mount.source.bytes, mount.source.files))
         for mount, tree in zip(mounts, trees, strict=True)

@@ -12,7 +12,16 @@ from typing import NamedTuple, cast
 from corral.guest.python.calls import PROGRAM, CorralError, Site
 from corral.guest.python.hints import MAX_SEGMENT, hint
 
-__all__ = ["described", "error_parts", "packages", "place_of", "session_mounts", "syntax_error_parts", "warning_text"]
+__all__ = [
+    "described",
+    "error_parts",
+    "packages",
+    "place_of",
+    "session_mounts",
+    "session_places",
+    "syntax_error_parts",
+    "warning_text",
+]
 
 _MAX_FRAMES = 20
 _MAX_ERRORS = 5
@@ -27,6 +36,8 @@ _CLIENTS = frozenset(
     {"aiohttp", "boto3", "httpx", "openai", "psycopg2", "requests", "selenium", "urllib3", "websockets"}
 )
 
+session_places: list[tuple[str, str]] = []
+"""Paths of these directories for programs, and where they are, if that is elsewhere."""
 session_mounts: list[tuple[str, bool]] = []
 """Directories of the session, and if the program may change them."""
 packages: list[str] = []
@@ -116,7 +127,14 @@ def _message(error: BaseException) -> str:
         elif top == "corral":
             advice = ". `tools`, `ToolError` and the other errors of calls are there without an import"
         return f"{error}: programs may import the standard library{more}{advice}"
-    return f"{error}{_advice(error)}"
+    return f"{_as_shown(str(error))}{_advice(error)}"
+
+
+def _as_shown(text: str) -> str:
+    """Paths of the session as the program knows them."""
+    for place, real in session_places:
+        text = text.replace(real, place)
+    return text
 
 
 def _advice(error: BaseException) -> str:

@@ -8,18 +8,29 @@ from __future__ import annotations
 
 import builtins
 import functools
+import importlib.util
 import io
 import os
+import sys
 import tempfile
+import types
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-__all__ = ["map_paths"]
+__all__ = ["map_paths", "offer_skills"]
 
 _ONE_PATH = """
     access chdir chmod listdir lstat mkdir open readlink remove rmdir scandir stat statvfs truncate unlink utime
 """.split()
 _TWO_PATHS = "link rename replace symlink".split()
+
+
+def offer_skills(folder: str) -> None:
+    """Makes `skills` a package whose parts are the folders of this one, unless the host has a package of that name."""
+    if importlib.util.find_spec("skills") is None:
+        package = types.ModuleType("skills")
+        package.__path__ = [folder]
+        sys.modules["skills"] = package
 
 
 def map_paths(places: Sequence[tuple[str, str]], home: str | None) -> None:

@@ -25,13 +25,14 @@ from corral.guest.python.errors import (
     error_parts,
     place_of,
     session_mounts,
+    session_places,
     syntax_error_parts,
     warning_text,
 )
 from corral.guest.python.frames import HEADER, HEADER_BYTES, LEAST_LENGTH, NO_NONCE, FrameKind, encode_frame
 from corral.guest.python.loop import Deadlock, Finished, GuestLoop
 from corral.guest.python.network import install_network
-from corral.guest.python.paths import map_paths
+from corral.guest.python.paths import map_paths, offer_skills
 from corral.guest.python.values import Encoded, TooLarge, UnencodableValue, decode, encode
 
 __all__ = ["Execution", "Pipes", "run_program", "warm_up"]
@@ -71,6 +72,7 @@ _FLAGS = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | __future__.annotations.compiler_flag
 """Annotations stay texts: models write down the types of declarations, which are not there at run time."""
 _TOLD = {"credit": FrameKind.CREDIT, "cancel": FrameKind.CANCEL}
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_SKILLS = "/root/skills"
 _DID_NOT_RUN = "it was not awaited, so it did not run"
 
 
@@ -201,7 +203,11 @@ class Execution:
         mounts: list[tuple[str, bool, str | None]] = start.get("mounts", [])
         session_mounts[:] = [(path, writable) for path, writable, _ in mounts]
         if places := [(path, real) for path, _, real in mounts if real is not None]:
+            session_places[:] = places
             map_paths(places, next((path for path, writable, _ in mounts if writable), None))
+        for path, _, real in mounts:
+            if path == _SKILLS:
+                offer_skills(real or path)
         self._calls.limits = CallLimits(
             limits["calls"],
             limits["calls_in_flight"],
