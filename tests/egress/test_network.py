@@ -9,7 +9,8 @@ import pytest
 
 from corral.egress import Header, Network
 from corral.egress.masking import Mask
-from corral.errors import ConfigError
+from corral.errors import CallBudgetExceeded, ConfigError
+from corral.types import ExecutionContext
 
 ALLOW = ["https://api.example.com", "https://*.example.org", "http://plain.example.com:8080", "http://93.184.216.34"]
 
@@ -84,3 +85,22 @@ def test_secrets_are_masked_however_a_body_is_cut(size: int) -> None:
     assert b"s3cret" not in shown
     assert shown.count(b"[redacted]") == 3
     assert shown.endswith(b" s3")
+
+
+class OutsideCaller:
+    execution_id = "execution-1"
+    context = ExecutionContext()
+
+
+async def write_without_end(network: Network, data: bytes) -> None:
+    async with network.serve(OutsideCaller(), None) as services:
+        for number in range(1000):
+            await services["$fetch"]({"do": "write", "id": number, "data": data})
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("size", "said"), [(50_000, "not sent yet"), (1, "256 requests are open")])
+async def test_what_is_written_and_never_sent_is_bounded(size: int, said: str) -> None:
+    network = Network(allow=["https://api.example.com"], request_bytes=100_000)
+    with pytest.raises(CallBudgetExceeded, match=said):
+        await write_without_end(network, bytes(size))

@@ -30,6 +30,9 @@ __all__ = ["Caller", "Exchanges"]
 logger = get_logger("corral.egress")
 
 _PIECE_BYTES = 65_536
+_HEADS_BYTES = 1_000_000
+_MOST_OPEN = 256
+"""Requests that are written, under way or read at the same time."""
 _MOST_UNREAD = 16
 """Responses whose bodies are not read: fewer than the connections that a policy allows by default."""
 _NEVER_SENT = frozenset({
@@ -81,6 +84,7 @@ class Exchanges:
         self._requests = rules.requests
         self._request_bytes = rules.request_bytes
         self._response_bytes = rules.response_bytes
+        self._held_bytes = 0
 
     async def __aenter__(self) -> Self:
         return self
@@ -178,8 +182,18 @@ class Exchanges:
     def _exchange(self, number: int) -> _Exchange:
         exchange = self._open.get(number)
         if exchange is None:
+            if len(self._open) >= _MOST_OPEN:
+                raise CallBudgetExceeded(f"{_MOST_OPEN} requests are open, all that may be; end some of them first")
             exchange = self._open[number] = _Exchange(self, number)
         return exchange
+
+    def hold(self, size: int) -> None:
+        """Counts what is kept of requests that are not sent yet, their heads included."""
+        if size > 0 and self._held_bytes + size > self.rules.request_bytes + _HEADS_BYTES:
+            raise CallBudgetExceeded(
+                f"requests that are not sent yet have more than Network(request_bytes={self.rules.request_bytes})"
+            )
+        self._held_bytes += size
 
     async def keep_unread(self, exchange: _Exchange) -> None:
         """Counts a response whose body is not read yet.
@@ -297,13 +311,14 @@ class _Exchange:
 
     def add(self, data: object) -> None:
         """Adds to the body of the request."""
-        self._body += _data(data)
-        if len(self._body) > self._owner.rules.request_bytes + _PIECE_BYTES:
-            self._owner.spend_request_bytes(len(self._body))
+        part = _data(data)
+        self._owner.hold(len(part))
+        self._body += part
 
     def take(self) -> bytes:
         """Removes what was added so far and returns it."""
         data = bytes(self._body)
+        self._owner.hold(-len(data))
         self._body.clear()
         return data
 
@@ -344,8 +359,7 @@ class _Exchange:
         owner = self._owner
         self._hop = _Hop(method, *_place(url))
         sent = [(name, value) for name, value in headers if name.lower() not in _NEVER_SENT]
-        body = bytes(self._body) or None
-        self._body.clear()
+        body = self.take() or None
         request = owner.client.build_request(method, url, content=body, extensions={_EXCHANGE: self})
         host = request.url.raw_host.decode("ascii")
         if (objection := owner.rules.policy.objection(request.url.scheme, host, request.url.port)) is not None:
@@ -440,6 +454,7 @@ class _Exchange:
 
     async def _end(self, outcome: Outcome, error: CorralError | None = None) -> None:
         self._owner.forget(self._number)
+        self.take()
         hop, self._hop = self._hop, None
         self._pieces = None
         if self._response is not None:
