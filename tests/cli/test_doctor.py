@@ -109,6 +109,7 @@ def test_json_has_all_that_was_found(project: Project) -> None:
     }  # fmt: skip
     assert (found["healthy"], found["required_tier"], found["tier"]) == (True, "landlock", "namespaces")
     assert all(layer.keys() == {"name", "in_force", "detail", "remedy"} for layer in found["layers"])
+    assert layers(found)["sessions"]["detail"] == "files in memory, with exact quotas"
     assert all(verdict.keys() == {"tier", "works", "detail"} for verdict in found["verdicts"])
     assert all(attempt.keys() == {"tier", "name", "outcome", "detail"} for attempt in found["attempts"])
     assert len(found["attempts"]) == 2 * len(ATTEMPTS)
@@ -136,6 +137,7 @@ def test_under_a_filter_that_forbids_namespaces_landlock_holds_and_the_remedy_is
     done = filtered(NO_NAMESPACES, "--json")
     found = json.loads(done.stdout)
     assert (found["tier"], found["healthy"], done.returncode) == ("landlock", True, 0)
+    assert layers(found)["sessions"]["detail"] == "files in folders on disk, whose quotas are looked at"
     assert not layers(found)["user namespaces"]["in_force"]
     assert "container runtime" in layers(found)["user namespaces"]["detail"]
     assert "--security-opt" in layers(found)["user namespaces"]["remedy"]

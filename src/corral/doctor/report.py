@@ -34,6 +34,7 @@ from corral.sandboxes.auto_python import PythonSandbox
 from corral.sandboxes.base import SandboxProvider
 from corral.sandboxes.deno import DenoSandbox
 from corral.sandboxes.pool import default_size
+from corral.sandboxes.spaces import Place, open_space
 from corral.types import TIERS, Isolation, Language, SandboxConfig, Tier, TrustDomain
 
 __all__ = ["Attempt", "Examination", "Layer", "TierResult", "examine"]
@@ -118,7 +119,7 @@ def examine(tiers: Sequence[Tier] = _JAILS) -> Examination:
         layers=(
             engine_found,
             *_layers({tier: trial.facts for tier, trial in trials.items()}),
-            *([] if chosen is None else [_forks(provider.fork_failure)]),
+            *([] if chosen is None else [_forks(provider.fork_failure), _sessions()]),
         )
         if can_limit
         else (engine_found, Layer(name="jail", in_force=False, detail=_NO_JAIL, remedy=_WITHOUT_JAIL)),
@@ -185,6 +186,29 @@ def _auto(provider: SandboxProvider, language: Language) -> tuple[Isolation | No
         return anyio.run(started), None
     except (CorralError, OSError) as error:
         return None, str(error)
+
+
+def _sessions() -> Layer:
+    """Place of the files of sessions, found by opening one."""
+
+    async def opened() -> bool:
+        provider = DenoSandbox(pool_size=0)
+        try:
+            place = Place("/workspace", writable=True, bytes=1_000_000, files=10)
+            space = await open_space([(provider, SandboxConfig())], [place])
+            for root in space.roots:
+                os.close(root)
+            await space.aclose()
+            return space.exact
+        finally:
+            await provider.aclose()
+
+    try:
+        exact = anyio.run(opened)
+    except (CorralError, OSError) as error:
+        return Layer(name="sessions", in_force=False, detail=f"a session cannot be opened: {error}", remedy=None)
+    detail = "files in memory, with exact quotas" if exact else "files in folders on disk, whose quotas are looked at"
+    return Layer(name="sessions", in_force=True, detail=detail, remedy=None)
 
 
 def _python() -> Isolation | None:
