@@ -5,14 +5,13 @@ Usage: `python examples/report/main.py [PICTURE]`. The first run fetches one pac
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import anyio
 from corral import Corral, ExecutionContext
 from corral.egress import Header, Network
-from corral.packages import Packages
+from corral.packages import PackageFolder, Packages
 from corral.sandboxes import CPythonSandbox
 
 from service import KEY, orders
@@ -48,8 +47,7 @@ async def run() -> bytes | None:
 
 def main() -> int:
     if not (PACKAGES / "node_modules").is_dir():
-        command = [sys.executable, "-m", "corral", "packages", "install", "--folder", str(PACKAGES)]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        PackageFolder(PACKAGES).install()
     content = anyio.run(run)
     if content is None:
         return 1

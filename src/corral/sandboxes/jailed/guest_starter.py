@@ -55,10 +55,12 @@ class StartedGuest(NamedTuple):
 
     process: GuestProcess
     tier: Tier
+    lasts: Callable[[], bool] = lambda: True
+    """False once its starter has been closed, which ends it, if not at once."""
 
     @property
     def alive(self) -> bool:
-        return self.process.alive
+        return self.lasts() and self.process.alive
 
     def close(self) -> None:
         self.process.close()
@@ -102,6 +104,8 @@ class GuestStarter:
         self._count = threading.Lock()
         self._held = 0
         self._closing = False
+        self._generation = 0
+        """Number of times that it was closed."""
 
     def start(self, kind: GuestKind, in_advance: bool) -> StartedGuest:
         """Starts a guest and waits until it is ready; one that is started in advance takes more time to get ready.
@@ -122,13 +126,14 @@ class GuestStarter:
                 measured, self._unlimited = self._unlimited, None
                 if measured is not None:
                     if not more and measured.limit_data(data_bytes):
-                        return StartedGuest(measured, jail.tier)
+                        return StartedGuest(measured, jail.tier, self._lasts())
                     measured.close()
+            lasts = self._lasts()
         jail, plan = found
         process = self._start(plan)
         if not jail.verified:
             self._verify(jail, process)
-        return StartedGuest(process, jail.tier)
+        return StartedGuest(process, jail.tier, lasts)
 
     def placement(self, kind: GuestKind) -> Tier:
         """The tier that works for such guests.
@@ -182,9 +187,14 @@ class GuestStarter:
                 self._closing = self._held > 0 and not held_too
                 if self._closing:
                     return
+                self._generation += 1  # who holds it from here on takes no guest from before
             self._launcher.close()
             self._runtime.close()
             self._forget()
+
+    def _lasts(self) -> Callable[[], bool]:
+        generation = self._generation
+        return lambda: self._generation == generation
 
     def _forget(self) -> None:
         self._close_unlimited()
