@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 import anyio
 import pytest
+from anyio.abc import SocketAttribute, SocketStream
 
 from corral import Corral, ExecutionResult, Limits
 from corral.audit import AuditEvent
@@ -279,3 +280,40 @@ async def test_many_at_once(web: Site) -> None:
     with anyio.fail_after(60):
         result = await run(network(web.origin), program)
     assert result.value is True
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "HTTP/1.1 200 SECRET\r\nContent-Length: 0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nX-SECRET: 1\r\nX-Told: SECRET\r\nContent-Length: 6\r\n\r\nSECRET",
+        "HTTP/1.1 302 Found\r\nLocation: http://SECRET.example.com/\r\nContent-Length: 0\r\n\r\n",
+        "HTTP/1.1 302 Found\r\nLocation: http://127.0.0.2:99999/SECRET\r\nContent-Length: 0\r\n\r\n",
+    ],
+    ids=["reason", "headers and body", "host of a redirect", "no address"],
+)
+@pytest.mark.parametrize("shown", [str, str.upper, str.lower], ids=["as sent", "upper case", "lower case"])
+async def test_a_server_cannot_tell_a_program_the_credential(answer: str, shown: Callable[[str], str]) -> None:
+    secret = "sK-8t9aQ-of-the-host"
+
+    async def reply(stream: SocketStream) -> None:
+        async with stream:
+            await stream.receive()
+            await stream.send(answer.replace("SECRET", shown(secret)).encode())
+
+    results: list[ExecutionResult] = []
+    async with await anyio.create_tcp_listener(local_host="127.0.0.2") as listener, anyio.create_task_group() as tasks:
+        tasks.start_soon(listener.serve, reply)
+        origin = f"http://127.0.0.2:{listener.extra(SocketAttribute.local_port)}"  # noqa: S610
+        net = network(origin, credentials={"127.0.0.2": Header("Authorization", f"Bearer {secret}")})
+        program = f"""
+            try {{
+              const response = await fetch("{origin}/");
+              return [response.status, response.statusText, [...response.headers], await response.text(), response.url];
+            }} catch (error) {{ return [String(error), error.stack, JSON.stringify(error)]; }}
+        """
+        results.append(await run(net, program))
+        tasks.cancel_scope.cancel()
+    [result] = results
+    assert result.error is None
+    assert secret.lower() not in json.dumps(result.value).lower()

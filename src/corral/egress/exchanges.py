@@ -127,7 +127,7 @@ class Exchanges:
                 data, done = await exchange.beginning()
                 return {
                     "status": response.status_code,
-                    "statusText": response.reason_phrase,
+                    "statusText": self.rules.mask.text(response.reason_phrase),
                     "headers": exchange.shown_headers,
                     "url": self.rules.mask.text(str(response.url)),
                     "redirected": bool(response.history),
@@ -151,7 +151,7 @@ class Exchanges:
                 url = f"{'https' if tls else 'http'}://{shown}:{port}{target}"
                 response = await exchange.send(method, url, headers, follow=False)
                 data, done = await exchange.beginning()
-                lines = [f"HTTP/1.1 {response.status_code} {response.reason_phrase}"]
+                lines = [f"HTTP/1.1 {response.status_code} {self.rules.mask.text(response.reason_phrase)}"]
                 lines += [f"{name}: {value}" for name, value in exchange.shown_headers]
                 if method == "HEAD":
                     lines += [f"content-length: {response.headers.get('content-length', 0)}"]
@@ -255,7 +255,7 @@ class Exchanges:
         mask = self.rules.mask
         seen: dict[str, object] = {
             "method": hop.method,
-            "host": hop.host,
+            "host": mask.text(hop.host),
             "path": mask.text(hop.path),
             "status": hop.status,
             "bytes": hop.size,
@@ -324,11 +324,15 @@ class _Exchange:
 
     @property
     def shown_headers(self) -> list[list[str]]:
-        """Headers of the response for the program."""
+        """Headers of the response for the program, without those whose name has a secret."""
         assert self._response is not None
         mask = self._owner.rules.mask
         found = self._response.headers.multi_items()
-        return [[name, mask.text(value)] for name, value in found if name.lower() not in _NEVER_RETURNED]
+        return [
+            [name, mask.text(value)]
+            for name, value in found
+            if name.lower() not in _NEVER_RETURNED and mask.text(name) == name
+        ]
 
     async def send(self, method: str, url: str, headers: list[tuple[str, str]], *, follow: bool) -> httpx.Response:
         """Sends the request, and returns the head of its response.
@@ -448,6 +452,9 @@ class _Exchange:
         """Records an end that is an error."""
         denied = isinstance(error, AccessDenied | CallBudgetExceeded)
         known = error if isinstance(error, CorralError) else None
+        if known is not None:
+            mask = self._owner.rules.mask
+            known.args = tuple(mask.text(each) if isinstance(each, str) else each for each in known.args)
         cancelled = known is None or isinstance(known, Cancelled)
         with anyio.CancelScope(shield=True):
             await self._end("denied" if denied else "cancelled" if cancelled else "failed", known)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 __all__ = ["Mask"]
@@ -10,10 +11,11 @@ _SHOWN = b"[redacted]"
 
 
 class Mask:
-    """Replaces secrets in texts and in bodies."""
+    """Replaces secrets in texts and in bodies, in whatever case: names of headers and hosts come in lower case."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        self._secrets = sorted({each.encode() for each in secrets}, key=len, reverse=True)
+        self._secrets = sorted({each.encode().lower() for each in secrets}, key=len, reverse=True)
+        self._pattern = re.compile(b"|".join(map(re.escape, self._secrets)), re.IGNORECASE)
 
     def __bool__(self) -> bool:
         return bool(self._secrets)
@@ -24,14 +26,13 @@ class Mask:
 
     def data(self, data: bytes) -> bytes:
         """The bytes without secrets."""
-        for secret in self._secrets:
-            data = data.replace(secret, _SHOWN)
-        return data
+        return self._pattern.sub(_SHOWN, data) if self._secrets else data
 
     def split(self, data: bytes) -> tuple[bytes, bytes]:
         """The bytes without secrets, and the end that may be the beginning of one."""
         data = self.data(data)
-        held = max((_overlap(data, secret) for secret in self._secrets), default=0)
+        end = data[-max(map(len, self._secrets), default=0) :].lower()
+        held = max((_overlap(end, secret) for secret in self._secrets), default=0)
         return (data[:-held], data[-held:]) if held else (data, b"")
 
 
