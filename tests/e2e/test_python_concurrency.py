@@ -270,20 +270,27 @@ async def test_the_losers_of_a_wait_do_not_hold_the_result(cpython: Python) -> N
 
 async def test_a_call_that_was_given_up_but_must_finish_is_waited_for(python: Python) -> None:
     ended: list[str] = []
+    paying = anyio.Event()
 
     @tool(must_finish=True)
     async def pay() -> None:
+        paying.set()
         await anyio.sleep(0.4)
         ended.append("paid")
 
+    @tool
+    async def begun() -> None:
+        await paying.wait()
+
     program = (
-        "try:\n    await asyncio.wait_for(tools.pay(), 0.01)\nexcept TimeoutError:\n    late = 1\nlate"
+        "task = asyncio.ensure_future(tools.pay())\nawait tools.begun()\n"
+        "try:\n    await asyncio.wait_for(task, 0.01)\nexcept TimeoutError:\n    late = 1\nlate"
         if python.engine == "cpython"
         else "task = tools.pay()\n1"
     )
-    result = await python.run(f"import asyncio\n{program}", tools=[pay])
+    result = await python.run(f"import asyncio\n{program}", tools=[pay, begun])
     assert (result.value, ended) == (1, ["paid"])
-    assert [call.error for call in result.tool_calls] == [None]
+    assert {call.error for call in result.tool_calls} == {None}
 
 
 async def test_a_call_that_was_never_started_does_not_run_in_cpython_and_does_in_monty(python: Python) -> None:
