@@ -432,7 +432,9 @@ def _owner_of(function: Callable[..., Any], owner: str, arguments: tuple[object,
     if not arguments or "." not in owner:
         return owner
     first = arguments[0]
-    return f"{first.__name__ if isinstance(first, type) else type(first).__name__}.{function.__name__}"
+    kind = first if isinstance(first, type) else type(first)
+    known = next(each for each in kind.__mro__ if not each.__name__.startswith("_"))  # a user knows no private class
+    return f"{known.__name__}.{function.__name__}"
 
 
 def _wrapped(function: Callable[..., Any], owner: str, error: type[ConfigError]) -> Callable[..., Any]:

@@ -213,3 +213,13 @@ def test_a_function_keeps_its_name_signature_and_kind() -> None:
     assert "required_tier" in inspect.signature(Corral).parameters
     assert Corral.execute.__name__ == "execute"
     assert (define_tool.__doc__ or "").startswith("Makes a tool")
+
+
+def test_a_view_of_tools_is_called_by_the_name_that_users_know() -> None:
+    async def search() -> None:
+        async with Corral([add], check=False) as opened:
+            view = opened.tools_for(ExecutionContext(user_id="ann"), hide_denied=True)
+            view.search(untyped(object()))
+
+    with pytest.raises(ConfigError, match=r"ToolRegistry\.search\(\): query takes"):
+        anyio.run(search)
