@@ -28,7 +28,16 @@ import corral.cli.main
 import corral.sandboxes.monty  # pyright: ignore[reportUnusedImport]
 
 LINUX = {
-    os: ("eventfd", "eventfd_read", "eventfd_write", "pidfd_open", "memfd_create", "EFD_CLOEXEC", "EFD_NONBLOCK"),
+    os: (
+        "eventfd",
+        "eventfd_read",
+        "eventfd_write",
+        "pidfd_open",
+        "memfd_create",
+        "EFD_CLOEXEC",
+        "EFD_NONBLOCK",
+        "O_PATH",
+    ),
     signal: ("pidfd_send_signal",),
 }
 """Attributes that only Linux has."""

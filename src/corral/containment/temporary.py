@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import shutil
 import stat
 import sys
 import tempfile
@@ -85,7 +84,7 @@ class _Home:
         return folder
 
     def end(self) -> None:
-        _remove_all_of(self.path)
+        remove_tree(self.path)
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -138,20 +137,13 @@ def _make_folder() -> tuple[_Home, Path]:
 def _remove(home: _Home, folder: Path) -> None:
     if not home.owner.is_current:
         return
-    _remove_all_of(folder)
+    remove_tree(folder)
     with _lock:
         home.folders -= 1
         if home.folders == 0:
             home.end()
             for place in [place for place, each in _homes.items() if each is home]:
                 del _homes[place]
-
-
-def _remove_all_of(folder: Path) -> None:
-    if sys.platform == "win32":
-        shutil.rmtree(folder, ignore_errors=True)
-    else:
-        remove_tree(folder)
 
 
 def _clear(place: str) -> None:
