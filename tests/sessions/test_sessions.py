@@ -16,6 +16,7 @@ from corral import ConfigError, Corral, Directory, ExecutionContext, Language, L
 from corral.errors import FileError
 from corral.sandboxes import CPythonSandbox, DenoSandbox, SandboxProvider
 from corral.sandboxes.monty import MontySandbox
+from corral.sessions import Sessions
 from corral.types import Tier
 
 pytestmark = pytest.mark.anyio
@@ -491,3 +492,25 @@ async def test_nothing_is_left_of_a_closed_session(corral: Corral) -> None:
         async with corral.session(context=ANN, languages=["python", "typescript"]) as session:
             await python(session, "open('a', 'w').write('x' * 1000)")
     assert descriptors() <= before
+
+
+async def test_a_guest_that_was_prepared_runs_the_first_program() -> None:
+    sandbox = DenoSandbox(isolation="fork")
+    async with (
+        Corral(sandbox=sandbox, check=False) as corral,
+        corral.session(context=ANN, languages=["typescript"]) as session,
+    ):
+        forks = sandbox._forks  # pyright: ignore[reportPrivateUsage]
+        assert forks is not None
+        prepared = [*forks._servers._boxes]  # pyright: ignore[reportPrivateUsage]
+        assert len(prepared) == 1
+        assert (await session.execute("return 1")).value == 1
+        assert [*forks._servers._boxes] == prepared  # pyright: ignore[reportPrivateUsage]
+
+
+async def test_a_check_knows_of_the_files_of_callers_with_a_session() -> None:
+    source = 'import fs from "fs"; return fs.existsSync(process.cwd())'
+    async with Corral(sessions=Sessions()) as corral:
+        named = await corral.check(source, context=ExecutionContext(session_id="s"))
+        assert (named.checked, named.diagnostics) == (True, ())
+        assert (await corral.check(source)).diagnostics != ()

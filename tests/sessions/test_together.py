@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator
 
 import pytest
 
@@ -18,13 +17,12 @@ pytestmark = pytest.mark.anyio
 SECRET = "Bearer s3cret-token-of-the-host"
 
 
-@pytest.fixture
-async def web() -> AsyncGenerator[Site]:
+async def test_one_language_packs_what_was_fetched_and_the_other_reads_it() -> None:
     async with site("127.0.0.2") as web:
-        yield web
+        await _pack_and_read(web)
 
 
-async def test_one_language_packs_what_was_fetched_and_the_other_reads_it(web: Site) -> None:
+async def _pack_and_read(web: Site) -> None:
     ann = ExecutionContext(user_id="ann")
     network = Network(
         allow=[web.origin],

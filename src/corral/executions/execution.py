@@ -43,7 +43,6 @@ from corral.types import (
     Isolation,
     LogEntry,
     Program,
-    SandboxConfig,
 )
 
 __all__ = ["Execution"]
@@ -88,7 +87,7 @@ class Execution:
         self._check = runtime.check_of(request)
         self._provider = runtime.provider(request.language)
         self._modules = (modules or runtime.modules) if LANGUAGES[request.language].npm else None
-        self._loads_modules = self._modules is not None or (workspace is not None and LANGUAGES[request.language].npm)
+        self._loads_modules = runtime.loads_modules(request.language, modules=modules, in_session=workspace is not None)
         if self._modules is not None and not self._provider.capabilities.modules:
             raise ConfigError(
                 f"sandbox {self._provider.name!r} gives programs no packages here; leave out Corral(modules=...)"
@@ -296,13 +295,12 @@ class Execution:
 
     async def _start(self) -> Sandbox:
         name, required = self._provider.name, self._runtime.required_tier
-        config = SandboxConfig(
-            language=self._request.language,
-            memory_mb=self._limits.memory_mb,
-            required_tier=required,
+        config = self._runtime.sandbox_config(
+            self._request.language,
+            self._limits,
             trust_domain=self._request.context.trust_domain,
             space=None if self._room is None else self._room.space,
-            modules=self._loads_modules,
+            loads_modules=self._loads_modules,
         )
         if self._room is not None and await self._provider.space_host(config) is None:
             raise ConfigError(f"sandbox {name!r} has no files of a session; DenoSandbox and CPythonSandbox do")

@@ -15,6 +15,8 @@ from corral.checking import Checker
 from corral.errors import LimitNotEnforceable, ProgramRejected
 from corral.event_listener import Observation
 from corral.executions.request import Check, ExecutionRequest
+from corral.isolation import Space
+from corral.languages import LANGUAGES
 from corral.packages import Packages
 from corral.programs import TooLongToParse, parsing_within, read_program
 from corral.sandboxes import SandboxProvider
@@ -30,6 +32,7 @@ from corral.types import (
     Program,
     SandboxConfig,
     Tier,
+    TrustDomain,
 )
 from corral.workers import WorkerError, run_in_worker
 
@@ -67,8 +70,8 @@ class Runtime:
     service_sources: tuple[ServiceSource, ...] = ()
     """Services of the host for all programs."""
     modules: Packages | None = None
-    skills: SkillSet = field(default_factory=SkillSet)
     """Packages that programs in TypeScript may import."""
+    skills: SkillSet = field(default_factory=SkillSet)
     code_logger: Logger | None = None
     """Logs every program as the model wrote it."""
     values: ValueRoom = field(default_factory=ValueRoom)
@@ -100,6 +103,29 @@ class Runtime:
         """Returns how the program of a request is to be checked."""
         return self.check if request.check is None else request.check
 
+    def loads_modules(self, language: Language, *, modules: Packages | None = None, in_session: bool = False) -> bool:
+        """Returns whether programs load modules: with packages of their own or of the Corral, and in each session."""
+        return LANGUAGES[language].npm and (in_session or (modules or self.modules) is not None)
+
+    def sandbox_config(
+        self,
+        language: Language,
+        limits: Limits,
+        *,
+        trust_domain: TrustDomain | None = None,
+        space: Space | None = None,
+        loads_modules: bool | None = None,
+    ) -> SandboxConfig:
+        """Makes the key of sandboxes: the same for one that is prepared and for the execution that takes it."""
+        return SandboxConfig(
+            language=language,
+            memory_mb=limits.memory_mb,
+            required_tier=self.required_tier,
+            trust_domain=trust_domain,
+            space=space,
+            modules=self.loads_modules(language) if loads_modules is None else loads_modules,
+        )
+
     async def warm_up(self, language: Language) -> None:
         """Keeps sandboxes of this language ready from now on, if the Corral is open.
 
@@ -112,14 +138,7 @@ class Runtime:
             self.checker.start(language, self.tools)
         async with self._warming:
             if language not in self._warm:
-                provider = self.providers.get(language)
-                config = SandboxConfig(
-                    language=language,
-                    memory_mb=self.limits.memory_mb,
-                    required_tier=self.required_tier,
-                    modules=self.modules is not None and provider.capabilities.modules,
-                )
-                await provider.warm(config)
+                await self.providers.get(language).warm(self.sandbox_config(language, self.limits))
                 self._warm.add(language)
 
     def renew(self, providers: Providers | None = None) -> None:

@@ -56,7 +56,9 @@ class CorralAsking(CorralRunning):
             )
             return CheckResult(language=language, checked=False, diagnostics=(rejected,))
         self._runtime.checker.start(language, self._runtime.tools)
-        case = Case(program, registry, env=env, must=True, modules=self._runtime.modules is not None, context=context)
+        in_session = context is not None and self._kept_session(context) is not None
+        modules = self._runtime.loads_modules(language, in_session=in_session)
+        case = Case(program, registry, env=env, must=True, modules=modules, context=context)
         verdict = await self._runtime.checker.verdict(case)
         return CheckResult(
             language=language,

@@ -133,7 +133,8 @@ class CorralRunning(CorralLifetime):
             for host, config in hosts.values() if languages is not None else ():
                 await host.prepare_space(config.model_copy(update={"space": opened.space}))
             packages = modules or self._runtime.modules
-            packages = packages.with_skills(skill_set) if packages is not None and skill_set.skills else packages
+            if packages is not None and (modules or skills):  # else those of the Corral, which have its skills already
+                packages = packages.with_skills(skill_set)
             yield Session(self, opened, modules=packages, network=network, skills=skill_set)
         finally:
             with anyio.CancelScope(shield=True):
@@ -143,11 +144,11 @@ class CorralRunning(CorralLifetime):
             self._sessions.discard(opened)
             await opened.aclose()
 
-    def _kept_session(self, request: ExecutionRequest) -> KeptWorkspace | None:
+    def _kept_session(self, context: ExecutionContext) -> KeptWorkspace | None:
         """The session that the caller has named, if this Corral keeps any."""
-        if self._kept_sessions is None or "session_id" not in request.context.model_fields_set:
+        if self._kept_sessions is None or "session_id" not in context.model_fields_set:
             return None
-        return KeptWorkspace(self._kept_sessions, request.context)
+        return KeptWorkspace(self._kept_sessions, context)
 
     async def _open_session(self, files: Sequence[Mount], context: ExecutionContext) -> OpenSession:
         return await open_session(context, files, await self._space_hosts(context, None), self._runtime.skills)
@@ -169,11 +170,11 @@ class CorralRunning(CorralLifetime):
                 if languages is not None:
                     raise
                 continue
-            config = SandboxConfig(
-                language=language,
-                memory_mb=self._runtime.limits.memory_mb,
-                required_tier=runtime.required_tier,
+            config = runtime.sandbox_config(
+                language,
+                runtime.limits,
                 trust_domain=context.trust_domain,
+                loads_modules=runtime.loads_modules(language, in_session=True),
             )
             host = await provider.space_host(config)
             if host is not None:
@@ -276,7 +277,7 @@ class CorralRunning(CorralLifetime):
             session.expect(request.context, request.language)
             workspace = session.opened
         else:
-            workspace = self._kept_session(request)
+            workspace = self._kept_session(request.context)
         execution = Execution(
             self._runtime,
             request,
