@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Self, TypeAlias, cast, get_args
 
-__all__ = ["TIERS", "Bind", "Isolation", "Space", "Strength", "Tier", "reaches"]
+__all__ = ["NO_SPACE", "TIERS", "Bind", "Isolation", "Space", "Strength", "Tier", "reaches"]
 
 Tier: TypeAlias = Literal["none", "landlock", "namespaces"]
 """Tier of the jail by the operating system, from none to most; docs/security.md describes each."""
@@ -97,3 +97,7 @@ class Space:
     @property
     def writes(self) -> bool:
         return any(bind.writable for bind in self.binds)
+
+
+NO_SPACE = Space(binds=())
+"""Nothing that guests see besides their engine."""

@@ -9,6 +9,8 @@ sizes. A name that is not granted is that of an unknown tool.
 A further service is a `ServiceSource` in `Runtime.service_sources`, or in those of one `Execution`:
 
     class Modules:
+        origins = ()                           # what a model is told that programs reach
+
         @asynccontextmanager
         async def serve(self, caller, audit):
             async def module(input):           # decoded, and not to be trusted

@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from corral.containment import landlock, seccomp
+from corral.containment.launcher import NOBODY
 from corral.containment.launcher_client import Plan
 from corral.containment.libraries import shared_libraries
 from corral.containment.namespaces import GUEST, Mount, bubblewrap, bwrap_command
 from corral.errors import StartFailed
-from corral.isolation import Space
+from corral.isolation import NO_SPACE, Space
 from corral.types import Tier
 
 if TYPE_CHECKING or sys.platform != "win32":
@@ -30,8 +31,6 @@ if TYPE_CHECKING or sys.platform != "win32":
 
 __all__ = ["Engine", "Jail", "address_space_mb", "jails_to_try", "reasons_by_tier", "unavailable_reason"]
 
-_NOBODY = 65534
-"""User that owns nothing, by convention; it is mapped in every container."""
 _STACK_BYTES = 8 << 20
 """Usual default. An unlimited stack would be memory that RLIMIT_DATA does not count."""
 _WITHIN = "/proc/self/cwd"
@@ -57,7 +56,7 @@ class Engine:
     syscall_profile: seccomp.SyscallProfile = "engine"
     relative_paths: bool = False
     """Starts in the jail's directory and names its files from there, so that their paths tell nothing of the host."""
-    space: Space | None = None
+    space: Space = NO_SPACE
     """Directories of a session that it sees too."""
 
 
@@ -84,7 +83,7 @@ class Jail:
             readable = [directory, *(part for place in engine.mounts for part in place.shown())]
             listable = [place.path for place in engine.mounts if place.path.is_dir()]
             listable += [directory] if listable else []
-            binds = () if engine.space is None else engine.space.binds
+            binds = engine.space.binds
             readable += [Path(bind.source) for bind in binds if not bind.writable]
             listable += [Path(bind.source) for bind in binds if not bind.writable]
             writable = [Path(bind.source) for bind in binds if bind.writable]
@@ -113,10 +112,9 @@ class Jail:
         """Plan for the launcher: these arguments, exactly this environment, and `data_bytes` as RLIMIT_DATA."""
         files = _SERVER_FILES if self._serves else _GUEST_FILES
         space = self.engine.space
-        writes = space is not None and space.writes
         limits = (
             (resource.RLIMIT_CORE, 0),
-            (resource.RLIMIT_FSIZE, 0 if space is None else space.file_bytes),
+            (resource.RLIMIT_FSIZE, space.file_bytes),
             _stack_limit(),
             (resource.RLIMIT_NOFILE, files),
             (resource.RLIMIT_DATA, data_bytes),
@@ -130,8 +128,7 @@ class Jail:
                 inside=self.engine.inside or f"/{self.engine.executable.name}",
                 libraries=self._libraries,
                 mounts=self.engine.mounts,
-                binds=() if space is None else space.binds,
-                home="/" if space is None else space.home,
+                space=space,
                 directory=self.directory,
                 arguments=arguments,
                 environment=environment,
@@ -142,9 +139,9 @@ class Jail:
                 environment={},  # bubblewrap's own, which it would show to the guest
                 limits=limits,
                 user=self.user,
-                filter=seccomp.filter_program(profile=self.engine.syscall_profile, writes=writes),
+                filter=seccomp.filter_program(profile=self.engine.syscall_profile, writes=space.writes),
                 serves=self._serves,
-                enter=() if space is None or space.namespaces is None else space.namespaces,
+                enter=space.namespaces or (),
             )
         return Plan(
             executable=self.engine.executable,
@@ -154,7 +151,7 @@ class Jail:
             user=self.user,
             confine=self.tier == "landlock",
             ruleset=self._ruleset,
-            filter=seccomp.filter_program(profile=self.engine.syscall_profile, writes=writes)
+            filter=seccomp.filter_program(profile=self.engine.syscall_profile, writes=space.writes)
             if self.tier == "landlock"
             else None,
             serves=self._serves,
@@ -205,7 +202,7 @@ def jails_to_try(tier: Tier, engine: Engine, directory: Path) -> list[Jail]:
     own = Jail(tier, engine, directory)
     if tier == "none" or os.geteuid() != 0:
         return [own]
-    return [Jail(tier, engine, directory, user=_NOBODY), own]
+    return [Jail(tier, engine, directory, user=NOBODY), own]
 
 
 def address_space_mb() -> int | None:

@@ -47,6 +47,7 @@ if TYPE_CHECKING or sys.platform != "win32":
 __all__ = [
     "FILTER_FD",
     "INFO_FD",
+    "NOBODY",
     "Children",
     "drop_privileges",
     "forgo_privileges",
@@ -83,8 +84,9 @@ _CLOSE_RANGE_CLOEXEC = 4
 # linux/sched.h, linux/mount.h
 _CLONE_NEWNS = 0x0002_0000
 _CLONE_NEWUSER = 0x1000_0000
-_NOBODY = 65534
-"""User in a space's namespace, whoever it is outside: without capabilities, nobody maps root into a namespace below."""
+NOBODY = 65534
+"""User that owns nothing, by convention; it is mapped in every container. It is also the one in a space's namespace,
+whoever it is outside: without capabilities, nobody maps root into a namespace below."""
 _MS_NOSUID, _MS_NODEV, _MS_NOEXEC = 2, 4, 8
 _MS_REC, _MS_SLAVE = 0x4000, 0x8_0000
 _ALL = 0xFFFF_FFFF
@@ -406,7 +408,7 @@ def _become_space(content: Mapping[str, Any], reply: socket.socket) -> NoReturn:
             drop_privileges(user)
             _prctl(_PR_SET_DUMPABLE, 1)  # so that its files in /proc are its own
         step = "namespaces"
-        user_map, group_map = (f"{_NOBODY} {each} 1" for each in (os.geteuid(), os.getegid()))
+        user_map, group_map = (f"{NOBODY} {each} 1" for each in (os.geteuid(), os.getegid()))
         _check(_libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNS))
         for name, value in (("setgroups", "deny"), ("uid_map", user_map), ("gid_map", group_map)):
             Path(f"/proc/self/{name}").write_bytes(value.encode())

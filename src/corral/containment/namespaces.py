@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from corral.containment.launcher import FILTER_FD, INFO_FD
-from corral.isolation import Bind
+from corral.isolation import Space
 
 __all__ = ["GUEST", "Mount", "bubblewrap", "bwrap_command"]
 
@@ -60,15 +60,14 @@ def bwrap_command(
     inside: str,
     libraries: Collection[Path],
     mounts: Iterable[Mount],
-    binds: Iterable[Bind],
-    home: str,
+    space: Space,
     directory: Path,
     arguments: Iterable[str],
     environment: Mapping[str, str],
 ) -> list[str]:
-    """The command that runs `engine` in namespaces of its own, with `home` as its working directory.
+    """The command that runs `engine` in namespaces of its own, in the space's working directory.
 
-    `directory`, `mounts` and `binds` are all else that it can read, and those of `binds` that say so all it can write.
+    `directory`, `mounts` and `space` are all else that it can read, and what of `space` is writable all it can write.
 
     The guest is process 1, so that nothing of its own stands between it and its end. There is no /proc (through
     /proc/1/environ it would show bubblewrap's own environment) and no /dev. `/proc/self/exe` is a link: without it Deno
@@ -90,8 +89,8 @@ def bwrap_command(
                 command += ["--tmpfs", f"{mount.inside}/{name}", "--remount-ro", f"{mount.inside}/{name}"]
     command += ["--ro-bind", str(engine), inside, "--ro-bind", str(directory), GUEST]
     command += ["--symlink", inside, "/proc/self/exe"]
-    for bind in binds:
+    for bind in space.binds:
         command += ["--bind" if bind.writable else "--ro-bind", bind.source, bind.inside]
-    command += ["--remount-ro", "/", "--chdir", home]  # the root is a writable tmpfs until then
+    command += ["--remount-ro", "/", "--chdir", space.home]  # the root is a writable tmpfs until then
     command += ["--seccomp", str(FILTER_FD), "--info-fd", str(INFO_FD), "--", inside]
     return [*command, *arguments]

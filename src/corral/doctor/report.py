@@ -16,6 +16,7 @@ import anyio
 import deno
 
 from corral.containment.jail import Engine, jails_to_try
+from corral.containment.launcher import NOBODY
 from corral.containment.launcher_client import LauncherClient
 from corral.containment.process import can_limit
 from corral.doctor.escape_probe import Attempt, Facts, Trial, attempted, make_room
@@ -39,8 +40,6 @@ from corral.types import TIERS, Isolation, Language, SandboxConfig, Tier, TrustD
 
 __all__ = ["Attempt", "Examination", "Layer", "TierResult", "examine"]
 
-_NOBODY = 65534
-"""As `jail` has it: whom guests run as where the host is root."""
 _JAILS: tuple[Tier, ...] = ("namespaces", "landlock")
 _NO_JAIL = "processes can be contained on Linux only"
 _WITHOUT_JAIL = (
@@ -141,7 +140,7 @@ def _try(tier: Tier, engine: Path, room: Path, launcher: LauncherClient) -> tupl
     reasons: list[str] = []
     try:
         # As root: first as nobody, then, if there is a second, as root itself.
-        users = (_NOBODY, None) if os.geteuid() == 0 and tier != "none" else (None,)
+        users = (NOBODY, None) if os.geteuid() == 0 and tier != "none" else (None,)
         for jail, user in zip(jails_to_try(tier, Engine(engine), room), users, strict=False):
             try:
                 trial = attempted(jail, engine, launcher, user=user)
@@ -219,7 +218,7 @@ def _python() -> Isolation | None:
 
 
 def _layers(facts: Mapping[Tier, Facts]) -> tuple[Layer, ...]:
-    users = (_NOBODY, None) if os.geteuid() == 0 else (None,)
+    users = (NOBODY, None) if os.geteuid() == 0 else (None,)
     filter_found = seccomp_layer()
     return (
         bubblewrap_layer(),

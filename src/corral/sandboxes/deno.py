@@ -20,7 +20,7 @@ from corral.containment import Engine
 from corral.containment.process import can_limit
 from corral.errors import StartFailed
 from corral.guest import RuntimeDirectory, typescript_server
-from corral.isolation import Space
+from corral.isolation import NO_SPACE, Space
 from corral.logs import get_logger
 from corral.sandboxes.base import Sandbox
 from corral.sandboxes.framed.guest_files import DENO_ENVIRONMENT, deno_options
@@ -199,7 +199,7 @@ class DenoSandbox(JailedProvider):
         await run_shielded_in_thread(partial(provider._pool.full, _SETTLE_SECONDS))  # noqa: SLF001
 
     def guest_kind(self, config: SandboxConfig) -> GuestKind:
-        options = deno_options(config.memory_mb, allow_eval=self.allow_eval, space=config.space)
+        options = deno_options(config.memory_mb, allow_eval=self.allow_eval, space=config.space or NO_SPACE)
         own = _arguments(config, allow_eval=self.allow_eval, allow_wasm=self.allow_wasm)
         return GuestKind(config.unowned, (*options, f"{GUEST_FILE}main.js", *own))
 
@@ -236,7 +236,9 @@ class _ForkingDeno(ForkProvider):
         return self._start_tested.passed
 
     def guest_kind(self, config: SandboxConfig) -> GuestKind:
-        options = deno_options(config.memory_mb, allow_eval=self._allow_eval, v8_flags=_FORK_FLAGS, space=config.space)
+        options = deno_options(
+            config.memory_mb, allow_eval=self._allow_eval, v8_flags=_FORK_FLAGS, space=config.space or NO_SPACE
+        )
         own = _arguments(config, allow_eval=self._allow_eval, allow_wasm=self._allow_wasm)
         return GuestKind(config.unowned, (*options, "--allow-ffi", f"{GUEST_FILE}zygote.js", *own))
 

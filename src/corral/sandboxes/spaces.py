@@ -9,17 +9,16 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from corral.concurrency.threads import run_shielded_in_thread
+from corral.containment.launcher import NOBODY
 from corral.containment.temporary import TemporaryFolder
 from corral.errors import StartFailed
-from corral.isolation import Bind, Space
+from corral.isolation import NO_SPACE, Bind, Space
 from corral.logs import get_logger
 from corral.types import SandboxConfig, Tier
 
 __all__ = ["OpenSpace", "Place", "SpaceHost", "open_space"]
 
 logger = get_logger("corral.sandboxes")
-
-_NOBODY = 65534
 
 
 class Place(NamedTuple):
@@ -108,13 +107,14 @@ async def open_space(hosts: Sequence[tuple[SpaceHost, SandboxConfig]], places: S
     (first, config), *_ = hosts
     tier = await first.placement(config)
     user = await _user(hosts, places)
+    made: list[int] = []
+    unused: list[int] = []
     own = [place for place in places if place.directory is None]
     folder = TemporaryFolder()
-    opened = OpenSpace(space=Space(binds=()), roots=[], owner=None, exact=True, folder=folder)
+    opened = OpenSpace(space=NO_SPACE, roots=[], owner=None, exact=True, folder=folder)
     try:
         for number in range(len(own)):
             (folder.path / str(number)).mkdir(mode=0o700)
-        made: list[int] = []
         try:
             if own and tier == "namespaces":
                 made = await first.make_space([(each.bytes, each.files) for each in own], folder.path, user)
@@ -123,15 +123,17 @@ async def open_space(hosts: Sequence[tuple[SpaceHost, SandboxConfig]], places: S
         opened.exact = bool(made) or not own
         opened.descriptors = made[:2]
         sources = iter([folder.path / str(number) for number in range(len(own))])
-        roots = iter(made[2:])
+        unused = made[2:]
         binds: list[Bind] = []
         for place in places:
             source = next(sources) if place.directory is None else place.directory
             binds.append(Bind(str(source), place.inside, place.writable))
-            root = next(roots, None) if place.directory is None else None
-            if place.directory is None and root is None and user is not None:
+            if place.directory is None and made:
+                opened.roots.append(unused.pop(0))
+                continue
+            if place.directory is None and user is not None:
                 os.chown(source, user, user)
-            opened.roots.append(_directory(source) if root is None else root)
+            opened.roots.append(os.open(source, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
         opened.space = Space(
             binds=tuple(binds),
             namespaces=(made[0], made[1]) if made else None,
@@ -143,7 +145,7 @@ async def open_space(hosts: Sequence[tuple[SpaceHost, SandboxConfig]], places: S
         )
         opened.owner = (user, user) if user is not None else None
     except BaseException:
-        for root in opened.roots:
+        for root in [*opened.roots, *unused]:
             os.close(root)
         await opened.aclose()
         raise
@@ -155,8 +157,4 @@ async def _user(hosts: Sequence[tuple[SpaceHost, SandboxConfig]], places: Sequen
     """The user that guests run as: where the host is root, one who owns nothing, unless they could read nothing."""
     if os.geteuid() != 0 or any(place.directory is not None and not place.public for place in places):
         return None
-    return _NOBODY if all([await host.starts_as_nobody(config) for host, config in hosts]) else None
-
-
-def _directory(path: Path) -> int:
-    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    return NOBODY if all([await host.starts_as_nobody(config) for host, config in hosts]) else None

@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 
 from corral.containment import landlock, seccomp
-from corral.containment.launcher import drop_privileges, forgo_privileges, hide, restrict, seal
+from corral.containment.launcher import NOBODY, drop_privileges, forgo_privileges, hide, restrict, seal
 
 __all__ = ["lock_down"]
-
-_NOBODY = 65534
 
 
 def lock_down() -> None:
@@ -19,7 +17,7 @@ def lock_down() -> None:
         OSError: the kernel has one of them and refuses it.
     """
     try:
-        drop_privileges(_NOBODY if os.geteuid() == 0 else None)
+        drop_privileges(NOBODY if os.geteuid() == 0 else None)
     except OSError:  # in a namespace in which nobody else is mapped
         drop_privileges(None)
     hide()

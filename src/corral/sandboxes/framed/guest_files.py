@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from corral.guest import python_guest, typescript_guest
-from corral.isolation import Space
+from corral.isolation import NO_SPACE, Space
 from corral.sandboxes.channel import GuestFiles
 from corral.types import Language, SandboxConfig
 
@@ -48,16 +48,15 @@ _GUESTS: Mapping[Language, Callable[[SandboxConfig], GuestFiles]] = {"typescript
 
 
 def deno_options(
-    memory_mb: int, *, allow_eval: bool, v8_flags: Iterable[str] = (), space: Space | None = None
+    memory_mb: int, *, allow_eval: bool, v8_flags: Iterable[str] = (), space: Space = NO_SPACE
 ) -> tuple[str, ...]:
     """Deno's own options: no permission but for the space's directories, and a heap for a program with this memory."""
     heap = f"--max-old-space-size={memory_mb + _HEAP_RESERVE_MB}", f"--max-semi-space-size={_SEMI_SPACE_MB}"
     flags = [*heap, *v8_flags]
     if not allow_eval:
         flags.append("--disallow-code-generation-from-strings")
-    binds = () if space is None else space.binds
-    readable = [bind.source if space is not None and space.mapped else bind.inside for bind in binds]
-    writable = [path for path, bind in zip(readable, binds, strict=True) if bind.writable]
+    readable = [space.place(bind.inside) for bind in space.binds]
+    writable = [space.place(bind.inside) for bind in space.binds if bind.writable]
     return (
         "run",
         *([f"--allow-read={','.join(readable)}"] if readable else []),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-from corral.isolation import Space
+from corral.isolation import NO_SPACE, Space
 from corral.sandboxes.jailed.fork_server import Fork, ForkServer
 from corral.sandboxes.jailed.guest_starter import GuestKind, GuestStarter, StartedGuest
 from corral.sandboxes.jailed.provider import JailedGuest, JailedProvider
@@ -48,9 +48,8 @@ class ForkProvider(JailedProvider):
         return await self._servers.reserve(config, self._new_server)
 
     async def _new_server(self, config: SandboxConfig) -> ForkServer:
-        space = config.space
-        guest = await self._pool.take(self.guest_kind(config), kept=space is None)
-        return ForkServer(guest, writes=space is not None and space.writes)
+        guest = await self._pool.take(self.guest_kind(config), kept=config.space is None)
+        return ForkServer(guest, writes=(config.space or NO_SPACE).writes)
 
     async def prepare_space(self, config: SandboxConfig) -> None:
         self._starter.retain()

@@ -302,7 +302,8 @@ class GuestStarter:
             process = self._start(self._plan(jail, arguments, _UNMEASURED_DATA_BYTES))
             self._verify(jail, process)
             try:
-                bytes_ = _measured[seen] = process.data_bytes()
+                bytes_ = process.data_bytes()
+                _remember(_measured, seen, bytes_)  # arguments of a session may be its own
             except OSError as error:
                 process.close()
                 raise StartFailed(f"the kernel does not say how much memory the guest takes: {error}") from error
