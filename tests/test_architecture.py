@@ -224,6 +224,16 @@ ALLOWED: dict[str, set[str]] = {
         "tools",
         "types",
     },
+    "chat": {
+        "__init__",
+        "arguments",
+        "bridges",
+        "errors",
+        "events",
+        "rendering",
+        "results",
+        "types",
+    },
     "cli": {
         "__init__",
         "audit",
