@@ -4,6 +4,7 @@ import { defineConfig } from "vite";
 export default defineConfig({
   base: "./",
   plugins: [react()],
+  worker: { format: "es", rolldownOptions: { output: { entryFileNames: "assets/[name].js" } } },
   build: {
     outDir: "../src/corral/chat/static",
     emptyOutDir: true,

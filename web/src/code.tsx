@@ -1,12 +1,43 @@
-import { memo, useEffect, useMemo, useState } from "react";
-import type { HighlighterCore } from "shiki/core";
+import { memo, useEffect, useState } from "react";
 
-let loading: Promise<HighlighterCore> | undefined;
+export interface Token {
+  content: string;
+  light: string;
+  dark: string;
+}
 
-/** Loads the highlighter after the first paint: code is readable without it. */
-function highlighter(): Promise<HighlighterCore> {
-  loading ??= import("./highlighter").then((module) => module.create());
-  return loading;
+let worker: Worker | undefined;
+let asked = 0;
+const waiting = new Map<number, (lines: Token[][]) => void>();
+
+/** Has a worker colour the code. It starts after the first paint: code is readable without colours. */
+function coloured(code: string, language: string): Promise<Token[][]> {
+  if (!worker) {
+    worker = new Worker(new URL("./highlighter.ts", import.meta.url), { type: "module" });
+    worker.addEventListener("message", ({ data }: MessageEvent<{ id: number; lines: Token[][] }>) => {
+      waiting.get(data.id)?.(data.lines);
+      waiting.delete(data.id);
+    });
+  }
+  const id = (asked += 1);
+  worker.postMessage({ id, code, language });
+  return new Promise((resolve) => waiting.set(id, resolve));
+}
+
+/** Lines of code; those that have changed since they were coloured are plain. */
+function useLines(code: string, language: string): Token[][] {
+  const text = code.replace(/\n$/, "");
+  const [known, setKnown] = useState<Token[][]>([]);
+  useEffect(() => {
+    if (!text || text.length > LONGEST) return;
+    let shown = true;
+    void coloured(text, language).then((lines) => shown && setKnown(lines));
+    return () => void (shown = false);
+  }, [text, language]);
+  return text.split("\n").map((content, index) => {
+    const line = known[index];
+    return line && line.map((token) => token.content).join("") === content ? line : [{ content, light: "", dark: "" }];
+  });
 }
 
 const LONGEST = 20_000;
@@ -20,27 +51,7 @@ interface Props {
 
 /** Code with line numbers. Every token is a text node. */
 export const Code = memo(function Code({ code, language, failed, marks }: Props) {
-  const [ready, setReady] = useState<HighlighterCore>();
-  useEffect(() => {
-    let shown = true;
-    highlighter().then((made) => shown && setReady(made));
-    return () => void (shown = false);
-  }, []);
-  const lines = useMemo(() => {
-    const text = code.replace(/\n$/, "");
-    if (!ready || text.length > LONGEST) return text.split("\n").map((content) => [{ content, light: "", dark: "" }]);
-    const found = ready.codeToTokensWithThemes(text, {
-      lang: language === "python" ? "python" : "typescript",
-      themes: { light: "github-light", dark: "github-dark" },
-    });
-    return found.map((line) =>
-      line.map((token) => ({
-        content: token.content,
-        light: token.variants.light?.color ?? "",
-        dark: token.variants.dark?.color ?? "",
-      })),
-    );
-  }, [ready, code, language]);
+  const lines = useLines(code, language);
   return (
     <div className="code" role="region" aria-label="Program" tabIndex={0}>
       {lines.map((line, index) => {

@@ -19,6 +19,7 @@ const STATUS: Record<string, string> = {
 export const Program = memo(function Program({ execution, alone }: { execution: Execution; alone?: boolean }) {
   const [whole, setWhole] = useState<Execution>();
   const [problem, setProblem] = useState("");
+  const rows = useGrowing(whole?.calls.length ?? 0);
   const shown = whole && !isLive(execution) ? whole : execution;
   const total = Math.max(
     0.05,
@@ -66,7 +67,7 @@ export const Program = memo(function Program({ execution, alone }: { execution: 
             <p className="note">The latest {shown.calls.length} of {shown.callCount} calls.</p>
           )}
           <ol className="calls">
-            {shown.calls.map((call) => (
+            {shown.calls.slice(0, rows).map((call) => (
               <Row key={call.n} call={call} total={total} execution={shown.id} />
             ))}
           </ol>
@@ -108,11 +109,24 @@ export const Program = memo(function Program({ execution, alone }: { execution: 
   );
 });
 
+const STEP = 50;
+
+/** Number of rows to draw so far: more with each frame, so that no task of the page is long. */
+function useGrowing(total: number): number {
+  const [count, setCount] = useState(2 * STEP);
+  useEffect(() => {
+    if (count >= total) return;
+    const timer = setTimeout(() => setCount(count + STEP), 16);
+    return () => clearTimeout(timer);
+  }, [count, total]);
+  return count;
+}
+
 const isLive = (execution: Execution) => execution.status === "running" || execution.status === "waiting";
 
 function checkText(execution: Execution): string {
-  if (execution.checked || execution.check?.verdict === "passed") return "type-checked";
   if (execution.check?.verdict === "rejected") return "rejected by the type check";
+  if (execution.checked || execution.check?.verdict === "passed") return "type-checked";
   return isLive(execution) && !execution.check ? "starting" : "not type-checked";
 }
 
@@ -238,9 +252,10 @@ function parsed(shown: string): Record<string, unknown> | undefined {
 
 const Console = memo(
   function Console({ logs }: { logs: Execution["logs"] }) {
+    const rows = useGrowing(logs.length);
     return (
       <div className="console" role="log" aria-label="Console" tabIndex={0}>
-        {logs.map(([level, text], index) => (
+        {logs.slice(0, rows).map(([level, text], index) => (
           <div key={index} className={level}>
             {text}
           </div>
