@@ -53,6 +53,7 @@ ALLOWED: dict[str, set[str]] = {
         "types",
         "languages",
     },
+    "shells": {"arguments", "concurrency", "errors", "isolation"},
     "tools": {"arguments", "concurrency", "errors", "json_schema", "rendering", "types"},
     "bridges": {
         "arguments",
