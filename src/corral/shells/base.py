@@ -167,7 +167,7 @@ class Shell(ABC):
         """
         if output_bytes < 0:
             raise ConfigError(f"output_bytes={output_bytes} is negative; give a number of bytes")
-        kept = {"stdout": _Kept(output_bytes), "stderr": _Kept(output_bytes)}
+        kept: dict[StreamName, _Kept] = {"stdout": _Kept(output_bytes), "stderr": _Kept(output_bytes)}
         code: int | None = None
         async with await self.spawn(command, cwd=cwd, env=env, stdin=input is not None) as process:
             with anyio.move_on_after(timeout_seconds) as deadline:
@@ -270,6 +270,7 @@ async def _followed(
         await process.write(data)
         await process.close_stdin()
 
+    code = 0
     async with anyio.create_task_group() as feeding:
         if input_ is not None:
             feeding.start_soon(feed, input_.encode() if isinstance(input_, str) else input_)

@@ -18,7 +18,7 @@ _STREAM_BYTES = 1 << 16
 
 
 class FileInfo(NamedTuple):
-    """A file or folder. `path` is as it was asked for, or relative to the folder that was listed; `size` is in bytes."""
+    """A file or folder. `path` is as it was asked for, or relative to the listed folder; `size` is in bytes."""
 
     path: str
     kind: FileKind
@@ -118,7 +118,7 @@ class Files(ABC):
 
 
 def select_lines(text: str, lines: tuple[int, int | None] | None) -> str:
-    """Returns the lines of a text from the first to the last of a range, counted from 1; past the end there are none."""
+    """Returns the lines from the first to the last of a range, counted from 1; past the end there are none."""
     if lines is None:
         return text
     first, last = lines
