@@ -32,6 +32,9 @@ The branches say who must act:
     │   ├── StartFailed            it could not be started
     │   └── SandboxLost            it ended without a result
     ├── FileError              a file of a session could not be read or changed from the host
+    ├── ShellError             a shell could not do what was asked of it
+    │   ├── ShellLost              its computer is gone
+    │   └── CommandFailed          a command that was to succeed did not
     ├── BridgeError            the operator: a message over the bridge was malformed or too large
     │   ├── MalformedMessage
     │   └── MessageTooLarge

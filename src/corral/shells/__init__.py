@@ -2,15 +2,20 @@
 
 from corral.shells.base import Completed, OnOutput, Process, Shell, ShellCapabilities, StreamName
 from corral.shells.files import FileInfo, FileKind, Files
+from corral.shells.jailed import JailedShell, ShellLimits
+from corral.shells.local import LocalShell
 
 __all__ = [
     "Completed",
     "FileInfo",
     "FileKind",
     "Files",
+    "JailedShell",
+    "LocalShell",
     "OnOutput",
     "Process",
     "Shell",
     "ShellCapabilities",
+    "ShellLimits",
     "StreamName",
 ]

@@ -11,6 +11,7 @@ from typing import Literal, Self, TypeAlias
 import anyio
 from typing_extensions import override
 
+from corral.concurrency.task_owned import unwrapped
 from corral.errors import CommandFailed, ConfigError
 from corral.isolation import Isolation
 from corral.shells.files import Files
@@ -66,6 +67,8 @@ class Process(ABC):
 
     pid: int | None = None
     """Its number on its own computer, where that is known."""
+    reason: str | None = None
+    """The shell's reason for having ended it, such as a bound on memory; `run` adds it to the errors."""
 
     @property
     @abstractmethod
@@ -117,7 +120,7 @@ class Shell(ABC):
     """
 
     description: str = ""
-    """What kind of computer it is, for instructions. Nothing adds it to a prompt by itself."""
+    """Kind of computer it is, for instructions. Nothing adds it to a prompt by itself."""
 
     @property
     @abstractmethod
@@ -171,7 +174,12 @@ class Shell(ABC):
         code: int | None = None
         async with await self.spawn(command, cwd=cwd, env=env, stdin=input is not None) as process:
             with anyio.move_on_after(timeout_seconds) as deadline:
-                code = await _followed(process, input, kept, on_output)
+                try:
+                    code = await _followed(process, input, kept, on_output)
+                except ExceptionGroup as failures:
+                    raise unwrapped(failures) from None
+        if process.reason is not None:
+            kept["stderr"].add(f"\n[ended: {process.reason}]\n".encode())
         done = Completed(
             exit_code=code,
             stdout=kept["stdout"].text(),
@@ -271,12 +279,17 @@ async def _followed(
         await process.close_stdin()
 
     code = 0
+
+    async def wait() -> None:
+        nonlocal code
+        code = await process.wait()
+
     async with anyio.create_task_group() as feeding:
         if input_ is not None:
             feeding.start_soon(feed, input_.encode() if isinstance(input_, str) else input_)
-        async with anyio.create_task_group() as reading:
-            reading.start_soon(read, "stdout", process.stdout)
-            reading.start_soon(read, "stderr", process.stderr)
-        code = await process.wait()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(read, "stdout", process.stdout)
+            tasks.start_soon(read, "stderr", process.stderr)
+            tasks.start_soon(wait)  # some computers end what a command leaves behind, which may have its streams
         feeding.cancel_scope.cancel()  # a command need not read all of its input
     return code
