@@ -4,6 +4,7 @@ from corral.shells.base import Completed, OnOutput, Process, Shell, ShellCapabil
 from corral.shells.files import FileInfo, FileKind, Files
 from corral.shells.jailed import JailedShell, ShellLimits
 from corral.shells.local import LocalShell
+from corral.shells.tools import current_shell, shell_tools, use_shell
 
 __all__ = [
     "Completed",
@@ -18,4 +19,7 @@ __all__ = [
     "ShellCapabilities",
     "ShellLimits",
     "StreamName",
+    "current_shell",
+    "shell_tools",
+    "use_shell",
 ]
