@@ -13,10 +13,10 @@ from corral.shells import JailedShell, LocalShell, current_shell, shell_tools, u
 pytestmark = pytest.mark.anyio
 
 _FIX = """
-const before = await tools.bash({ command: "python3 -m unittest -q test_add 2>&1" });
+const before = await tools.bash({ command: "python3 -Bm unittest -q test_add 2>&1" });
 const [place] = await tools.grep({ pattern: "return a - b", glob: "*.py" });
 const replaced = await tools.edit_file({ path: place.split(":")[0], old: "a - b", new: "a + b" });
-const after = await tools.bash({ command: "python3 -m unittest -q test_add 2>&1" });
+const after = await tools.bash({ command: "python3 -Bm unittest -q test_add 2>&1" });
 await tools.write_file({ path: "docs/CHANGES.md", text: "Fixed add.\\n" });
 const commit = await tools.bash({ command: "git add -A && git commit -qm fix && git log --oneline | wc -l" });
 const second = await tools.read_file({ path: "add.py", first_line: 2, last_line: 2 });
