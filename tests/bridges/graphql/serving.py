@@ -79,17 +79,18 @@ class Client:
     """Sends operations with the token of one execution."""
 
     def __init__(self, url: str, token: str | None) -> None:
-        self._headers = {} if token is None else {"authorization": f"Bearer {token}"}
+        self.headers = {} if token is None else {"authorization": f"Bearer {token}"}
         self._url = url
+        self.url = f"{url}/graphql"
 
     def send(self, content: object, path: str = "/graphql", **headers: str) -> httpx.Response:
         """Sends a body, which is JSON unless it is bytes."""
         body = content if isinstance(content, bytes) else json.dumps(content).encode()
-        headers = {"content-type": "application/json", **self._headers} | headers
+        headers = {"content-type": "application/json", **self.headers} | headers
         return httpx.post(self._url + path, content=body, headers=headers, trust_env=False)
 
     def get(self, path: str = "/graphql", **parameters: str) -> httpx.Response:
-        return httpx.get(self._url + path, params=parameters, headers=self._headers, trust_env=False)
+        return httpx.get(self._url + path, params=parameters, headers=self.headers, trust_env=False)
 
     def run(self, query: str, **variables: object) -> dict[str, Any]:
         """Executes an operation."""
@@ -111,6 +112,6 @@ class Client:
         """Executes a subscription to its end."""
         response = self.send({"query": query, "variables": variables}, accept="text/event-stream")
         assert response.headers["content-type"] == "text/event-stream"
-        events = response.text.removesuffix("\n\n").split("\n\n")
+        events = [event for event in response.text.removesuffix("\n\n").split("\n\n") if event != ":"]
         assert events.pop() == "event: complete\ndata:"
         return [json.loads(event.removeprefix("event: next\ndata: ")) for event in events]

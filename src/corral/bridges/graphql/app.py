@@ -122,12 +122,12 @@ class GraphqlApp:
         is_get = head.scope["method"] == "GET"
         if not is_get and not head.is_json:
             return failed(NOT_JSON, 415)
-        media_type = accepted(head)
+        media_type, reads_events = accepted(head)
         body_came = False
         most = max(_LEAST_BODY_BYTES, grant.limits.tool_input_bytes) + _BESIDE_INPUT_BYTES
-        stream = EventStream(send) if media_type == EVENTS else None
+        stream = EventStream(send)
         async with (
-            watch_request(grant, receive, _no_heartbeat if stream is None else stream.heartbeat) as watch,
+            watch_request(grant, receive, stream.heartbeat) as watch,
             Body(head, receive, 0 if is_get else most, grant) as body,
         ):
             given = _read(_query_parameters(head) if is_get else parse_json(body))
@@ -137,25 +137,23 @@ class GraphqlApp:
             try:
                 document = await document_of(given["query"], tools)
                 operation = operation_of(document, given.get("operationName"))
+                kind = operation.operation
+                if kind is OperationType.SUBSCRIPTION and not reads_events:
+                    raise MalformedMessage("subscriptions need the header accept: text/event-stream")
             except BridgeError as error:
                 return _not_executed(error, media_type)
-            kind = operation.operation
             if is_get and kind is not OperationType.QUERY:
                 return failed(BridgeError("GET is for queries only; send this operation by POST"), 405)
             calls = OperationCalls(self._host, grant, len(body) or len(given["query"]))
-            if stream is None and kind is OperationType.SUBSCRIPTION:
-                return _not_executed(
-                    MalformedMessage("subscriptions need the header accept: text/event-stream"), media_type
-                )
-            if stream is not None and kind is OperationType.SUBSCRIPTION:
+            if kind is OperationType.SUBSCRIPTION:
                 await stream.subscribe(tools, document, given.get("variables"), given.get("operationName"), calls)
                 return None
             content = await _executed(tools, document, operation, given, calls)
-            if stream is not None:
-                await stream.send_one(content)
-                return None
-            return respond(content, media_type)
-        if stream is not None and stream.started:
+            if media_type != EVENTS:
+                return respond(content, media_type)
+            await stream.send_one(content)
+            return None
+        if stream.started:
             await stream.end(ended())
             return None
         return failed(ended() if body_came or grant.ended else late())

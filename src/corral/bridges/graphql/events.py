@@ -37,8 +37,9 @@ class EventStream:
         self._writing = anyio.Lock()
 
     async def heartbeat(self) -> None:
-        """Sends a comment."""
-        await self._write(b":\n\n")
+        """Sends a comment, once it is known that the response has events."""
+        if self.started:
+            await self._write(b":\n\n")
 
     async def end(self, error: CallError) -> None:
         """Sends an error, and ends the response."""
@@ -81,6 +82,7 @@ class EventStream:
                     data += event(result_json(result((value,))))
                 await self._write(data)
 
+        await self._write(b":\n\n")
         items = Items(1, self._write)
         async with items.written():
             reply = await calls.stream(asked.tool, asked.input, items.open)
@@ -119,6 +121,7 @@ class EventStream:
             requests = calls.requests(asked.input)
         except GraphQLError as error:
             return await self.send_one(result_json(ExecutionResult(None, [error])))
+        await self._write(b":\n\n")
         async with anyio.create_task_group() as tasks:
             for number, request in requests:
                 tasks.start_soon(answer, number, request)

@@ -25,18 +25,22 @@ __all__ = [
     "result_json",
 ]
 
+_JSON = "application/json"
 GRAPHQL_JSON = "application/graphql-response+json"
 EVENTS = "text/event-stream"
 COMPLETE = b"event: complete\ndata:\n\n"
 
 
-def accepted(head: RequestHead) -> str:
-    """Returns the media type of the response: events, GraphQL's own, or plain JSON."""
+def accepted(head: RequestHead) -> tuple[str, bool]:
+    """Returns the media type for a result, and True if the client reads events. Events are the last choice."""
     for name, value in head.scope["headers"]:
         if name == b"accept":
             text = value.decode("latin-1").lower()
-            return next((kind for kind in (EVENTS, GRAPHQL_JSON) if kind in text), "application/json")
-    return "application/json"
+            events = EVENTS in text
+            if GRAPHQL_JSON in text:
+                return GRAPHQL_JSON, events
+            return (EVENTS if events and _JSON not in text else _JSON), events
+    return _JSON, False
 
 
 def result_json(result: ExecutionResult) -> bytes:

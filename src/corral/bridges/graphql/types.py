@@ -198,11 +198,12 @@ class _Types(Generic[ObjectType]):
         return _Found(GraphQLList(item.type if item.nullable else GraphQLNonNull(item.type)))
 
     def _object(self, keywords: JsonSchema, hint: str, level: int) -> Wrapped:
-        members = self.members(keywords, hint, level)
+        title = keywords.get("title")
+        base = type_name(title) if isinstance(title, str) else hint
+        members = self.members(keywords, base, level)
         if members is None:
             return JSON
-        title = keywords.get("title")
-        wanted = (type_name(title) if isinstance(title, str) else hint).removesuffix(self.suffix) + self.suffix
+        wanted = base.removesuffix(self.suffix) + self.suffix
         key = tuple((each.name, each.original, str(each.type), each.description) for each in members)
         return self._names.shared(wanted, key, lambda name: self._make(name, members, _description(keywords)))
 
