@@ -12,9 +12,11 @@ from corral.errors import ConfigError
 __all__ = ["chat_agent_of"]
 
 _ADAPTERS: Mapping[str, str] = {
-    "pydantic_ai": "from_pydantic_ai",
+    "agents": "openai_agents:from_openai_agents",
+    "langgraph": "langchain:from_langchain",
+    "pydantic_ai": "pydantic_ai:from_pydantic_ai",
 }
-"""Function that adapts agents, by the framework's package. It is in the module of the same name."""
+"""Module of `corral.chat.agents` and its function, by the framework's package."""
 
 
 def chat_agent_of(agent: Any) -> ChatAgent:
@@ -28,6 +30,7 @@ def chat_agent_of(agent: Any) -> ChatAgent:
     for base in type(agent).__mro__:
         package = base.__module__.partition(".")[0]
         if (adapter := _ADAPTERS.get(package)) is not None:
-            return getattr(import_module(f"corral.chat.agents.{package}"), adapter)(agent)
-    known = ", ".join(sorted(_ADAPTERS))
+            module, _, function = adapter.partition(":")
+            return getattr(import_module(f"corral.chat.agents.{module}"), function)(agent)
+    known = ", ".join(sorted(each.partition(":")[2] for each in _ADAPTERS.values()))
     raise ConfigError(f"{type(agent).__name__} is no ChatAgent: it has no `reply`. Adapters: {known}")
