@@ -243,6 +243,7 @@ ALLOWED: dict[str, set[str]] = {
         "bridges",
         "errors",
         "events",
+        "integrations",
         "rendering",
         "results",
         "types",

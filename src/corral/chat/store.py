@@ -33,21 +33,24 @@ class ChatStore(ABC):
         """Lists conversations without their messages, newest first."""
 
     @abstractmethod
-    async def load(self, owner: Owner, conversation_id: str) -> Conversation | None: ...
+    async def load(self, owner: Owner, conversation_id: str) -> Conversation | None:
+        """Returns a conversation with its messages, which the caller may change."""
 
     @abstractmethod
     async def save(self, owner: Owner, conversation: Conversation) -> None:
         """Stores a conversation in place of the earlier one. Oldest conversations of the owner may be deleted."""
 
     @abstractmethod
-    async def delete(self, owner: Owner, conversation_id: str) -> None: ...
+    async def delete(self, owner: Owner, conversation_id: str) -> None:
+        """Deletes a conversation, if there is one."""
 
     @abstractmethod
     async def save_execution(self, owner: Owner, data: dict[str, Any]) -> None:
         """Stores the record of an execution; `data["id"]` is its id. Oldest executions may be deleted."""
 
     @abstractmethod
-    async def execution(self, owner: Owner, execution_id: str) -> dict[str, Any] | None: ...
+    async def execution(self, owner: Owner, execution_id: str) -> dict[str, Any] | None:
+        """Returns the record of an execution."""
 
     async def aclose(self) -> None:
         """Releases what the store holds."""

@@ -40,7 +40,9 @@ class ChatAgent(Protocol):
     is cancelled if the user stops it. Its exceptions reach the log; the page gets a general message.
     """
 
-    def reply(self, turn: ChatTurn) -> AsyncIterator[Part]: ...
+    def reply(self, turn: ChatTurn) -> AsyncIterator[Part]:
+        """Yields the parts of the reply to a turn."""
+        ...
 
 
 def text_of_message(message: Mapping[str, Any]) -> str:

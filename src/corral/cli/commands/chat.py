@@ -22,8 +22,8 @@ from corral.types import ExecutionContext
 __all__ = ["add_chat"]
 
 _EPILOG = """\
-AGENT is module:name: a ChatAgent, or an agent of pydantic-ai. Beside it, the module has the Corral of its programs, as
-`corral`; calls wait for a click if it has approve=lambda _: Later().
+AGENT is module:name: a ChatAgent, or an agent of pydantic-ai, LangChain or openai-agents. Beside it, the module has the
+Corral of its programs, as `corral`; calls wait for a click if it has approve=lambda _: Later().
 
   corral chat --demo
   corral chat app:agent --store chats.db
