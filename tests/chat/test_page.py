@@ -15,6 +15,7 @@ from playwright.sync_api import BrowserContext, Locator, Page, expect, sync_play
 from tests.foreign import CHROMIUM
 from tests.forks import CORRAL
 
+expect.set_options(timeout=30_000)
 REFUND = "Refund the customers whose parcels are late"
 
 
@@ -72,8 +73,10 @@ def serving(*arguments: str, folder: Path) -> Generator[str]:
     command = [CORRAL, "chat", *arguments, "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=folder) as process:
         assert process.stdout is not None
-        yield process.stdout.readline().strip()
-        process.terminate()
+        try:
+            yield process.stdout.readline().strip()
+        finally:
+            process.terminate()
         assert process.wait(20) == 0
 
 

@@ -32,8 +32,18 @@ class AssembledMessage:
     def is_full(self) -> bool:
         return self._chars > _MOST_CHARS or len(self.parts) > _MOST_PARTS
 
+    def fits(self, part: Part) -> bool:
+        """Returns False for a part of a text or tool call that has not begun: clients would end the stream."""
+        kind = str(part.get("type"))
+        family, _, step = kind.rpartition("-")
+        if family in _TEXTS:
+            return step == "start" or (family, str(part.get("id"))) in self._open
+        if kind.startswith(("tool-output", "tool-input-delta")):
+            return ("tool", str(part.get("toolCallId"))) in self._open
+        return True
+
     def add(self, part: Part) -> None:
-        """Applies one part of the stream. Parts of unknown types change nothing."""
+        """Applies one part of the stream that `fits`. Parts of unknown types change nothing."""
         kind = str(part.get("type"))
         family, _, step = kind.rpartition("-")
         self._chars += len(str(part.get("delta") or part.get("inputTextDelta") or ""))

@@ -160,6 +160,11 @@ class Reply:
             async with asyncio.timeout(self._seconds):
                 async with contextlib.aclosing(_closable(self._agent.reply(self.turn))) as parts:
                     async for part in parts:
+                        if not self.assembled.fits(part):
+                            logger.warning("an agent's part %r belongs to nothing that has begun", part.get("type"))
+                            continue
+                        if str(part.get("type")).startswith("tool-output"):
+                            self._flush()  # the program has ended before its output comes
                         self._emit(part)
                         if self.assembled.is_full:
                             raise ValueError("the reply is too large")
