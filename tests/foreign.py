@@ -27,11 +27,14 @@ _NPM: Mapping[str, str] = {
     "@octokit/graphql-schema": "15.26.1",
     "@octokit/openapi": "2.2.1",  # later ones are over 400 MB
     "@readme/oas-examples": "8.2.2",
+    "@trpc/client": "11.25.2",
+    "@trpc/server": "11.25.2",
     "@urql/core": "6.0.3",
     "@zereight/mcp-gitlab": "2.1.64",
     "graphql": "16.15.0",
     "graphql-request": "7.4.0",
     "graphql-sse": "2.6.1",
+    "superjson": "2.2.6",
 }
 _CACHE = Path(sys.prefix) / "deno"
 _OLD_MCP = Path(sys.prefix) / "mcp1"

@@ -22,6 +22,7 @@ _OWN: Mapping[str, Mapping[str, str]] = {
         "graphql": "corral.bridges.graphql:GraphqlBridge",
         "http": "corral.bridges.http:HttpBridge",
         "pipe": "corral.bridges.base:PipeBridge",
+        "trpc": "corral.bridges.trpc:TrpcBridge",
     },
     "corral.tokens": {"http": "corral.bridges.tokens:ExecutionTokens"},
 }
