@@ -18,7 +18,11 @@ _OWN: Mapping[str, Mapping[str, str]] = {
         "monty": "corral.sandboxes.monty:MontySandbox",
         "python": "corral.sandboxes.auto_python:PythonSandbox",
     },
-    "corral.bridges": {"pipe": "corral.bridges.base:PipeBridge", "http": "corral.bridges.http:HttpBridge"},
+    "corral.bridges": {
+        "pipe": "corral.bridges.base:PipeBridge",
+        "http": "corral.bridges.http:HttpBridge",
+        "grpc": "corral.bridges.grpc:GrpcBridge",
+    },
     "corral.tokens": {"http": "corral.bridges.tokens:ExecutionTokens"},
 }
 
