@@ -17,9 +17,11 @@ from deno import find_deno_bin
 
 from corral.packages import PackageFolder
 
-__all__ = ["PACKAGES", "SQLITE_SERVER", "deno_arguments", "deno_environment", "npm_folder"]
+__all__ = ["PACKAGES", "SQLITE_SERVER", "deno_arguments", "deno_environment", "npm_folder", "npm_imports"]
 
 _NPM: Mapping[str, str] = {
+    "@grpc/grpc-js": "1.14.3",
+    "@grpc/proto-loader": "0.8.0",
     "@modelcontextprotocol/server-everything": "2026.8.31",
     "@modelcontextprotocol/server-filesystem": "2026.8.31",
     "@octokit/openapi": "2.2.1",  # later ones are over 400 MB
@@ -45,6 +47,11 @@ def deno_environment() -> dict[str, str]:
 def deno_arguments(name: str) -> list[str]:
     """Those with which Deno runs a package of npm, without asking the registry."""
     return ["run", "--allow-all", "--cached-only", "--no-lock", "--no-config", "--quiet", _specifier(name)]
+
+
+def npm_imports() -> dict[str, str]:
+    """An import map of these packages, for programs in Deno."""
+    return {name: _specifier(name) for name in _NPM}
 
 
 def npm_folder(name: str) -> Path:
