@@ -19,9 +19,10 @@ _OWN: Mapping[str, Mapping[str, str]] = {
         "python": "corral.sandboxes.auto_python:PythonSandbox",
     },
     "corral.bridges": {
-        "pipe": "corral.bridges.base:PipeBridge",
-        "http": "corral.bridges.http:HttpBridge",
+        "graphql": "corral.bridges.graphql:GraphqlBridge",
         "grpc": "corral.bridges.grpc:GrpcBridge",
+        "http": "corral.bridges.http:HttpBridge",
+        "pipe": "corral.bridges.base:PipeBridge",
     },
     "corral.tokens": {"http": "corral.bridges.tokens:ExecutionTokens"},
 }

@@ -140,11 +140,10 @@ class GrpcServed:
     def end(self, execution: OutsideExecution) -> None:
         self.do(execution.end)
 
-    def document(self, execution: OutsideExecution) -> bytes:
-        """The `.proto` for a caller."""
-        loop = self._loop.result(PATIENCE_SECONDS)
-        made = self.bridge.document(self.corral._runtime.grants.find(execution.token()))
-        return asyncio.run_coroutine_threadsafe(made, loop).result(PATIENCE_SECONDS).content
+    def document(self) -> str:
+        """The `.proto` for the caller of the tests."""
+        made = self.corral.bridge_document(self.bridge, scopes=CONTEXT.scopes)
+        return asyncio.run_coroutine_threadsafe(made, self._loop.result(PATIENCE_SECONDS)).result(PATIENCE_SECONDS)
 
     def __enter__(self) -> Self:
         self._thread.start()

@@ -15,7 +15,7 @@ from tests.foreign import deno_environment, npm_imports
 
 def test_grpc_js(served: GrpcServed, execution: OutsideExecution, tmp_path: Path) -> None:
     proto = tmp_path / "tools.proto"
-    proto.write_bytes(served.document(execution))
+    proto.write_text(served.document())
     imports = tmp_path / "imports.json"
     imports.write_text(json.dumps({"imports": npm_imports()}))
     given = {"address": served.bridge.address, "token": execution.token(), "proto": str(proto)}

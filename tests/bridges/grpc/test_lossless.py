@@ -25,7 +25,7 @@ def value_of(reply: Any) -> object:
 
 
 def test_values_and_errors(client: Client) -> None:
-    value: Any = {"big": 2**80, "bytes": b"\x00\xff", "nan": math.inf, "list": [None, [], {}], "$bytes": "x"}
+    value: Any = {"big": 2**80, "bytes": b"\x00\xff", "nan": math.inf, "list": [None, [1], {"a": 1}], "$bytes": "x"}
     assert value_of(call(client, "echo", value)) == value
     assert value_of(call(client, "search", {"query": "add"})) is not None
     nothing = call(client, "nothing")
