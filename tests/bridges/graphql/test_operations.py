@@ -68,7 +68,7 @@ def test_items_of_a_stream_are_results_of_a_subscription(client: Client) -> None
     assert refused["errors"][0]["extensions"]["code"] == "malformed_message"
     [single] = client.events("{ large(digits: 1) }")
     assert single == {"data": {"large": 10}}
-    response = client.send({"query": "subscription { numbers(n: 3) }"})
+    response = client.send({"query": "subscription { numbers(n: 3) }"}, accept="application/json")
     assert "text/event-stream" in response.json()["errors"][0]["message"]
 
 

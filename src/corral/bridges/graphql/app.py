@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from typing import Annotated, Any, NotRequired
 from urllib.parse import parse_qsl
 
@@ -42,11 +42,16 @@ from corral.bridges.web import (
 from corral.bridges.web.documents import DocumentCache
 from corral.concurrency.threads import run_in_own_thread
 from corral.errors import AccessDenied, BridgeError, CallBudgetExceeded, MalformedMessage
-from corral.types import CallError
+from corral.guest import graphql_runtime
+from corral.types import CallError, Language
 
 __all__ = ["GraphqlApp"]
 
-_OPERATIONS = ("", "/", "/graphql", "/graphql/")
+_OPERATIONS = ("", "/")
+_RUNTIMES: Mapping[str, tuple[Language, str]] = {
+    "/corral.mjs": ("typescript", "text/javascript"),
+    "/corral_tools.py": ("python", "text/x-python"),
+}
 _LEAST_BODY_BYTES = 1_000_000
 _BESIDE_INPUT_BYTES = 100_000
 _MOST_INTROSPECTIONS = 8
@@ -78,10 +83,13 @@ class GraphqlApp:
             await response(scope, receive, send)
 
     async def _route(self, head: RequestHead, scope: Scope, receive: Receive, send: Send) -> ASGIApp | None:
-        path: str = scope["path"].removeprefix(scope.get("root_path", ""))
+        path: str = scope["path"].removeprefix(scope.get("root_path", "")).removeprefix("/graphql")
         method: str = scope["method"]
         if path == "/health":
             return Response(to_json({"status": "ok"}), media_type="application/json")
+        if path in _RUNTIMES:
+            language, media_type = _RUNTIMES[path]
+            return Response(graphql_runtime(language), media_type=f"{media_type}; charset=utf-8")
         allowed = {"/token": ("POST",), "/schema.graphql": ("GET",)}.get(path, ("GET", "POST"))
         if path not in (*_OPERATIONS, "/token", "/schema.graphql"):
             return failed(CallError.of(BridgeError("no such path")), 404)

@@ -16,7 +16,8 @@ from corral.bridges.graphql.schema import ToolSchema, make_schema
 from corral.bridges.web import RequestHead, WebBridge
 from corral.bridges.web.documents import DocumentCache
 from corral.concurrency.threads import run_in_own_thread
-from corral.types import CallError
+from corral.guest import graphql_runtime
+from corral.types import CallError, Language
 
 __all__ = ["GraphqlBridge"]
 
@@ -61,3 +62,7 @@ class GraphqlBridge(WebBridge):
     async def document(self, grant: Grant) -> Document:
         tools = await self._schemas.of(grant)
         return Document(await run_in_own_thread(tools.to_sdl), "text/plain")
+
+    @override
+    def guest_runtime(self, language: Language) -> str:
+        return graphql_runtime(language)

@@ -36,11 +36,12 @@ def accepted(head: RequestHead) -> tuple[str, bool]:
     for name, value in head.scope["headers"]:
         if name == b"accept":
             text = value.decode("latin-1").lower()
-            events = EVENTS in text
+            events = EVENTS in text or "*/*" in text
             if GRAPHQL_JSON in text:
                 return GRAPHQL_JSON, events
-            return (EVENTS if events and _JSON not in text else _JSON), events
-    return _JSON, False
+            only_events = EVENTS in text and _JSON not in text and "*/*" not in text
+            return (EVENTS if only_events else _JSON), events
+    return _JSON, True
 
 
 def result_json(result: ExecutionResult) -> bytes:
