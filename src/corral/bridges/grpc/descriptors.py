@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -53,7 +54,7 @@ _MAX_DEPTH = 24
 _MISSING = object()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class MessagePlan:
     """Relation of a message to a JSON object. `name` is its full name."""
 
@@ -61,8 +62,7 @@ class MessagePlan:
     fields: list[FieldPlan] = field(default_factory=list["FieldPlan"])
 
 
-@dataclass(frozen=True, slots=True)
-class FieldType:
+class FieldType(NamedTuple):
     """Type of a field: a kind, its message if it is one, and a shape."""
 
     kind: Kind
@@ -71,8 +71,11 @@ class FieldType:
     nullable: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class FieldPlan:
+_SCALAR_TYPES: Mapping[object, FieldType] = {name: FieldType(kind) for name, kind in _SCALARS.items()}
+_BYTES = FieldType("bytes")
+
+
+class FieldPlan(NamedTuple):
     """Relation of a field to a member of a JSON object."""
 
     key: str
@@ -81,8 +84,7 @@ class FieldPlan:
     required: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class RootPlan:
+class RootPlan(NamedTuple):
     """Relation of a request or response to a JSON value: to an object, or by its one field `whole` to any value."""
 
     message: MessagePlan
@@ -92,35 +94,34 @@ class RootPlan:
 class Built(NamedTuple):
     """Message of a tool. `comments` are descriptions of its fields, by path from the message."""
 
-    proto: DescriptorProto
     plan: RootPlan
     comments: list[tuple[tuple[int, ...], str]]
 
 
 def proto_name(name: str) -> str:
     """Returns the name as an identifier of protobuf. Names that are none get a hash, so that two remain two."""
-    plain = re.sub(r"[^A-Za-z0-9_]", "_", name)
-    if plain == name and not name[:1].isdigit() and name:
+    if name.isascii() and name.isidentifier():
         return name
+    plain = re.sub(r"[^A-Za-z0-9_]", "_", name)
     return f"_{plain}_{_digest(name) % 2**24:06x}".replace("__", "_", 1)
 
 
-def input_message(name: str, full_name: str, schema: JsonSchema | None, *, typed: bool = True) -> Built:
-    """Makes the request message of a tool. An input without declared properties is one Struct."""
-    return _Builder(name, full_name, schema or {}).root("input", "struct", typed=typed)
+def input_message(proto: DescriptorProto, full_name: str, schema: JsonSchema | None, *, typed: bool = True) -> Built:
+    """Fills the request message of a tool. An input without declared properties is one Struct."""
+    return _Builder(proto, full_name, schema or {}).root("input", "struct", typed=typed)
 
 
-def output_message(name: str, full_name: str, schema: JsonSchema | None, *, typed: bool = True) -> Built:
-    """Makes the response message of a tool: its object, or `result`. Only the declared schema decides."""
-    return _Builder(name, full_name, schema or {}).root("result", "value", typed=typed)
+def output_message(proto: DescriptorProto, full_name: str, schema: JsonSchema | None, *, typed: bool = True) -> Built:
+    """Fills the response message of a tool: its object, or `result`. Only the declared schema decides."""
+    return _Builder(proto, full_name, schema or {}).root("result", "value", typed=typed)
 
 
 class _Builder:
     """Builds a message, and within it the messages of its parts."""
 
-    def __init__(self, name: str, full_name: str, schema: JsonSchema) -> None:
+    def __init__(self, proto: DescriptorProto, full_name: str, schema: JsonSchema) -> None:
         self._root = schema
-        self._proto = DescriptorProto(name=name)
+        self._proto = proto
         self._full_name = full_name
         self._names: set[str] = set()
         """Names of nested messages."""
@@ -143,9 +144,9 @@ class _Builder:
             properties = mapping(schema.get("properties"))
             self._names = {proto_name(key) for key in properties}
             self._fill(self._proto, plan, schema, 0)
-            return Built(self._proto, RootPlan(plan), self.comments)
+            return Built(RootPlan(plan), self.comments)
         if schema.get("type") == "null":
-            return Built(self._proto, RootPlan(plan, FieldPlan(whole, "", FieldType("value", nullable=True))), [])
+            return Built(RootPlan(plan, FieldPlan(whole, "", FieldType("value", nullable=True))), [])
         self._names = {whole}
         found = self._type(schema, whole, 0) if typed else FieldType(untyped)
         if found.kind == "value" and found.shape == "one":
@@ -153,9 +154,11 @@ class _Builder:
         found = _with_presence(found, _MISSING, required=True)
         plan.fields = [FieldPlan(whole, whole, found, required=True)]
         self._add_field(self._proto, plan.fields[0], 1)
-        return Built(self._proto, RootPlan(plan, plan.fields[0]), self.comments)
+        return Built(RootPlan(plan, plan.fields[0]), self.comments)
 
     def _resolved(self, schema: Mapping[str, object]) -> Mapping[str, object]:
+        if "$ref" not in schema:
+            return schema
         for _ in range(_MAX_DEPTH):
             reference = schema.get("$ref")
             if not isinstance(reference, str):
@@ -170,7 +173,7 @@ class _Builder:
         names: set[str] = set()
         taken: dict[str, int] = {}
         for key in sorted(properties):
-            number = _digest(key) % _FIELD_NUMBERS + 1
+            number = _number(key)
             while number in numbers or number in _RESERVED_NUMBERS:
                 number = number % _FIELD_NUMBERS + 1
             numbers.add(number)
@@ -196,6 +199,8 @@ class _Builder:
     def _type(self, given: object, hint: str, depth: int) -> FieldType:
         """Finds the type of a schema. What has none in protobuf is a Value."""
         schema = self._resolved(mapping(given))
+        if (scalar := _scalar(schema)) is not None:
+            return scalar
         if (known := self._messages.get(id(schema))) is not None:
             return FieldType("message", message=known)
         if not schema or depth > _MAX_DEPTH or id(schema) in self._open:
@@ -224,13 +229,11 @@ class _Builder:
             if found == {str}:
                 return FieldType("string")
             kinds = "object" if "properties" in schema else "array" if "items" in schema else None
-        if kinds == "string" and schema.get("format") == "binary":
-            return FieldType("bytes")
         if kinds == "array":
             return self._array(schema, hint, depth)
         if kinds == "object":
             return self._object(schema, hint, depth)
-        return FieldType(_SCALARS[kinds]) if isinstance(kinds, str) and kinds in _SCALARS else FieldType("value")
+        return FieldType("value")
 
     def _union(self, alternatives: list[object], hint: str, depth: int) -> FieldType:
         others = [each for each in alternatives if not _is_null(each)]
@@ -242,7 +245,7 @@ class _Builder:
             same = first.kind in ("bool", "double", "int64", "string") and first.shape == "one"
             if not same or any(self._type(each, hint, depth + 1) != first for each in others[1:]):
                 return FieldType("value")
-        return replace(first, nullable=nullable or first.nullable)
+        return first._replace(nullable=nullable or first.nullable)
 
     def _array(self, schema: Mapping[str, object], hint: str, depth: int) -> FieldType:
         items = mapping(schema.get("items"))
@@ -279,7 +282,7 @@ class _Builder:
         if found.shape in ("wrapped_list", "wrapped_map"):
             holder, held = self._nested(f"{plan.key}_{'list' if found.shape == 'wrapped_list' else 'map'}")
             shape: Shape = "list" if found.shape == "wrapped_list" else "map"
-            self._add_field(holder, FieldPlan("items", "items", replace(found, shape=shape)), 1)
+            self._add_field(holder, FieldPlan("items", "items", found._replace(shape=shape)), 1)
             _optional(proto, plan, number, FieldDescriptorProto.TYPE_MESSAGE, f".{held.name}")
         elif found.shape == "one":
             _optional(proto, plan, number, _TYPES[found.kind], _type_name(found))
@@ -325,11 +328,25 @@ def _type_name(found: FieldType) -> str:
     return {"value": VALUE, "struct": STRUCT}.get(found.kind, "")
 
 
+def _scalar(schema: Mapping[str, object]) -> FieldType | None:
+    """Returns the type of a schema with one scalar type and no alternatives."""
+    kind = schema.get("type")
+    if (
+        not isinstance(kind, str)
+        or kind not in _SCALAR_TYPES
+        or "anyOf" in schema
+        or "oneOf" in schema
+        or "allOf" in schema
+    ):
+        return None
+    return _BYTES if kind == "string" and schema.get("format") == "binary" else _SCALAR_TYPES[kind]
+
+
 def _many(item: FieldType, shape: Shape) -> FieldType:
     """Returns the type of a list or map. Protobuf has no lists of lists, and no missing items."""
     if item.shape != "one" or item.nullable:
         return FieldType("value", shape)
-    return replace(item, shape=shape)
+    return item._replace(shape=shape)
 
 
 def _with_presence(found: FieldType, default: object, *, required: bool) -> FieldType:
@@ -337,7 +354,7 @@ def _with_presence(found: FieldType, default: object, *, required: bool) -> Fiel
     if found.nullable and not required and default is not _MISSING and default is not None:
         return FieldType("value", nullable=True)
     if found.shape in ("list", "map") and (found.nullable or not (required or default == [] or default == {})):
-        return replace(found, shape="wrapped_list" if found.shape == "list" else "wrapped_map")
+        return found._replace(shape="wrapped_list" if found.shape == "list" else "wrapped_map")
     return found
 
 
@@ -376,6 +393,11 @@ def _capital(part: str) -> str:
 def _camel(name: str) -> str:
     """Returns the JSON name that protobuf would give, in small letters: it refuses two that are the same."""
     return name.replace("_", "").lower()
+
+
+@lru_cache(4096)
+def _number(key: str) -> int:
+    return _digest(key) % _FIELD_NUMBERS + 1
 
 
 def _digest(text: str) -> int:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import Any, NamedTuple, TypeAlias
 
 from google.protobuf import struct_pb2
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, MethodOptions
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 
-from corral.bridges.grpc.descriptors import Built, RootPlan, input_message, output_message, proto_name
+from corral.bridges.grpc.descriptors import RootPlan, input_message, output_message, proto_name
+from corral.concurrency.garbage import gc_disabled
 from corral.tools import Tool
 from corral.types import ToolName
 
@@ -35,6 +37,10 @@ class Method(NamedTuple):
     stream: bool
 
 
+Comment: TypeAlias = tuple[tuple[int, ...], str]
+"""Path of what is described, as in `SourceCodeInfo`, and the text."""
+
+
 class _Made(NamedTuple):
     tool: str
     input: RootPlan
@@ -49,28 +55,41 @@ class ToolSchema:
     """
 
     def __init__(self, tools: Mapping[ToolName, Tool]) -> None:
-        file, made = tool_file(tools)
+        with gc_disabled():
+            file, made, comments = tool_file(tools)
         self.pool = DescriptorPool()
         self.pool.AddSerializedFile(struct_pb2.DESCRIPTOR.serialized_pb)
         try:
             self.pool.AddSerializedFile(file.SerializeToString())
         except TypeError:  # a schema has names that protobuf refuses
             refused = frozenset(name for name, tool in tools.items() if not _is_accepted({name: tool}))
-            file, made = tool_file(tools, refused)
+            file, made, comments = tool_file(tools, refused)
             self.pool.AddSerializedFile(file.SerializeToString())
-        self.file = file
+        self._file = file
+        self._comments = comments
         self._made = made
         self._methods: dict[str, Method] = {}
+
+    @cached_property
+    def file(self) -> FileDescriptorProto:
+        """The file, with descriptions as comments. A pool does not give those back."""
+        file = FileDescriptorProto()
+        file.CopyFrom(self._file)
+        for path, text in self._comments:
+            shown = text[:_COMMENT_CHARACTERS].encode("utf-8", "replace").decode()
+            lines = "".join(f" {line}\n" for line in shown.splitlines())
+            file.source_code_info.location.add(path=path, span=(0, 0, 0), leading_comments=lines)
+        return file
 
     @property
     def size(self) -> int:
         """Bytes of the descriptors."""
-        return self.file.ByteSize()
+        return self._file.ByteSize()
 
     @property
     def services(self) -> list[str]:
         """Full names of the services."""
-        return [f"{PACKAGE}.{each.name}" for each in self.file.service]
+        return [f"{PACKAGE}.{each.name}" for each in self._file.service]
 
     def method(self, path: str) -> Method | None:
         """Returns the method of a path; None if no tool has it."""
@@ -97,14 +116,15 @@ def path_of(name: ToolName) -> str:
 
 def tool_file(
     tools: Mapping[ToolName, Tool], untyped: frozenset[ToolName] = frozenset()
-) -> tuple[FileDescriptorProto, dict[str, _Made]]:
-    """Makes the file of all services and messages, with descriptions as comments; and what each method's path means.
+) -> tuple[FileDescriptorProto, dict[str, _Made], list[Comment]]:
+    """Makes the file of all services and messages; with the methods by path, and descriptions for comments.
 
     Messages of tools with a namespace are nested in a message of the namespace, so that no two names are the same.
     """
     file = FileDescriptorProto(name=FILE, package=PACKAGE, syntax="proto3")
     file.dependency.append(struct_pb2.DESCRIPTOR.name)
     made: dict[str, _Made] = {}
+    comments: list[Comment] = []
     spaces: dict[str | None, list[tuple[str, Tool]]] = {}
     for name, tool in tools.items():
         spaces.setdefault(name.namespace, []).append((name.name, tool))
@@ -122,13 +142,13 @@ def tool_file(
             method = proto_name(name)
             path = str(ToolName(namespace, name))
             typed = ToolName(namespace, name) not in untyped
-            parts = [
-                input_message(f"{method}Request", f"{package}.{method}Request", tool.input_schema, typed=typed),
-                output_message(f"{method}Response", f"{package}.{method}Response", tool.output_schema, typed=typed),
-            ]
-            for part in parts:
-                _comment(file, (*where, 3 if where else 4, len(messages)), part)
-                messages.append(part.proto)
+            request = messages.add(name=f"{method}Request")
+            response = messages.add(name=f"{method}Response")
+            input = input_message(request, f"{package}.{request.name}", tool.input_schema, typed=typed)
+            output = output_message(response, f"{package}.{response.name}", tool.output_schema, typed=typed)
+            for part, index in (input, len(messages) - 2), (output, len(messages) - 1):
+                place = (*where, 3 if where else 4, index)
+                comments += [((*place, *path), text) for path, text in part.comments]
             described = service.method.add(
                 name=method,
                 input_type=f".{package}.{method}Request",
@@ -141,9 +161,9 @@ def tool_file(
             elif tool.idempotent:
                 described.options.idempotency_level = MethodOptions.IDEMPOTENT
             if tool.description:
-                _add_comment(file, (6, len(file.service) - 1, 2, len(service.method) - 1), tool.description)
-            made[path_of(ToolName(namespace, name))] = _Made(path, parts[0].plan, parts[1].plan, tool.stream)
-    return file, made
+                comments.append(((6, len(file.service) - 1, 2, len(service.method) - 1), tool.description))
+            made[path_of(ToolName(namespace, name))] = _Made(path, input.plan, output.plan, tool.stream)
+    return file, made, comments
 
 
 def _is_accepted(tools: Mapping[ToolName, Tool]) -> bool:
@@ -154,15 +174,3 @@ def _is_accepted(tools: Mapping[ToolName, Tool]) -> bool:
     except TypeError:
         return False
     return True
-
-
-def _comment(file: FileDescriptorProto, path: tuple[int, ...], part: Built) -> None:
-    for place, text in part.comments:
-        _add_comment(file, (*path, *place), text)
-
-
-def _add_comment(file: FileDescriptorProto, path: tuple[int, ...], text: str) -> None:
-    lines = "".join(
-        f" {line}\n" for line in text[:_COMMENT_CHARACTERS].encode("utf-8", "replace").decode().splitlines()
-    )
-    file.source_code_info.location.add(path=path, span=(0, 0, 0), leading_comments=lines)
