@@ -35,7 +35,7 @@ def compiled(folder: Path) -> bytes:
 class Shop:
     """The server. `seen` has the metadata of its calls."""
 
-    def __init__(self, descriptors: bytes, *, reflects: bool = True) -> None:
+    def __init__(self, descriptors: bytes, *, reflects: bool = True, port: int = 0) -> None:
         pool = DescriptorPool()
         for file in FileDescriptorSet.FromString(descriptors).file:
             pool.AddSerializedFile(file.SerializeToString())
@@ -52,7 +52,7 @@ class Shop:
             names = ("shop.v1.Orders", "shop.v1.Admin", reflection.SERVICE_NAME)
             enable: Any = reflection.enable_server_reflection
             enable(names, self.server, pool=pool)
-        self.port = self.server.add_insecure_port("127.0.0.1:0")
+        self.port = self.server.add_insecure_port(f"127.0.0.1:{port}")
 
     def _handler(self, name: str, method: Any) -> Any:
         request, response = GetMessageClass(method.input_type), GetMessageClass(method.output_type)

@@ -12,7 +12,7 @@ import anyio.to_thread
 import pytest
 
 from corral import Corral, ExecutionContext
-from corral.errors import ConfigError, InvalidArguments, ToolError
+from corral.errors import ConfigError, InvalidArguments, StartFailed, ToolError
 from corral.sources.grpc import GrpcSource
 from corral.tools import Tool, ToolCall
 from tests.sources.grpc.service import Shop, compiled
@@ -209,6 +209,28 @@ async def test_what_is_out_of_order_is_a_problem(descriptors: bytes) -> None:
             assert "UNAVAILABLE" in (call.problem or "")
     async with calling(source(shop, timeout_seconds=5)) as call:
         assert "UNAVAILABLE" in (call.problem or "")
+    with pytest.raises(StartFailed, match="UNAVAILABLE"):
+        async with calling(source(shop, timeout_seconds=5, required=True)):
+            pass
+
+
+@pytest.mark.anyio
+async def test_a_server_that_comes_late_is_asked_again(descriptors: bytes) -> None:
+    with Shop(descriptors) as shop:
+        pass
+    caller = Caller()
+    offered = anyio.Event()
+
+    def offer(tools: Iterable[Tool], problem: str | None = None) -> None:
+        caller.offer(tools, problem)
+        if problem is None:
+            offered.set()
+
+    async with source(shop).open(offer):
+        assert "UNAVAILABLE" in (caller.problem or "")
+        with Shop(descriptors, port=shop.port):
+            await offered.wait()
+            assert await caller("Echo") == EMPTY
 
 
 @pytest.mark.parametrize(

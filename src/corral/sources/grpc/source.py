@@ -13,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NoReturn
 
+import anyio
 import grpc
 import grpc.aio
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet, MethodOptions
@@ -21,16 +22,17 @@ from google.protobuf.message import DecodeError
 from typing_extensions import override
 
 from corral.arguments import checked
+from corral.concurrency.threads import run_in_own_thread
 from corral.egress import EgressPolicy
 from corral.egress.lookups import SystemResolver
-from corral.errors import AccessDenied, ConfigError, ToolDefinitionError, ToolError
-from corral.json_schema.document_schema import DocumentSchema
+from corral.errors import AccessDenied, ConfigError, StartFailed, ToolDefinitionError, ToolError
 from corral.logs import get_logger
 from corral.sources.grpc.descriptors import Comments, pool_of
 from corral.sources.grpc.messages import Messages
 from corral.sources.grpc.methods import Credentials, Metadata, Method, Skipped, failure
 from corral.sources.grpc.reflection import reflected
 from corral.sources.grpc.targets import Target, connected
+from corral.sources.lazy_schema import DeferredSchema
 from corral.tools import Approval, Offer, Tool, ToolCall, ToolSource
 from corral.tools.tool import OutputValidation, check_settings
 
@@ -40,9 +42,10 @@ logger = get_logger("corral.sources.grpc")
 
 _OWN = ("grpc.reflection.*", "grpc.health.*", "grpc.channelz.*")
 """Services of servers themselves, which are no tools."""
-_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _LOOKUPS = 4
 _MAX_METHODS = 10_000
+_RETRY_SECONDS = 1.0
+_LONGEST_RETRY_SECONDS = 60.0
 
 
 @checked
@@ -59,6 +62,8 @@ class GrpcSource(ToolSource):
 
     `include` and `exclude` are patterns of methods, such as "shop.v1.Orders/*". `read_only` are patterns of those that
     change nothing, beside those whose options say so; `needs_approval` is for all others.
+
+    A server that cannot be asked is asked again, less and less often; with `required`, opening fails.
 
     Raises:
         ConfigError: an option, or the descriptors, cannot be used.
@@ -83,6 +88,7 @@ class GrpcSource(ToolSource):
         scopes: Iterable[str] = (),
         timeout_seconds: float = 30.0,
         max_message_bytes: int = 4_000_000,
+        required: bool = False,
     ) -> None:
         self.namespace = namespace
         self.scopes = frozenset(scopes)
@@ -109,6 +115,7 @@ class GrpcSource(ToolSource):
         self._needs_approval = needs_approval
         self._timeout_seconds = timeout_seconds
         self._max_message_bytes = max_message_bytes
+        self._required = required
         self.skipped: list[Skipped] = []
         """Methods that were selected, and are no tools."""
         self._given: list[tuple[Tool, Method]] | None = None
@@ -126,21 +133,57 @@ class GrpcSource(ToolSource):
     @override
     @asynccontextmanager
     async def open(self, offer: Offer) -> AsyncGenerator[None]:
+        """As `ToolSource.open`.
+
+        Raises:
+            StartFailed: it is `required`, and the server cannot be asked.
+        """
+        channels: list[grpc.aio.Channel] = []
+        failure: BaseException | None = None
         try:
-            channel = await self._connected()
-        except (ToolError, AccessDenied) as error:
-            offer([], problem=str(error))
-            yield
-            return
-        async with channel:
-            try:
-                made = self._given if self._given is not None else await self._reflected(channel)
-            except (ToolError, ConfigError) as error:
-                offer([], problem=str(error))
+            problem = await self._ask(offer, channels)
+            if problem is None:
                 yield
                 return
-            offer([_bound(tool, method, channel) for tool, method in made], problem=self._problem(made))
-            yield
+            if self._required:
+                raise StartFailed(problem)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._ask_again, offer, channels)
+                try:
+                    yield
+                except BaseException as error:  # raised below: a task group would wrap it
+                    failure = error
+                tasks.cancel_scope.cancel()
+            if failure is not None:
+                raise failure
+        finally:
+            with anyio.CancelScope(shield=True):
+                for channel in channels:
+                    await channel.close()
+
+    async def _ask_again(self, offer: Offer, channels: list[grpc.aio.Channel]) -> None:
+        wait = _RETRY_SECONDS
+        while True:
+            await anyio.sleep(wait)
+            if await self._ask(offer, channels) is None:
+                return
+            wait = min(2 * wait, _LONGEST_RETRY_SECONDS)
+
+    async def _ask(self, offer: Offer, channels: list[grpc.aio.Channel]) -> str | None:
+        """Connects and offers the tools of the server; returns the reason if that failed."""
+        try:
+            for channel in channels:
+                await channel.close()
+            channels.clear()
+            channels.append(channel := await self._connected())
+            made = self._given if self._given is not None else await self._reflected(channel)
+        except (ToolError, AccessDenied, ConfigError) as error:
+            problem = str(error)
+            logger.warning("GrpcSource %r: %s", self.namespace, problem)
+            offer([], problem=problem)
+            return problem
+        offer([_bound(tool, method, channel) for tool, method in made], problem=self._problem(made))
+        return None
 
     async def _connected(self) -> grpc.aio.Channel:
         return await connected(
@@ -158,7 +201,7 @@ class GrpcSource(ToolSource):
             services, files = await reflected(channel, tuple(metadata.items()), self._timeout_seconds)
         except grpc.aio.AioRpcError as error:
             raise failure(f"reflection of {self._target.authority}", error, metadata) from None
-        return self._made(services, files)
+        return await run_in_own_thread(self._made, services, files, abandon_on_cancel=True)
 
     def _made(self, services: Iterable[str], files: Mapping[str, FileDescriptorProto]) -> list[tuple[Tool, Method]]:
         pool = pool_of(files)
@@ -237,10 +280,9 @@ def _bound(tool: Tool, method: Method, channel: grpc.aio.Channel) -> Tool:
     return replace(tool, function=partial(method.stream if tool.stream else method.call, channel))
 
 
-def _document(messages: Messages, message: Any, *, owner: str, output: bool) -> DocumentSchema:
+def _document(messages: Messages, message: Any, *, owner: str, output: bool) -> DeferredSchema:
     part = "output_schema" if output else "input_schema"
-    schema = {"$schema": _DIALECT, **messages.schema(message, output=output)}
-    return DocumentSchema(schema, owner=f"{owner}{part}", foreign=True)
+    return DeferredSchema(partial(messages.schema, message, output=output), owner=f"{owner}{part}")
 
 
 def _bind(value: Any, call: ToolCall) -> tuple[list[Any], dict[str, Any]]:
