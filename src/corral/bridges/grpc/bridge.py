@@ -70,6 +70,7 @@ class GrpcBridge(BridgeProtocol):
         self._key = None if certificate is None or private_key is None else [(private_key, certificate)]
         self._max_requests = max_requests
         self._server: grpc.aio.Server | None = None
+        self._refused = 0
         self._documents: DocumentCache[ToolSchema] = DocumentCache(ToolSchema, lambda schema: schema.size)
 
     @property
@@ -91,6 +92,7 @@ class GrpcBridge(BridgeProtocol):
             ConfigError: it is open, the event loop is not asyncio's, or the address is taken.
         """
         if self._server is not None:
+            self._refused += 1
             raise ConfigError("a GrpcBridge belongs to one Corral; make another one")
         try:
             asyncio.get_running_loop()
@@ -121,6 +123,9 @@ class GrpcBridge(BridgeProtocol):
 
     @override
     async def aclose(self) -> None:
+        if self._refused:  # a Corral closes what it failed to open, which is another one's server
+            self._refused -= 1
+            return
         server, self._server = self._server, None
         if server is not None:
             await server.stop(_CLOSE_SECONDS)
