@@ -140,6 +140,11 @@ class GrpcServed:
     def end(self, execution: OutsideExecution) -> None:
         self.do(execution.end)
 
+    def flush(self) -> None:
+        """Waits until the audit has all events."""
+        loop = self._loop.result(PATIENCE_SECONDS)
+        asyncio.run_coroutine_threadsafe(self.audit.log.flush(), loop).result(PATIENCE_SECONDS)
+
     def document(self) -> str:
         """The `.proto` for the caller of the tests."""
         made = self.corral.bridge_document(self.bridge, scopes=CONTEXT.scopes)

@@ -78,9 +78,8 @@ async def test_one_corral_calls_another_over_tls() -> None:
                 assert described.description == "Adds a leaf."
                 assert corral.tools.get("far.send") is None
             stranger, _ = certificate("localhost")
-            async with Corral(
-                [GrpcSource("far", f"localhost:{port}", **{**options, "root_certificates": stranger})]
-            ) as corral:
+            options["root_certificates"] = stranger
+            async with Corral([GrpcSource("far", f"localhost:{port}", **options)]) as corral:
                 assert "UNAVAILABLE" in corral.tools.problems["far"]
 
 

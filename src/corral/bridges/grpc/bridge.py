@@ -70,6 +70,7 @@ class GrpcBridge(BridgeProtocol):
         self._key = None if certificate is None or private_key is None else [(private_key, certificate)]
         self._max_requests = max_requests
         self._server: grpc.aio.Server | None = None
+        self._bound_port = port
         self._refused = 0
         self._documents: DocumentCache[ToolSchema] = DocumentCache(ToolSchema, lambda schema: schema.size)
 
@@ -82,7 +83,7 @@ class GrpcBridge(BridgeProtocol):
         """
         if self._server is None:
             raise ConfigError("the server of GrpcBridge is not open; open its Corral first (`async with corral`)")
-        return _joined(self._host, self._port)
+        return _joined(self._host, self._bound_port)
 
     @override
     async def open(self, host: BridgeHost) -> None:
@@ -113,9 +114,9 @@ class GrpcBridge(BridgeProtocol):
         address = _joined(self._host, self._port)
         try:
             if self._key is None:
-                self._port = server.add_insecure_port(address)
+                self._bound_port = server.add_insecure_port(address)
             else:
-                self._port = server.add_secure_port(address, grpc.ssl_server_credentials(self._key))
+                self._bound_port = server.add_secure_port(address, grpc.ssl_server_credentials(self._key))
         except RuntimeError as error:
             raise ConfigError(f"GrpcBridge cannot listen on {address}; is the port taken?") from error
         self._server = server
