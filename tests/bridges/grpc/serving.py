@@ -88,6 +88,19 @@ async def numbers(n: int) -> AsyncIterator[int]:
 
 
 @tool(stream=True)
+async def wrong() -> AsyncIterator[int]:
+    """Numbers, of which the second has no form in protobuf."""
+    for item in 1, 2**70:
+        yield item
+
+
+@tool
+async def large() -> int:
+    """A number that has no form in protobuf."""
+    return 2**70
+
+
+@tool(stream=True)
 async def endless() -> AsyncIterator[str]:
     """Texts without an end."""
     try:
@@ -98,7 +111,7 @@ async def endless() -> AsyncIterator[str]:
 
 
 def more_tools() -> list[Any]:
-    return [*tools(), grow, everything, maybe, nothing, numbers, endless]
+    return [*tools(), grow, everything, maybe, nothing, numbers, endless, wrong, large]
 
 
 class GrpcServed:

@@ -59,6 +59,27 @@ def test_messages_that_do_not_come(
     refused.set()
 
 
+def test_results_that_do_not_fit_and_what_nobody_expects(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(method: str) -> tuple[str, str, str]:
+        with pytest.raises(grpc.RpcError) as raised:
+            client.call(method)
+        failed: Any = raised.value
+        return failed.code().name, dict(failed.trailing_metadata())["corral-error-code"], failed.details()
+
+    for method in "large", "wrong":
+        status, code, said = failing(method)
+        assert (status, code) == ("INTERNAL", "invalid_tool_output")
+        assert "does not fit its message" in said
+
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("hunter2")
+
+    monkeypatch.setattr(service, "write_root", broken)
+    status, code, said = failing("inbox")
+    assert (status, code) == ("INTERNAL", "tool_failed")
+    assert "hunter2" not in said
+
+
 def test_deep_values(client: Client) -> None:
     value: Any = 1
     for _ in range(30):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import anyio
 import grpc
@@ -33,11 +34,14 @@ from corral.bridges.grpc.values import read_root, write_root
 from corral.bridges.web import ended, late, load_of
 from corral.bridges.web.documents import DocumentCache
 from corral.concurrency.threads import thread_safe_callback
-from corral.errors import BridgeError, CorralError, InvalidToken, MalformedMessage, MessageTooLarge
+from corral.errors import BridgeError, CorralError, InvalidToken, MalformedMessage, MessageTooLarge, ToolFailed
 from corral.guest import decode_value
+from corral.logs import get_logger
 from corral.types import MAX_TOOL_PATH, CallError, CallRequest, EncodedValue, Reply
 
 __all__ = ["BridgeService"]
+
+logger = get_logger("corral.bridges")
 
 _MESSAGE_SECONDS = 30.0
 _MAX_METADATA = 100
@@ -74,6 +78,8 @@ class BridgeService(grpc.GenericRpcHandler):
                 await _abort(context, error)
             except _Failed as failed:
                 await _abort(context, failed.error)
+            except Exception as error:  # gRPC would send its text to the client
+                await _abort(context, _error_within(error, path))
 
         make: Any = grpc.stream_stream_rpc_method_handler
         return make(serve)
@@ -232,6 +238,18 @@ def _value_of(reply: Reply) -> object:
 
 def _decoded(value: EncodedValue) -> object:
     return decode_value(value.text, tagged=True) if value.tagged else from_json(value.text)
+
+
+def _error_within(error: Exception, path: str) -> CorralError:
+    """Returns the error of a group that is for clients, else one without details, which the log has."""
+    found = error
+    while isinstance(found, ExceptionGroup):
+        found = cast("ExceptionGroup[Exception]", found).exceptions[0]
+    if isinstance(found, CorralError):
+        return found
+    correlation = secrets.token_hex(6)
+    logger.error("request %s failed (correlation id %s)", path, correlation, exc_info=error)
+    return ToolFailed(f"the request failed (correlation id {correlation})", correlation_id=correlation)
 
 
 async def _abort(context: Context, error: CorralError | CallError) -> None:
