@@ -22,6 +22,8 @@ __all__ = ["PACKAGES", "SQLITE_SERVER", "deno_arguments", "deno_environment", "n
 _NPM: Mapping[str, str] = {
     "@graphql-codegen/core": "6.2.1",
     "@graphql-codegen/typescript-operations": "6.1.9",
+    "@grpc/grpc-js": "1.14.3",
+    "@grpc/proto-loader": "0.8.0",
     "@modelcontextprotocol/server-everything": "2026.8.31",
     "@modelcontextprotocol/server-filesystem": "2026.8.31",
     "@octokit/graphql-schema": "15.26.1",

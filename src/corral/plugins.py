@@ -20,6 +20,7 @@ _OWN: Mapping[str, Mapping[str, str]] = {
     },
     "corral.bridges": {
         "graphql": "corral.bridges.graphql:GraphqlBridge",
+        "grpc": "corral.bridges.grpc:GrpcBridge",
         "http": "corral.bridges.http:HttpBridge",
         "pipe": "corral.bridges.base:PipeBridge",
         "trpc": "corral.bridges.trpc:TrpcBridge",
