@@ -238,6 +238,17 @@ ALLOWED: dict[str, set[str]] = {
         "tools",
         "types",
     },
+    "chat": {
+        "__init__",
+        "arguments",
+        "bridges",
+        "errors",
+        "events",
+        "integrations",
+        "rendering",
+        "results",
+        "types",
+    },
     "cli": {
         "__init__",
         "audit",

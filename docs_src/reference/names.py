@@ -41,6 +41,11 @@ MODULES: Mapping[str, str] = {
     "corral.audit": "AuditSink JsonLinesSink SqliteSink PostgresSink OpenTelemetrySink CallbackSink "
     "open_audit AuditFilter AuditReader",
     "corral.egress": "*",
+    "corral.chat": "*",
+    "corral.chat.agents": "*",
+    "corral.chat.agents.langchain": "*",
+    "corral.chat.agents.openai_agents": "*",
+    "corral.chat.agents.pydantic_ai": "*",
 }
 """The modules of the page, and their names: all that they export, or those that are for users."""
 
