@@ -23,17 +23,22 @@ __all__ = ["CHROMIUM", "PACKAGES", "SQLITE_SERVER", "deno_arguments", "deno_envi
 _NPM: Mapping[str, str] = {
     "@graphql-codegen/core": "6.2.1",
     "@graphql-codegen/typescript-operations": "6.1.9",
+    "@grpc/grpc-js": "1.14.3",
+    "@grpc/proto-loader": "0.8.0",
     "@modelcontextprotocol/server-everything": "2026.8.31",
     "@modelcontextprotocol/server-filesystem": "2026.8.31",
     "@octokit/graphql-schema": "15.26.1",
     "@octokit/openapi": "2.2.1",  # later ones are over 400 MB
     "@readme/oas-examples": "8.2.2",
     "@sparticuz/chromium": "147.0.0",  # a headless Chromium in a package, with the libraries that it needs
+    "@trpc/client": "11.25.2",
+    "@trpc/server": "11.25.2",
     "@urql/core": "6.0.3",
     "@zereight/mcp-gitlab": "2.1.64",
     "graphql": "16.15.0",
     "graphql-request": "7.4.0",
     "graphql-sse": "2.6.1",
+    "superjson": "2.2.6",
 }
 _CACHE = Path(sys.prefix) / "deno"
 _OLD_MCP = Path(sys.prefix) / "mcp1"

@@ -69,6 +69,7 @@ ALLOWED: dict[str, set[str]] = {
         "arguments",
         "audit",
         "concurrency",
+        "declarations",
         "errors",
         "events",
         "guest",
