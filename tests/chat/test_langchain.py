@@ -22,7 +22,7 @@ async def test_its_words_and_programs_come_in_one_stream(corral: Corral) -> None
     code = {"code": 'return await tools.greet({ name: "Ann" })'}
     call = {"name": "execute_code", "args": code, "id": "call-8", "type": "tool_call"}
     model = Script(AIMessage("I greet.", tool_calls=[call]), "Greeted.")
-    agent: Any = create_agent(model, **code_mode(corral))
+    agent: Any = create_agent(model, **code_mode(corral))  # pyright: ignore[reportUnknownVariableType]
     ann = Browser(chat_app(corral, chat_agent_of(agent), authenticate=lambda _: ExecutionContext(user_id="ann")), "ann")
     parts = parts_of(await ann.send("greet Ann"))
     last = [part["data"] for part in parts if part["type"] == "data-execution"][-1]
