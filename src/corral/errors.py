@@ -32,6 +32,9 @@ The branches say who must act:
     │   ├── StartFailed            it could not be started
     │   └── SandboxLost            it ended without a result
     ├── FileError              a file of a session could not be read or changed from the host
+    ├── ShellError             a shell could not do what was asked of it
+    │   ├── ShellLost              its computer is gone
+    │   └── CommandFailed          a command that was to succeed did not
     ├── BridgeError            the operator: a message over the bridge was malformed or too large
     │   ├── MalformedMessage
     │   └── MessageTooLarge
@@ -52,6 +55,7 @@ __all__ = [
     "BridgeError",
     "CallBudgetExceeded",
     "Cancelled",
+    "CommandFailed",
     "ConfigError",
     "CorralError",
     "EgressBlocked",
@@ -75,6 +79,8 @@ __all__ = [
     "SandboxError",
     "SandboxLost",
     "ScopeDenied",
+    "ShellError",
+    "ShellLost",
     "StartFailed",
     "ToolDefinitionError",
     "ToolError",
@@ -287,6 +293,32 @@ class FileError(CorralError):
     """A file of a session could not be read or changed; the message has its path and the reason."""
 
     code = "file_error"
+
+
+class ShellError(CorralError):
+    """A shell could not do what was asked of it."""
+
+    code = "shell_error"
+
+
+class ShellLost(ShellError):
+    """The computer of a shell is gone, or cannot be reached any more."""
+
+    code = "shell_lost"
+
+
+class CommandFailed(ShellError):
+    """A command that was to succeed ended with another exit code than 0, or was ended by its time-out."""
+
+    code = "command_failed"
+
+    def __init__(self, command: str, exit_code: int | None, stdout: str, stderr: str) -> None:
+        end = "did not end in time" if exit_code is None else f"ended with exit code {exit_code}"
+        last = (stderr or stdout).strip()[-500:]
+        super().__init__(f"{command[:200]!r} {end}" + (f": {last}" if last else ""))
+        self.exit_code = exit_code
+        self.stdout = stdout
+        self.stderr = stderr
 
 
 class BridgeError(CorralError):

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import statistics
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -18,6 +19,8 @@ _MEMORY_GROWTH_MB = 6.0
 """By how much the last quarter of measurements may lie above the first: the allocator's own coming and going."""
 _THREADS = 2 + (os.cpu_count() or 1) + 1
 """This one, the pool's, and as many as start guests at the same time; some are there only once they are needed."""
+_WORKER = "AnyIO worker thread"
+"""Name of threads that anyio keeps for the next work that blocks: as many as were ever needed at the same time."""
 _PAGE = os.sysconf("SC_PAGESIZE")
 
 
@@ -34,6 +37,7 @@ class Gauges:
     files: int
     """In the directory for temporary files."""
     threads: int
+    """All but anyio's workers, whose number is bounded by its limiter."""
     tasks: int
 
 
@@ -47,7 +51,8 @@ def measure(executions: int, temporary: Path) -> Gauges:
         zombies=sum(state == "Z" for state in below.values()),
         descriptors=sum(1 for _ in Path("/proc/self/fd").iterdir()) - 1,
         files=sum(1 for _ in temporary.rglob("*")),
-        threads=sum(1 for _ in Path("/proc/self/task").iterdir()),
+        threads=sum(1 for _ in Path("/proc/self/task").iterdir())
+        - sum(thread.name == _WORKER for thread in threading.enumerate()),
         tasks=len(asyncio.all_tasks()),
     )
 

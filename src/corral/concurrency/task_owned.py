@@ -16,7 +16,7 @@ import anyio
 from corral.concurrency.event_loop import asyncio_loop
 from corral.logs import get_logger
 
-__all__ = ["TaskOwnedContext", "spawn"]
+__all__ = ["TaskOwnedContext", "spawn", "unwrapped"]
 
 logger = get_logger("corral")
 
@@ -72,18 +72,18 @@ class TaskOwnedContext:
         except Exception as error:
             if self._entered.is_set():
                 logger.warning("a tool source ended with an error", exc_info=True)
-            self._failure = _unwrapped(error)
+            self._failure = unwrapped(error)
         finally:
             self._entered.set()
             self._left.set()
 
 
-def _unwrapped(error: Exception) -> Exception:
-    """The error without exception groups of one member, which task groups put around it."""
+def unwrapped(error: Exception) -> Exception:
+    """Returns the error without exception groups of one member, which task groups put around it."""
     if not isinstance(error, ExceptionGroup):
         return error
     inner = cast("ExceptionGroup[Exception]", error).exceptions
-    return _unwrapped(inner[0]) if len(inner) == 1 else cast("Exception", error)
+    return unwrapped(inner[0]) if len(inner) == 1 else cast("Exception", error)
 
 
 def spawn(function: Callable[[], Awaitable[None]]) -> None:

@@ -12,9 +12,9 @@ Messages on the control socket (SOCK_SEQPACKET, JSON, descriptors attached):
         remembered
     {"forget": [number, ...]}
         those plans are not needed any more, nor are their descriptors
-    {"start": number}  [stdin, stdout, stderr, lifeline, and what bubblewrap writes its report to]
-        one child by that plan
-    {"space": [[bytes, files], ...], "place": path, "user": number | null}  [socket]
+    {"start": number}  [stdin, stdout, stderr, lifeline, what bubblewrap writes its report to, and its options]
+        one child by that plan; the last one only if the plan's arguments name it
+    {"space": [[bytes, files], ...], "place": path, "user": number | null, "executable": bool}  [socket]
         a user and a mount namespace in which each folder "0", "1", ... of that place is a file system in memory, for
         so many bytes and files; the socket gets {"space": true} with descriptors of both namespaces and of the roots,
         or {"error": text}
@@ -48,6 +48,7 @@ __all__ = [
     "FILTER_FD",
     "INFO_FD",
     "NOBODY",
+    "OPTIONS_FD",
     "Children",
     "drop_privileges",
     "forgo_privileges",
@@ -64,6 +65,8 @@ FILTER_FD = 10
 """Descriptor from which bubblewrap, which applies the filter itself, reads it."""
 INFO_FD = 11
 """Descriptor to which bubblewrap writes the guest's process number; the host reads it."""
+OPTIONS_FD = 12
+"""Descriptor from which bubblewrap reads options, so that they do not show on its command line."""
 _MESSAGE_BYTES = 1 << 17
 _MAX_DESCRIPTORS = 8
 
@@ -347,6 +350,8 @@ def _become(
         if not plan["confine"] and plan["filter"]:
             os.dup2(_readable(base64.b64decode(plan["filter"])), FILTER_FD)
             os.dup2(descriptors[4], INFO_FD)
+            for options in descriptors[5:6]:
+                os.dup2(options, OPTIONS_FD)
         me = os.pidfd_open(os.getpid())  # while there is a descriptor for it: those of other children are open here too
         step = "limits"
         for number, value in plan["limits"]:
@@ -417,7 +422,7 @@ def _become_space(content: Mapping[str, Any], reply: socket.socket) -> NoReturn:
         roots: list[int] = []
         for number, (size, files) in enumerate(content["space"]):
             options = f"size={size},nr_inodes={files + 1},mode=0777".encode()
-            flags = _MS_NOSUID | _MS_NODEV | _MS_NOEXEC
+            flags = _MS_NOSUID | _MS_NODEV | (0 if content["executable"] else _MS_NOEXEC)
             _check(_libc.mount(b"tmpfs", str(number).encode(), b"tmpfs", flags, options))
             roots.append(os.open(str(number), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
         kept = [os.open(f"/proc/self/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in ("user", "mnt")]
@@ -494,7 +499,10 @@ if __name__ == "__main__":
     _nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     _, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (_hard, _hard))  # two for each child; children have a limit of their own
-    for _reserved in (FILTER_FD, INFO_FD):
-        os.dup2(_nothing, _reserved, inheritable=False)  # so that no descriptor of another use gets these numbers
-    os.set_inheritable(int(sys.argv[1]), False)
-    main(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]))
+    _reserved = (FILTER_FD, INFO_FD, OPTIONS_FD)
+    _control = os.dup(int(sys.argv[1]))  # which its children do not inherit
+    while _control in _reserved:
+        _control = os.dup(_control)
+    for _number in (int(sys.argv[1]), *_reserved):
+        os.dup2(_nothing, _number, inheritable=False)  # so that no descriptor of another use gets these numbers
+    main(socket.socket(fileno=_control), int(sys.argv[2]))

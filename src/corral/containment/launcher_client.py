@@ -123,15 +123,17 @@ class LauncherClient:
         self._plans: dict[Plan, int] = {}
         self._numbers = itertools.count()
 
-    def spawn(self, plan: Plan) -> Child:
+    def spawn(self, plan: Plan, *, options: int | None = None) -> Child:
         """Asks for a child. It is born some time later: its lifeline tells.
+
+        `options` is a descriptor that a plan whose executable wraps the guest finds as `OPTIONS_FD`.
 
         Raises:
             StartFailed: there is no launcher and none could be started.
             OSError: no descriptors are left.
         """
         with child_pipes(sockets=plan.serves, report=plan.wraps) as (child, theirs):
-            self._send(plan, theirs)
+            self._send(plan, theirs if options is None else [*theirs, options])
         return child
 
     def close(self) -> None:
@@ -139,11 +141,13 @@ class LauncherClient:
         with self._lock:
             self._end()
 
-    def make_space(self, sizes: Sequence[tuple[int, int]], place: Path, user: int | None) -> list[int]:
+    def make_space(
+        self, sizes: Sequence[tuple[int, int]], place: Path, user: int | None, *, executable: bool = False
+    ) -> list[int]:
         """Descriptors of a user and a mount namespace, and of the roots of file systems in memory that are in it.
 
         Each of `sizes` is a number of bytes and of files; the folders "0", "1", ... of `place` are there for them.
-        Closing the descriptors frees all, once no child is in it any more.
+        `executable` lets files in them be executed. Closing the descriptors frees all, once no child is in it any more.
 
         Raises:
             StartFailed: such namespaces cannot be made here, or there is no launcher.
@@ -151,7 +155,8 @@ class LauncherClient:
         """
         data = b""
         for attempt in range(2):
-            data, descriptors = self._ask_for_space({"space": sizes, "place": str(place), "user": user}, 2 + len(sizes))
+            message = {"space": sizes, "place": str(place), "user": user, "executable": executable}
+            data, descriptors = self._ask_for_space(message, 2 + len(sizes))
             if len(descriptors) == 2 + len(sizes):
                 return descriptors
             for descriptor in descriptors:

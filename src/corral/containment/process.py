@@ -79,14 +79,14 @@ class ContainedProcess:
                 fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
     @classmethod
-    def spawn(cls, launcher: LauncherClient, plan: Plan) -> Self:
-        """Has it started by the launcher.
+    def spawn(cls, launcher: LauncherClient, plan: Plan, *, options: int | None = None) -> Self:
+        """Has it started by the launcher, with `options` as `LauncherClient.spawn` takes them.
 
         Raises:
             StartFailed: there is no launcher, or no descriptor left.
         """
         try:
-            return cls(launcher.spawn(plan))
+            return cls(launcher.spawn(plan, options=options))
         except OSError as error:
             raise StartFailed(f"cannot start a sandbox: {error.strerror or error}") from error
 
@@ -118,6 +118,48 @@ class ContainedProcess:
             except (OSError, ValueError, KeyError) as error:
                 raise StartFailed(f"the engine ended as soon as it had started: {error}") from error
         return data
+
+    def take_streams(self) -> tuple[int, int, int]:
+        """Descriptors of standard input, output and error, which are the caller's to close from now on."""
+        streams = self.input, self.output, self._errors
+        self.input = self.output = self._errors = -1
+        return streams
+
+    async def await_wrapped(self) -> None:
+        """Waits until it is known which process the wrapper of the guest has made, as `pid`, or that there is none.
+
+        Raises:
+            StartFailed: the wrapper did not come so far; the message has its reason.
+        """
+        assert self._info is not None
+        said = b""
+        while b"}" not in said:  # it comes in pieces
+            await anyio.wait_readable(self._info)
+            piece = os.read(self._info, _INFO_BYTES)
+            if not piece:
+                await self._ended()
+                raise StartFailed(f"the command did not start: {self._failure or self._status}")
+            said += piece
+        self._hear()
+        wrapper, self.pid = self.pid, json.loads(said)["child-pid"]
+        with contextlib.suppress(OSError):  # it has ended already, and its number may be another's
+            guest = os.pidfd_open(self.pid)
+            if _parent(self.pid) == wrapper:
+                self._guest = guest
+            else:
+                os.close(guest)
+
+    def first_process(self) -> int | None:
+        """A new descriptor of the process that a wrapper has made; None if it has ended."""
+        return None if self._guest is None else os.dup(self._guest)
+
+    async def await_gone(self) -> int:
+        """Waits for the end of the process and of all within its namespaces; returns the status as `wait` does."""
+        await self._ended()
+        if self._guest is not None:
+            await anyio.wait_readable(self._guest)
+        assert self._status is not None
+        return self._status
 
     def reading(self, receive: Callable[[bytes], None]) -> AbstractAsyncContextManager[None]:
         """Within the block, `receive` gets its output as it comes, and `b""` once at its end. It must not raise."""
@@ -272,7 +314,7 @@ class ContainedProcess:
         self._closed = True
         self.kill()
         for descriptor in (self.input, self.output, self._errors, self._process, self._guest, self._info):
-            if descriptor is not None:
+            if descriptor is not None and descriptor >= 0:
                 os.close(descriptor)
         self._process = self._guest = None
         self._lifeline.close()
@@ -339,6 +381,15 @@ def _read(path: str) -> bytes:
 def _unwrapped(status: int) -> int:
     """A guest's status as bubblewrap passes it on: 128 and the signal's number, as a shell does."""
     return 128 - status if 128 < status <= 128 + signal.NSIG else status
+
+
+def _parent(pid: int) -> int:
+    """Number of a process's parent: the fourth field of /proc/PID/stat (proc_pid_stat(5)).
+
+    Raises:
+        OSError: it has ended.
+    """
+    return int(_read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[1])
 
 
 def _wrapped_pid(info: int) -> int:

@@ -23,9 +23,10 @@ from typing import Literal, NamedTuple, TypeAlias
 
 __all__ = ["ALLOWED", "SyscallProfile", "filter_program", "supported"]
 
-SyscallProfile: TypeAlias = Literal["engine", "server", "program", "checker"]
+SyscallProfile: TypeAlias = Literal["engine", "server", "program", "checker", "shell", "offline shell"]
 """An engine runs programs itself. A server only forks: for each program a process, which puts itself under the filter
-of a program, who may do what an engine may, but start nothing. A checker reads programs and runs none."""
+of a program, who may do what an engine may, but start nothing. A checker reads programs and runs none. A shell runs
+commands in namespaces of its own; an offline one has no sockets but pairs, for want of a network of its own."""
 
 # Name: (x86-64, arm64); None where an architecture does not have it. Numbers from Linux's
 # arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h. In the order in which they are compared.
@@ -77,6 +78,50 @@ _CALLS_OF_A_WRITER: dict[str, tuple[int | None, int | None]] = {
     "chmod": (90, None), "fchmod": (91, 52), "fchmodat": (268, 53), "statfs": (137, 43), "fstatfs": (138, 44),
 }  # fmt: skip
 """In directories that a session gives. Not links of both kinds, devices, FIFOs, owners, extended attributes."""
+# fmt: off
+_CALLS_OF_A_SHELL: dict[str, tuple[int | None, int | None]] = {
+    # Processes: made, waited for, signalled, grouped. None of the host's is in their namespace, or in signals' reach.
+    "fork": (57, None), "vfork": (58, None), "execveat": (322, 281), "kill": (62, 129), "tkill": (200, 130),
+    "tgkill": (234, 131), "setpgid": (109, 154), "getpgid": (121, 155), "getpgrp": (111, None), "getsid": (124, 156),
+    "setsid": (112, 157), "getpriority": (140, 141), "setpriority": (141, 140), "getrlimit": (97, 163),
+    "setrlimit": (160, 164), "times": (100, 153), "sysinfo": (99, 179), "membarrier": (324, 283),
+    "sched_setaffinity": (203, 122), "sched_setscheduler": (144, 119), "sched_getattr": (315, 275),
+    "sched_get_priority_max": (146, 125), "sched_get_priority_min": (147, 126), "ioprio_get": (252, 31),
+    "getgroups": (115, 158), "setgroups": (116, 159), "setuid": (105, 146), "setgid": (106, 144),
+    "setreuid": (113, 145), "setregid": (114, 143), "setresuid": (117, 147), "setresgid": (119, 149),
+    "getresuid": (118, 148), "getresgid": (120, 150), "capget": (125, 90),
+    # Signals and timers.
+    "rt_sigsuspend": (130, 133), "rt_sigtimedwait": (128, 137), "rt_sigpending": (127, 136),
+    "rt_sigqueueinfo": (129, 138), "pause": (34, None), "signalfd": (282, None), "signalfd4": (289, 74),
+    "alarm": (37, None), "getitimer": (36, 102), "setitimer": (38, 103), "timer_create": (222, 107),
+    "timer_settime": (223, 110), "timer_gettime": (224, 108), "timer_getoverrun": (225, 109),
+    "timer_delete": (226, 111), "timerfd_create": (283, 85), "timerfd_settime": (286, 86),
+    "timerfd_gettime": (287, 87), "futex_waitv": (449, 449),
+    # Descriptors.
+    "pipe": (22, None), "eventfd": (284, None), "epoll_create": (213, None), "epoll_pwait2": (441, 441),
+    "sendfile": (40, 71), "splice": (275, 76), "tee": (276, 77), "copy_file_range": (326, 285),
+    "fadvise64": (221, 223), "readahead": (187, 213), "inotify_init": (253, None),
+    "inotify_init1": (294, 26), "inotify_add_watch": (254, 27), "inotify_rm_watch": (255, 28), "openat2": (437, 437),
+    # Files: links, FIFOs, sockets, owners, attributes for reading, locks.
+    "creat": (85, None), "getdents": (78, None), "link": (86, None), "linkat": (265, 37), "symlink": (88, None),
+    "symlinkat": (266, 36), "mknod": (133, None), "mknodat": (259, 33), "chown": (92, None), "lchown": (94, None),
+    "fchown": (93, 55), "fchownat": (260, 54), "getxattr": (191, 8), "lgetxattr": (192, 9), "fgetxattr": (193, 10),
+    "listxattr": (194, 11), "llistxattr": (195, 12), "flistxattr": (196, 13), "utime": (132, None),
+    "utimes": (235, None), "futimesat": (261, None), "flock": (73, 32), "fallocate": (285, 47), "sync": (162, 81),
+    "syncfs": (306, 267), "sync_file_range": (277, 84), "preadv2": (327, 286), "pwritev2": (328, 287),
+    # Memory.
+    "msync": (26, 227), "mincore": (27, 232), "mlock": (149, 228), "munlock": (150, 229), "mlock2": (325, 284),
+    "pkey_alloc": (330, 289), "pkey_free": (331, 290), "pkey_mprotect": (329, 288), "getcpu": (309, 168),
+}
+_CALLS_OF_A_NETWORK: dict[str, tuple[int | None, int | None]] = {
+    "socket": (41, 198), "bind": (49, 200), "listen": (50, 201), "accept": (43, 202), "accept4": (288, 242),
+    "connect": (42, 203),
+}
+_CALLS_OF_A_SOCKET: dict[str, tuple[int | None, int | None]] = {
+    "setsockopt": (54, 208), "getsockopt": (55, 209), "getpeername": (52, 205), "shutdown": (48, 210),
+    "sendmmsg": (307, 269), "recvmmsg": (299, 243),
+}
+# fmt: on
 _NOT_OF_A_PROGRAM = frozenset({"execve", "wait4"})
 
 ALLOWED = frozenset(_CALLS)
@@ -157,12 +202,14 @@ _CHECKS_OF_A_CHECKER: dict[str, tuple[_Check, ...]] = _CHECKS | {
 _O_TMPFILE = 0o20_000_000
 _SET_ID = 0o6000
 """S_ISUID and S_ISGID: on a directory of the host, a file with them would be a way to its owner's rights."""
-_CHECKS_OF_A_WRITER: dict[str, tuple[_Check, ...]] = {
+_SET_ID_CHECKS: dict[str, tuple[_Check, ...]] = {
     "open": (_Check(1, (0,), mask=_O_TMPFILE), _Check(2, (0,), mask=_SET_ID)),
     "openat": (_Check(2, (0,), mask=_O_TMPFILE), _Check(3, (0,), mask=_SET_ID)),
     "chmod": (_Check(1, (0,), mask=_SET_ID),),
     "fchmod": (_Check(1, (0,), mask=_SET_ID),),
     "fchmodat": (_Check(2, (0,), mask=_SET_ID),),
+}
+_CHECKS_OF_A_WRITER: dict[str, tuple[_Check, ...]] = _SET_ID_CHECKS | {
     # F_GETLK, F_SETLK and F_SETLKW too, by which sqlite locks what the session's programs share. They work on files of
     # the engine as well, which others may read: two programs that want to can talk by them.
     "fcntl": (_Check(1, (0, 1, 2, 3, 4, 5, 6, 7, 1030)),),
@@ -173,6 +220,47 @@ _CHECKS_OF_A_PROGRAM: dict[str, tuple[_Check, ...]] = _CHECKS | {
     # again until it has.
     "futex": (_Check(1, _FUTEXES, mask=0xFFFF_FFFF ^ _FUTEX_CLOCK_REALTIME, error=errno.EAGAIN),),
 }
+
+_NEW_NAMESPACES = 0x7E02_0080
+"""CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET and NEWTIME (linux/sched.h)."""
+_AF_INET, _AF_INET6 = 2, 10
+_FILE_KINDS = 0o170000
+_CHECKS_OF_A_SHELL: dict[str, tuple[_Check, ...]] = _SET_ID_CHECKS | {
+    "creat": (_Check(1, (0,), mask=_SET_ID),),
+    "clone": (_Check(0, (0,), mask=_NEW_NAMESPACES, whole=True),),
+    "madvise": (_Check(2, _ADVICE),),
+    "mmap": (_Check(3, (0,), mask=0x4_0000),),  # not MAP_HUGETLB: the machine has so many huge pages for all
+    # Regular files, FIFOs and sockets; no devices.
+    "mknod": (_Check(1, (0, 0o100000, 0o010000, 0o140000), mask=_FILE_KINDS), _Check(1, (0,), mask=_SET_ID)),
+    "mknodat": (_Check(2, (0, 0o100000, 0o010000, 0o140000), mask=_FILE_KINDS), _Check(2, (0,), mask=_SET_ID)),
+    # The engine's, locks of both kinds, F_SETPIPE_SZ and F_GETPIPE_SZ, seals; not leases, notifications, F_SETOWN.
+    "fcntl": (_Check(1, (0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1030, 1031, 1032, 1033, 1034)),),
+    # Terminals (TCGETS to TCFLSH, TIOCSCTTY, TIOCGPGRP, TIOCSPGRP, TIOCOUTQ, TIOCGWINSZ, TIOCSWINSZ, TIOCNOTTY,
+    # TIOCGSID, the pseudo ones of pty(7)), FIONREAD, FIONBIO, FIONCLEX, FIOCLEX, FIOASYNC, SIOCGIFCONF, FICLONE,
+    # FS_IOC_GETFLAGS. Not TIOCSTI and TIOCLINUX, which type into a terminal.
+    "ioctl": (
+        _Check(
+            1,
+            (
+                *range(0x5401, 0x540C), 0x540E, 0x540F, 0x5410, 0x5411, 0x5413, 0x5414, 0x541B, 0x5421, 0x5422, 0x5429,
+                0x5441, 0x5450, 0x5451, 0x5452, 0x802C_542A, 0x8004_5430, 0x4004_5431, 0x8912, 0x4004_9409, 0x8008_6601,
+            ),
+            error=errno.ENOTTY,
+        ),
+    ),
+    "socket": (_Check(0, (_AF_UNIX, _AF_INET, _AF_INET6), error=errno.EAFNOSUPPORT),),
+    "socketpair": (_Check(0, (_AF_UNIX,), error=errno.EAFNOSUPPORT),),
+    # PR_SET_PDEATHSIG, PR_GET_PDEATHSIG, DUMPABLE, PR_SET_NAME, PR_GET_NAME, PR_GET_SECCOMP, PR_CAPBSET_READ, timer
+    # slack, child subreaper, no_new_privs, transparent huge pages, PR_CAP_AMBIENT, PR_SET_VMA.
+    "prctl": (
+        _Check(
+            0, (1, 2, 3, 4, 15, 16, 21, 22, 23, 29, 30, 36, 37, 38, 39, 41, 42, 47, 0x5356_4D41), error=errno.EINVAL
+        ),
+    ),
+    "clock_gettime": (),
+    "arch_prctl": (_Check(0, (0x1001, 0x1002, 0x1003, 0x1004)),),
+}  # fmt: skip
+"""Namespaces bound all that these reach: processes, sockets, what the kernel holds for all processes of one."""
 
 _FIRST_NEW_CALL = 424
 """pidfd_send_signal, of Linux 5.1. From here on a call has the same number on every architecture."""
@@ -218,7 +306,7 @@ def filter_program(machine: str | None = None, profile: SyscallProfile = "engine
     program = [_instruction(_LOAD, _ARCHITECTURE), *_unless(_IF_EQUAL, audit, _KILL), _instruction(_LOAD, _NUMBER)]
     program += _if(_IF_AT_LEAST, _X32, [_instruction(_RETURN, _KILL)])
     calls, checks = _calls_of(profile)
-    if writes:
+    if writes and profile not in ("shell", "offline shell"):
         calls, checks = {**calls, **_CALLS_OF_A_WRITER}, {**checks, **_CHECKS_OF_A_WRITER}
     for name, numbers in calls.items():
         if (number := numbers[column]) is not None:
@@ -241,6 +329,9 @@ def _calls_of(
         case "program":
             calls = {name: numbers for name, numbers in _CALLS.items() if name not in _NOT_OF_A_PROGRAM}
             return calls, _CHECKS_OF_A_PROGRAM
+        case "shell" | "offline shell":
+            calls = _CALLS | _CALLS_OF_A_SERVER | _CALLS_OF_A_WRITER | _CALLS_OF_A_SHELL | _CALLS_OF_A_SOCKET
+            return (calls | _CALLS_OF_A_NETWORK if profile == "shell" else calls), _CHECKS_OF_A_SHELL
 
 
 def _checked(check: _Check) -> list[bytes]:

@@ -19,6 +19,7 @@ from corral.containment.jail import Engine, jails_to_try
 from corral.containment.launcher import NOBODY
 from corral.containment.launcher_client import LauncherClient
 from corral.containment.process import can_limit
+from corral.containment.spaces import Place, open_space
 from corral.doctor.escape_probe import Attempt, Facts, Trial, attempted, make_room
 from corral.doctor.layers import (
     Layer,
@@ -35,7 +36,6 @@ from corral.sandboxes.auto_python import PythonSandbox
 from corral.sandboxes.base import SandboxProvider
 from corral.sandboxes.deno import DenoSandbox
 from corral.sandboxes.pool import default_size
-from corral.sandboxes.spaces import Place, open_space
 from corral.types import TIERS, Isolation, Language, SandboxConfig, Tier, TrustDomain
 
 __all__ = ["Attempt", "Examination", "Layer", "TierResult", "examine"]

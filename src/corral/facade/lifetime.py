@@ -15,6 +15,7 @@ from corral.errors import ConfigError
 from corral.executions import Execution, Runtime
 from corral.sandboxes.selection import Providers, Sandboxes
 from corral.sessions import KeptSessions, OpenSession
+from corral.shells.jailed import ShellHost
 from corral.tool_sources import ToolSources
 
 __all__ = ["CorralLifetime"]
@@ -31,6 +32,7 @@ class CorralLifetime(Lifecycle):
         self._live: set[Execution] = set()
         self._sessions: set[OpenSession] = set()
         self._kept_sessions: KeptSessions | None = None
+        self._shells = ShellHost()
 
     @override
     async def aclose(self) -> None:
@@ -61,6 +63,7 @@ class CorralLifetime(Lifecycle):
                 await session.aclose()
             if self._kept_sessions is not None:
                 await self._kept_sessions.aclose()
+            await run_shielded_in_thread(self._shells.close)
             await runtime.protocols.aclose()
             await self._sources.aclose()
             await run_shielded_in_thread(runtime.checker.close)
@@ -80,7 +83,7 @@ class CorralLifetime(Lifecycle):
         runtime = self._runtime
         behind = self._sources, runtime.checker, runtime.providers, runtime.protocols
         self._sources = self._sources.copy()
-        self._live, self._sessions = set(), set()
+        self._live, self._sessions, self._shells = set(), set(), ShellHost()
         if self._kept_sessions is not None:
             self._kept_sessions = self._kept_sessions.empty()
         runtime.renew(Providers(self._sandbox))

@@ -12,6 +12,7 @@ import anyio
 
 from corral.arguments import checked
 from corral.bridges import ApprovalRequest, ASGIApp, BridgeProtocol, Grant, OutsideExecution, ServiceSource
+from corral.containment.spaces import SpaceHost
 from corral.errors import ConfigError, UnknownProvider
 from corral.event_listener import Observation
 from corral.events import OnEvent
@@ -23,8 +24,8 @@ from corral.languages import LANGUAGES
 from corral.packages import Packages
 from corral.results import ExecutionResult
 from corral.sandboxes.selection import Sandboxes
-from corral.sandboxes.spaces import SpaceHost
 from corral.sessions import KeptSessions, KeptWorkspace, Mount, OpenSession, Sessions, open_session
+from corral.shells.jailed import ShellLimits, SpaceShell, with_temporary
 from corral.skills import Skill, SkillSet
 from corral.tool_sources import Tools, ToolSources
 from corral.tool_views import ToolViews
@@ -110,37 +111,50 @@ class CorralRunning(CorralLifetime):
         languages: Collection[Language] | None = None,
         modules: Packages | None = None,
         network: ServiceSource | None = None,
+        shell: ShellLimits | bool = False,
     ) -> AsyncGenerator[Session]:
         """Opens directories that programs of one user share, and yields their handle; they end with the block.
 
         `modules` and `network` are for its programs, in place of the Corral's and besides it. `skills` are beside those
         of the Corral; programs find them all in /root/skills.
 
+        With `shell`, `session.shell` runs commands in the same directories, within these bounds; without a mount at
+        /tmp there is a scratch directory.
+
         `languages` are those of its programs, and have a guest ready when the block begins; None: all that this Corral
         has a sandbox with files for, each from its first program on.
 
         Raises:
             ConfigError: the mounts or skills do not fit together, a directory is not there, or no sandbox has files.
-            StartFailed: nothing on this system can make them.
+            StartFailed: nothing on this system can make them, or contain commands.
         """
         self._require_usable()
         caller = context or ExecutionContext()
+        mounts = with_temporary(files) if shell else tuple(files)
+        commands = (self._shells, SandboxConfig()) if shell else None
         hosts = await self._space_hosts(caller, languages)
         skill_set = SkillSet([*self._runtime.skills.skills.values(), *skills]) if skills else self._runtime.skills
-        opened = await open_session(caller, tuple(files), hosts, skill_set)
+        opened = await open_session(caller, mounts, hosts, skill_set, commands=commands)
         self._sessions.add(opened)
+        space_shell: SpaceShell | None = None
         try:
+            if shell:
+                limits = ShellLimits() if shell is True else shell
+                space_shell = SpaceShell(self._shells, opened, limits)
+                await space_shell.probe()
             for host, config in hosts.values() if languages is not None else ():
                 await host.prepare_space(config.model_copy(update={"space": opened.space}))
             packages = modules or self._runtime.modules
             if packages is not None and (modules or skills):  # else those of the Corral, which have its skills already
                 packages = packages.with_skills(skill_set)
-            yield Session(self, opened, modules=packages, network=network, skills=skill_set)
+            yield Session(self, opened, modules=packages, network=network, skills=skill_set, shell=space_shell)
         finally:
             with anyio.CancelScope(shield=True):
                 for execution in [each for each in self._live if each.workspace is opened]:
                     execution.cancel()
                     await execution.ended.wait()
+                if space_shell is not None:
+                    await space_shell.aclose()
             self._sessions.discard(opened)
             await opened.aclose()
 

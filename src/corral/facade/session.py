@@ -12,6 +12,8 @@ from corral.executions import ExecutionRequest, Run
 from corral.packages import Packages
 from corral.results import ExecutionResult
 from corral.sessions import OpenSession, SessionFiles
+from corral.shells import Shell
+from corral.shells.jailed import SpaceShell
 from corral.skills import SkillSet
 from corral.types import ExecutionContext, Language
 
@@ -37,12 +39,14 @@ class Session:
         modules: Packages | None = None,
         network: ServiceSource | None = None,
         skills: SkillSet | None = None,
+        shell: SpaceShell | None = None,
     ) -> None:
         self._corral = corral
         self.opened = opened
         self.modules = modules
         self.network = network
         self.skills = skills or SkillSet()
+        self._shell = shell
         self.context: ExecutionContext = opened.context
 
     def __repr__(self) -> str:
@@ -53,6 +57,17 @@ class Session:
     def files(self) -> SessionFiles:
         """The session's files, for the host to read and change."""
         return self.opened.files
+
+    @property
+    def shell(self) -> Shell:
+        """Commands in the session's directories.
+
+        Raises:
+            ConfigError: the session was opened without a shell.
+        """
+        if self._shell is None:
+            raise ConfigError("this session has no shell; open it with Corral.session(shell=True)")
+        return self._shell
 
     @property
     def exact_quota(self) -> bool:

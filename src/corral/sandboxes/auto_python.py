@@ -7,11 +7,11 @@ from typing import ClassVar
 import anyio
 
 from corral.containment.process import can_limit
+from corral.containment.spaces import SpaceHost
 from corral.errors import MissingExtra, StartFailed
 from corral.plugins import load_by_name
 from corral.sandboxes.base import Sandbox, SandboxProvider
 from corral.sandboxes.cpython import CPythonSandbox
-from corral.sandboxes.spaces import SpaceHost
 from corral.types import Capabilities, SandboxConfig
 
 __all__ = ["PythonSandbox"]

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import ClassVar, Self
 
+from corral.containment.spaces import SpaceHost
 from corral.errors import StartFailed
-from corral.sandboxes.spaces import SpaceHost
 from corral.types import (
     TIERS,
     Capabilities,

@@ -197,7 +197,7 @@ class SessionFiles:
                 found |= {
                     f"{tree.path}/{each.path}": (each.size, each.modified, each.inode)
                     for each in entries or ()
-                    if each.kind != "directory"
+                    if each.kind == "file"
                 }
         return found
 

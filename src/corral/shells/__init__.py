@@ -1,0 +1,25 @@
+"""Shells: commands and files of a computer, on this machine or elsewhere."""
+
+from corral.shells.base import Completed, OnOutput, Process, Shell, ShellCapabilities, StreamName
+from corral.shells.files import FileInfo, FileKind, Files
+from corral.shells.jailed import JailedShell, ShellLimits
+from corral.shells.local import LocalShell
+from corral.shells.tools import current_shell, shell_tools, use_shell
+
+__all__ = [
+    "Completed",
+    "FileInfo",
+    "FileKind",
+    "Files",
+    "JailedShell",
+    "LocalShell",
+    "OnOutput",
+    "Process",
+    "Shell",
+    "ShellCapabilities",
+    "ShellLimits",
+    "StreamName",
+    "current_shell",
+    "shell_tools",
+    "use_shell",
+]

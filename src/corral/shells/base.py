@@ -1,0 +1,295 @@
+"""The contract of a shell: commands and files of one computer, on this machine or elsewhere."""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Self, TypeAlias
+
+import anyio
+from typing_extensions import override
+
+from corral.concurrency.task_owned import unwrapped
+from corral.errors import CommandFailed, ConfigError
+from corral.isolation import Isolation
+from corral.shells.files import Files
+
+__all__ = ["Completed", "OnOutput", "Process", "Shell", "ShellCapabilities", "StreamName"]
+
+StreamName: TypeAlias = Literal["stdout", "stderr"]
+OnOutput: TypeAlias = Callable[[StreamName, bytes], Awaitable[None] | None]
+
+_TIMEOUT_SECONDS = 60.0
+_OUTPUT_BYTES = 64_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShellCapabilities:
+    """Differences between shells that a caller may have to know."""
+
+    isolation: Isolation
+    """Boundary around commands; `Isolation("none", "none")` is the user's own computer."""
+    stdin: bool = True
+    """`spawn(stdin=True)` works."""
+    streaming: bool = True
+    """Output arrives while a command runs; else at its end."""
+    separate_stderr: bool = True
+    """False: errors are in `stdout`."""
+    network: Literal["none", "allowed", "full"] = "full"
+    """`allowed`: only origins of a policy."""
+    persistent: bool = True
+    """Files that commands make are there for later ones."""
+    binary_output: bool = True
+    """False: output that is no UTF-8 arrives with replacement characters."""
+    links: bool = True
+    """Files can be symbolic links, which `stat` follows."""
+    real_processes: bool = True
+    """Commands are programs of an operating system: git, python3 and the like are those that are installed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completed:
+    """End of a command: its exit code and output. A signal's number plus 128 is the code of a command that it ended."""
+
+    exit_code: int | None
+    """None: it was ended by the time-out."""
+    stdout: str
+    stderr: str
+    timed_out: bool = False
+    truncated: bool = False
+    """The middle of an output is left out, for it is longer than `output_bytes`."""
+
+
+class Process(ABC):
+    """A command under way. Leaving its context, or `kill`, ends it with all that it started."""
+
+    pid: int | None = None
+    """Its number on its own computer, where that is known."""
+    reason: str | None = None
+    """The shell's reason for having ended it, such as a bound on memory; `run` adds it to the errors."""
+
+    @property
+    @abstractmethod
+    def stdout(self) -> AsyncIterator[bytes]:
+        """Output piece by piece, to be read once. A command waits when much of it is unread."""
+
+    @property
+    @abstractmethod
+    def stderr(self) -> AsyncIterator[bytes]:
+        """Errors piece by piece; empty where `capabilities.separate_stderr` is False."""
+
+    @abstractmethod
+    async def write(self, data: bytes) -> None:
+        """Writes to standard input, in the order of the calls. A command that reads no more, or has ended, loses it.
+
+        Raises:
+            ConfigError: it was started without `stdin=True`.
+        """
+
+    @abstractmethod
+    async def close_stdin(self) -> None:
+        """Ends standard input. Idempotent."""
+
+    @abstractmethod
+    async def wait(self) -> int:
+        """Waits for the end, and returns the exit code: of a command that a signal ended, its number plus 128.
+
+        Raises:
+            ShellLost: the computer is gone.
+        """
+
+    @abstractmethod
+    async def kill(self) -> None:
+        """Ends the command with all that it started; returns once they are gone. Idempotent."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        with anyio.CancelScope(shield=True):
+            await self.kill()
+
+
+class Shell(ABC):
+    """A computer as agents and programs use it: commands by bash, and files.
+
+    Each command starts in the shell's working directory; `cd` affects that command only. Cancelling a command ends it
+    with all that it started.
+    """
+
+    description: str = ""
+    """Kind of computer it is, for instructions. Nothing adds it to a prompt by itself."""
+
+    @property
+    @abstractmethod
+    def files(self) -> Files:
+        """Its files."""
+
+    @property
+    @abstractmethod
+    def capabilities(self) -> ShellCapabilities:
+        """Differences from other shells."""
+
+    @abstractmethod
+    async def spawn(
+        self, command: str, *, cwd: str | None = None, env: Mapping[str, str] | None = None, stdin: bool = False
+    ) -> Process:
+        """Starts a command. Its standard input is empty unless `stdin` is True.
+
+        Raises:
+            ConfigError: this shell has no standard input for commands, or the command or `env` has a NUL.
+            FileError: there is no folder `cwd`; nothing has been started.
+            ShellLost: the computer is gone.
+        """
+
+    async def aclose(self) -> None:
+        """Ends all commands, and frees what the shell has. Idempotent."""
+
+    async def run(
+        self,
+        command: str,
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        input: str | bytes | None = None,
+        timeout_seconds: float | None = _TIMEOUT_SECONDS,
+        output_bytes: int = _OUTPUT_BYTES,
+        check: bool = False,
+        on_output: OnOutput | None = None,
+    ) -> Completed:
+        """Runs a command to its end. Of each output the first and the last half of `output_bytes` are kept.
+
+        After `timeout_seconds` it is ended, and what it wrote until then is in the result. `on_output` gets all output
+        as it arrives.
+
+        Raises:
+            CommandFailed: `check` is True, and the exit code is not 0, or the time is over.
+            ConfigError, FileError, ShellLost: as `spawn`.
+        """
+        if output_bytes < 0:
+            raise ConfigError(f"output_bytes={output_bytes} is negative; give a number of bytes")
+        kept: dict[StreamName, _Kept] = {"stdout": _Kept(output_bytes), "stderr": _Kept(output_bytes)}
+        code: int | None = None
+        async with await self.spawn(command, cwd=cwd, env=env, stdin=input is not None) as process:
+            with anyio.move_on_after(timeout_seconds) as deadline:
+                try:
+                    code = await _followed(process, input, kept, on_output)
+                except ExceptionGroup as failures:
+                    raise unwrapped(failures) from None
+        if process.reason is not None:
+            kept["stderr"].add(f"\n[ended: {process.reason}]\n".encode())
+        done = Completed(
+            exit_code=code,
+            stdout=kept["stdout"].text(),
+            stderr=kept["stderr"].text(),
+            timed_out=deadline.cancelled_caught,
+            truncated=any(each.left_out for each in kept.values()),
+        )
+        if check and done.exit_code != 0:
+            raise CommandFailed(command, done.exit_code, done.stdout, done.stderr)
+        return done
+
+    def restricted(self) -> Shell:
+        """Returns the view for tools: commands and files, and nothing that ends or changes the computer."""
+        return _RestrictedShell(self)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        with anyio.CancelScope(shield=True):
+            await self.aclose()
+
+
+class _RestrictedShell(Shell):
+    def __init__(self, shell: Shell) -> None:
+        self.__shell = shell
+        self.description = shell.description
+
+    @property
+    @override
+    def files(self) -> Files:
+        return self.__shell.files
+
+    @property
+    @override
+    def capabilities(self) -> ShellCapabilities:
+        return self.__shell.capabilities
+
+    @override
+    async def spawn(
+        self, command: str, *, cwd: str | None = None, env: Mapping[str, str] | None = None, stdin: bool = False
+    ) -> Process:
+        return await self.__shell.spawn(command, cwd=cwd, env=env, stdin=stdin)
+
+    @override
+    async def aclose(self) -> None:
+        """Does nothing: the computer is not this view's to end."""
+
+    @override
+    def restricted(self) -> Shell:
+        return self
+
+
+@dataclass(slots=True)
+class _Kept:
+    """The start and the end of an output."""
+
+    most: int
+    head: bytearray = field(default_factory=bytearray)
+    tail: bytearray = field(default_factory=bytearray)
+    total: int = 0
+
+    def add(self, data: bytes) -> None:
+        self.total += len(data)
+        half = self.most - self.most // 2
+        room = max(0, half - len(self.head))
+        self.head += data[:room]
+        self.tail += data[room:]
+        if len(self.tail) > 2 * self.most:
+            del self.tail[: len(self.tail) - self.most // 2]
+
+    @property
+    def left_out(self) -> int:
+        return max(0, self.total - self.most)
+
+    def text(self) -> str:
+        if not self.left_out:
+            return (self.head + self.tail).decode(errors="replace")
+        end = self.tail[len(self.tail) - self.most // 2 :]
+        note = f"\n[{self.left_out} bytes left out]\n"
+        return self.head.decode(errors="replace") + note + end.decode(errors="replace")
+
+
+async def _followed(
+    process: Process, input_: str | bytes | None, kept: Mapping[StreamName, _Kept], on_output: OnOutput | None
+) -> int:
+    """Feeds a process, reads all that it writes, and returns its exit code."""
+
+    async def read(name: StreamName, stream: AsyncIterator[bytes]) -> None:
+        async for piece in stream:
+            kept[name].add(piece)
+            if on_output is not None and inspect.isawaitable(waiting := on_output(name, piece)):
+                await waiting
+
+    async def feed(data: bytes) -> None:
+        await process.write(data)
+        await process.close_stdin()
+
+    code = 0
+
+    async def wait() -> None:
+        nonlocal code
+        code = await process.wait()
+
+    async with anyio.create_task_group() as feeding:
+        if input_ is not None:
+            feeding.start_soon(feed, input_.encode() if isinstance(input_, str) else input_)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(read, "stdout", process.stdout)
+            tasks.start_soon(read, "stderr", process.stderr)
+            tasks.start_soon(wait)  # some computers end what a command leaves behind, which may have its streams
+        feeding.cancel_scope.cancel()  # a command need not read all of its input
+    return code

@@ -1,0 +1,130 @@
+"""The contract of a shell's files."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterable, AsyncIterator
+from typing import Literal, NamedTuple, TypeAlias
+
+from corral.errors import FileError
+
+__all__ = ["MAX_READ_BYTES", "FileInfo", "FileKind", "Files", "select_lines"]
+
+FileKind: TypeAlias = Literal["file", "directory", "link", "other"]
+
+MAX_READ_BYTES = 100_000_000
+"""Maximum size of a file that is read whole, unless the caller says otherwise."""
+_STREAM_BYTES = 1 << 16
+
+
+class FileInfo(NamedTuple):
+    """A file or folder. `path` is as it was asked for, or relative to the listed folder; `size` is in bytes."""
+
+    path: str
+    kind: FileKind
+    size: int
+
+
+class Files(ABC):
+    """Files of a shell. A relative path is below its working directory; `FileError` has the path and the reason.
+
+    What is not there is None, or False for `delete`. Writing makes the folders of a path and replaces a file; writing
+    to a folder is an error. `stat` and reading follow links where a shell has them; `delete` removes the link itself.
+    """
+
+    @abstractmethod
+    async def read_binary(self, path: str, *, max_bytes: int = MAX_READ_BYTES) -> bytes | None:
+        """Reads a file.
+
+        Raises:
+            FileError: it is larger than `max_bytes`, or no regular file.
+        """
+
+    @abstractmethod
+    async def write_binary(self, path: str, data: bytes) -> None:
+        """Writes a file, and the folders that it is in.
+
+        Raises:
+            FileError: it is a folder, there is no room, or it may not be written.
+        """
+
+    @abstractmethod
+    async def stat(self, path: str) -> FileInfo | None:
+        """Describes a file or folder; of a link, its target."""
+
+    @abstractmethod
+    async def list(
+        self, path: str = "", *, recursive: bool = False, max_entries: int = 100_000
+    ) -> list[FileInfo] | None:
+        """Lists a folder, sorted by path. Links are listed as such, and not followed.
+
+        Raises:
+            FileError: it is no folder, or has more than `max_entries`.
+        """
+
+    @abstractmethod
+    async def make_directory(self, path: str) -> None:
+        """Makes a folder, and those that it is in. One that is there stays."""
+
+    @abstractmethod
+    async def delete(self, path: str) -> bool:
+        """Removes a file, a link, or a folder with all that is in it. False: there was none."""
+
+    async def read_text(
+        self,
+        path: str,
+        *,
+        encoding: str = "utf-8",
+        lines: tuple[int, int | None] | None = None,
+        max_bytes: int = MAX_READ_BYTES,
+    ) -> str | None:
+        """Reads a file as text. `lines` are the first and the last to return, from 1; None as the last is the end.
+
+        Raises:
+            FileError: as `read_binary`, or it is not text in this encoding.
+        """
+        data = await self.read_binary(path, max_bytes=max_bytes)
+        if data is None:
+            return None
+        try:
+            return select_lines(data.decode(encoding), lines)
+        except (UnicodeDecodeError, LookupError) as error:
+            raise FileError(f"{path}: {error}") from error
+
+    async def write_text(self, path: str, text: str, *, encoding: str = "utf-8") -> None:
+        """Writes a text as a file. Raises as `write_binary`."""
+        try:
+            data = text.encode(encoding)
+        except (UnicodeEncodeError, LookupError) as error:
+            raise FileError(f"{path}: {error}") from error
+        await self.write_binary(path, data)
+
+    async def read_stream(self, path: str) -> AsyncIterator[bytes] | None:
+        """Reads a file piece by piece. Raises as `read_binary`.
+
+        A shell whose service has no streams reads the file whole, up to `MAX_READ_BYTES`.
+        """
+        data = await self.read_binary(path)
+        return None if data is None else _pieces(data)
+
+    async def write_stream(self, path: str, pieces: AsyncIterable[bytes]) -> None:
+        """Writes a file piece by piece; it is in place once all of them are there. Raises as `write_binary`."""
+        data = bytearray()
+        async for piece in pieces:
+            data += piece
+            if len(data) > MAX_READ_BYTES:
+                raise FileError(f"{path}: more than {MAX_READ_BYTES} bytes; this shell takes a file at once")
+        await self.write_binary(path, bytes(data))
+
+
+def select_lines(text: str, lines: tuple[int, int | None] | None) -> str:
+    """Returns the lines from the first to the last of a range, counted from 1; past the end there are none."""
+    if lines is None:
+        return text
+    first, last = lines
+    return "".join(text.splitlines(keepends=True)[max(0, first - 1) : last])
+
+
+async def _pieces(data: bytes) -> AsyncIterator[bytes]:
+    for start in range(0, len(data), _STREAM_BYTES):
+        yield data[start : start + _STREAM_BYTES]

@@ -1,0 +1,339 @@
+"""`LocalShell`: commands and files of this machine's own user, without any isolation."""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+import anyio
+import anyio.to_thread
+from typing_extensions import override
+
+from corral.arguments import checked
+from corral.concurrency.threads import run_shielded_in_thread
+from corral.errors import ConfigError, FileError
+from corral.isolation import Isolation
+from corral.shells.base import Process, Shell, ShellCapabilities
+from corral.shells.environment import checked_environment
+from corral.shells.files import MAX_READ_BYTES, FileInfo, FileKind, Files
+from corral.shells.pipes import PipeProcess
+
+__all__ = ["LocalShell"]
+
+T = TypeVar("T")
+
+_MARK = "CORRAL_SHELL_COMMAND"
+_READ_BYTES = 1 << 16
+_ROUNDS = 1000
+
+
+class LocalShell(Shell):
+    """Bash on this machine, in a directory: commands may do whatever this process's user may.
+
+    It isolates nothing. Commands get this process's environment only where `inherit_env` is True, else PATH, HOME,
+    LANG and `env`. The end of a command ends all that it started: on Linux also what has left its process group,
+    unless it has cleared its environment and its parent has ended.
+
+    Raises:
+        ConfigError: there is no such directory, or there is no bash.
+    """
+
+    @checked
+    def __init__(
+        self, directory: str | Path, *, env: Mapping[str, str] | None = None, inherit_env: bool = False
+    ) -> None:
+        self.directory = Path(directory).resolve()
+        if not self.directory.is_dir():
+            raise ConfigError(f"LocalShell: there is no directory {str(directory)!r}")
+        bash = shutil.which("bash")
+        if bash is None:
+            raise ConfigError("LocalShell: there is no bash; install it")
+        self._bash = bash
+        kept = (
+            os.environ if inherit_env else {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+        )
+        self._env = {"LANG": "C.UTF-8", **kept, **checked_environment(env or {})}
+        self._files = _LocalFiles(self.directory)
+        self._live: set[_LocalProcess] = set()
+        self.description = f"Bash on the user's own machine, without isolation; working directory {self.directory}."
+
+    @property
+    @override
+    def files(self) -> Files:
+        return self._files
+
+    @property
+    @override
+    def capabilities(self) -> ShellCapabilities:
+        return ShellCapabilities(isolation=Isolation.of_tier("none"))
+
+    @override
+    async def spawn(
+        self, command: str, *, cwd: str | None = None, env: Mapping[str, str] | None = None, stdin: bool = False
+    ) -> Process:
+        if "\0" in command or "\0" in (cwd or ""):
+            raise ConfigError("a command and its folder have no NUL")
+        folder = self.directory / (cwd or "")
+        if not await anyio.Path(folder).is_dir():
+            raise FileError(f"{cwd}: there is no such folder to run the command in")
+        mark = uuid.uuid4().hex
+        variables = {**self._env, **checked_environment(env or {}), _MARK: mark}
+
+        def start() -> _LocalProcess:
+            started = subprocess.Popen(
+                [self._bash, "-c", command],
+                cwd=folder,
+                env=variables,
+                stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+            return _LocalProcess(started, mark)
+
+        self._live = {each for each in self._live if not each.ended}
+        process = await run_shielded_in_thread(start)
+        self._live.add(process)
+        return process
+
+    @override
+    async def aclose(self) -> None:
+        for process in [*self._live]:
+            await process.kill()
+        self._live.clear()
+
+
+class _LocalProcess(PipeProcess):
+    def __init__(self, process: subprocess.Popen[bytes], mark: str) -> None:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        stdin = None if process.stdin is None else os.dup(process.stdin.fileno())
+        super().__init__(stdin, os.dup(process.stdout.fileno()), os.dup(process.stderr.fileno()))
+        for stream in (process.stdin, process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
+        self.pid = process.pid
+        self._process = process
+        self._mark = mark
+        self._cleared = False
+        self._waiting = anyio.Lock()
+
+    @property
+    def ended(self) -> bool:
+        return self._cleared
+
+    @override
+    async def wait(self) -> int:
+        async with self._waiting:
+            if not self._cleared:
+                await _exited(self._process.pid)
+                await run_shielded_in_thread(self._clear)
+        code = self._process.returncode
+        return code if code >= 0 else 128 - code
+
+    @override
+    async def kill(self) -> None:
+        if not self._cleared:
+            await run_shielded_in_thread(self.end)
+            await self.wait()
+
+    @override
+    def end(self) -> None:
+        if not self._cleared:
+            _end_tree(self._process.pid, self._mark)
+
+    def _clear(self) -> None:
+        """Ends what the command has left behind, before its number may be another's."""
+        _end_tree(self._process.pid, self._mark)
+        self._process.wait()
+        self._cleared = True
+
+
+class _LocalFiles(Files):
+    """Files by the host's own paths, links followed."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+
+    @override
+    async def read_binary(self, path: str, *, max_bytes: int = MAX_READ_BYTES) -> bytes | None:
+        def read() -> bytes | None:
+            descriptor = self._opened(path)
+            if descriptor is None:
+                return None
+            with os.fdopen(descriptor, "rb") as file:
+                data = file.read(max_bytes + 1)
+            if len(data) > max_bytes:
+                raise FileError(f"{path}: it is larger than max_bytes={max_bytes}")
+            return data
+
+        return await self._run(path, read)
+
+    @override
+    async def read_stream(self, path: str) -> AsyncIterator[bytes] | None:
+        descriptor = await self._run(path, lambda: self._opened(path))
+        return None if descriptor is None else _pieces(descriptor)
+
+    @override
+    async def write_binary(self, path: str, data: bytes) -> None:
+        def write() -> None:
+            target = self._home / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(data)
+
+        await self._run(path, write)
+
+    @override
+    async def stat(self, path: str) -> FileInfo | None:
+        def stat() -> FileInfo | None:
+            target = self._home / path
+            try:
+                found = target.stat()
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+            kind: FileKind = "directory" if target.is_dir() else "file" if target.is_file() else "other"
+            return FileInfo(path, kind, found.st_size)
+
+        return await self._run(path, stat)
+
+    @override
+    async def list(
+        self, path: str = "", *, recursive: bool = False, max_entries: int = 100_000
+    ) -> list[FileInfo] | None:
+        def list_() -> list[FileInfo] | None:
+            folder = self._home / path
+            if not os.path.lexists(folder):
+                return None
+            found: list[FileInfo] = []
+            for entry in _entries(folder, recursive=recursive):
+                if len(found) == max_entries:
+                    raise FileError(f"{path or '.'}: there are more than max_entries={max_entries}")
+                found.append(entry)
+            return sorted(found)
+
+        return await self._run(path, list_)
+
+    @override
+    async def make_directory(self, path: str) -> None:
+        await self._run(path, lambda: (self._home / path).mkdir(parents=True, exist_ok=True))
+
+    @override
+    async def delete(self, path: str) -> bool:
+        def delete() -> bool:
+            target = self._home / path
+            if not os.path.lexists(target):
+                return False
+            if target.is_dir() and not target.is_symlink():
+                shutil.rmtree(target)
+            else:
+                target.unlink()
+            return True
+
+        return await self._run(path, delete)
+
+    def _opened(self, path: str) -> int | None:
+        """A descriptor of a regular file; None if there is none. A FIFO does not make it wait."""
+        try:
+            descriptor = os.open(self._home / path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        if not Path(f"/dev/fd/{descriptor}").is_file():
+            os.close(descriptor)
+            raise FileError(f"{path}: it is no regular file")
+        return descriptor
+
+    async def _run(self, path: str, work: Callable[[], T]) -> T:
+        if "\0" in path:
+            raise FileError(f"{path[:100]!r}: a path has no NUL")
+        try:
+            return await anyio.to_thread.run_sync(work)
+        except OSError as error:
+            raise FileError(f"{path or '.'}: {error.strerror or error}") from error
+
+
+def _entries(folder: Path, *, recursive: bool) -> Iterator[FileInfo]:
+    pending = [folder]
+    while pending:
+        with os.scandir(pending.pop()) as entries:
+            for entry in entries:
+                kind: FileKind = "other"
+                if entry.is_symlink():
+                    kind = "link"
+                elif entry.is_dir(follow_symlinks=False):
+                    kind = "directory"
+                    if recursive:
+                        pending.append(Path(entry.path))
+                elif entry.is_file(follow_symlinks=False):
+                    kind = "file"
+                name = str(Path(entry.path).relative_to(folder))
+                yield FileInfo(name, kind, entry.stat(follow_symlinks=False).st_size)
+
+
+async def _pieces(descriptor: int) -> AsyncIterator[bytes]:
+    with os.fdopen(descriptor, "rb", buffering=0) as file:
+        while piece := await anyio.to_thread.run_sync(file.read, _READ_BYTES):
+            yield piece
+
+
+async def _exited(pid: int) -> None:
+    """Waits until a child has ended, and leaves it to be reaped, so that its number stays its own."""
+    if sys.platform == "linux":
+        descriptor = os.pidfd_open(pid)
+        try:
+            await anyio.wait_readable(descriptor)
+        finally:
+            anyio.notify_closing(descriptor)
+            os.close(descriptor)
+    else:
+        await anyio.to_thread.run_sync(
+            lambda: os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT), abandon_on_cancel=True
+        )
+
+
+def _end_tree(pid: int, mark: str) -> None:
+    """Kills a child that is not reaped yet, its process group, and what has left it, until nothing is there."""
+    for _ in range(_ROUNDS):
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, signal.SIGKILL)
+        found = _marked(mark) - {pid} if sys.platform == "linux" else set[int]()
+        if not found:
+            return
+        for each in found:
+            _kill(each, mark)
+
+
+def _marked(mark: str) -> set[int]:
+    """Processes with this mark in their environment (proc_pid_environ(5)) that have not ended."""
+    found: set[int] = set()
+    for path in Path("/proc").iterdir():
+        if path.name.isdigit() and _has_mark(path, mark):
+            found.add(int(path.name))
+    return found
+
+
+def _has_mark(process: Path, mark: str) -> bool:
+    try:
+        return f"{_MARK}={mark}".encode() in (process / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+
+
+def _kill(pid: int, mark: str) -> None:
+    """Kills a process if it still has the mark; its number may be another's by now."""
+    with suppress(ProcessLookupError, PermissionError):
+        descriptor = os.pidfd_open(pid)
+        try:
+            if _has_mark(Path(f"/proc/{pid}"), mark):
+                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+                select.select([descriptor], [], [], 1.0)
+        finally:
+            os.close(descriptor)

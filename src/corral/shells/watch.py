@@ -1,0 +1,104 @@
+"""Bounds what the kernel does not: the memory of all commands together, and the processes of root's."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+__all__ = ["CommandWatch"]
+
+_SECONDS = 0.1
+
+
+class _Command(Protocol):
+    reason: str | None
+
+
+class CommandWatch:
+    """Ends the largest command while all together have more memory than `most_bytes`, and each with too many processes.
+
+    The kernel counts processes (RLIMIT_NPROC, getrlimit(2)), but not those of the machine's root.
+
+    Counts anonymous and shared memory of every process below the first one of each command, from /proc (RssAnon and
+    RssShmem, proc_pid_status(5)). Looks from a thread that lives while commands do.
+    """
+
+    def __init__(self, most_bytes: int, most_processes: int) -> None:
+        self._most_bytes = most_bytes
+        self._most_processes = most_processes
+        self._lock = threading.Lock()
+        self._commands: dict[int, tuple[int, _Command]] = {}
+        """By the descriptor of the first process: its number, and the command."""
+        self._closed = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def add(self, pid: int, descriptor: int, command: _Command) -> None:
+        """Watches a command until it has ended, by the number and a descriptor of its first process.
+
+        The descriptor is the watch's to close. If it ends the command, it says why in `reason`.
+        """
+        with self._lock:
+            self._commands[descriptor] = pid, command
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._watch, name="corral-shell-memory", daemon=True)
+                self._thread.start()
+
+    def close(self) -> None:
+        """Ends the thread. Idempotent."""
+        self._closed.set()
+
+    def _watch(self) -> None:
+        while True:
+            closed = self._closed.wait(_SECONDS)
+            with self._lock:
+                ended, _, _ = select.select([*self._commands], [], [], 0)
+                for descriptor in self._commands if closed else ended:
+                    os.close(descriptor)
+                if closed:
+                    self._commands.clear()
+                for descriptor in ended:
+                    self._commands.pop(descriptor, None)
+                if not self._commands:
+                    self._thread = None
+                    return
+                commands = dict(self._commands)
+            sizes: dict[int, int] = {}
+            for descriptor, (pid, command) in commands.items():
+                sizes[descriptor], count = _used(pid, self._most_processes)
+                if count > self._most_processes:
+                    _end(descriptor, command, f"the command had more than {self._most_processes} processes")
+            if sum(sizes.values()) > self._most_bytes:
+                largest = max(sizes, key=lambda descriptor: sizes[descriptor])
+                _, command = commands[largest]
+                most = self._most_bytes >> 20
+                _end(largest, command, f"the commands used more than {most} MB of memory together")
+
+
+def _end(descriptor: int, command: _Command, reason: str) -> None:
+    command.reason = reason
+    with suppress(ProcessLookupError):
+        signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+
+
+def _used(root: int, most_processes: int) -> tuple[int, int]:
+    """Bytes and number of the processes below one, which is not counted; not all of them, if there are more."""
+    total = count = 0
+    pending = [root]
+    while pending and count <= most_processes:
+        pid = pending.pop()
+        try:
+            status = Path(f"/proc/{pid}/status").read_bytes()
+            for task in Path(f"/proc/{pid}/task").iterdir():
+                pending += map(int, (task / "children").read_bytes().split())
+        except OSError:
+            continue  # it has ended
+        count += pid != root
+        for line in status.splitlines():
+            if line.startswith((b"RssAnon:", b"RssShmem:")):
+                total += int(line.split()[1]) << 10
+    return total, count
