@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import venv
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,24 +18,37 @@ from deno import find_deno_bin
 
 from corral.packages import PackageFolder
 
-__all__ = ["PACKAGES", "SQLITE_SERVER", "deno_arguments", "deno_environment", "npm_folder", "npm_imports"]
+__all__ = ["CHROMIUM", "PACKAGES", "SQLITE_SERVER", "deno_arguments", "deno_environment", "npm_folder", "npm_imports"]
 
 _NPM: Mapping[str, str] = {
     "@graphql-codegen/core": "6.2.1",
     "@graphql-codegen/typescript-operations": "6.1.9",
+    "@grpc/grpc-js": "1.14.3",
+    "@grpc/proto-loader": "0.8.0",
     "@modelcontextprotocol/server-everything": "2026.8.31",
     "@modelcontextprotocol/server-filesystem": "2026.8.31",
     "@octokit/graphql-schema": "15.26.1",
     "@octokit/openapi": "2.2.1",  # later ones are over 400 MB
     "@readme/oas-examples": "8.2.2",
+    "@sparticuz/chromium": "147.0.0",  # a headless Chromium in a package, with the libraries that it needs
+    "@trpc/client": "11.25.2",
+    "@trpc/server": "11.25.2",
     "@urql/core": "6.0.3",
     "@zereight/mcp-gitlab": "2.1.64",
     "graphql": "16.15.0",
     "graphql-request": "7.4.0",
     "graphql-sse": "2.6.1",
+    "superjson": "2.2.6",
 }
 _CACHE = Path(sys.prefix) / "deno"
 _OLD_MCP = Path(sys.prefix) / "mcp1"
+
+_UNBROTLI = """
+import { createReadStream, createWriteStream } from "node:fs";
+import { pipeline } from "node:stream/promises";
+import { createBrotliDecompress } from "node:zlib";
+await pipeline(createReadStream(Deno.args[0]), createBrotliDecompress(), createWriteStream(Deno.args[1]));
+"""
 
 PACKAGES = Path(sys.prefix) / "packages"
 """The folder of `corral packages` whose lock is in tests/packages/twelve."""
@@ -42,6 +56,10 @@ _LOCKED = Path(__file__).parent / "packages" / "twelve"
 
 SQLITE_SERVER = _OLD_MCP / "bin" / "mcp-server-sqlite"
 """It needs mcp 1, so it has an environment of its own, as programs that start servers make one."""
+
+
+CHROMIUM = Path(sys.prefix) / "chromium"
+"""The folder of a headless Chromium: `chromium`, its libraries in `lib`, and fonts."""
 
 
 def deno_environment() -> dict[str, str]:
@@ -74,10 +92,29 @@ def fetch() -> None:
         shutil.copy(file, PACKAGES)
     os.environ |= deno_environment()
     PackageFolder(PACKAGES).install()
+    if not (CHROMIUM / "chromium").exists():
+        _unpack_chromium()
     if not SQLITE_SERVER.exists():
         venv.create(_OLD_MCP, clear=True, with_pip=True)
         install = [_OLD_MCP / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         subprocess.run([*install, "mcp<2", "mcp-server-sqlite>=2025.4.25"], check=True)
+
+
+def _unpack_chromium() -> None:
+    CHROMIUM.mkdir(exist_ok=True)
+    for packed in npm_folder("@sparticuz/chromium").glob("bin/*.br"):
+        unpacked = CHROMIUM / f"{packed.stem}.part"
+        command = [find_deno_bin(), "eval", "--no-config", "--no-lock", _UNBROTLI, packed, unpacked]
+        subprocess.run(command, check=True, env={**os.environ, **deno_environment()})
+        if packed.stem.endswith(".tar"):
+            with tarfile.open(unpacked) as archive:
+                archive.extractall(CHROMIUM, filter="data")
+            unpacked.unlink()
+        else:
+            unpacked.chmod(0o755)
+    fonts = f"<fontconfig><dir>{CHROMIUM}/fonts</dir><cachedir>{CHROMIUM}/font-cache</cachedir></fontconfig>"
+    (CHROMIUM / "fonts.conf").write_text(fonts, encoding="utf-8")  # its own is for another place
+    (CHROMIUM / "chromium.part").rename(CHROMIUM / "chromium")
 
 
 def _specifier(name: str) -> str:

@@ -20,6 +20,7 @@ MODULES: Mapping[str, str] = {
     "corral.sandboxes.monty": "*",
     "corral.sources.mcp": "McpServer mcp_servers",
     "corral.sources.graphql": "*",
+    "corral.sources.grpc": "*",
     "corral.sources.openapi": "*",
     "corral.integrations.pydantic_ai": "CodeMode",
     "corral.integrations.openai_agents": "AgentParts code_mode",
@@ -30,6 +31,7 @@ MODULES: Mapping[str, str] = {
     "corral.integrations.mcp": "mcp_server ask_client session_of",
     "corral.bridges": "BridgeProtocol BridgeHost Document DocumentCache MemoryRates RateStore ImpliedScopes",
     "corral.bridges.graphql": "*",
+    "corral.bridges.grpc": "*",
     "corral.bridges.http": "*",
     "corral.bridges.web": "WebBridge RequestHead RequestWatch Body load_of watch_request grant_of "
     "read_body parse_json status_of",
@@ -39,6 +41,11 @@ MODULES: Mapping[str, str] = {
     "corral.audit": "AuditSink JsonLinesSink SqliteSink PostgresSink OpenTelemetrySink CallbackSink "
     "open_audit AuditFilter AuditReader",
     "corral.egress": "*",
+    "corral.chat": "*",
+    "corral.chat.agents": "*",
+    "corral.chat.agents.langchain": "*",
+    "corral.chat.agents.openai_agents": "*",
+    "corral.chat.agents.pydantic_ai": "*",
 }
 """The modules of the page, and their names: all that they export, or those that are for users."""
 

@@ -20,8 +20,10 @@ _OWN: Mapping[str, Mapping[str, str]] = {
     },
     "corral.bridges": {
         "graphql": "corral.bridges.graphql:GraphqlBridge",
+        "grpc": "corral.bridges.grpc:GrpcBridge",
         "http": "corral.bridges.http:HttpBridge",
         "pipe": "corral.bridges.base:PipeBridge",
+        "trpc": "corral.bridges.trpc:TrpcBridge",
     },
     "corral.tokens": {"http": "corral.bridges.tokens:ExecutionTokens"},
 }

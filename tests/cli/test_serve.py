@@ -174,6 +174,16 @@ def test_approvals_scopes_and_limits_hold_and_all_is_on_record(serve: Any, proje
         assert [serving.call("pay", euros=1).json(), serving.call("send").json()] == [1, "sent"]
 
 
+def test_several_protocols_are_served_beside_each_other(serve: Any) -> None:
+    with serve("--protocol", "http", "--protocol", "trpc", "--protocol", "graphql") as serving:
+        assert serving.url.endswith("/http")
+        caller = serving.call("who").json()
+        root = serving.url.removesuffix("/http")
+        assert serving.client.post(f"{root}/trpc/who", json={}).json() == {"result": {"data": caller}}
+        answer = serving.client.post(f"{root}/graphql", json={"query": "mutation { who }"}).json()
+        assert answer == {"data": {"who": caller}}
+
+
 def test_all_addresses_are_warned_of(serve: Any) -> None:
     with serve("--host", "0.0.0.0") as serving:  # noqa: S104
         assert serving.url.startswith("http://127.0.0.1:")

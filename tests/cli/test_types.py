@@ -66,3 +66,6 @@ def test_documents_for_generators_of_clients_have_the_tools_of_the_scopes(projec
     assert "close(" not in project.corral("types", "--tools", "scoped", "--client", "graphql", "--scope", "x").stdout
     document = project.corral("types", "--tools", "scoped", "--client", "openapi", "--scope", "admin").stdout
     assert "/tools/close" in document
+    proto = project.corral("types", "--tools", "scoped", "--client", "proto", "--scope", "x").stdout
+    assert "rpc sky(.corral.tools.skyRequest)" in proto
+    assert "rpc close(" not in proto

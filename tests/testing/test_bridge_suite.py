@@ -13,6 +13,8 @@ from typing import Any, ClassVar, cast
 
 import anyio
 import deno
+import grpc
+import grpc.aio
 import httpx
 import pytest
 import uvicorn
@@ -20,6 +22,9 @@ import uvicorn
 from corral import ExecutionContext, Limits
 from corral.bridges import ASGIApp, BridgeHost, BridgeProtocol, Call, Grant, PipeBridge
 from corral.bridges.graphql import GraphqlBridge
+from corral.bridges.grpc import GrpcBridge
+from corral.bridges.grpc.messages import CallReply
+from corral.bridges.grpc.messages import CallRequest as CallMessage
 from corral.bridges.http import HttpBridge
 from corral.bridges.web import Body, Receive, RequestHead, Scope, Send, WebBridge, grant_of, load_of, watch_request
 from corral.errors import ConfigError, CorralError
@@ -137,6 +142,38 @@ class TestGraphql(BridgeSuite):
                     return Reply(error=error_of(reply["error"]))
                 value = json.dumps(reply.get("value")).encode()
                 return Reply(decode_value(value, tagged=reply.get("tagged", False)))
+
+            yield call
+
+
+class TestGrpc(BridgeSuite):
+    def protocol(self) -> BridgeProtocol:
+        return GrpcBridge()
+
+    @asynccontextmanager
+    async def connect(self, protocol: BridgeProtocol, host: BridgeHost, endpoint: Endpoint) -> AsyncGenerator[CallTool]:
+        assert isinstance(endpoint, HttpEndpoint)
+        metadata = (("authorization", f"Bearer {endpoint.token}"),)
+        async with grpc.aio.insecure_channel(endpoint.url.removeprefix("http://")) as channel:
+            make: Any = channel.unary_unary
+            method = make("/corral.v1.Bridge/Call", CallMessage.SerializeToString, CallReply.FromString)
+
+            async def call(tool: str, input: object) -> Reply:
+                sent = encode_value(input)
+                request = CallMessage(tool=tool, input=sent.text, tagged=sent.tagged)
+                try:
+                    reply = await method(request, metadata=metadata)
+                except grpc.aio.AioRpcError as refused:
+                    code = dict(cast("Any", refused.trailing_metadata()))["corral-error-code"]
+                    return Reply(error=CallError(code=code, name="", message=refused.details() or ""))
+                if not reply.HasField("error"):
+                    return Reply(decode_value(reply.value, tagged=reply.tagged) if reply.HasField("value") else None)
+                error, after = reply.error, None
+                if error.HasField("retry_after_seconds"):
+                    after = error.retry_after_seconds
+                return Reply(
+                    error=CallError(code=error.code, name=error.name, message=error.message, retry_after_seconds=after)
+                )
 
             yield call
 

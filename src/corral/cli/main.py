@@ -11,6 +11,7 @@ from importlib.metadata import version
 
 from corral import CorralError
 from corral.cli.commands.audit import add_audit
+from corral.cli.commands.chat import add_chat
 from corral.cli.commands.check import add_check
 from corral.cli.commands.doctor import add_doctor
 from corral.cli.commands.mcp import add_mcp
@@ -33,6 +34,7 @@ examples:
   corral check program.ts --tools app.tools            whether it fits the tools, without running it
   corral types --tools app.tools                       what a model is told about the tools
   corral serve --tools app.tools                       calls over HTTP, for programs that run elsewhere
+  corral chat --demo                                   a page that shows the inside of programs
   corral mcp --mcp-config servers.json                 MCP servers, as one that runs programs against their tools
   corral packages add jszip@3.10.1                     an npm package that programs may import
   corral audit audit.jsonl --outcome denied            who was denied what
@@ -74,6 +76,6 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EXAMPLES,
     )
     parser.add_argument("--version", action="version", version=f"corral {version('corral')}")
-    for add in (add_run, add_check, add_types, add_serve, add_mcp, add_packages, add_audit, add_doctor):
+    for add in (add_run, add_check, add_types, add_serve, add_chat, add_mcp, add_packages, add_audit, add_doctor):
         add(parser.commands)
     return parser

@@ -86,7 +86,9 @@ class RequestFilter:
         hosts: frozenset[str],
         origins: frozenset[str],
         options_of: str,
+        same_origin: bool = False,
     ) -> None:
+        """`same_origin`: the app is a page's own server, whose Origin names the Host of the request."""
         self._app = app
         self._fast_paths = fast_paths
         self._refuse = refuse
@@ -94,6 +96,7 @@ class RequestFilter:
         """Name of the class that has the options, for errors."""
         self._hosts = hosts
         self._origins = origins
+        self._same_origin = same_origin
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -124,10 +127,14 @@ class RequestFilter:
         if not self._knows((head.host or b"").decode("latin-1")):
             remedy = f"add it to {self._options_of}(allowed_hosts=[...])"
             return AccessDenied(f"the request's Host is not allowed; {remedy}"), 421
-        if head.origin is not None and head.origin.decode("latin-1") not in self._origins:
+        if head.origin is not None and not self._accepts(head.origin.decode("latin-1"), head):
             remedy = f"add it to {self._options_of}(allowed_origins=[...])"
             return AccessDenied(f"the request's Origin is not allowed; {remedy}"), 403
         return None
+
+    def _accepts(self, origin: str, head: RequestHead) -> bool:
+        own = self._same_origin and origin.partition("://")[2] == (head.host or b"").decode("latin-1")
+        return own or origin in self._origins
 
     def _knows(self, host: str) -> bool:
         name = host.lower()

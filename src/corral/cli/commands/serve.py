@@ -30,6 +30,7 @@ __all__ = ["add_serve", "write_private"]
 
 _LIMITS = {"calls": 10_000, "calls_in_flight": 128, "tool_input_bytes": 1_000_000, "tool_output_bytes": 4_000_000}
 """Limits of calls and their defaults here: the programs of one server count together."""
+_PROTOCOLS = ("http", "graphql", "trpc")
 _FRESH_SECONDS = 60.0
 """Largest age of the token of --env-file."""
 _EPILOG = """\
@@ -60,6 +61,13 @@ def add_serve(commands: Commands) -> None:
     address = parser.add_argument_group("address")
     add_address(address, default_port=8787)
     address.add_argument(
+        "--protocol",
+        dest="protocols",
+        action="append",
+        choices=_PROTOCOLS,
+        help="protocol to serve; several, by repeating it, are at /http, /trpc and so on; default: http",
+    )
+    address.add_argument(
         "--env-file",
         type=Path,
         metavar="FILE",
@@ -85,18 +93,34 @@ def _serve(arguments: argparse.Namespace) -> int:
             )
         with listening(arguments.host, arguments.port) as listener:
             url = url_of(arguments.host, listener.getsockname()[1], arguments.allowed_hosts)
-            bridge = load_by_name(
-                "corral.bridges",
-                "http",
-                url=url,
-                allowed_hosts=arguments.allowed_hosts,
-                allowed_origins=arguments.allowed_origins,
-            )
-            server = http_server(uvicorn, corral.asgi_app(bridge), lifespan="off")
+            app, url = _app(corral, url, arguments)
+            server = http_server(uvicorn, app, lifespan="off")
             if not (is_loopback(arguments.host) or arguments.allowed_hosts):
                 view.err(f"warning: requests have to name {url} or this machine; others need --allow-host NAME")
             asyncio.run(_until_stopped(corral, server, listener, url, arguments, view))
     return 0
+
+
+def _app(corral: Corral, url: str, arguments: argparse.Namespace) -> tuple[Any, str]:
+    """The app of all protocols that are asked for, and the address of the first."""
+    protocols: list[str] = [*dict.fromkeys(arguments.protocols or _PROTOCOLS[:1])]
+    apps: dict[str, Any] = {}
+    for name in protocols:
+        bridge = load_by_name(
+            "corral.bridges",
+            name,
+            url=url if len(protocols) == 1 else f"{url}/{name}",
+            allowed_hosts=arguments.allowed_hosts,
+            allowed_origins=arguments.allowed_origins,
+        )
+        apps[name] = corral.asgi_app(bridge)
+    if len(protocols) == 1:
+        return apps[protocols[0]], url
+    routing = import_module("starlette.routing")
+    routes = [
+        each for name, app in apps.items() for each in (routing.Route(f"/{name}", app), routing.Mount(f"/{name}", app))
+    ]
+    return routing.Router(routes, redirect_slashes=False), f"{url}/{protocols[0]}"
 
 
 def _uvicorn() -> ModuleType:

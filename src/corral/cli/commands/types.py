@@ -15,7 +15,7 @@ from corral.cli.tool_loading import load_tools
 
 __all__ = ["add_types"]
 
-_CLIENTS = {"graphql": "graphql", "openapi": "http"}
+_CLIENTS = {"graphql": "graphql", "openapi": "http", "proto": "grpc", "trpc": "trpc"}
 """Bridge whose document describes the tools for clients of this kind."""
 
 

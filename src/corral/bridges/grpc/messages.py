@@ -1,0 +1,86 @@
+"""The service `corral.v1.Bridge`, by which runtimes call tools without loss: values are the tagged JSON of a pipe."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
+
+from corral.types import CallError, EncodedValue
+
+__all__ = ["BRIDGE_SERVICE", "POOL", "CallReply", "CallRequest", "RenewReply", "error_reply", "value_reply"]
+
+BRIDGE_SERVICE = "corral.v1.Bridge"
+_FILE = "corral/v1/bridge.proto"
+_KINDS = {
+    "bool": FieldDescriptorProto.TYPE_BOOL,
+    "bytes": FieldDescriptorProto.TYPE_BYTES,
+    "double": FieldDescriptorProto.TYPE_DOUBLE,
+    "string": FieldDescriptorProto.TYPE_STRING,
+}
+_Fields: TypeAlias = Sequence[tuple[str, str]]
+_ERROR: _Fields = (
+    ("code", "string"),
+    ("name", "string"),
+    ("message", "string"),
+    ("retry_after_seconds", "double"),
+    ("correlation_id", "string"),
+)
+_MESSAGES: dict[str, _Fields] = {
+    "CallRequest": (("tool", "string"), ("input", "bytes"), ("tagged", "bool")),
+    "CallError": _ERROR,
+    "CallReply": (("value", "bytes"), ("tagged", "bool"), ("error", "CallError")),
+    "RenewRequest": (),
+    "RenewReply": (("token", "string"), ("expires", "double")),
+}
+
+
+def _file() -> FileDescriptorProto:
+    file = FileDescriptorProto(name=_FILE, package="corral.v1", syntax="proto3")
+    for name, fields in _MESSAGES.items():
+        message = file.message_type.add(name=name)
+        for number, (field, kind) in enumerate(fields, 1):
+            made = message.field.add(
+                name=field, number=number, label=FieldDescriptorProto.LABEL_OPTIONAL, proto3_optional=True
+            )
+            made.oneof_index = number - 1
+            message.oneof_decl.add(name=f"_{field}")
+            if kind in _KINDS:
+                made.type = _KINDS[kind]
+            else:
+                made.type = FieldDescriptorProto.TYPE_MESSAGE
+                made.type_name = f".corral.v1.{kind}"
+    service = file.service.add(name="Bridge")
+    service.method.add(name="Call", input_type=".corral.v1.CallRequest", output_type=".corral.v1.CallReply")
+    service.method.add(
+        name="Stream", input_type=".corral.v1.CallRequest", output_type=".corral.v1.CallReply", server_streaming=True
+    )
+    service.method.add(name="Renew", input_type=".corral.v1.RenewRequest", output_type=".corral.v1.RenewReply")
+    return file
+
+
+POOL = DescriptorPool()
+POOL.AddSerializedFile(_file().SerializeToString())
+CallRequest: Any = GetMessageClass(POOL.FindMessageTypeByName("corral.v1.CallRequest"))
+CallReply: Any = GetMessageClass(POOL.FindMessageTypeByName("corral.v1.CallReply"))
+RenewReply: Any = GetMessageClass(POOL.FindMessageTypeByName("corral.v1.RenewReply"))
+
+
+def value_reply(value: EncodedValue | None) -> bytes:
+    """Encodes a value, or an item of a stream. None: the call returns nothing."""
+    if value is None:
+        return b""
+    return CallReply(value=value.text, tagged=value.tagged or None).SerializeToString()
+
+
+def error_reply(error: CallError) -> bytes:
+    reply = CallReply()
+    reply.error.code, reply.error.name, reply.error.message = error.code, error.name, error.message
+    if error.retry_after_seconds is not None:
+        reply.error.retry_after_seconds = error.retry_after_seconds
+    if error.correlation_id is not None:
+        reply.error.correlation_id = error.correlation_id
+    return reply.SerializeToString()

@@ -1,0 +1,266 @@
+"""The app: a procedure for each tool at its path, batches, and streams as server-sent events."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, cast
+from urllib.parse import parse_qsl, unquote
+
+import anyio
+from pydantic_core import from_json, to_json
+from starlette.responses import Response
+from typing_extensions import override
+
+from corral.bridges.base import ASGIApp, BridgeHost, Receive, Scope, Send
+from corral.bridges.calls import Call
+from corral.bridges.grants import Grant
+from corral.bridges.http.streams import LineStream
+from corral.bridges.trpc.responses import Transformer, error_shape, failed, result_of, shown, status_of_reply
+from corral.bridges.trpc.superjson import from_superjson, to_superjson, without_undefined
+from corral.bridges.web import (
+    MAX_CALLS,
+    NOT_JSON,
+    Body,
+    RequestHead,
+    ended,
+    grant_of,
+    late,
+    load_of,
+    parse_json,
+    watch_request,
+)
+from corral.errors import AccessDenied, BridgeError, CallBudgetExceeded, MalformedMessage, MessageTooLarge
+from corral.guest import plain_json, revive_value
+from corral.types import MAX_TOOL_PATH, CallError, CallRequest, Reply
+
+__all__ = ["TrpcApp"]
+
+_EVENTS = b"text/event-stream"
+_LEAST_BODY_BYTES = 1_000_000
+_BESIDE_INPUT_BYTES = 100_000
+_EVENT_HEADERS = [
+    (b"content-type", _EVENTS),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),
+]
+_JSON_HEADERS = [(b"content-type", b"application/json"), (b"cache-control", b"no-store")]
+
+
+class _Asked(NamedTuple):
+    """Calls of one request."""
+
+    paths: list[str]
+    inputs: list[Any]
+    batch: bool
+
+
+class TrpcApp:
+    """App over a pipeline. All of it requires a token, except `/health`."""
+
+    def __init__(self, host: BridgeHost, transformer: Transformer) -> None:
+        self._host = host
+        self._transformer: Transformer = transformer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        response = await self._route(RequestHead(scope), scope, receive, send)
+        if response is not None:
+            await response(scope, receive, send)
+
+    async def _route(self, head: RequestHead, scope: Scope, receive: Receive, send: Send) -> ASGIApp | None:
+        path = scope["path"].removeprefix(scope.get("root_path", "")).strip("/")
+        if path == "health":
+            return Response(to_json({"status": "ok"}), media_type="application/json")
+        if scope["method"] not in ("GET", "POST"):
+            return self._failed(BridgeError("the method must be GET or POST"), 405)
+        grant = await grant_of(self._host, head, "trpc")
+        if not isinstance(grant, Grant):
+            return self._failed(grant)
+        try:
+            return await self._procedures(head, unquote(path), grant, receive, send)
+        except (BridgeError, AccessDenied, CallBudgetExceeded) as error:
+            return self._failed(error)
+
+    async def _procedures(
+        self, head: RequestHead, path: str, grant: Grant, receive: Receive, send: Send
+    ) -> Response | None:
+        is_get = head.scope["method"] == "GET"
+        if not is_get and not head.is_json and not _has_no_body(head):
+            return self._failed(NOT_JSON, 415)
+        headers = dict(head.scope["headers"])
+        most = max(_LEAST_BODY_BYTES, grant.limits.tool_input_bytes) + _BESIDE_INPUT_BYTES
+        stream = _EventStream(send)
+        body_came = False
+        async with (
+            watch_request(grant, receive, stream.heartbeat) as watch,
+            Body(head, receive, 0 if is_get else most, grant) as body,
+        ):
+            asked = self._asked(head, path, None if is_get else bytes(body))
+            body_came = True
+            watch.body_received()
+            if _EVENTS in headers.get(b"accept", b"") and not asked.batch:
+                tool = grant.peek_tool(asked.paths[0])
+                if tool is not None and tool.stream:
+                    await self._subscription(asked, grant, stream, len(body))
+                    return None
+            if is_get:
+                for each in asked.paths:
+                    self._expect_query(grant, each)
+            requests = self._requests(asked, grant, len(body) or len(head.scope["query_string"]))
+            if asked.batch and b"application/jsonl" in headers.get(b"trpc-accept", b""):
+                await self._lines(requests, grant, send)
+                return None
+            return await self._answered(requests, grant, batch=asked.batch)
+        if stream.started:
+            await stream.fail(ended(), self._transformer)
+            return None
+        return self._failed(ended() if body_came or grant.ended else late())
+
+    def _asked(self, head: RequestHead, path: str, body: bytes | None) -> _Asked:
+        """Reads the calls of a request.
+
+        Raises:
+            BridgeError: the form is wrong.
+        """
+        parameters = dict(parse_qsl(head.scope["query_string"].decode("latin-1"), keep_blank_values=True))
+        batch = parameters.get("batch") == "1"
+        paths = path.split(",") if batch else [path]
+        if len(paths) > MAX_CALLS:
+            raise MessageTooLarge(f"the batch has more than {MAX_CALLS} calls")
+        if not all(0 < len(each) <= MAX_TOOL_PATH for each in paths):
+            raise MalformedMessage("the path of a procedure is empty or too long")
+        text = parameters.get("input", "").encode() if body is None else body
+        given: Any = parse_json(text) if text else None
+        if not batch:
+            return _Asked(paths, [self._input(given)], batch)
+        if not isinstance(given, dict | None):
+            raise MalformedMessage('the inputs of a batch are an object: {"0": ..., "1": ...}')
+        by_number = cast("dict[str, Any]", given or {})
+        inputs = [self._input(by_number.get(str(number))) for number in range(len(paths))]
+        return _Asked(paths, inputs, batch)
+
+    def _input(self, given: object) -> Any:
+        if self._transformer is None or given is None:
+            return without_undefined(given)
+        return without_undefined(from_superjson(given))
+
+    def _expect_query(self, grant: Grant, path: str) -> None:
+        """GET is for what changes nothing: a link or an image of a web page can make one."""
+        tool = grant.peek_tool(path)
+        if tool is not None and not tool.read_only:
+            raise AccessDenied(f"tool {path!r} is not read-only; call it as a mutation, by POST")
+
+    def _requests(self, asked: _Asked, grant: Grant, size: int) -> list[CallRequest]:
+        first = load_of(grant).count(len(asked.paths))
+        if size > grant.limits.tool_input_bytes:
+            sizes = [len(to_json(each)) for each in asked.inputs]
+        else:
+            sizes = [size] * len(asked.paths)
+        return [
+            CallRequest(path, input, first + number, sizes[number])
+            for number, (path, input) in enumerate(zip(asked.paths, asked.inputs, strict=True))
+        ]
+
+    async def _answered(self, requests: Sequence[CallRequest], grant: Grant, *, batch: bool) -> Response:
+        replies: dict[int, Reply] = {}
+
+        async def call(number: int, request: CallRequest) -> None:
+            replies[number] = await self._handle(request, grant)
+
+        if len(requests) == 1:
+            await call(0, requests[0])
+        else:
+            async with anyio.create_task_group() as tasks:
+                for number, request in enumerate(requests):
+                    tasks.start_soon(call, number, request)
+        contents = [
+            shown(result_of(replies[number], request.tool, self._transformer), self._transformer)
+            for number, request in enumerate(requests)
+        ]
+        statuses = {status_of_reply(reply) for reply in replies.values()}
+        status = statuses.pop() if len(statuses) == 1 else 207
+        content = to_json(contents if batch else contents[0], inf_nan_mode="null")
+        return Response(content, status, {"cache-control": "no-store"}, media_type="application/json")
+
+    async def _lines(self, requests: Sequence[CallRequest], grant: Grant, send: Send) -> None:
+        """Writes each result as it comes, in the form of httpBatchStreamLink: a head with a promise for each call."""
+        writing = anyio.Lock()
+
+        async def write(content: Any) -> None:
+            line = to_json(content if self._transformer is None else to_superjson(content), inf_nan_mode="null")
+            async with writing:
+                await send({"type": "http.response.body", "body": line + b"\n", "more_body": True})
+
+        async def call(number: int, request: CallRequest) -> None:
+            content = result_of(await self._handle(request, grant), request.tool, self._transformer)
+            await write([number, 0, [[content]]])
+
+        await send({"type": "http.response.start", "status": 200, "headers": _JSON_HEADERS})
+        await write({str(number): [[0], [None, 0, number]] for number in range(len(requests))})
+        async with anyio.create_task_group() as tasks:
+            for number, request in enumerate(requests):
+                tasks.start_soon(call, number, request)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _subscription(self, asked: _Asked, grant: Grant, stream: _EventStream, size: int) -> None:
+        """Writes each item of a stream as an event."""
+        [request] = self._requests(asked, grant, size)
+        transformer = self._transformer
+
+        class Items(LineStream):
+            @override
+            async def write_items(self, items: Sequence[bytes], *, tagged: bool) -> None:
+                for item in items:
+                    value = from_json(item)
+                    value = revive_value(value) if tagged else value
+                    data = plain_json(value) if transformer is None else to_json(to_superjson(value))
+                    await stream.write(b"data: %b\n\n" % data)
+
+        await stream.write(b"event: connected\ndata: {}\n\n")
+        items = Items(1, stream.write)
+        async with items.written():
+            reply = await self._handle(request._replace(open_stream=items.open), grant)
+        if reply.error is not None:
+            await stream.fail(reply.error, transformer, request.tool)
+        else:
+            await stream.write(b"event: return\ndata: \n\n", last=True)
+
+    async def _handle(self, request: CallRequest, grant: Grant) -> Reply:
+        return await self._host.handle(Call(request, grant, protocol="trpc"))
+
+    def _failed(self, error: Any, status: int | None = None) -> Response:
+        return failed(error, self._transformer, status)
+
+
+class _EventStream:
+    """Streamed body of a subscription."""
+
+    def __init__(self, send: Send) -> None:
+        self.started = False
+        self._send = send
+        self._writing = anyio.Lock()
+
+    async def heartbeat(self) -> None:
+        """Sends an event that clients know, once the response has begun."""
+        if self.started:
+            await self.write(b"event: ping\ndata: \n\n")
+
+    async def fail(self, error: CallError, transformer: Transformer, path: str = "") -> None:
+        """Sends an error, and ends the response."""
+        shape = error_shape(error, path)
+        content = to_json(shape if transformer is None else to_superjson(shape))
+        await self.write(b"event: serialized-error\ndata: %b\n\n" % content, last=True)
+
+    async def write(self, data: bytes, *, last: bool = False) -> None:
+        async with self._writing:
+            if not self.started:
+                self.started = True
+                await self._send({"type": "http.response.start", "status": 200, "headers": _EVENT_HEADERS})
+            await self._send({"type": "http.response.body", "body": data, "more_body": not last})
+
+
+def _has_no_body(head: RequestHead) -> bool:
+    """True if a request says that it has none: a mutation without an input."""
+    headers = dict(head.scope["headers"])
+    return b"transfer-encoding" not in headers and headers.get(b"content-length", b"0") == b"0"

@@ -1,0 +1,26 @@
+"""Chat page for agents, with the inside of each program: `chat_app` as an ASGI app, `corral chat` as a command.
+
+Adapters for agent frameworks are modules of `corral.chat.agents`.
+"""
+
+from corral.chat.app import Authenticate, chat_app
+from corral.chat.bounds import ChatBounds
+from corral.chat.entrance import OneTimeLogin
+from corral.chat.sqlite import SqliteChats
+from corral.chat.store import ChatStore, Conversation, MemoryChats
+from corral.chat.turn import ChatAgent, ChatTurn, Message, Part
+
+__all__ = [
+    "Authenticate",
+    "ChatAgent",
+    "ChatBounds",
+    "ChatStore",
+    "ChatTurn",
+    "Conversation",
+    "MemoryChats",
+    "Message",
+    "OneTimeLogin",
+    "Part",
+    "SqliteChats",
+    "chat_app",
+]

@@ -1,0 +1,373 @@
+"""The chat server: an ASGI app with the page and its API."""
+
+from __future__ import annotations
+
+import html
+import inspect
+import re
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar, cast
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from corral import Approved, Corral, Denied, ExecutionContext
+from corral.bridges.base import ASGIApp
+from corral.bridges.web.request_filter import RequestFilter, RequestHead
+from corral.chat.bounds import ChatBounds
+from corral.chat.entrance import SecurityHeaders
+from corral.chat.records import ExecutionRecord, Owner, expired, owner_of
+from corral.chat.runs import Replies, Reply
+from corral.chat.store import ChatStore, Conversation, MemoryChats
+from corral.chat.turn import ChatAgent, ChatTurn, Message, text_of_message
+from corral.types import CallError
+
+__all__ = ["Authenticate", "chat_app"]
+
+Authenticate: TypeAlias = Callable[[Request], Awaitable[ExecutionContext | None] | ExecutionContext | None]
+"""Function that returns the caller of a request, or None to refuse it. Its session is that of the conversation."""
+
+Model = TypeVar("Model", bound=BaseModel)
+
+_STATIC = Path(__file__).parent / "static"
+_ID = r"^[A-Za-z0-9_-]{1,64}$"
+_LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+_TITLE_CHARS = 80
+_REASON_CHARS = 500
+_STREAM_HEADERS = {
+    "x-vercel-ai-ui-message-stream": "v1",
+    "cache-control": "no-cache",
+    "x-accel-buffering": "no",
+}
+
+
+class _ChatRequest(BaseModel):
+    """Body of `POST /api/chat`, as the AI SDK sends it."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    id: str = Field(pattern=_ID)
+    messages: list[dict[str, Any]] = Field(min_length=1)
+
+
+class _UserMessage(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    id: str = Field(pattern=_ID)
+    role: str = Field(pattern="^user$")
+    parts: list[dict[str, Any]] = Field(min_length=1, max_length=20)
+
+
+class _DecisionRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    approved: bool
+    reason: str = Field(default="", max_length=_REASON_CHARS)
+
+
+def chat_app(
+    corral: Corral,
+    agent: ChatAgent,
+    *,
+    authenticate: Authenticate,
+    store: ChatStore | None = None,
+    title: str = "corral",
+    suggestions: Sequence[str] = (),
+    bounds: ChatBounds | None = None,
+    allowed_hosts: Iterable[str] = (),
+    allowed_origins: Iterable[str] = (),
+) -> ASGIApp:
+    """Returns a chat page with its server as an ASGI app, to mount or to serve as it is.
+
+    The page shows the programs that `corral` runs for the caller and the conversation of a turn. Calls that need an
+    approval get buttons, if the Corral's `approve` answers `Later`. The app runs in the event loop of the Corral, which
+    the host opens. `store` is by default in this process.
+
+    The Host of a request must be a loopback name or one of `allowed_hosts` (`"*"` allows any), its Origin the page's
+    own or one of `allowed_origins`.
+    """
+    server = _ChatServer(
+        corral,
+        agent,
+        authenticate=authenticate,
+        store=store or MemoryChats(),
+        title=title,
+        suggestions=suggestions,
+        bounds=bounds or ChatBounds(),
+    )
+    filtered = RequestFilter(
+        server.routes(),
+        {},
+        _refusal,
+        hosts=frozenset({*_LOOPBACK, *(host.lower() for host in allowed_hosts)}),
+        origins=frozenset(allowed_origins),
+        options_of="chat_app",
+        same_origin=True,
+    )
+    return SecurityHeaders(filtered)
+
+
+def _refusal(_head: RequestHead, error: CallError, status: int) -> ASGIApp:
+    return JSONResponse({"error": error.message}, status)
+
+
+class _ChatServer:
+    def __init__(
+        self,
+        corral: Corral,
+        agent: ChatAgent,
+        *,
+        authenticate: Authenticate,
+        store: ChatStore,
+        title: str,
+        suggestions: Sequence[str],
+        bounds: ChatBounds,
+    ) -> None:
+        self._corral = corral
+        self._agent = agent
+        self._authenticate = authenticate
+        self._store = store
+        self._title = title
+        self._suggestions = list(suggestions)
+        self._bounds = bounds
+        self._replies = Replies(corral, self._keep)
+
+    def routes(self) -> Starlette:
+        @asynccontextmanager
+        async def lifespan(_app: Starlette) -> AsyncGenerator[None]:
+            try:
+                yield
+            finally:
+                await self._replies.aclose()
+                await self._store.aclose()
+
+        return Starlette(
+            routes=[
+                Route("/", self._page),
+                Route("/executions/{execution}", self._page),
+                Route("/api/about", self._about),
+                Route("/api/chat", self._chat, methods=["POST"]),
+                Route("/api/chat/{conversation}/stream", self._resume),
+                Route("/api/chat/{conversation}/stop", self._stop, methods=["POST"]),
+                Route("/api/conversations", self._conversations),
+                Route("/api/conversations/{conversation}", self._conversation),
+                Route("/api/conversations/{conversation}", self._delete, methods=["DELETE"]),
+                Route("/api/executions/{execution}", self._execution),
+                Route("/api/approvals/{execution}/{sequence:int}", self._decide, methods=["POST"]),
+                Mount("/assets", StaticFiles(directory=_STATIC / "assets", check_dir=False)),
+            ],
+            exception_handlers={HTTPException: _error},
+            lifespan=lifespan,
+        )
+
+    # --- the page
+
+    async def _page(self, request: Request) -> Response:
+        await self._caller(request)
+        text = (_STATIC / "index.html").read_text(encoding="utf-8")
+        root = html.escape(request.scope.get("root_path", ""), quote=True)
+        return HTMLResponse(text.replace('"./', f'"{root}/'))
+
+    async def _about(self, request: Request) -> Response:
+        context = await self._caller(request)
+        return JSONResponse({"title": self._title, "suggestions": self._suggestions, "user": context.user_id})
+
+    # --- conversations
+
+    async def _chat(self, request: Request) -> Response:
+        context = await self._caller(request)
+        owner = owner_of(context)
+        asked = _validated(_ChatRequest, await self._body(request))
+        message = self._user_message(asked.messages[-1])
+        if self._replies.find(owner, asked.id) is not None:
+            raise HTTPException(409, "a reply of this conversation is in progress; stop it first")
+        if self._replies.count(owner) >= self._bounds.replies:
+            raise HTTPException(429, f"{self._bounds.replies} replies are in progress; wait for one, or stop it")
+        conversation = await self._store.load(owner, asked.id) or Conversation(id=asked.id)
+        before = [each["id"] for each in conversation.messages]
+        if message["id"] in before:  # edited, or asked for another reply
+            del conversation.messages[before.index(message["id"]) :]
+        if len(conversation.messages) + 2 > self._bounds.messages:
+            raise HTTPException(422, f"the conversation has {len(before)} messages; begin another one")
+        conversation.messages.append(message)
+        conversation.updated = time.time()
+        if not conversation.title:
+            conversation.title = text_of_message(message)[:_TITLE_CHARS]
+        if self._replies.find(owner, asked.id) is not None:  # another tab was faster
+            raise HTTPException(409, "a reply of this conversation is in progress; stop it first")
+        reply = self._start(conversation, context, owner)
+        await self._store.save(owner, conversation)
+        return self._stream(reply)
+
+    def _start(self, conversation: Conversation, context: ExecutionContext, owner: Owner) -> Reply:
+        async def save(message: Message) -> None:
+            if conversation.messages[-1]["id"] == message["id"]:
+                conversation.messages.pop()
+            conversation.messages.append(message)
+            conversation.updated = time.time()
+            await self._store.save(owner, conversation)
+
+        turn = ChatTurn(
+            conversation_id=conversation.id,
+            messages=tuple(conversation.messages),
+            context=context.model_copy(update={"session_id": conversation.id}),
+        )
+        return self._replies.start(turn, owner, self._agent, seconds=self._bounds.reply_seconds, save=save)
+
+    def _user_message(self, given: dict[str, Any]) -> Message:
+        message = _validated(_UserMessage, given)
+        texts = [part.get("text") for part in message.parts if part.get("type") == "text"]
+        if not all(isinstance(text, str) for text in texts) or not "".join(cast("list[str]", texts)).strip():
+            raise HTTPException(422, "the message has no text")
+        if sum(map(len, cast("list[str]", texts))) > self._bounds.message_chars:
+            raise HTTPException(413, f"the message is longer than {self._bounds.message_chars} characters")
+        return {"id": message.id, "role": "user", "parts": [{"type": "text", "text": text} for text in texts]}
+
+    async def _resume(self, request: Request) -> Response:
+        owner = owner_of(await self._caller(request))
+        reply = self._replies.find(owner, request.path_params["conversation"])
+        return Response(status_code=204) if reply is None else self._stream(reply)
+
+    def _stream(self, reply: Reply) -> Response:
+        reader = reply.reader()
+
+        async def lines() -> AsyncIterator[str]:
+            try:
+                async for line in reader.lines():
+                    yield line
+            finally:
+                reply.leave(reader)
+
+        return StreamingResponse(lines(), media_type="text/event-stream", headers=_STREAM_HEADERS)
+
+    async def _stop(self, request: Request) -> Response:
+        owner = owner_of(await self._caller(request))
+        reply = self._replies.find(owner, request.path_params["conversation"])
+        if reply is not None:
+            reply.stop()
+        return JSONResponse({"stopped": reply is not None})
+
+    async def _conversations(self, request: Request) -> Response:
+        owner = owner_of(await self._caller(request))
+        found = await self._store.conversations(owner)
+        return JSONResponse(
+            [
+                {
+                    "id": each.id,
+                    "title": each.title,
+                    "updated": each.updated,
+                    "running": self._replies.find(owner, each.id) is not None,
+                }
+                for each in found
+            ]
+        )
+
+    async def _conversation(self, request: Request) -> Response:
+        owner = owner_of(await self._caller(request))
+        conversation_id: str = request.path_params["conversation"]
+        conversation = await self._store.load(owner, conversation_id)
+        if conversation is None:
+            raise HTTPException(404, "there is no such conversation")
+        reply = self._replies.find(owner, conversation_id)
+        messages = conversation.messages
+        if reply is None:
+            messages = [_settled(each) for each in messages]
+        elif messages[-1]["id"] == reply.assembled.message["id"]:
+            messages = messages[:-1]  # its stream has it
+        return JSONResponse(
+            {
+                "id": conversation.id,
+                "title": conversation.title,
+                "messages": messages,
+                "running": reply is not None,
+            }
+        )
+
+    async def _delete(self, request: Request) -> Response:
+        owner = owner_of(await self._caller(request))
+        conversation_id: str = request.path_params["conversation"]
+        if self._replies.find(owner, conversation_id) is not None:
+            raise HTTPException(409, "a reply of this conversation is in progress; stop it first")
+        await self._store.delete(owner, conversation_id)
+        return Response(status_code=204)
+
+    # --- executions
+
+    async def _execution(self, request: Request) -> Response:
+        owner = owner_of(await self._caller(request))
+        execution_id: str = request.path_params["execution"]
+        record = self._replies.record(owner, execution_id)
+        data = record.data if record is not None else await self._store.execution(owner, execution_id)
+        if data is None:
+            raise HTTPException(404, "there is no such execution")
+        return JSONResponse({**(data if record is not None else expired(data)), "whole": True})
+
+    async def _decide(self, request: Request) -> Response:
+        context = await self._caller(request)
+        decision = _validated(_DecisionRequest, await self._body(request))
+        execution_id: str = request.path_params["execution"]
+        sequence: int = request.path_params["sequence"]
+        owner = owner_of(context)
+        waits = any(
+            (each.execution_id, each.sequence, owner_of(each.context)) == (execution_id, sequence, owner)
+            for each in self._corral.pending()
+        )
+        by = context.user_id
+        decided = Approved(by=by) if decision.approved else Denied(decision.reason, by=by)
+        if not (waits and self._corral.decide(execution_id, sequence, decided)):
+            raise HTTPException(409, "the call does not wait for a decision anymore")
+        return JSONResponse({"decision": decided.type})
+
+    async def _keep(self, record: ExecutionRecord) -> None:
+        await self._store.save_execution(record.owner, record.data)
+
+    # --- requests
+
+    async def _caller(self, request: Request) -> ExecutionContext:
+        found = self._authenticate(request)
+        context = await found if inspect.isawaitable(found) else found
+        if context is None:
+            raise HTTPException(401, "log in first")
+        return context
+
+    async def _body(self, request: Request) -> bytes:
+        """Reads a JSON body. A form of another page cannot send this content type."""
+        if not request.headers.get("content-type", "").lower().startswith("application/json"):
+            raise HTTPException(415, "the body must be application/json")
+        body = bytearray()
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > self._bounds.request_bytes:
+                raise HTTPException(413, f"the request is larger than {self._bounds.request_bytes} bytes")
+        return bytes(body)
+
+
+def _settled(message: Message) -> Message:
+    """Returns a message whose reply is over, as it is after a restart of the server too."""
+    parts = [
+        {**part, "data": expired(part["data"])} if part["type"] == "data-execution" else part
+        for part in message["parts"]
+    ]
+    return {**message, "parts": parts}
+
+
+def _validated(model: type[Model], body: bytes | dict[str, Any]) -> Model:
+    try:
+        return model.model_validate_json(body) if isinstance(body, bytes) else model.model_validate(body)
+    except ValidationError as error:
+        [first, *_] = error.errors(include_url=False, include_input=False)
+        place = ".".join(map(str, first["loc"]))
+        raise HTTPException(422, re.sub(r"\s+", " ", f"{place}: {first['msg']}").removeprefix(": ")) from None
+
+
+async def _error(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return JSONResponse({"error": error.detail}, error.status_code)

@@ -1,0 +1,22 @@
+"""Bounds of a chat server."""
+
+from __future__ import annotations
+
+from corral.types import Frozen, Positive, PositiveSeconds
+
+__all__ = ["ChatBounds"]
+
+
+class ChatBounds(Frozen):
+    """Bounds of a chat server. Every bound is positive and in force."""
+
+    message_chars: Positive = 32_000
+    """Text of one message of a user."""
+    request_bytes: Positive = 4_000_000
+    """Body of one request: pages may send the whole conversation."""
+    messages: Positive = 200
+    """Messages of one conversation."""
+    replies: Positive = 3
+    """Replies in progress of one user."""
+    reply_seconds: PositiveSeconds = 3600.0
+    """Wall clock of one reply, with the approvals that it waits for."""

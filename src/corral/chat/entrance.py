@@ -1,0 +1,85 @@
+"""Headers that bind a page, and the login of `corral chat`: a one-time code in the URL, then a session cookie."""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from http.cookies import SimpleCookie
+from urllib.parse import parse_qs
+
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse
+
+from corral.bridges.base import ASGIApp, Message, Receive, Scope, Send
+from corral.types import ExecutionContext
+
+__all__ = ["CONTENT_SECURITY_POLICY", "OneTimeLogin", "SecurityHeaders"]
+
+CONTENT_SECURITY_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+
+class SecurityHeaders:
+    """Adds the headers that bind a page to every response."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_bound(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers["content-security-policy"] = CONTENT_SECURITY_POLICY
+                headers["x-content-type-options"] = "nosniff"
+                headers["referrer-policy"] = "no-referrer"
+                headers["cross-origin-opener-policy"] = "same-origin"
+                headers["cross-origin-resource-policy"] = "same-origin"
+                headers.setdefault("cache-control", "no-store")
+            await send(message)
+
+        await self._app(scope, receive, send_bound)
+
+
+class OneTimeLogin:
+    """Login of one person on this machine: the first request with the code gets a session, as a cookie.
+
+    `authenticate` is for `chat_app`, whose app `guard` wraps. The port is part of the cookie's name, since browsers
+    send the cookies of one port to all ports of a host.
+    """
+
+    def __init__(self, context: ExecutionContext, port: int) -> None:
+        self.code = secrets.token_urlsafe(24)
+        self._unused = True
+        self._context = context
+        self._session = secrets.token_urlsafe(32)
+        self._cookie = f"corral_chat_{port}"
+
+    def authenticate(self, request: Request) -> ExecutionContext | None:
+        """Returns the context of a request with the session's cookie; None for others."""
+        given = request.cookies.get(self._cookie, "")
+        return self._context if hmac.compare_digest(given.encode(), self._session.encode()) else None
+
+    def guard(self, app: ASGIApp) -> ASGIApp:
+        """Wraps an app: a request for `/?code=...` gets the cookie, and is sent to the page."""
+
+        async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+            codes = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("code")
+            if scope["type"] == "http" and scope["path"] == "/" and codes:
+                await self._enter(codes[0])(scope, receive, send)
+            else:
+                await app(scope, receive, send)
+
+        return SecurityHeaders(guarded)
+
+    def _enter(self, code: str) -> ASGIApp:
+        if not (self._unused and hmac.compare_digest(code.encode(), self.code.encode())):
+            return PlainTextResponse("This code was used. Start `corral chat` again for a new one.\n", 403)
+        self._unused = False
+        response = RedirectResponse("/", 303)
+        cookie: SimpleCookie = SimpleCookie({self._cookie: self._session})
+        cookie[self._cookie] |= {"httponly": True, "samesite": "Strict", "path": "/"}
+        response.headers.append("set-cookie", cookie.output(header="").strip())
+        return response

@@ -1,0 +1,271 @@
+"""Replies in progress. They outlive the connections of those who read them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from corral import Corral, Event, ExecutionStarted
+from corral.chat.messages import AssembledMessage, replayed
+from corral.chat.records import ExecutionRecord, Owner
+from corral.chat.turn import ChatAgent, ChatTurn, Message, Part
+from corral.logs import get_logger
+from corral.rendering.preview import json_text
+
+__all__ = ["Reader", "Replies", "Reply"]
+
+logger = get_logger("corral")
+
+_INTERVAL_SECONDS = 0.05
+_SECONDS_PER_CHAR = 1e-6
+"""Additional interval for large records: what a page takes to read and draw one."""
+_MOST_CHARS_WAITING = 8_000_000
+"""Encoded parts that a slow reader may leave unread; then it has to resume."""
+_HEARTBEAT_SECONDS = 15.0
+_EXECUTIONS_KEPT = 200
+"""Records of running and of the latest executions of one server."""
+
+
+class Reader:
+    """Stream of one connection. Parts that replace each other wait only in their latest form."""
+
+    def __init__(self) -> None:
+        self._waiting: OrderedDict[object, str] = OrderedDict()
+        self._chars = 0
+        self._ended = False
+        self._changed = asyncio.Event()
+
+    def put(self, part: Part, key: object = None) -> None:
+        """Adds a part; one with the same `key` that still waits is replaced where it is."""
+        text = json_text(part)
+        place = object() if key is None else key
+        self._chars += len(text) - len(self._waiting.get(place, ""))
+        self._waiting[place] = text
+        if self._chars > _MOST_CHARS_WAITING:
+            self._waiting.clear()
+            self._ended = True
+        self._changed.set()
+
+    def end(self, part: Part) -> None:
+        self.put(part)
+        self._ended = True
+        self._changed.set()
+
+    async def lines(self) -> AsyncIterator[str]:
+        """Yields server-sent events. Comments in between keep proxies from closing the connection."""
+        while True:
+            while self._waiting:
+                _, text = self._waiting.popitem(last=False)
+                self._chars -= len(text)
+                yield f"data: {text}\n\n"
+            if self._ended:
+                yield "data: [DONE]\n\n"
+                return
+            self._changed.clear()
+            try:
+                await asyncio.wait_for(self._changed.wait(), _HEARTBEAT_SECONDS)
+            except TimeoutError:
+                yield ": waiting\n\n"
+
+
+class Reply:
+    """One assistant message in progress: a task of the server, which readers join and leave."""
+
+    def __init__(
+        self,
+        turn: ChatTurn,
+        owner: Owner,
+        agent: ChatAgent,
+        *,
+        seconds: float,
+        save: Callable[[Message], Awaitable[None]],
+    ) -> None:
+        self.owner = owner
+        self.turn = turn
+        self.assembled = AssembledMessage(f"msg-{secrets.token_hex(8)}")
+        self.stopped = False
+        self._begun = False
+        self._end: dict[str, Any] | None = None
+        """Last part; None while the reply is in progress."""
+        self._agent = agent
+        self._seconds = seconds
+        self._save = save
+        self._readers: set[Reader] = set()
+        self._changed: dict[str, ExecutionRecord] = {}
+        self._sending: asyncio.Task[None] | None = None
+        self._saved_waiting: set[str] = set()
+        self._saving: asyncio.Future[None] | None = None
+        self.task = asyncio.ensure_future(self._run())
+
+    def reader(self) -> Reader:
+        """Adds a reader, which first receives what there is already."""
+        reader = Reader()
+        reader.put({"type": "start", "messageId": self.assembled.message["id"]})
+        for part in replayed(self.assembled.message):
+            reader.put(part)
+        if self._end is None:
+            self._readers.add(reader)
+        else:
+            reader.end(self._end)
+        return reader
+
+    def leave(self, reader: Reader) -> None:
+        self._readers.discard(reader)
+
+    def stop(self) -> None:
+        """Ends the reply and the programs of its agent."""
+        self.stopped = True
+        if self._begun:  # a task that is cancelled before its first step would store nothing
+            self.task.cancel()
+
+    def see(self, record: ExecutionRecord) -> None:
+        """Sends the state of an execution to the readers, soon."""
+        self._changed[record.data["id"]] = record
+        if self._sending is None:
+            self._sending = asyncio.ensure_future(self._send_records())
+
+    async def _send_records(self) -> None:
+        while self._changed:
+            chars = self._flush()
+            await asyncio.sleep(_INTERVAL_SECONDS + chars * _SECONDS_PER_CHAR)
+        self._sending = None
+
+    def _flush(self) -> int:
+        chars = 0
+        changed, self._changed = self._changed, {}
+        for execution_id, record in changed.items():
+            part: dict[str, Any] = {"type": "data-execution", "id": execution_id, "data": record.short()}
+            chars += sum(len(str(call)) for call in part["data"]["calls"]) + len(part["data"]["source"])
+            self._emit(part, ("execution", execution_id))
+            if part["data"]["status"] == "waiting" and execution_id not in self._saved_waiting:
+                self._saved_waiting.add(execution_id)  # a restart of the server then shows the approval as expired
+                self._saving = asyncio.ensure_future(self._save(self.assembled.message))
+        return chars
+
+    def _emit(self, part: Part, key: object = None) -> None:
+        self.assembled.add(part)
+        for reader in self._readers:
+            reader.put(part, key)
+
+    async def _run(self) -> None:
+        self._begun = True
+        end: dict[str, Any] = {"type": "finish"}
+        try:
+            if self.stopped:
+                raise asyncio.CancelledError
+            async with asyncio.timeout(self._seconds):
+                async with contextlib.aclosing(_closable(self._agent.reply(self.turn))) as parts:
+                    async for part in parts:
+                        self._emit(part)
+                        if self.assembled.is_full:
+                            raise ValueError("the reply is too large")
+        except asyncio.CancelledError:
+            if not self.stopped:  # the server ends
+                raise
+            end = {"type": "abort"}
+        except Exception as error:
+            correlation = secrets.token_hex(6)
+            logger.exception("an agent's reply failed (correlation id %s)", correlation)
+            text = "the reply took too long" if isinstance(error, TimeoutError) else "the agent failed"
+            self.assembled.parts.append({"type": "data-error", "id": None, "data": f"{text} ({correlation})"})
+            end = {"type": "error", "errorText": f"{text} ({correlation})"}
+        finally:
+            self._flush()
+            if self._sending is not None:
+                self._sending.cancel()
+            self.assembled.close()
+            try:
+                await asyncio.shield(asyncio.ensure_future(self._save(self.assembled.message)))
+            finally:
+                self._end = end
+                for reader in self._readers:
+                    reader.end(end)
+
+
+async def _closable(parts: AsyncIterator[Part]) -> AsyncGenerator[Part]:
+    try:
+        async for part in parts:
+            yield part
+    finally:
+        if (close := getattr(parts, "aclose", None)) is not None:
+            await close()
+
+
+class Replies:
+    """Replies in progress of one server, and the records of their executions."""
+
+    def __init__(self, corral: Corral, keep: Callable[[ExecutionRecord], Awaitable[None]]) -> None:
+        self._keep = keep
+        self._replies: dict[tuple[Owner, str], Reply] = {}
+        self._records: OrderedDict[str, ExecutionRecord] = OrderedDict()
+        self._keeping: set[asyncio.Future[None]] = set()
+        self._observation = corral.observe(self._see)
+
+    def find(self, owner: Owner, conversation_id: str) -> Reply | None:
+        return self._replies.get((owner, conversation_id))
+
+    def count(self, owner: Owner) -> int:
+        return sum(1 for whose, _ in self._replies if whose == owner)
+
+    def start(
+        self,
+        turn: ChatTurn,
+        owner: Owner,
+        agent: ChatAgent,
+        *,
+        seconds: float,
+        save: Callable[[Message], Awaitable[None]],
+    ) -> Reply:
+        """Begins a reply."""
+        key = owner, turn.conversation_id
+        reply = self._replies[key] = Reply(turn, owner, agent, seconds=seconds, save=save)
+        reply.task.add_done_callback(lambda task: self._ended(key, reply, task))
+        return reply
+
+    def record(self, owner: Owner, execution_id: str) -> ExecutionRecord | None:
+        record = self._records.get(execution_id)
+        return record if record is not None and record.owner == owner else None
+
+    async def aclose(self) -> None:
+        """Cancels all replies, and waits for what is being stored."""
+        self._observation.close()
+        tasks = [reply.task for reply in self._replies.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, *self._keeping, return_exceptions=True)
+
+    def _ended(self, key: tuple[Owner, str], reply: Reply, task: asyncio.Future[None]) -> None:
+        if self._replies.get(key) is reply:
+            del self._replies[key]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("a reply could not be stored", exc_info=error)
+
+    def _see(self, event: Event) -> None:
+        if isinstance(event, ExecutionStarted):
+            self._records[event.execution_id] = ExecutionRecord(event)
+            self._prune()
+        record = self._records.get(event.execution_id)
+        if record is None:
+            return
+        record.see(event)
+        if record.finished:
+            keeping = asyncio.ensure_future(self._keep(record))
+            self._keeping.add(keeping)
+            keeping.add_done_callback(self._kept)
+        reply = self._replies.get((record.owner, record.session_id))
+        if reply is not None:
+            reply.see(record)
+
+    def _kept(self, keeping: asyncio.Future[None]) -> None:
+        self._keeping.discard(keeping)
+        if not keeping.cancelled() and (error := keeping.exception()) is not None:
+            logger.error("an execution could not be stored", exc_info=error)
+
+    def _prune(self) -> None:
+        finished = [execution_id for execution_id, record in self._records.items() if record.finished]
+        for execution_id in finished[: max(0, len(self._records) - _EXECUTIONS_KEPT)]:
+            del self._records[execution_id]

@@ -1,0 +1,95 @@
+"""Storage of conversations and executions."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from corral.chat.records import Owner
+from corral.chat.turn import Message
+
+__all__ = ["ChatStore", "Conversation", "MemoryChats"]
+
+
+@dataclass(slots=True, kw_only=True)
+class Conversation:
+    """Messages of one user with the agent."""
+
+    id: str
+    title: str = ""
+    updated: float = field(default_factory=time.time)
+    """Seconds since the Unix epoch."""
+    messages: list[Message] = field(default_factory=list[Message])
+
+
+class ChatStore(ABC):
+    """Storage of conversations and executions. Everything belongs to an owner, and is not found for others."""
+
+    @abstractmethod
+    async def conversations(self, owner: Owner) -> list[Conversation]:
+        """Lists conversations without their messages, newest first."""
+
+    @abstractmethod
+    async def load(self, owner: Owner, conversation_id: str) -> Conversation | None:
+        """Returns a conversation with its messages, which the caller may change."""
+
+    @abstractmethod
+    async def save(self, owner: Owner, conversation: Conversation) -> None:
+        """Stores a conversation in place of the earlier one. Oldest conversations of the owner may be deleted."""
+
+    @abstractmethod
+    async def delete(self, owner: Owner, conversation_id: str) -> None:
+        """Deletes a conversation, if there is one."""
+
+    @abstractmethod
+    async def save_execution(self, owner: Owner, data: dict[str, Any]) -> None:
+        """Stores the record of an execution; `data["id"]` is its id. Oldest executions may be deleted."""
+
+    @abstractmethod
+    async def execution(self, owner: Owner, execution_id: str) -> dict[str, Any] | None:
+        """Returns the record of an execution."""
+
+    async def aclose(self) -> None:
+        """Releases what the store holds."""
+
+
+class MemoryChats(ChatStore):
+    """Keeps everything in this process: the last `conversations` of each user, and the last `executions` of all."""
+
+    def __init__(self, *, conversations: int = 200, executions: int = 500) -> None:
+        self._most_conversations = conversations
+        self._most_executions = executions
+        self._conversations: dict[Owner, OrderedDict[str, Conversation]] = {}
+        self._executions: OrderedDict[tuple[Owner, str], dict[str, Any]] = OrderedDict()
+
+    async def conversations(self, owner: Owner) -> list[Conversation]:
+        own = self._own(owner)
+        return [Conversation(id=each.id, title=each.title, updated=each.updated) for each in reversed(own.values())]
+
+    async def load(self, owner: Owner, conversation_id: str) -> Conversation | None:
+        found = self._own(owner).get(conversation_id)
+        return None if found is None else replace(found, messages=[*found.messages])
+
+    async def save(self, owner: Owner, conversation: Conversation) -> None:
+        own = self._own(owner)
+        own[conversation.id] = replace(conversation, messages=[*conversation.messages])
+        own.move_to_end(conversation.id)
+        while len(own) > self._most_conversations:
+            own.popitem(last=False)
+
+    async def delete(self, owner: Owner, conversation_id: str) -> None:
+        self._own(owner).pop(conversation_id, None)
+
+    async def save_execution(self, owner: Owner, data: dict[str, Any]) -> None:
+        self._executions[owner, data["id"]] = data
+        while len(self._executions) > self._most_executions:
+            self._executions.popitem(last=False)
+
+    async def execution(self, owner: Owner, execution_id: str) -> dict[str, Any] | None:
+        return self._executions.get((owner, execution_id))
+
+    def _own(self, owner: Owner) -> OrderedDict[str, Conversation]:
+        return self._conversations.setdefault(owner, OrderedDict())

@@ -1,0 +1,50 @@
+"""The interface between the chat server and an agent."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+from corral.types import ExecutionContext
+
+__all__ = ["ChatAgent", "ChatTurn", "Message", "Part", "text_of_message"]
+
+Part: TypeAlias = Mapping[str, Any]
+"""Chunk of the AI SDK's UI message stream, version 1, such as `{"type": "text-delta", "id": "0", "delta": "Hello"}`."""
+
+Message: TypeAlias = dict[str, Any]
+"""Message of the AI SDK: `id`, `role` and `parts`, as plain data."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatTurn:
+    """One message of a user, to which an agent replies."""
+
+    conversation_id: str
+    messages: Sequence[Message]
+    """The conversation so far. The user's message is the last one."""
+    context: ExecutionContext
+    """The caller. Programs that run with another user or session do not reach the page."""
+
+    @property
+    def text(self) -> str:
+        """Text of the user's message."""
+        return text_of_message(self.messages[-1])
+
+
+class ChatAgent(Protocol):
+    """Agent behind a chat page.
+
+    `reply` yields the parts of one assistant message, without `start`, `finish` and `[DONE]`, which the server adds. It
+    is cancelled if the user stops it. Its exceptions reach the log; the page gets a general message.
+    """
+
+    def reply(self, turn: ChatTurn) -> AsyncIterator[Part]:
+        """Yields the parts of the reply to a turn."""
+        ...
+
+
+def text_of_message(message: Mapping[str, Any]) -> str:
+    """Joins the texts of a message."""
+    return "\n".join(str(part["text"]) for part in message["parts"] if part.get("type") == "text")

@@ -1,0 +1,122 @@
+"""`corral chat`: a chat page in the browser, for an agent or for the demo."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import getpass
+import importlib
+import socket
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from corral.cli.http_server import http_server, is_loopback, listening, url_of
+from corral.cli.options import interruptible
+from corral.cli.parsing import Commands, add_command
+from corral.cli.screen import Screen, screen
+from corral.errors import ConfigError, MissingExtra
+from corral.types import ExecutionContext
+
+__all__ = ["add_chat"]
+
+_EPILOG = """\
+AGENT is module:name: a ChatAgent, or an agent of pydantic-ai, LangChain or openai-agents. Beside it, the module has the
+Corral of its programs, as `corral`; calls wait for a click if it has approve=lambda _: Later().
+
+  corral chat --demo
+  corral chat app:agent --store chats.db
+
+The page is for whoever opens the printed address first. Ctrl-C ends the server.
+
+exit codes: 0 it was ended, 2 wrong usage or set-up
+"""
+
+
+def add_chat(commands: Commands) -> None:
+    parser = add_command(
+        commands,
+        "chat",
+        _chat,
+        takes="AGENT",
+        help="chat with an agent on a page",
+        description="Shows a chat page for an agent, and the inside of its programs.",
+        epilog=_EPILOG,
+    )
+    parser.add_argument("agent", nargs="?", metavar="AGENT", help="module:name")
+    parser.add_argument("--demo", action="store_true", help="a scripted model and demo tools; needs no key")
+    parser.add_argument("--host", default="127.0.0.1", help="an address of this machine; default: 127.0.0.1")
+    parser.add_argument("--port", type=int, default=8788, metavar="N", help="0 takes a free one; default: 8788")
+    parser.add_argument("--store", type=Path, metavar="FILE", help="keep conversations in a SQLite file")
+
+
+def _chat(arguments: argparse.Namespace) -> int:
+    uvicorn, chat = _loaded("uvicorn"), _loaded("corral.chat")
+    if arguments.demo == (arguments.agent is not None):
+        raise ConfigError("name the agent, module:name, or use --demo")
+    if not is_loopback(arguments.host):
+        raise ConfigError(
+            f"--host {arguments.host} is not of this machine alone; mount corral.chat.chat_app for others"
+        )
+    with screen() as view:
+        suggestions: tuple[str, ...] = ()
+        if arguments.demo:
+            demo = _loaded("corral.chat.demo")
+            corral = demo.demo_corral()
+            agent, suggestions = demo.DemoAgent(corral), demo.SUGGESTIONS
+        else:
+            corral, agent = _found(arguments.agent)
+        with listening(arguments.host, arguments.port) as listener:
+            port = listener.getsockname()[1]
+            login = chat.OneTimeLogin(ExecutionContext(user_id=getpass.getuser()), port)
+            app = chat.chat_app(
+                corral,
+                agent,
+                authenticate=login.authenticate,
+                store=None if arguments.store is None else chat.SqliteChats(arguments.store),
+                suggestions=suggestions,
+            )
+            server = http_server(uvicorn, login.guard(app), lifespan="on")
+            address = f"{url_of(arguments.host, port, [])}/?code={login.code}"
+            asyncio.run(_serve(corral, server, listener, address, view))
+    return 0
+
+
+async def _serve(corral: Any, server: Any, listener: socket.socket, address: str, view: Screen) -> None:
+    async with corral:
+
+        def stop() -> None:
+            server.should_exit = True
+            server.force_exit = True  # streams of pages do not end by themselves
+
+        with interruptible(stop):
+            view.err("open this address in a browser; it works once:")
+            view.out(address)
+            await server.serve([listener])
+
+
+def _loaded(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise MissingExtra(f"corral chat needs the module {error.name}: pip install 'corral[chat]'") from error
+
+
+def _found(place: str) -> tuple[Any, Any]:
+    """Imports an agent and the Corral beside it."""
+    module_name, colon, name = place.partition(":")
+    if not (module_name and colon and name):
+        raise ConfigError(f"{place!r} does not name an agent; write module:name")
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"{module_name} cannot be imported: there is no module {error.name!r}") from error
+    if not hasattr(module, name):
+        raise ConfigError(f"{module_name} has no {name!r}")
+    corral = getattr(module, "corral", None)
+    if not (hasattr(corral, "observe") and hasattr(corral, "pending")):
+        raise ConfigError(f"{module_name} has no Corral named 'corral', whose programs the page shows")
+    return corral, _loaded("corral.chat.agents").chat_agent_of(getattr(module, name))

@@ -1,0 +1,152 @@
+"""tRPC by the real `@trpc/client`, and by requests that no client makes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import anyio
+import deno
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+from corral import Corral, OutsideExecution
+from corral.bridges.trpc import TrpcBridge
+from tests.bridges.graphql.serving import tools
+from tests.bridges.http.serving import CONTEXT, PATIENCE_SECONDS, Audited, Server, Waiting, approve
+from tests.bridges.http.serving import tools as other_tools
+from tests.foreign import deno_environment, npm_imports
+
+HERE = Path(__file__).parent
+
+
+class Served(NamedTuple):
+    corral: Corral
+    server: Server
+    audit: Audited
+
+    def grant(self) -> OutsideExecution:
+        return self.server.do(lambda: self.corral.grant(CONTEXT))
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Served]:
+    audit, waiting = Audited(), Waiting()
+    corral = Corral([*tools(), *other_tools(), waiting.tool], audit=audit.log, approve=approve, check=False)
+    plain, rich = (TrpcBridge(transformer=each) for each in (None, "superjson"))
+    app = Starlette(routes=[Mount("/plain", corral.asgi_app(plain)), Mount("/rich", corral.asgi_app(rich))])
+    with Server(app) as server:
+        yield Served(corral, server, audit)
+
+
+@pytest.fixture
+def client(served: Served) -> Iterator[httpx.Client]:
+    execution = served.grant()
+    headers = {"authorization": f"Bearer {execution.token()}"}
+    with httpx.Client(base_url=f"{served.server.url}/plain", headers=headers, trust_env=False) as made:
+        yield made
+    served.server.do(execution.end)
+
+
+def _deno(folder: Path, command: list[str], script: str, *arguments: str) -> str:
+    imports = folder / "deno.json"
+    imports.write_text(json.dumps({"imports": npm_imports(), "nodeModulesDir": "none"}), encoding="utf-8")
+    (folder / script).write_text((HERE / script).read_text(encoding="utf-8"), encoding="utf-8")
+    done = subprocess.run(
+        [
+            deno.find_deno_bin(),
+            *command,
+            "--cached-only",
+            "--no-lock",
+            "--quiet",
+            "--config",
+            str(imports),
+            script,
+            *arguments,
+        ],
+        cwd=folder,
+        env={"PATH": "/usr/bin:/bin", "HOME": str(folder), **deno_environment()},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS * 3,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_links_of_the_real_client(served: Served, tmp_path: Path) -> None:
+    execution, gone = served.grant(), served.grant()
+    other = gone.token()
+    served.server.do(gone.end)
+    url = served.server.url
+    given = {"plain": f"{url}/plain", "rich": f"{url}/rich", "token": execution.token(), "other": other}
+    printed = _deno(tmp_path, ["run", "--allow-net", "--allow-env", "--no-check"], "clients.ts", json.dumps(given))
+    found: dict[str, Any] = dict(json.loads(line) for line in printed.splitlines())
+    point = {"x": 5, "y": 0.5, "tags": ["t"], "side": None}
+    refused = ["tool_error", "UNPROCESSABLE_CONTENT", 422, "refuse"]
+    absent = ["tool_not_found", "NOT_FOUND", 404, "no.such"]
+    leaf: dict[str, Any] = {"name": "root", "children": [{"name": "leaf", "children": []}]}
+    for name in ("httpLink", "httpBatchLink", "httpBatchStreamLink", "POST only"):
+        assert found.pop(name) == [point, 3, refused, absent, leaf], name
+        if name != "POST only":
+            assert found.pop(f"superjson {name}") == [point, 3, refused, absent, leaf], name
+    assert found == {
+        "values": ["bigint", str(2**70), True, True, [0, 255]],
+        "echo": ["bigint", "100000000000000000000"],
+        "refused": ["invalid_token", "UNAUTHORIZED", 401, None],
+        "get of a change": 403,
+        "items": [[0, 1, 2], "complete"],
+        "superjson items": [[0, 1, 2], "complete"],
+    }
+
+
+def test_a_typed_client_compiles_against_the_router(tmp_path: Path) -> None:
+    async def document() -> str:
+        corral = Corral([*tools(), *other_tools()])
+        async with corral.connected():
+            return await corral.bridge_document("trpc")
+
+    (tmp_path / "router.d.ts").write_text(anyio.run(document), encoding="utf-8")
+    _deno(tmp_path, ["check"], "typed.ts")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "word"),
+    [
+        ("POST", "/add", b'{"a":1,"b":2}', 200, "3"),
+        ("POST", "/add", b'{"a":"x","b":2}', 422, "invalid_arguments"),
+        ("POST", "/add", b"{", 400, "malformed_message"),
+        ("POST", "/add?batch=1", b"[]", 400, "batch"),
+        ("POST", "/add,add?batch=1", b'{"0":{"a":1,"b":2},"1":{"a":"x","b":2}}', 207, "invalid_arguments"),
+        ("POST", "/" + ",".join(["add"] * 1001) + "?batch=1", b"{}", 414, "address"),
+        ("POST", "/" + "a" * 300, b"{}", 400, "path"),
+        ("POST", "/", b"{}", 400, "path"),
+        ("GET", "/tree", b"", 200, "leaf"),
+        ("GET", "/add?input=%7B%22a%22%3A1%2C%22b%22%3A2%7D", b"", 403, "read-only"),
+        ("PUT", "/add", b"{}", 405, "GET or POST"),
+        ("POST", "/odd_things.values", b"", 200, "AP8="),
+    ],
+)
+def test_requests(client: httpx.Client, method: str, path: str, body: bytes, status: int, word: str) -> None:
+    response = client.request(method, path, content=body, headers={"content-type": "application/json"} if body else {})
+    assert response.status_code == status, response.text
+    assert word in response.text
+
+
+def test_scopes_rates_and_tokens_hold(client: httpx.Client, served: Served) -> None:
+    assert httpx.post(f"{served.server.url}/plain/add", json={}, trust_env=False).status_code == 401
+    bad = {"authorization": "Bearer x", "content-type": "text/plain"}
+    assert httpx.post(f"{served.server.url}/plain/add", content=b"{}", headers=bad, trust_env=False).status_code in (
+        401,
+        415,
+    )
+    page = client.post("/add", json={"a": 1, "b": 2}, headers={"origin": "https://elsewhere.example"})
+    assert page.status_code == 403
+    assert page.json()["error"]["data"]["httpStatus"] == 403
+    assert client.get("/health").status_code == 200

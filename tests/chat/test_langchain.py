@@ -1,0 +1,33 @@
+"""An agent of LangChain behind the chat page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from langchain.agents import create_agent  # pyright: ignore[reportUnknownVariableType]
+from langchain_core.messages import AIMessage
+
+from corral import Corral, ExecutionContext
+from corral.chat import chat_app
+from corral.chat.agents import chat_agent_of
+from corral.integrations.langchain import code_mode
+from tests.chat.conftest import Browser, parts_of
+from tests.integrations.test_langchain import Script
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_its_words_and_programs_come_in_one_stream(corral: Corral) -> None:
+    code = {"code": 'return await tools.greet({ name: "Ann" })'}
+    call = {"name": "execute_code", "args": code, "id": "call-8", "type": "tool_call"}
+    model = Script(AIMessage("I greet.", tool_calls=[call]), "Greeted.")
+    agent: Any = create_agent(model, **code_mode(corral))
+    ann = Browser(chat_app(corral, chat_agent_of(agent), authenticate=lambda _: ExecutionContext(user_id="ann")), "ann")
+    parts = parts_of(await ann.send("greet Ann"))
+    last = [part["data"] for part in parts if part["type"] == "data-execution"][-1]
+    assert (last["toolCallId"], last["status"], len(last["calls"])) == ("call-8", "succeeded", 1)
+    assert [part["delta"] for part in parts if part["type"] == "text-delta"] == ["I greet.", "Greeted."]
+    [made] = [part for part in parts if part["type"] == "tool-input-available"]
+    assert (made["toolCallId"], made["input"]) == ("call-8", code)
+    assert [part["toolCallId"] for part in parts if part["type"] == "tool-output-available"] == ["call-8"]

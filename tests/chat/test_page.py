@@ -1,0 +1,225 @@
+"""The page in a real Chromium, before `corral chat --demo`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser as Chromium
+from playwright.sync_api import BrowserContext, Locator, Page, expect, sync_playwright
+
+from tests.foreign import CHROMIUM
+from tests.forks import CORRAL
+
+REFUND = "Refund the customers whose parcels are late"
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Generator[Chromium]:
+    libraries = {"LD_LIBRARY_PATH": str(CHROMIUM / "lib"), "FONTCONFIG_FILE": str(CHROMIUM / "fonts.conf")}
+    with sync_playwright() as playwright:
+        options = ["--no-sandbox", "--headless", "--disable-gpu", "--disable-dev-shm-usage"]
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM / "chromium", args=options, env={**os.environ, **libraries}
+        )
+        yield browser
+        browser.close()
+
+
+PROGRAMS = """
+from corral import Corral, tool
+
+
+@tool
+async def page(name: str) -> str:
+    return HOSTILE
+
+
+HOSTILE = "<img src=x onerror='document.title=1'><script>document.title = 2</script><b id=hostile>"
+corral = Corral([page], check=False)
+
+
+class Programs:
+    def __init__(self) -> None:
+        self.tool = corral.model_tool()
+
+    async def reply(self, turn):
+        yield {"type": "text-start", "id": "0"}
+        yield {"type": "text-delta", "id": "0", "delta": f"# {HOSTILE}\\n\\n- {HOSTILE}\\n\\n`{HOSTILE}`"}
+        yield {"type": "text-end", "id": "0"}
+        yield {"type": "tool-input-available", "toolCallId": "1", "toolName": "x", "input": {"code": turn.text}}
+        result = await self.tool.run({"code": turn.text}, turn.context, tool_call_id="1")
+        yield {"type": "tool-output-available", "toolCallId": "1", "output": result.model_text()}
+        yield {"type": "tool-output-available", "toolCallId": "2", "toolName": HOSTILE, "output": HOSTILE}
+
+
+agent = Programs()
+"""
+HOSTILE = """
+console.log("<img src=x onerror='document.title=3'>");
+const found = await tools.page({ name: "<script>document.title = 4</script>" });
+throw new Error(found);
+"""
+
+
+@contextmanager
+def serving(*arguments: str, folder: Path) -> Generator[str]:
+    """Yields the address that the command prints."""
+    command = [CORRAL, "chat", *arguments, "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=folder) as process:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+        process.terminate()
+        assert process.wait(20) == 0
+
+
+@pytest.fixture(scope="module")
+def login(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
+    folder = tmp_path_factory.mktemp("chat")
+    with serving("--demo", "--store", "chats.db", folder=folder) as address:
+        yield address
+    assert (folder / "chats.db").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.fixture(scope="module")
+def person(chromium: Chromium, login: str) -> Generator[BrowserContext]:
+    """A browser that has opened the printed address."""
+    with chromium.new_context(viewport={"width": 1200, "height": 1000}) as context:
+        context.set_default_timeout(20_000)
+        page = context.new_page()
+        page.goto(login)
+        expect(page.get_by_role("heading", name="What shall be done?")).to_be_visible()
+        assert "code=" not in page.url
+        page.close()
+        yield context
+
+
+@pytest.fixture
+def page(person: BrowserContext, login: str) -> Generator[Page]:
+    page = person.new_page()
+    problems = watched(page)
+    page.goto(login.partition("?")[0])
+    yield page
+    page.close()
+    assert problems == []
+
+
+def watched(page: Page) -> list[str]:
+    """Collects what the page complains about, such as a violation of its content security policy."""
+    problems: list[str] = []
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+    return problems
+
+
+def program(page: Page, status: str) -> Locator:
+    return page.get_by_role("region", name=f"Program {status}")
+
+
+def test_an_approval_is_given_another_denied_and_a_reload_in_between_loses_nothing(page: Page) -> None:
+    page.get_by_role("main").get_by_role("button", name=REFUND).click()
+    first = page.get_by_role("group", name="Approval of refund")
+    expect(first).to_have_count(1)
+    expect(first.get_by_role("row").first).to_contain_text("order")
+    expect(first.get_by_role("row").nth(1)).to_contain_text("24")
+    page.reload()
+    expect(first.get_by_role("row").nth(1)).to_contain_text("24")
+    first.get_by_role("button", name="Approve").click()
+    expect(first.get_by_role("row").first).to_contain_text("1003")
+    first.get_by_label("Reason for a denial").fill("too much")
+    first.get_by_role("button", name="Deny").click()
+    ended = program(page, "succeeded")
+    expect(ended).to_contain_text("refunded 24.00 euros of order 1001")
+    expect(ended).to_contain_text("denied by")
+    expect(ended.get_by_role("log")).to_contain_text("was not approved: too much")
+    expect(page.get_by_text("That is done.")).to_be_visible()
+
+
+def test_a_failure_marks_its_line_and_a_rejection_its_own(page: Page) -> None:
+    page.get_by_role("main").get_by_role("button", name="Track order 1004").click()
+    failed = program(page, "failed")
+    expect(failed.get_by_role("alert")).to_contain_text("the carrier has no parcel of order 1004")
+    expect(failed.locator(".hit")).to_contain_text("track_parcel")
+    page.get_by_label("Message").fill("Which customer has waited longest?")
+    page.keyboard.press("Enter")
+    rejected = program(page, "was rejected")
+    expect(rejected).to_contain_text("rejected by the type check")
+    expect(rejected.locator(".hit, .marked").first).to_contain_text("delay")
+    expect(program(page, "succeeded")).to_contain_text("Chiara")
+    expect(page.get_by_text("The result above names")).to_be_visible()
+    page.get_by_role("button", name="Retry").click()  # of the last reply, in place of it
+    expect(page.get_by_text("The result above names")).to_have_count(1)
+
+
+def test_two_tabs_show_the_same_reply_and_one_decision_holds(page: Page, person: BrowserContext) -> None:
+    page.get_by_role("main").get_by_role("button", name=REFUND).click()
+    ask = page.get_by_role("group", name="Approval of refund")
+    expect(ask).to_be_visible()
+    other = person.new_page()
+    other.goto(page.url)
+    other_ask = other.get_by_role("group", name="Approval of refund")
+    expect(other_ask).to_be_visible()
+    ask.get_by_role("button", name="Deny").click()
+    expect(other_ask.get_by_role("row").first).to_contain_text("1003")
+    other_ask.get_by_role("button", name="Deny").click()
+    for each in (page, other):
+        expect(program(each, "succeeded")).to_contain_text("denied by")
+    program(other, "succeeded").get_by_role("link", name="open").click()
+    expect(program(other, "succeeded")).to_contain_text("list_orders")
+    other.close()
+
+
+def test_stop_ends_the_reply_and_its_program(page: Page) -> None:
+    page.get_by_role("main").get_by_role("button", name=REFUND).click()
+    expect(page.get_by_role("group", name="Approval of refund")).to_be_visible()
+    page.get_by_role("button", name="Stop").click()
+    expect(page.get_by_role("button", name="Edit")).to_be_visible()
+    page.reload()
+    expect(program(page, "was stopped")).to_contain_text("expired")
+    page.get_by_role("button", name="Edit").click()
+    edited = page.get_by_label("Edited message")
+    edited.fill("hello")
+    edited.press("Enter")
+    expect(page.get_by_text("I am a script")).to_be_visible()
+    expect(program(page, "was stopped")).to_have_count(0)
+
+
+def test_a_thousand_calls_are_shortened_first_and_then_shown_whole(page: Page) -> None:
+    page.get_by_role("main").get_by_role("button", name="Count the stock").click()
+    ended = program(page, "succeeded")
+    expect(ended).to_contain_text("1000 calls", timeout=60_000)
+    expect(page.get_by_text("All shelves are counted.")).to_be_visible()
+    expect(ended.locator(".call")).to_have_count(100)
+    ended.get_by_role("button", name="Show all of it").click()
+    expect(ended.locator(".call")).to_have_count(1_000)
+
+
+def test_another_person_sees_nothing(chromium: Chromium, login: str, page: Page) -> None:
+    with chromium.new_context() as stranger:
+        other = stranger.new_page()
+        for address in (login, login.partition("?")[0], f"{login.partition('?')[0]}api/conversations"):
+            answered = other.goto(address)
+            assert answered is not None
+            assert answered.status in (401, 403)
+        assert stranger.cookies() == []
+
+
+def test_no_html_of_a_model_tool_or_program_is_interpreted(chromium: Chromium, tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(PROGRAMS, encoding="utf-8")
+    with serving("app:agent", folder=tmp_path) as address, chromium.new_context() as context:
+        page = context.new_page()
+        problems = watched(page)
+        page.goto(address)
+        page.get_by_label("Message").fill(HOSTILE)
+        page.get_by_role("button", name="Send").click()
+        failed = program(page, "failed")
+        expect(failed.get_by_role("alert")).to_contain_text("<b id=hostile>")
+        expect(failed.get_by_role("log")).to_contain_text("<img src=x")
+        expect(page.get_by_role("button", name="Retry")).to_be_visible()
+        assert page.locator("main img, main script, #hostile").count() == 0
+        assert page.title() == "corral"
+        assert problems == []

@@ -1,0 +1,69 @@
+/** The server's data, and requests for it. Addresses are relative to where the app is mounted. */
+
+export interface Approval {
+  state: "waiting" | "approved" | "denied" | "expired";
+  at: number;
+  until?: number;
+  input?: unknown;
+  shown?: string | null;
+  description?: string;
+  readOnly?: boolean;
+  by?: string | null;
+  reason?: string | null;
+}
+
+export interface Call {
+  n: number;
+  tool: string;
+  input: unknown;
+  started: number;
+  duration?: number;
+  output?: unknown;
+  error?: { code: string; message: string };
+  approval?: Approval;
+  progress?: { done: number; total: number | null; message: string | null };
+}
+
+export interface Execution {
+  id: string;
+  toolCallId: string | null;
+  status: string;
+  language: "typescript" | "python";
+  source: string;
+  began: number;
+  duration?: number;
+  check?: { verdict: "passed" | "rejected" | "unchecked"; reason: string | null };
+  checked?: boolean;
+  isolation?: { kind: string; strength: string } | null;
+  calls: Call[];
+  callCount: number;
+  logs: [level: string, text: string, at: number][];
+  logsDropped: number;
+  value?: unknown;
+  error?: { code: string; name: string; message: string; line: number | null };
+  diagnostics?: { severity: string; message: string; line: number | null }[];
+  truncated?: string[];
+  files?: { created: string[]; changed: string[]; deleted: string[] };
+  images?: string[];
+  whole?: boolean;
+}
+
+export interface ConversationInfo {
+  id: string;
+  title: string;
+  updated: number;
+  running: boolean;
+}
+
+export const root = new URL(/* @vite-ignore */ "..", import.meta.url).pathname;
+
+export async function request<T>(path: string, options: RequestInit = {}): Promise<T> {
+  const response = await fetch(root + path, options);
+  if (response.status === 204) return undefined as T;
+  const body = await response.json();
+  if (!response.ok) throw new Error(body.error ?? `status ${response.status}`);
+  return body as T;
+}
+
+export const post = <T,>(path: string, body: unknown): Promise<T> =>
+  request<T>(path, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
