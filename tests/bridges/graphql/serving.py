@@ -54,7 +54,7 @@ async def large(digits: int) -> int:
 
 
 @tool(read_only=True)
-async def small(number: Annotated[int, Field(ge=-(2**31), lt=2**31)]) -> int:
+async def small(number: Annotated[int, Field(ge=-(2**31), le=2**31 - 1)]) -> int:
     """A number of 32 bits."""
     return number
 
