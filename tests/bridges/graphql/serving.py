@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import httpx
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from corral import Corral, OutsideExecution, tool
 from tests.bridges.http.serving import CONTEXT, Audited, Server, Waiting
@@ -53,6 +53,12 @@ async def large(digits: int) -> int:
     return int(10**digits)
 
 
+@tool(read_only=True)
+async def small(number: Annotated[int, Field(ge=-(2**31), le=2**31 - 1)]) -> int:
+    """A number of 32 bits."""
+    return number
+
+
 @tool(stream=True)
 async def numbers(n: int) -> AsyncIterator[int]:
     """Counts."""
@@ -61,7 +67,7 @@ async def numbers(n: int) -> AsyncIterator[int]:
 
 
 def tools() -> list[Any]:
-    return [move, tree, values, large, numbers]
+    return [move, tree, values, large, small, numbers]
 
 
 class Served(NamedTuple):

@@ -200,3 +200,18 @@ def test_hostile_requests(client: Client) -> None:
     assert client.send({"query": "{ __typename }"}, origin="https://evil.example").status_code == 403
     assert client.send({"query": "{ __typename }"}, host="evil.example").status_code == 421
     assert client.send({"query": "{"}, accept="application/graphql-response+json").status_code == 400
+
+
+def test_large_numbers_and_inputs_in_documents(client: Client) -> None:
+    digits = "9" * 5_000
+    for query in (
+        f"{{ large(digits: {digits}) }}",
+        f"{{ small(number: {digits}) }}",
+    ):
+        assert client.codes(query) == ["malformed_message"]
+    assert client.data("{ small(number: 7) }") == {"small": 7}
+    assert client.codes("{ small(number: 3000000000) }") == ["malformed_message"]
+    many = " ".join(f'c{n}: callTool(name: "echo", input: $i)' for n in range(20))
+    result = client.run(f"mutation($i: JSON) {{ {many} }}", i="x" * 900_000)
+    assert {error["extensions"]["code"] for error in result["errors"]} == {"message_too_large"}
+    assert 0 < len(result["errors"]) < 20

@@ -21,6 +21,9 @@ from corral.types import CallError, CallRequest, OpenStream, Reply
 
 __all__ = ["OperationCalls", "error_of"]
 
+_MOST_INPUT_BYTES = 8_000_000
+"""Bytes of the inputs of all calls of a request."""
+
 
 class OperationCalls:
     """Context of an operation. Each field that is a call becomes a call of the execution."""
@@ -79,6 +82,10 @@ class OperationCalls:
 
     def _request(self, tool: str, input: object) -> CallRequest:
         size = self._body_bytes
+        if self._calls * size > _MOST_INPUT_BYTES:  # each of them may have the same variable as its input
+            raise error_of(
+                MessageTooLarge(f"the calls of the request have more than {_MOST_INPUT_BYTES} bytes of input")
+            )
         if size > self._grant.limits.tool_input_bytes:
             size = len(to_json(input))
         try:

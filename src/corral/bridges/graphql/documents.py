@@ -31,8 +31,9 @@ _MOST = (5_000, 32, MAX_CALLS)
 """Fields of an operation, where each mention of a fragment counts; levels; calls."""
 _MOST_ALIKE = 200
 """Fields of one response name in a document: validation compares them in pairs."""
-_MOST_DOCUMENTS = 256
-_MOST_CACHED_CHARACTERS = 10_000
+_MOST_DOCUMENTS = 64
+_MOST_CACHED_CHARACTERS = 4_000
+"""Of a document that is kept; it takes some 150 times as many bytes."""
 _QUICK_CHARACTERS = 2_000
 """Longer documents are validated in a thread."""
 

@@ -13,7 +13,7 @@ from typing_extensions import override
 from corral.bridges.base import Send
 from corral.bridges.graphql.calls import OperationCalls, error_of
 from corral.bridges.graphql.responses import COMPLETE, event, failed_json, result_json
-from corral.bridges.graphql.schema import StreamedCall, ToolSchema
+from corral.bridges.graphql.schema import ToolSchema
 from corral.bridges.http.messages import alone_line, items_line, line
 from corral.bridges.http.streams import LineStream
 from corral.guest import plain_json, revive_value
@@ -70,7 +70,7 @@ class EventStream:
             return await self.send_one(result_json(first))
         [key] = first.data
         if asked.tool is None:
-            return await self._calls(to_json(key), asked, calls)
+            return await self.call_many(to_json(key), asked.input, calls)
 
         class Items(LineStream):
             @override
@@ -94,8 +94,8 @@ class EventStream:
         await self._write(COMPLETE, last=True)
         return None
 
-    async def _calls(self, key: bytes, asked: StreamedCall, calls: OperationCalls) -> None:
-        """Makes calls of corral's own runtimes. Each event has a line of the HTTP bridge."""
+    async def call_many(self, key: bytes, given: object, calls: OperationCalls) -> None:
+        """Makes calls of corral's own runtimes. Each event has a line of the HTTP bridge, under the key of `_calls`."""
 
         async def write(data: bytes) -> None:
             await self._write(event(b'{"data":{%b:%b}}' % (key, data.rstrip())))
@@ -118,9 +118,13 @@ class EventStream:
             await write(data)
 
         try:
-            requests = calls.requests(asked.input)
+            requests = calls.requests(given)
         except GraphQLError as error:
             return await self.send_one(result_json(ExecutionResult(None, [error])))
+        if len(requests) == 1 and not calls.streams(requests[0][1]):
+            [(number, request)] = requests
+            data = line(number, await calls.handle(request))
+            return await self.send_one(b'{"data":{%b:%b}}' % (key, data.rstrip()))
         await self._write(b":\n\n")
         async with anyio.create_task_group() as tasks:
             for number, request in requests:
@@ -132,5 +136,6 @@ class EventStream:
         async with self._writing:
             if not self.started:
                 self.started = True
-                await self._send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+                length = [(b"content-length", b"%d" % len(data))] if last else []
+                await self._send({"type": "http.response.start", "status": 200, "headers": [*_HEADERS, *length]})
             await self._send({"type": "http.response.body", "body": data, "more_body": not last})

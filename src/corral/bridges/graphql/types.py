@@ -35,7 +35,8 @@ _NOT_ENUM = frozenset({"true", "false", "null"})
 _MOST_DESCRIPTION = 2_000
 _COMBINING = frozenset({"allOf", "not", "if", "dependentSchemas", "patternProperties", "propertyNames"})
 
-_SCALARS = {"number": GraphQLFloat, "string": GraphQLString, "boolean": GraphQLBoolean}
+_SPECIAL = frozenset({"$ref", "allOf", "anyOf", "enum", "oneOf"})
+"""Keywords that say more than `type`."""
 
 Wrapped: TypeAlias = Any
 """A GraphQL type, perhaps within lists and `NonNull`. Generics of graphql-core cannot say which."""
@@ -45,6 +46,9 @@ ObjectType = TypeVar("ObjectType", GraphQLObjectType, GraphQLInputObjectType)
 class _Found(NamedTuple):
     type: Wrapped
     nullable: bool = False
+
+
+_SCALARS = {"number": _Found(GraphQLFloat), "string": _Found(GraphQLString), "boolean": _Found(GraphQLBoolean)}
 
 
 class _Member(NamedTuple):
@@ -100,6 +104,8 @@ class _Types(Generic[ObjectType]):
         keywords = mapping(schema)
         if not keywords or level > _MOST_LEVELS:
             return _Found(JSON, nullable=True)
+        if type(keywords.get("type")) is str and _SPECIAL.isdisjoint(keywords):  # most of them
+            return self._typed(keywords, hint, level)
         match keywords:
             case {"$ref": str(reference)}:
                 return self._referred(reference, level)
@@ -121,15 +127,16 @@ class _Types(Generic[ObjectType]):
                 return _Found(JSON, nullable=True)
 
     def _typed(self, keywords: JsonSchema, hint: str, level: int) -> _Found:
-        match keywords["type"]:
+        kind = keywords["type"]
+        if (scalar := _SCALARS.get(cast("str", kind))) is not None:
+            return scalar
+        match kind:
             case "array":
                 return self._array(keywords, hint, level)
             case "object":
                 return _Found(self._object(keywords, hint, level))
             case "integer":
                 return _Found(GraphQLInt if _fits_int(keywords) else BIG_INT)
-            case str(kind) if kind in _SCALARS:
-                return _Found(_SCALARS[kind])
             case _:
                 return _Found(JSON, nullable=True)
 
