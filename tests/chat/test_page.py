@@ -77,7 +77,10 @@ def serving(*arguments: str, folder: Path) -> Generator[str]:
             yield process.stdout.readline().strip()
         finally:
             process.terminate()
-        assert process.wait(20) == 0
+            try:
+                assert process.wait(20) == 0
+            finally:
+                process.kill()
 
 
 @pytest.fixture(scope="module")
@@ -147,6 +150,8 @@ def test_a_failure_marks_its_line_and_a_rejection_its_own(page: Page) -> None:
     failed = program(page, "failed")
     expect(failed.get_by_role("alert")).to_contain_text("the carrier has no parcel of order 1004")
     expect(failed.locator(".hit")).to_contain_text("track_parcel")
+    expect(page.get_by_text("The carrier does not know this parcel.")).to_be_visible()
+    expect(page.get_by_role("button", name="Send")).to_be_visible()  # the reply is over
     page.get_by_label("Message").fill("Which customer has waited longest?")
     page.keyboard.press("Enter")
     rejected = program(page, "was rejected")
