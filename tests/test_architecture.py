@@ -52,6 +52,7 @@ ALLOWED: dict[str, set[str]] = {
         "isolation",
         "types",
         "languages",
+        "shells",
     },
     "shells": {"arguments", "concurrency", "containment", "errors", "isolation", "sessions", "skills", "types"},
     "tools": {"arguments", "concurrency", "errors", "json_schema", "rendering", "types"},
