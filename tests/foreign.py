@@ -17,14 +17,21 @@ from deno import find_deno_bin
 
 from corral.packages import PackageFolder
 
-__all__ = ["PACKAGES", "SQLITE_SERVER", "deno_arguments", "deno_environment", "npm_folder"]
+__all__ = ["PACKAGES", "SQLITE_SERVER", "deno_arguments", "deno_environment", "npm_folder", "npm_imports"]
 
 _NPM: Mapping[str, str] = {
+    "@graphql-codegen/core": "6.2.1",
+    "@graphql-codegen/typescript-operations": "6.1.9",
     "@modelcontextprotocol/server-everything": "2026.8.31",
     "@modelcontextprotocol/server-filesystem": "2026.8.31",
+    "@octokit/graphql-schema": "15.26.1",
     "@octokit/openapi": "2.2.1",  # later ones are over 400 MB
     "@readme/oas-examples": "8.2.2",
+    "@urql/core": "6.0.3",
     "@zereight/mcp-gitlab": "2.1.64",
+    "graphql": "16.15.0",
+    "graphql-request": "7.4.0",
+    "graphql-sse": "2.6.1",
 }
 _CACHE = Path(sys.prefix) / "deno"
 _OLD_MCP = Path(sys.prefix) / "mcp1"
@@ -45,6 +52,11 @@ def deno_environment() -> dict[str, str]:
 def deno_arguments(name: str) -> list[str]:
     """Those with which Deno runs a package of npm, without asking the registry."""
     return ["run", "--allow-all", "--cached-only", "--no-lock", "--no-config", "--quiet", _specifier(name)]
+
+
+def npm_imports() -> dict[str, str]:
+    """An import map of these packages, for programs in Deno."""
+    return {name: _specifier(name) for name in _NPM}
 
 
 def npm_folder(name: str) -> Path:

@@ -54,7 +54,17 @@ ALLOWED: dict[str, set[str]] = {
         "languages",
         "shells",
     },
-    "shells": {"arguments", "concurrency", "containment", "errors", "isolation", "sessions", "skills", "types"},
+    "shells": {
+        "arguments",
+        "concurrency",
+        "containment",
+        "errors",
+        "isolation",
+        "sessions",
+        "skills",
+        "tools",
+        "types",
+    },
     "tools": {"arguments", "concurrency", "errors", "json_schema", "rendering", "types"},
     "bridges": {
         "arguments",

@@ -19,6 +19,7 @@ MODULES: Mapping[str, str] = {
     "corral.packages": "Packages",
     "corral.sandboxes.monty": "*",
     "corral.sources.mcp": "McpServer mcp_servers",
+    "corral.sources.graphql": "*",
     "corral.sources.openapi": "*",
     "corral.integrations.pydantic_ai": "CodeMode",
     "corral.integrations.openai_agents": "AgentParts code_mode",
@@ -28,6 +29,7 @@ MODULES: Mapping[str, str] = {
     "corral.integrations.google_adk": "*",
     "corral.integrations.mcp": "mcp_server ask_client session_of",
     "corral.bridges": "BridgeProtocol BridgeHost Document DocumentCache MemoryRates RateStore ImpliedScopes",
+    "corral.bridges.graphql": "*",
     "corral.bridges.http": "*",
     "corral.bridges.web": "WebBridge RequestHead RequestWatch Body load_of watch_request grant_of "
     "read_body parse_json status_of",

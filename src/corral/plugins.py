@@ -18,7 +18,11 @@ _OWN: Mapping[str, Mapping[str, str]] = {
         "monty": "corral.sandboxes.monty:MontySandbox",
         "python": "corral.sandboxes.auto_python:PythonSandbox",
     },
-    "corral.bridges": {"pipe": "corral.bridges.base:PipeBridge", "http": "corral.bridges.http:HttpBridge"},
+    "corral.bridges": {
+        "graphql": "corral.bridges.graphql:GraphqlBridge",
+        "http": "corral.bridges.http:HttpBridge",
+        "pipe": "corral.bridges.base:PipeBridge",
+    },
     "corral.tokens": {"http": "corral.bridges.tokens:ExecutionTokens"},
 }
 

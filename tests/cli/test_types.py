@@ -51,3 +51,18 @@ def test_the_version_is_that_of_the_package(project: Project) -> None:
 def test_help_has_examples_and_every_limit(project: Project) -> None:
     assert "corral run program.ts --tools app.tools" in project.corral("--help").stdout
     assert "default: 4000000" in project.corral("run", "--help").stdout
+
+
+def test_documents_for_generators_of_clients_have_the_tools_of_the_scopes(project: Project) -> None:
+    project.write(
+        "scoped.py",
+        "from corral import tool\n"
+        "@tool(read_only=True)\ndef sky(city: str) -> str:\n    return city\n"
+        "@tool(scopes={'admin'})\ndef close(city: str) -> str:\n    return city\n",
+    )
+    everything = project.corral("types", "--tools", "scoped", "--client", "graphql").stdout
+    assert "sky(city: String!): String" in everything
+    assert "close(city: String!): String" in everything
+    assert "close(" not in project.corral("types", "--tools", "scoped", "--client", "graphql", "--scope", "x").stdout
+    document = project.corral("types", "--tools", "scoped", "--client", "openapi", "--scope", "admin").stdout
+    assert "/tools/close" in document

@@ -19,6 +19,7 @@ import uvicorn
 
 from corral import ExecutionContext, Limits
 from corral.bridges import ASGIApp, BridgeHost, BridgeProtocol, Call, Grant, PipeBridge
+from corral.bridges.graphql import GraphqlBridge
 from corral.bridges.http import HttpBridge
 from corral.bridges.web import Body, Receive, RequestHead, Scope, Send, WebBridge, grant_of, load_of, watch_request
 from corral.errors import ConfigError, CorralError
@@ -103,6 +104,35 @@ class TestHttp(BridgeSuite):
                 body = b'{"calls":[{"sequence":1,"tool":"%b","input":%b%b}]}' % (tool.encode(), sent.text, tagged)
                 answer = await http.post("/calls", content=body, headers={"content-type": "application/json"})
                 reply = json.loads(answer.text)
+                if "error" in reply:
+                    return Reply(error=error_of(reply["error"]))
+                value = json.dumps(reply.get("value")).encode()
+                return Reply(decode_value(value, tagged=reply.get("tagged", False)))
+
+            yield call
+
+
+class TestGraphql(BridgeSuite):
+    def protocol(self) -> BridgeProtocol:
+        return GraphqlBridge("http://127.0.0.1")
+
+    @asynccontextmanager
+    async def connect(self, protocol: BridgeProtocol, host: BridgeHost, endpoint: Endpoint) -> AsyncGenerator[CallTool]:
+        assert isinstance(endpoint, HttpEndpoint)
+        operation = b"mutation($calls:[JSON!]!){_calls(calls:$calls)}"
+        async with client_of(protocol.asgi_app(host), endpoint.token) as http:
+
+            async def call(tool: str, input: object) -> Reply:
+                sent = encode_value(input)
+                tagged = b',"tagged":true' if sent.tagged else b""
+                calls = b'[{"sequence":1,"tool":"%b","input":%b%b}]' % (tool.encode(), sent.text, tagged)
+                body = b'{"query":"%b","variables":{"calls":%b}}' % (operation, calls)
+                answer = await http.post("/graphql", content=body, headers={"content-type": "application/json"})
+                result = json.loads(answer.text)
+                if "errors" in result:
+                    [error] = result["errors"]
+                    return Reply(error=error_of({**error["extensions"], "message": error["message"]}))
+                [reply] = result["data"]["_calls"]
                 if "error" in reply:
                     return Reply(error=error_of(reply["error"]))
                 value = json.dumps(reply.get("value")).encode()

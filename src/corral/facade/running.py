@@ -279,6 +279,32 @@ class CorralRunning(CorralLifetime):
         protocols = self._runtime.protocols
         return protocols.mounted(protocol).asgi_app(protocols.host)
 
+    @checked
+    async def bridge_document(
+        self, protocol: str | BridgeProtocol | None = None, *, scopes: Collection[str] | None = None
+    ) -> str:
+        """Describes the tools in the language of a bridge, such as OpenAPI, for generators of typed clients.
+
+        `protocol` is that of `asgi_app`. `scopes` are those of a caller, whose tools are described; None describes all.
+
+        Raises:
+            ConfigError: the protocol is unknown or has no such language, or tool sources are not open.
+            MissingExtra: the protocol's extra is not installed.
+        """
+        self._require_sources()
+        bridge = self._runtime.protocols.mounted(protocol)
+        registry = self._views.registry()
+        if scopes is None:
+            every = registry.snapshot().values()
+            held = frozenset[str]().union(*(tool.scopes | tool.any_scope for tool in every))
+        else:
+            held = self._runtime.implied.held_with(frozenset(scopes))
+        described = Grant(context=ExecutionContext(), scopes=held, limits=self._runtime.limits, tools=registry)
+        found = await bridge.document(described)
+        if found is None:
+            raise ConfigError(f"bridge {bridge.name!r} has no document of tools")
+        return found.content.decode()
+
     def _execution(self, source: str | ExecutionRequest, **options: Unpack[RunOptions]) -> Execution:
         self._require_usable()
         self._require_sources()

@@ -8,6 +8,7 @@ from corral.guest.frames import Frame, FrameKind, FrameReader, encode_frame
 from corral.guest.runtime import (
     RuntimeDirectory,
     client_runtime,
+    graphql_runtime,
     http_runtime,
     python_guest,
     python_server,
@@ -28,6 +29,7 @@ __all__ = [
     "decode_value",
     "encode_frame",
     "encode_value",
+    "graphql_runtime",
     "http_runtime",
     "plain_json",
     "python_guest",

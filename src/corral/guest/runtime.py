@@ -28,6 +28,7 @@ from corral.types import Language
 __all__ = [
     "RuntimeDirectory",
     "client_runtime",
+    "graphql_runtime",
     "http_runtime",
     "python_guest",
     "python_server",
@@ -67,7 +68,7 @@ _CLIENT = ("values", "tools", "client")
 """Parts of the module that a program elsewhere imports: client.ts, after all that it needs, and before a transport."""
 _PYTHON = ("values", "frames", "calls", "console", "hints", "errors", "paths", "loop", "network", "program")
 """Parts of the Python guest, each after those that it needs."""
-_PYTHON_CLIENT = ("values", "calls", "client")
+_PYTHON_CLIENT = ("values", "calls", "client", "transports/lines")
 """Parts of the Python module that a program elsewhere imports, likewise."""
 _VM = 'import vm from "node:vm";\n'
 _IMPORT = re.compile(r"^import \{([^}]*)\} from \"\.{1,2}/(\w+)\.ts\";", re.MULTILINE)
@@ -144,13 +145,20 @@ def http_runtime(language: Language = "typescript") -> str:
     return client_runtime(language, _source(*_HTTP_TRANSPORTS[language]))
 
 
+@cache
+def graphql_runtime(language: Language = "typescript") -> str:
+    """The module that a program imports to call tools over GraphQL."""
+    return client_runtime(language, _source(*_GRAPHQL_TRANSPORTS[language]))
+
+
 def client_runtime(language: Language, transport: str) -> str:
     """Makes the module that a program elsewhere imports to call tools by another protocol, from its transport.
 
     `transport` is the source of a module that implements `Transport` of `corral/guest/typescript/client.ts` or
-    `corral/guest/python/client.py`. It imports from that module, from `values`, and in Python from the standard
-    library. It exports `connect` and `connectFromEnvironment`, or `connect_from_environment`, as `bridgeTransport` or
-    `bridge_transport` makes them. `http.ts` and `http.py` beside it are examples.
+    `corral/guest/python/client.py`. It imports from that module, from `values`, and in Python from
+    `transports/lines.py` and the standard library. It exports `connect` and `connectFromEnvironment`, or
+    `connect_from_environment`, as `bridgeTransport` or `bridge_transport` makes them. `http.ts` and
+    `transports/http.py` are examples.
     """
     return _CLIENT_RUNTIMES[language](transport)
 
@@ -191,7 +199,11 @@ _CLIENT_RUNTIMES: Mapping[Language, Callable[[str], str]] = {
 }
 _HTTP_TRANSPORTS: Mapping[Language, tuple[str, str]] = {
     "typescript": ("typescript", "http.ts"),
-    "python": ("python", "http.py"),
+    "python": ("python", "transports/http.py"),
+}
+_GRAPHQL_TRANSPORTS: Mapping[Language, tuple[str, str]] = {
+    "typescript": ("typescript", "graphql.ts"),
+    "python": ("python", "transports/graphql.py"),
 }
 
 

@@ -5,6 +5,7 @@ from corral.shells.e2b import E2BShell
 from corral.shells.files import FileInfo, FileKind, Files
 from corral.shells.jailed import JailedShell, ShellLimits
 from corral.shells.local import LocalShell
+from corral.shells.tools import current_shell, shell_tools, use_shell
 
 __all__ = [
     "Completed",
@@ -20,4 +21,7 @@ __all__ = [
     "ShellCapabilities",
     "ShellLimits",
     "StreamName",
+    "current_shell",
+    "shell_tools",
+    "use_shell",
 ]

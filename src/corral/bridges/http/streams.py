@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import anyio
@@ -89,11 +89,15 @@ class LineStream:
         async with self._writing:
             if not self._ready.is_set():
                 return
-            data = items_line(self._number, self._items, tagged=self._tagged)
+            items, tagged = self._items, self._tagged
             self._items, self._size, self._tagged = [], 0, False
             self._ready = anyio.Event()
-            await self._write(data)
+            await self.write_items(items, tagged=tagged)
             self._room.set()
+
+    async def write_items(self, items: Sequence[bytes], *, tagged: bool) -> None:
+        """Writes items; protocols with another form than lines override it."""
+        await self._write(items_line(self._number, items, tagged=tagged))
 
 
 class PlainLineStream(LineStream):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from typing import Generic, TypeVar
 
 import anyio
 from anyio.lowlevel import RunVar
@@ -15,21 +16,26 @@ from corral.types import ToolName
 
 __all__ = ["DocumentCache"]
 
+T = TypeVar("T")
 _MOST_BYTES = 64_000_000
 """Bytes of all cached documents; the newest is kept whatever its size."""
 
 
-class DocumentCache:
-    """Documents of one protocol. They are made one at a time, in a thread outside the pool of tools."""
+class DocumentCache(Generic[T]):
+    """Documents of one protocol; `size_of` gives their bytes.
 
-    def __init__(self, make: Callable[[Mapping[ToolName, Tool]], bytes]) -> None:
+    They are made one at a time, in a thread outside the pool of tools.
+    """
+
+    def __init__(self, make: Callable[[Mapping[ToolName, Tool]], T], size_of: Callable[[T], int] = len) -> None:  # pyright: ignore[reportArgumentType]
         self._make = make
-        self._kept: OrderedDict[int, tuple[Mapping[ToolName, Tool], bytes]] = OrderedDict()
+        self._size_of = size_of
+        self._kept: OrderedDict[int, tuple[Mapping[ToolName, Tool], T]] = OrderedDict()
         """Keyed by the identity of the tools."""
         self._bytes = 0
         self._making: RunVar[anyio.Lock] = RunVar("making")
 
-    async def of(self, grant: Grant) -> bytes:
+    async def of(self, grant: Grant) -> T:
         """Returns the document of the tools that the scopes of a grant allow."""
         tools = grant.tools.visible_to(grant.scopes).snapshot()
         found = self._known(tools)
@@ -43,18 +49,18 @@ class DocumentCache:
             found = self._known(tools)  # others may have waited for it too
             return found if found is not None else self._keep(tools, await self._made(tools))
 
-    def _known(self, tools: Mapping[ToolName, Tool]) -> bytes | None:
-        shown, text = self._kept.get(id(tools), (None, b""))
+    def _known(self, tools: Mapping[ToolName, Tool]) -> T | None:
+        shown, text = self._kept.get(id(tools), (None, None))
         return text if shown is tools else None
 
-    async def _made(self, tools: Mapping[ToolName, Tool]) -> bytes:
+    async def _made(self, tools: Mapping[ToolName, Tool]) -> T:
         return await run_in_own_thread(self._make, tools, abandon_on_cancel=True)
 
-    def _keep(self, tools: Mapping[ToolName, Tool], text: bytes) -> bytes:
-        _, before = self._kept.pop(id(tools), (None, b""))
+    def _keep(self, tools: Mapping[ToolName, Tool], text: T) -> T:
+        replaced = self._kept.pop(id(tools), None)
         self._kept[id(tools)] = tools, text
-        self._bytes += len(text) - len(before)
+        self._bytes += self._size_of(text) - (0 if replaced is None else self._size_of(replaced[1]))
         while self._bytes > _MOST_BYTES and len(self._kept) > 1:
             _, (_, oldest) = self._kept.popitem(last=False)
-            self._bytes -= len(oldest)
+            self._bytes -= self._size_of(oldest)
         return text

@@ -1,4 +1,4 @@
-"""`corral types`: prints what a model is told about tools."""
+"""`corral types`: prints declarations of tools, for models and for generators of typed clients."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from corral.cli.tool_loading import load_tools
 
 __all__ = ["add_types"]
 
+_CLIENTS = {"graphql": "graphql", "openapi": "http"}
+"""Bridge whose document describes the tools for clients of this kind."""
+
 
 def add_types(commands: Commands) -> None:
     parser = add_command(
@@ -29,19 +32,26 @@ def add_types(commands: Commands) -> None:
     parser.add_argument(
         "--budget", type=int, metavar="N", help="print what a model is told within N tokens: all, or less of each tool"
     )
+    parser.add_argument("--client", choices=sorted(_CLIENTS), help="print what generators of typed clients read")
+    parser.add_argument(
+        "--scope", dest="scopes", action="append", metavar="SCOPE", help="with --client: only tools for these scopes"
+    )
 
 
 def _types(arguments: argparse.Namespace) -> int:
     with screen() as view:
         with moving(view, "loading tools"):
             corral = Corral(load_tools(arguments.tools, arguments.mcp_configs, required=True))
-            text = asyncio.run(_text(corral, arguments.language, arguments.budget))
+            text = asyncio.run(_text(corral, arguments))
         view.out(text.rstrip("\n"))
     return 0
 
 
-async def _text(corral: Corral, language: Language, budget: int | None) -> str:
+async def _text(corral: Corral, arguments: argparse.Namespace) -> str:
+    language: Language = arguments.language
     async with corral.connected():
-        if budget is None:
+        if arguments.client is not None:
+            return await corral.bridge_document(_CLIENTS[arguments.client], scopes=arguments.scopes)
+        if arguments.budget is None:
             return corral.declarations(language)
-        return corral.catalog(language, budget_tokens=budget).text
+        return corral.catalog(language, budget_tokens=arguments.budget).text

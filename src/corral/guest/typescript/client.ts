@@ -2,7 +2,7 @@
 // requests over HTTP whose form a transport knows; the token is renewed as long as the program runs.
 
 import { Calls, makeTools } from "./tools.ts";
-import { byteLength, type Encoded } from "./values.ts";
+import { byteLength, decodeValue, type Encoded, revive } from "./values.ts";
 
 export interface Options {
   /** Where the bridge is, without `/calls`. */
@@ -304,4 +304,67 @@ function secondsToRenewal(token: string): number | undefined {
 function unref(timer: unknown): void {
   if (typeof timer === "object") (timer as { unref(): void }).unref();
   else (globalThis as unknown as { Deno?: { unrefTimer(timer: unknown): void } }).Deno?.unrefTimer(timer);
+}
+
+/** One call as JSON; `path` is the tool's as JSON. */
+export function encodeCall(sequence: number, path: string, { text, tagged }: Encoded): string {
+  return `{"sequence":${sequence},"tool":${path},"input":${text}${tagged ? `,"tagged":true` : ""}}`;
+}
+
+interface Line {
+  sequence: number;
+  value?: unknown;
+  items?: unknown[];
+  alone?: boolean;
+  tagged?: boolean;
+  error?: unknown;
+}
+
+/** Splits a reply into lines, of which `read` makes replies. What comes after the last end of a line is no line. */
+export class Lines implements Reader {
+  #parts: string[] = [];
+  #length = 0;
+  #maxLength: number;
+  #read: (line: string) => Iterable<Reply>;
+
+  constructor(maxLength: number, read: (line: string) => Iterable<Reply>) {
+    this.#maxLength = maxLength;
+    this.#read = read;
+  }
+
+  *feed(text: string): Iterable<Reply> {
+    const texts = text.split("\n");
+    this.#parts.push(texts[0]!);
+    this.#length += texts[0]!.length;
+    if (this.#length > this.#maxLength) throw new Error(`a line of its reply is longer than ${this.#maxLength} bytes`);
+    if (texts.length === 1) return;
+    texts[0] = this.#parts.join("");
+    this.#parts = [texts.pop()!];
+    this.#length = this.#parts[0]!.length;
+    for (const line of texts) if (line !== "") yield* this.#read(line); // an empty one keeps a slow connection alive
+  }
+
+  end(): Reply[] {
+    return [];
+  }
+}
+
+/** Reads the reply to a call from a line of JSON. */
+export function readReply(line: string): Reply {
+  try {
+    const { sequence, value, items, alone, tagged, error } = decodeValue(line, false) as Line;
+    if (error !== undefined) return [sequence, false, readFailure(error)];
+    if (Array.isArray(items)) return [sequence, "items", tagged === true ? revive(items) as unknown[] : items];
+    if (alone === true) return [sequence, "alone"];
+    return [sequence, true, tagged === true ? revive(value) : value];
+  } catch {
+    throw new Error("it sent a line that is not a reply");
+  }
+}
+
+/** Reads an error as the host writes it. */
+export function readFailure(error: unknown): Failure {
+  const { code, name, message, retryAfterSeconds } = error as Record<string, unknown>;
+  if (typeof code !== "string" || typeof name !== "string" || typeof message !== "string") throw new TypeError();
+  return [code, name, message, typeof retryAfterSeconds === "number" ? retryAfterSeconds : undefined];
 }

@@ -19,10 +19,10 @@ from corral.arguments import checked
 from corral.egress import EgressPolicy, SafeClient
 from corral.errors import ConfigError, ToolError
 from corral.logs import get_logger
+from corral.sources.lazy_schema import DeferredSchema
 from corral.sources.openapi.bodies import read_body
 from corral.sources.openapi.calls import Endpoint
 from corral.sources.openapi.documents import DocumentNode, Unusable, read_document
-from corral.sources.openapi.lazy_schema import DeferredSchema
 from corral.sources.openapi.operations import Listed, Operation, Select, Skipped, list_operations, selected
 from corral.sources.openapi.parameters import PathTemplate, read_parameters
 from corral.sources.openapi.responses import Headers, read_responses

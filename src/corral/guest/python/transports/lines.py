@@ -1,56 +1,31 @@
-"""Calls as corral's HTTP bridge takes them.
-
-POST {url}/calls has the calls of a batch as JSON; its reply is a stream of lines, one for each call in the order in
-which they end; one that streams is alone in its request, and has lines with its items before. POST {url}/token gives a
-fresh token.
-"""
+"""Calls and replies as JSON, with a line for each reply: the form that several transports share."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from corral.guest.python.client import (
-    ALONE,
-    BridgeReply,
-    BridgeRequest,
-    Failure,
-    Items,
-    ReplyReader,
-    WrongReply,
-    bridge_transport,
-)
+from corral.guest.python.client import ALONE, BridgeReply, Failure, Items, WrongReply
 from corral.guest.python.values import Encoded, revive
 
-__all__ = ["connect", "connect_from_environment"]
+__all__ = ["Lines", "encode_call", "read_failure", "read_reply"]
 
 _MAX_NAME = 100
 """Characters of what an error is called."""
 
 
-class _HttpTransport:
-    batch_calls = 64
-    renewal_path = "/token"
-
-    def encode(self, sequence: int, path: str, input: Encoded, /) -> bytes:
-        tagged = b',"tagged":true' if input.tagged else b""
-        return b'{"sequence":%d,"tool":%b,"input":%b%b}' % (sequence, path.encode(), input.text, tagged)
-
-    def request(self, calls: Iterable[bytes], /) -> BridgeRequest:
-        return BridgeRequest("/calls", b'{"calls":[%b],"stream":true}' % b",".join(calls))
-
-    def reader(self, _sequences: Sequence[int], max_bytes: int, /) -> ReplyReader:
-        return _Lines(max_bytes)
-
-    def refusal(self, body: bytes, /) -> Failure:
-        return _read_failure(json.loads(body)["error"])
+def encode_call(sequence: int, path: str, input: Encoded) -> bytes:
+    """Writes one call as JSON; `path` is the tool's as JSON."""
+    tagged = b',"tagged":true' if input.tagged else b""
+    return b'{"sequence":%d,"tool":%b,"input":%b%b}' % (sequence, path.encode(), input.text, tagged)
 
 
-class _Lines:
-    """Splits a reply into lines. Text after the last line end is no line."""
+class Lines:
+    """Splits a reply into lines, of which `read` makes replies. Text after the last line end is no line."""
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int, read: Callable[[bytes], Iterable[BridgeReply]]) -> None:
+        self._read = read
         self._max_bytes = max_bytes
         self._parts: list[bytes] = []
         self._length = 0
@@ -64,17 +39,20 @@ class _Lines:
         if others:
             lines = [b"".join(self._parts), *others[:-1]]
             self._parts, self._length = [others[-1]], len(others[-1])
-            yield from (_read_reply(line) for line in lines if line)  # an empty one keeps a slow connection alive
+            for line in lines:
+                if line:
+                    yield from self._read(line)  # an empty one keeps a slow connection alive
 
     def end(self) -> tuple[BridgeReply, ...]:
         return ()
 
 
-def _read_reply(line: bytes) -> BridgeReply:
+def read_reply(line: bytes) -> BridgeReply:
+    """Reads the reply to a call from a line of JSON."""
     try:
         reply: dict[str, Any] = dict(json.loads(line.decode()))
         sequence: object = reply.get("sequence")
-        failure = _read_failure(reply["error"]) if "error" in reply else None
+        failure = read_failure(reply["error"]) if "error" in reply else None
         value: Any = reply.get("items", reply.get("value"))
         value = revive(value) if reply.get("tagged") is True else value
         if "items" in reply:
@@ -86,13 +64,11 @@ def _read_reply(line: bytes) -> BridgeReply:
         raise WrongReply("it sent a line that is not a reply") from None
 
 
-def _read_failure(error: dict[str, Any]) -> Failure:
+def read_failure(error: dict[str, Any]) -> Failure:
+    """Reads an error as the host writes it."""
     code, name, message, seconds = (error.get(key) for key in ("code", "name", "message", "retryAfterSeconds"))
     if not (isinstance(code, str) and isinstance(message, str) and isinstance(name, str)):
         raise TypeError("an error has a code, a name and a message")
     if not name.isidentifier() or len(name) > _MAX_NAME:
         raise ValueError("an error is called as a class is")
     return code, name, message, seconds if isinstance(seconds, int | float) else None
-
-
-connect, connect_from_environment = bridge_transport(_HttpTransport())

@@ -1,0 +1,68 @@
+"""`GraphqlBridge`: tools as queries, mutations and subscriptions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from typing_extensions import override
+
+from corral.arguments import checked
+from corral.bridges.base import ASGIApp, BridgeHost, Document
+from corral.bridges.grants import Grant
+from corral.bridges.graphql.app import GraphqlApp
+from corral.bridges.graphql.responses import failed
+from corral.bridges.graphql.schema import ToolSchema, make_schema
+from corral.bridges.web import RequestHead, WebBridge
+from corral.bridges.web.documents import DocumentCache
+from corral.concurrency.threads import run_in_own_thread
+from corral.guest import graphql_runtime
+from corral.types import CallError, Language
+
+__all__ = ["GraphqlBridge"]
+
+
+def _size(tools: ToolSchema) -> int:
+    return tools.estimated_bytes
+
+
+@checked
+class GraphqlBridge(WebBridge):
+    """Tools as GraphQL, to an app that is mounted in a web server. It needs asyncio.
+
+    Read-only tools are queries, other tools are mutations, and streams are subscriptions over server-sent events. A
+    token's schema has the tools that its scopes allow. `url`, `allowed_hosts` and `allowed_origins` are those of every
+    `WebBridge`.
+
+    Raises:
+        ConfigError: `url` is not an http or https URL.
+    """
+
+    name: ClassVar[str] = "graphql"
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        allowed_hosts: Iterable[str] = (),
+        allowed_origins: Iterable[str] = (),
+    ) -> None:
+        super().__init__(url, allowed_hosts=allowed_hosts, allowed_origins=allowed_origins)
+        self._schemas = DocumentCache(make_schema, _size)
+
+    @override
+    def routes(self, host: BridgeHost) -> ASGIApp:
+        return GraphqlApp(host, self._schemas)
+
+    @override
+    def refusal(self, head: RequestHead, error: CallError, status: int) -> ASGIApp:
+        return failed(error, status)
+
+    @override
+    async def document(self, grant: Grant) -> Document:
+        tools = await self._schemas.of(grant)
+        return Document(await run_in_own_thread(tools.to_sdl), "text/plain")
+
+    @override
+    def guest_runtime(self, language: Language) -> str:
+        return graphql_runtime(language)

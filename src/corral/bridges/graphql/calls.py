@@ -1,0 +1,109 @@
+"""Calls of one GraphQL operation, through the pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+import anyio
+from graphql import GraphQLError
+from pydantic_core import from_json, to_json
+
+from corral.bridges.base import BridgeHost
+from corral.bridges.calls import Call
+from corral.bridges.grants import Grant
+from corral.bridges.graphql.responses import extensions_of
+from corral.bridges.graphql.schema import StreamedCall
+from corral.bridges.http.messages import calls_of, line
+from corral.bridges.web import MAX_CALLS, load_of
+from corral.errors import AccessDenied, CorralError, MessageTooLarge
+from corral.guest import plain_json
+from corral.types import CallError, CallRequest, OpenStream, Reply
+
+__all__ = ["OperationCalls", "error_of"]
+
+
+class OperationCalls:
+    """Context of an operation. Each field that is a call becomes a call of the execution."""
+
+    def __init__(self, host: BridgeHost, grant: Grant, body_bytes: int) -> None:
+        self._host = host
+        self._grant = grant
+        self._body_bytes = body_bytes
+        self._calls = 0
+        self.asked: StreamedCall | None = None
+        """Call that a subscription asks for."""
+
+    async def call(self, tool: str, input: object) -> object:
+        """Calls a tool and returns its result as plain JSON data. Raises GraphQLError."""
+        reply = await self.handle(self._request(tool, input))
+        if reply.error is not None:
+            raise error_of(reply.error)
+        if reply.nothing:
+            return None
+        if reply.encoded is None or reply.encoded.tagged:
+            return from_json(plain_json(reply.value))
+        return reply.value
+
+    async def query(self, tool: str, input: object) -> object:
+        """As `call`, for tools that are read-only. Raises GraphQLError for others."""
+        found = self._grant.peek_tool(tool)
+        if found is not None and not found.read_only:
+            raise error_of(AccessDenied(f"tool {tool!r} is not read-only; call it in a mutation"))
+        return await self.call(tool, input)
+
+    async def call_many(self, calls: object) -> object:
+        """Makes calls at the same time and returns their lines. Raises GraphQLError."""
+        lines: list[object] = []
+
+        async def one(number: int, request: CallRequest) -> None:
+            lines.append(from_json(line(number, await self.handle(request))))
+
+        requests = self.requests(calls)
+        async with anyio.create_task_group() as tasks:
+            for number, request in requests:
+                tasks.start_soon(one, number, request)
+        return lines
+
+    def requests(self, calls: object) -> list[tuple[int, CallRequest]]:
+        """Returns calls in the form of the HTTP bridge, with the client's numbers. Raises GraphQLError."""
+        try:
+            found, _ = calls_of({"calls": calls}, self._body_bytes, self._grant)
+            first = self._count(len(found))
+        except CorralError as error:
+            raise error_of(error) from None
+        return [(each.sequence, each._replace(sequence=first + index)) for index, each in enumerate(found)]
+
+    async def stream(self, tool: str, input: object, opened: OpenStream) -> Reply:
+        """Calls a tool whose items go to the stream."""
+        return await self.handle(self._request(tool, input)._replace(open_stream=opened))
+
+    def _request(self, tool: str, input: object) -> CallRequest:
+        size = self._body_bytes
+        if size > self._grant.limits.tool_input_bytes:
+            size = len(to_json(input))
+        try:
+            return CallRequest(tool, input, self._count(1), size)
+        except CorralError as error:
+            raise error_of(error) from None
+
+    def _count(self, calls: int) -> int:
+        self._calls += calls
+        if self._calls > MAX_CALLS:
+            raise MessageTooLarge(f"the request has more than {MAX_CALLS} calls")
+        return load_of(self._grant).count(calls)
+
+    def streams(self, request: CallRequest) -> bool:
+        """True if the tool of a call streams."""
+        tool = self._grant.peek_tool(request.tool)
+        return tool is not None and tool.stream
+
+    def handle(self, request: CallRequest) -> Awaitable[Reply]:
+        """Makes one of the calls of `requests`."""
+        return self._host.handle(Call(request, self._grant, protocol="graphql"))
+
+
+def error_of(error: CallError | CorralError) -> GraphQLError:
+    """Makes the error of a field: its `extensions` have the members of the error."""
+    if not isinstance(error, CallError):
+        error = CallError.of(error)
+    return GraphQLError(error.message, extensions=extensions_of(error))

@@ -1,0 +1,37 @@
+"""Calls as corral's HTTP bridge takes them.
+
+POST {url}/calls has the calls of a batch as JSON; its reply is a stream of lines, one for each call in the order in
+which they end; one that streams is alone in its request, and has lines with its items before. POST {url}/token gives a
+fresh token.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+
+from corral.guest.python.client import BridgeRequest, Failure, ReplyReader, bridge_transport
+from corral.guest.python.transports.lines import Lines, encode_call, read_failure, read_reply
+from corral.guest.python.values import Encoded
+
+__all__ = ["connect", "connect_from_environment"]
+
+
+class _HttpTransport:
+    batch_calls = 64
+    renewal_path = "/token"
+
+    def encode(self, sequence: int, path: str, input: Encoded, /) -> bytes:
+        return encode_call(sequence, path, input)
+
+    def request(self, calls: Iterable[bytes], /) -> BridgeRequest:
+        return BridgeRequest("/calls", b'{"calls":[%b],"stream":true}' % b",".join(calls))
+
+    def reader(self, _sequences: Sequence[int], max_bytes: int, /) -> ReplyReader:
+        return Lines(max_bytes, lambda line: (read_reply(line),))
+
+    def refusal(self, body: bytes, /) -> Failure:
+        return read_failure(json.loads(body)["error"])
+
+
+connect, connect_from_environment = bridge_transport(_HttpTransport())

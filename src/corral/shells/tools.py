@@ -1,0 +1,159 @@
+"""Tools over a shell, for programs and for agents: commands, and reading, writing, editing and finding files."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Annotated, Any
+
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from corral.errors import ToolError
+from corral.shells.base import Shell
+from corral.tools import Tool, tool
+
+__all__ = ["CommandResult", "current_shell", "shell_tools", "use_shell"]
+
+_shell: ContextVar[Shell | None] = ContextVar("corral_shell", default=None)
+
+_MOST_LINES = 2_000
+_MOST_ENTRIES = 1_000
+_OUTPUT_BYTES = 64_000
+
+
+class CommandResult(TypedDict):
+    """End of a command; `exit_code` is None if it did not end in time."""
+
+    exit_code: int | None
+    stdout: str
+    stderr: str
+
+
+@contextmanager
+def use_shell(shell: Shell) -> Generator[Shell]:
+    """Makes a shell the current one, restricted, of what runs in the block: `current_shell` and `shell_tools` use it.
+
+    A step of an agent may have another shell than the one before it.
+    """
+    token = _shell.set(shell.restricted())
+    try:
+        yield shell
+    finally:
+        _shell.reset(token)
+
+
+def current_shell() -> Shell:
+    """Returns the shell of `use_shell`, restricted to commands and files.
+
+    Raises:
+        ToolError: there is none here.
+    """
+    shell = _shell.get()
+    if shell is None:
+        raise ToolError("this tool needs a shell, and there is none: shell_tools(shell) or `with use_shell(shell)`")
+    return shell
+
+
+def shell_tools(shell: Shell | None = None) -> list[Tool[..., Any]]:
+    """Makes the tools `bash`, `read_file`, `write_file`, `edit_file`, `list_files`, `glob` and `grep`.
+
+    They are over `shell`, or over the current one of each call if it is None. What changes files or runs commands is
+    not read-only, so that a Corral can ask for approvals.
+    """
+    given = None if shell is None else shell.restricted()
+
+    def here() -> Shell:
+        return current_shell() if given is None else given
+
+    async def bash(
+        command: str,
+        cwd: str | None = None,
+        input: str | None = None,
+        timeout_seconds: Annotated[float, Field(gt=0, le=3600)] = 60,
+    ) -> CommandResult:
+        """Runs a command in bash, in the working directory or `cwd`.
+
+        `cd` affects this command only. Of a long output the middle is left out.
+        """
+        done = await here().run(
+            command, cwd=cwd, input=input, timeout_seconds=timeout_seconds, output_bytes=_OUTPUT_BYTES
+        )
+        return CommandResult(exit_code=done.exit_code, stdout=done.stdout, stderr=done.stderr)
+
+    async def read_file(
+        path: str,
+        first_line: Annotated[int, Field(ge=1)] = 1,
+        last_line: Annotated[int | None, Field(ge=1)] = None,
+    ) -> str:
+        """Reads a text file, or the lines from `first_line` to `last_line`, counted from 1; 2,000 lines at most."""
+        most = first_line + _MOST_LINES - 1
+        lines = first_line, most if last_line is None else min(last_line, most)
+        text = await here().files.read_text(path, lines=lines)
+        if text is None:
+            raise ToolError(f"there is no file {path!r}")
+        return text
+
+    async def write_file(path: str, text: str) -> None:
+        """Writes a text file, with the folders that it is in; one that is there is replaced."""
+        await here().files.write_text(path, text)
+
+    async def edit_file(path: str, old: Annotated[str, Field(min_length=1)], new: str, all: bool = False) -> int:
+        """Replaces a text in a file, and returns how often.
+
+        `old` must be there exactly once, unless `all` is true.
+        """
+        files = here().files
+        text = await files.read_text(path)
+        if text is None:
+            raise ToolError(f"there is no file {path!r}")
+        count = text.count(old)
+        if count == 0:
+            raise ToolError(f"{path}: the text to replace is not there; read the file and copy it exactly")
+        if count > 1 and not all:
+            raise ToolError(f"{path}: the text to replace is there {count} times; add lines around it, or all=true")
+        await files.write_text(path, text.replace(old, new))
+        return count
+
+    async def list_files(path: str = "", recursive: bool = False) -> list[str]:
+        """Lists a folder, 1,000 entries at most; names of folders end in a slash."""
+        found = await here().files.list(path, recursive=recursive)
+        if found is None:
+            raise ToolError(f"there is no folder {path!r}")
+        return [f"{each.path}/" if each.kind == "directory" else each.path for each in found[:_MOST_ENTRIES]]
+
+    async def glob(pattern: str, path: str = "") -> list[str]:
+        """Finds files by a pattern such as `**/*.py`, 1,000 at most, sorted."""
+        script = f"shopt -s globstar nullglob; IFS=; printf '%s\\n' {_pattern(pattern)} | head -n {_MOST_ENTRIES}"
+        done = await here().run(script, cwd=path or None, output_bytes=1_000_000)
+        return [line for line in done.stdout.splitlines() if line]
+
+    async def grep(pattern: str, path: str = ".", ignore_case: bool = False, glob: str | None = None) -> list[str]:
+        """Finds lines by a regular expression (POSIX extended) in files below a path, as `file:line:text`.
+
+        1,000 lines at most. `glob` is a pattern for names of files, such as `*.py`.
+        """
+        options = ["-rnIE", *(["-i"] if ignore_case else []), *([f"--include={glob}"] if glob else [])]
+        words = shlex.join(["grep", *options, "-e", pattern, "--", path])
+        done = await here().run(f"{words} | head -n {_MOST_ENTRIES}; exit ${{PIPESTATUS[0]}}", output_bytes=1_000_000)
+        if done.exit_code not in (0, 1, 141):  # 141: there were more lines
+            raise ToolError(f"grep: {done.stderr.strip()[:500] or f'exit code {done.exit_code}'}")
+        return done.stdout.splitlines()
+
+    reading, writing = tool(read_only=True), tool(read_only=False)
+    return [
+        writing(bash),
+        reading(read_file),
+        writing(write_file),
+        writing(edit_file),
+        reading(list_files),
+        reading(glob),
+        reading(grep),
+    ]
+
+
+def _pattern(pattern: str) -> str:
+    """A pattern for bash in which only `*`, `?`, brackets and braces have a meaning."""
+    return "".join(each if each.isalnum() or each in "*?[]!^-_./{},@%+=:~" else f"\\{each}" for each in pattern)

@@ -1,0 +1,80 @@
+"""Programs in plain Deno, Node and Python see the same values and errors over GraphQL as over the pipe."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from corral import Corral, ExecutionContext, OutsideExecution
+from corral.bridges.graphql import GraphqlBridge
+from tests.bridges.graphql.serving import numbers
+from tests.bridges.http import test_python_clients as python
+from tests.bridges.http.engines import ENGINES, run_elsewhere
+from tests.bridges.http.serving import Server, approve
+from tests.bridges.http.test_clients import CHECKS, CODES, LIMITS, SCOPES, SEEN, VECTORS, Tools, vectors
+
+STREAM = "const items = []; for await (const item of tools.numbers({ n: 3 })) items.push(item); return items;"
+PYTHON_STREAM = """
+tools = connect(url, tokens["main"]).tools
+seen["items"] = [item async for item in tools.numbers(n=3)]
+"""
+
+
+class Address(NamedTuple):
+    """A server whose app is below its address."""
+
+    url: str
+
+
+class Outcomes:
+    """Outcomes of the programs of each engine."""
+
+    def __init__(self, folder: Path) -> None:
+        self.tools = Tools()
+        registry = self.tools.registry()
+        registry.register(numbers)
+        self.checks: dict[str, dict[str, Any]] = {}
+        self.vectors: dict[str, list[bool]] = {}
+        self.items: dict[str, list[int]] = {}
+        self._corral = Corral(registry, approve=approve, limits=LIMITS, check=False)
+        with Server(self._corral.asgi_app(GraphqlBridge())) as self._server, ThreadPoolExecutor(2) as threads:
+            list(threads.map(self._run, ENGINES, [folder] * len(ENGINES)))
+            below: Any = Address(f"{self._server.url}/graphql")
+            self.checks["python"] = python.run(folder, below, python.CHECKS, main=self._token("python"))
+            self.items["python"] = python.run(folder, below, PYTHON_STREAM, main=self._token("python"))["items"]
+
+    def _token(self, user: str) -> str:
+        context = ExecutionContext(user_id=user, scopes=SCOPES)
+        execution: OutsideExecution = self._server.do(lambda: self._corral.grant(context))
+        self.tools.executions[user] = execution
+        return self._server.do(execution.token)
+
+    def _run(self, engine: str, folder: Path) -> None:
+        url = f"{self._server.url}/graphql"
+        self.checks[engine] = run_elsewhere(engine, folder, url, {"main": self._token(engine)}, CHECKS)
+        self.vectors[engine] = run_elsewhere(engine, folder, url, {"main": self._token(engine)}, vectors())
+        self.items[engine] = run_elsewhere(engine, folder, url, {"main": self._token(engine)}, STREAM)
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
+    return Outcomes(tmp_path_factory.mktemp("programs"))
+
+
+@pytest.mark.parametrize("engine", [*ENGINES, "python"])
+def test_a_program_sees_the_same_as_over_the_pipe(engine: str, outcomes: Outcomes) -> None:
+    seen = dict(outcomes.checks[engine])
+    for name, code in CODES.items():
+        is_error, _, found, _, retry = seen.pop(name)
+        assert (is_error, found, retry) == (True, code, name == "rate_limited")
+    assert seen == (SEEN if engine in ENGINES else python.IN_PYTHON)
+    assert outcomes.items[engine] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_golden_values_travel_both_ways(engine: str, outcomes: Outcomes) -> None:
+    assert outcomes.vectors[engine] == [True] * len(VECTORS["from_host"])
+    assert outcomes.tools.taken[engine] == [repr(eval(each["python"])) for each in VECTORS["from_guest"]]  # noqa: S307
