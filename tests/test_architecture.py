@@ -52,6 +52,7 @@ ALLOWED: dict[str, set[str]] = {
         "isolation",
         "types",
         "languages",
+        "shells",
     },
     "shells": {
         "arguments",

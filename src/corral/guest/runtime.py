@@ -56,7 +56,7 @@ _PROCESS = (
 )
 """Modules of a process with one execution, each after those that it needs."""
 _MAINS: Mapping[str, tuple[str, ...]] = {
-    "main": (*_PROCESS, "process/main"),
+    "main": (*_PROCESS, "process/lines", "process/main"),
     "zygote": (*_PROCESS, "process/libc", "process/fork", "process/zygote"),
 }
 """Modules of each file that an engine is started with. One file, because the engine takes 4 ms longer for ten."""

@@ -5,6 +5,7 @@ from corral.sandboxes.deno import DenoSandbox
 from corral.sandboxes.framed.boxes import BoxProvider
 from corral.sandboxes.framed.exits import failed_exit
 from corral.sandboxes.framed.provider import FramedProvider
+from corral.sandboxes.shell import ShellSandbox
 
 __all__ = [
     "BoxProvider",
@@ -17,6 +18,7 @@ __all__ = [
     "PostMortem",
     "Sandbox",
     "SandboxProvider",
+    "ShellSandbox",
     "below_required_tier",
     "failed_exit",
 ]

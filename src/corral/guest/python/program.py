@@ -107,15 +107,23 @@ class Pipes:
         if not self._unsent:
             return
         with self._turn:
-            data = memoryview(bytes(self._unsent))
+            data = bytes(self._unsent)
             self._unsent.clear()
-            while data:
-                data = data[os.write(self._writing, data) :]
+            self._send(data)
 
-    def _read(self) -> list[tuple[int, bytes, bool, bytes]]:
+    def _send(self, frames: bytes) -> None:
+        data = memoryview(frames)
+        while data:
+            data = data[os.write(self._writing, data) :]
+
+    def _receive(self) -> bytes:
         data = os.read(self.descriptor, _READ_BYTES)
         if not data:
             os._exit(0)
+        return data
+
+    def _read(self) -> list[tuple[int, bytes, bool, bytes]]:
+        data = self._receive()
         if self._buffer:
             self._buffer += data
             if len(self._buffer) < self._needed:

@@ -1,17 +1,32 @@
 """The guest of one program without a fork server: frames over the interpreter's own standard input and output.
 
 It is the last part of the file that an interpreter elsewhere is started with. What else is written to descriptor 1 goes
-to standard error.
+to standard error. With the argument `--lines`, frames travel as lines of base64, for streams that pass text only.
 """
 
 from __future__ import annotations
 
+import base64
 import os
+import sys
 
-from corral.guest.python.frames import NO_NONCE, PROTOCOL, FrameKind, encode_frame
+from corral.guest.python.frames import PROTOCOL, FrameKind
 from corral.guest.python.program import Execution, Pipes, run_program
 
 __all__ = ["run_alone"]
+
+
+class LinePipes(Pipes):
+    """Frames as lines of base64."""
+
+    _line = b""
+
+    def _send(self, frames: bytes) -> None:
+        super()._send(base64.b64encode(frames) + b"\n")
+
+    def _receive(self) -> bytes:
+        *lines, self._line = (self._line + super()._receive()).split(b"\n")
+        return b"".join(map(base64.b64decode, lines))
 
 
 def run_alone() -> None:
@@ -21,8 +36,10 @@ def run_alone() -> None:
     os.dup2(nothing, 0)
     os.close(nothing)
     os.dup2(2, 1)
-    os.write(writing, encode_frame(FrameKind.READY, b"[%d]" % PROTOCOL, NO_NONCE))
-    pipes = Pipes(reading, writing)
+    pipes = (LinePipes if "--lines" in sys.argv else Pipes)(reading, writing)
+    pipes.append(FrameKind.READY, b"[%d]" % PROTOCOL)
+    pipes.flush()
+    sys.argv = ["program.py"]
     try:
         run_program(pipes, Execution(pipes))
     finally:

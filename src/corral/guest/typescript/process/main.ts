@@ -2,9 +2,11 @@
 
 import { exit, nextTurn, readAsynchronously, readBlocking, write } from "../engine.ts";
 import { execute, prepareGlobals, sendReady, type Streams } from "./execution.ts";
+import { asLines } from "./lines.ts";
 import { warmUp } from "./warm_up.ts";
 
-const streams: Streams = { readBlocking, readAsynchronously, write, exit: () => exit(0) };
+const pipes: Streams = { readBlocking, readAsynchronously, write, exit: () => exit(0) };
+const streams = Deno.args.includes("--lines") ? asLines(pipes) : pipes;
 const MANY_CALLS = 64;
 const warmsUp = Deno.args.includes("--warm-up"); // for one that is started before it is needed
 const begin = (): void => {

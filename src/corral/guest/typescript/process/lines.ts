@@ -1,0 +1,66 @@
+// Frames as lines of base64, for standard streams that pass text only.
+
+import type { Streams } from "./execution.ts";
+
+const Bytes = Uint8Array;
+const READ_BYTES = 65536;
+const NEWLINE = 10;
+const encoder = new TextEncoder();
+const decoder = new TextDecoder("latin1");
+
+/** The same streams, with base64 on the wire. */
+export function asLines({ readBlocking, readAsynchronously, write, exit }: Streams): Streams {
+  const chunk = new Bytes(READ_BYTES);
+  let line = "";
+  let bytes = new Bytes(0);
+  let at = 0;
+
+  /** Decodes the lines that the chunk completes. */
+  const decode = (count: number): void => {
+    const end = chunk.lastIndexOf(NEWLINE, count - 1) + 1;
+    line += decoder.decode(chunk.subarray(0, end));
+    if (end > 0) {
+      const lines = line.split("\n").map((each) => Bytes.fromBase64(each));
+      bytes = new Bytes(lines.reduce((sum, each) => sum + each.length, 0));
+      at = 0;
+      let start = 0;
+      for (const each of lines) {
+        bytes.set(each, start);
+        start += each.length;
+      }
+      line = "";
+    }
+    line += decoder.decode(chunk.subarray(end, count));
+  };
+  const take = (into: Uint8Array): number => {
+    const piece = bytes.subarray(at, at + into.length);
+    into.set(piece);
+    at += piece.length;
+    return piece.length;
+  };
+
+  return {
+    exit,
+    readBlocking(into) {
+      while (at === bytes.length) {
+        const count = readBlocking(chunk);
+        if (count === 0) return 0;
+        decode(count);
+      }
+      return take(into);
+    },
+    async readAsynchronously(into) {
+      while (at === bytes.length) {
+        const count = await readAsynchronously(chunk);
+        if (count === 0) return 0;
+        decode(count);
+      }
+      return take(into);
+    },
+    write(frames) {
+      let rest = encoder.encode(`${frames.toBase64()}\n`);
+      while (rest.length > 0) rest = rest.subarray(write(rest));
+      return frames.length;
+    },
+  };
+}

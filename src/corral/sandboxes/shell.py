@@ -1,0 +1,177 @@
+"""Programs in any shell: our guest as a command of it, over the command's own standard streams."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import shlex
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import replace
+from typing import ClassVar
+
+import anyio
+
+from corral.arguments import checked
+from corral.concurrency.task_owned import spawn
+from corral.errors import ConfigError
+from corral.isolation import Isolation
+from corral.sandboxes.channel import GuestChannel, GuestFiles, PostMortem
+from corral.sandboxes.framed.boxes import BoxProvider
+from corral.shells import Process, Shell
+from corral.types import Capabilities, Language, SandboxConfig
+
+__all__ = ["ShellSandbox"]
+
+_STDERR_BYTES = 16_384
+_SIGNALS = 128
+_READ_SOURCE = "import os;s=b''\nwhile not s.endswith(b'\\n'):s+=os.read(0,65536)\n"
+_PYTHON = f"{_READ_SOURCE}import base64;exec(compile(base64.b64decode(s),'guest.py','exec'))"
+"""Nothing follows the line with the guest before the guest says READY."""
+_PYTHON_MB = 64
+"""Data of the interpreter and the guest, above a program's memory."""
+
+
+class ShellSandbox(BoxProvider[Shell]):
+    """Runs programs in a shell, on any computer that it leads to. It needs no address, no token and no file there.
+
+    `shell` is one that the caller opens and closes, or a function that opens one, which the sandbox then closes: each
+    trust domain gets its own. Programs share a shell that is passed as it is, with its files, whatever their domain.
+
+    `engines` are commands of the shell by language: Python from 3.11 on, Deno 2.9 for TypeScript. `isolation` is the
+    shell's unless given. `cpu_seconds` bounds the processor time of a guest by `ulimit`, and Python's memory is
+    bounded likewise; the numbers of `Limits` are not enforced, so they are to be accepted as such.
+
+    Raises:
+        ConfigError: the shell has no standard input for commands, or there is no engine.
+    """
+
+    name: ClassVar[str] = "shell"
+    languages: ClassVar[frozenset[Language]] = frozenset({"python", "typescript"})
+
+    @checked
+    def __init__(
+        self,
+        shell: Shell | Callable[[], Awaitable[Shell]],
+        *,
+        engines: Mapping[Language, str] | None = None,
+        isolation: Isolation | None = None,
+        cpu_seconds: int = 60,
+        executions_at_once: int = 8,
+    ) -> None:
+        self.executions_at_once = executions_at_once
+        super().__init__()
+        self._shell = shell
+        self._engines = dict(engines or {"python": "python3"})
+        self._cpu_seconds = cpu_seconds
+        if isinstance(shell, Shell):
+            _check_stdin(shell)
+            self.isolation = isolation or shell.capabilities.isolation
+        else:
+            self.isolation = isolation or Isolation.of_tier("none")
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return replace(super().capabilities, languages=frozenset(self._engines))
+
+    async def open(self, config: SandboxConfig) -> Shell:
+        del config
+        if isinstance(self._shell, Shell):
+            return self._shell
+        shell = await self._shell()
+        try:
+            _check_stdin(shell)
+        except ConfigError:
+            await shell.aclose()
+            raise
+        return shell
+
+    async def close(self, box: Shell) -> None:
+        if box is not self._shell:
+            await box.aclose()
+
+    async def connect_in(self, box: Shell, config: SandboxConfig, guest: GuestFiles) -> GuestChannel:
+        source = base64.b64encode(guest.files[guest.main]) + b"\n"
+        command = _COMMANDS[config.language](self._engines[config.language], guest, len(source), config.memory_mb)
+        limited = f"ulimit -c 0; ulimit -t {self._cpu_seconds}; {command}"
+        process = await box.spawn(limited, env=guest.environment, stdin=True)
+        channel = _LineChannel(process)
+        try:
+            await process.write(source)
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await channel.aclose()
+            raise
+        return channel
+
+
+def _check_stdin(shell: Shell) -> None:
+    if not shell.capabilities.stdin:
+        raise ConfigError(
+            f"ShellSandbox: {type(shell).__name__} has no standard input for commands, which the guest needs; call "
+            "tools over HTTP from there instead (docs/http.md)"
+        )
+
+
+def _python(engine: str, guest: GuestFiles, source_bytes: int, memory_mb: int) -> str:
+    del source_bytes
+    options = shlex.join([*guest.options, "-c", _PYTHON, "--lines"])
+    return f"ulimit -d {(memory_mb + _PYTHON_MB) * 1024}; exec {shlex.quote(engine)} {options}"
+
+
+def _deno(engine: str, guest: GuestFiles, source_bytes: int, memory_mb: int) -> str:
+    """The engine reads a script from a path only: here a file that has no name any more."""
+    del memory_mb
+    options = shlex.join([*guest.options, "--ext=js", "/dev/fd/3", "--lines"])
+    file = 'f=$(mktemp) && exec 3<>"$f" && rm "$f"'
+    return f"{file} && head -c {source_bytes} | base64 -d >&3 && exec {shlex.quote(engine)} {options}"
+
+
+_COMMANDS: Mapping[Language, Callable[[str, GuestFiles, int, int], str]] = {"python": _python, "typescript": _deno}
+
+
+class _LineChannel(GuestChannel):
+    """Frames as lines of base64 over a command's streams."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._errors = bytearray()
+        self._errors_end = anyio.Event()
+        self._draining = anyio.CancelScope()
+        spawn(self._drain)
+
+    async def send(self, data: bytes) -> None:
+        await self._process.write(base64.b64encode(data) + b"\n")
+
+    async def received(self) -> AsyncIterator[bytes]:
+        line = b""
+        async for piece in self._process.stdout:
+            *ended, line = (line + piece).split(b"\n")
+            complete = len(line) // 4 * 4  # a line has no maximum length: it is decoded as it comes
+            try:
+                yield b"".join(binascii.a2b_base64(each, strict_mode=True) for each in [*ended, line[:complete]])
+            except binascii.Error as error:
+                raise ValueError("the guest's output is no base64") from error
+            line = line[complete:]
+
+    async def post_mortem(self) -> PostMortem:
+        code = await self._process.wait()
+        await self._errors_end.wait()
+        text = self._errors.decode(errors="replace")
+        return PostMortem(status=_SIGNALS - code if code > _SIGNALS else code, stderr=text)
+
+    async def aclose(self) -> None:
+        self._draining.cancel()
+        with anyio.CancelScope(shield=True):
+            await self._process.kill()
+
+    async def _drain(self) -> None:
+        """Reads standard error, or the guest would wait."""
+        try:
+            with self._draining:
+                async for piece in self._process.stderr:
+                    self._errors += piece
+                    del self._errors[:-_STDERR_BYTES]
+        except Exception as error:  # the output's own end has the reason
+            self._errors += f"\n{error}".encode()
+        finally:
+            self._errors_end.set()

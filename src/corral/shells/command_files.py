@@ -1,0 +1,110 @@
+"""Files of a shell by its own commands: bash, coreutils and find, for services whose file interfaces differ."""
+
+from __future__ import annotations
+
+import base64
+import shlex
+from typing import TYPE_CHECKING, NoReturn
+
+from typing_extensions import override
+
+from corral.errors import FileError
+from corral.shells.files import MAX_READ_BYTES, FileInfo, FileKind, Files
+
+if TYPE_CHECKING:
+    from corral.shells.base import Completed, Shell
+
+__all__ = ["CommandFiles"]
+
+_MISSING = 44
+_LIST_BYTES = 50_000_000
+_FIND_KINDS: dict[str, FileKind] = {"f": "file", "d": "directory", "l": "link"}
+_STAT_KINDS: dict[str, FileKind] = {"regular file": "file", "regular empty file": "file", "directory": "directory"}
+
+
+class CommandFiles(Files):
+    """Files that commands of a shell read and write, as base64: output and input need only carry text."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+
+    @override
+    async def read_binary(self, path: str, *, max_bytes: int = MAX_READ_BYTES) -> bytes | None:
+        done = await self._run(
+            path,
+            f'[ -e "$p" ] || exit {_MISSING}; [ -f "$p" ] || {{ echo "no regular file" >&2; exit 1; }}; '
+            f'[ "$(stat -L -c %s -- "$p")" -le {max_bytes} ] || {{ echo "larger than {max_bytes} bytes" >&2; exit 1; }}'
+            "; "
+            'base64 -w0 < "$p"',
+            output_bytes=max_bytes * 4 // 3 + 4,
+        )
+        return None if done is None else base64.b64decode(done.stdout)
+
+    @override
+    async def write_binary(self, path: str, data: bytes) -> None:
+        await self._run(
+            path,
+            '[ ! -d "$p" ] || { echo "it is a folder" >&2; exit 1; }; '
+            'mkdir -p -- "$(dirname -- "$p")" && base64 -d > "$p"',
+            input=base64.b64encode(data),
+        )
+
+    @override
+    async def stat(self, path: str) -> FileInfo | None:
+        done = await self._run(path, f'[ -e "$p" ] || exit {_MISSING}; stat -L -c "%s %F" -- "$p"')
+        if done is None:
+            return None
+        size, _, kind = done.stdout.strip().partition(" ")
+        return FileInfo(path, _STAT_KINDS.get(kind, "other"), int(size))
+
+    @override
+    async def list(
+        self, path: str = "", *, recursive: bool = False, max_entries: int = 100_000
+    ) -> list[FileInfo] | None:
+        depth = "" if recursive else "-maxdepth 1"
+        done = await self._run(
+            path or ".",
+            f'[ -e "$p" ] || exit {_MISSING}; [ -d "$p" ] || {{ echo "no folder" >&2; exit 1; }}; '
+            f'find -H "$p" -mindepth 1 {depth} -printf "%y %s %P\\0" | head -z -n {max_entries + 1} | base64 -w0',
+            output_bytes=_LIST_BYTES,
+        )
+        if done is None:
+            return None
+        if done.truncated:
+            raise FileError(f"{path}: the list is larger than {_LIST_BYTES} bytes")
+        found: list[FileInfo] = []
+        for entry in base64.b64decode(done.stdout).decode(errors="replace").split("\0")[:-1]:
+            kind, size, name = entry.split(" ", 2)
+            found.append(FileInfo(name, _FIND_KINDS.get(kind, "other"), int(size)))
+        if len(found) > max_entries:
+            raise FileError(f"{path}: more than {max_entries} entries")
+        return sorted(found)
+
+    @override
+    async def make_directory(self, path: str) -> None:
+        await self._run(path, 'mkdir -p -- "$p"')
+
+    @override
+    async def delete(self, path: str) -> bool:
+        done = await self._run(path, f'[ -e "$p" ] || [ -L "$p" ] || exit {_MISSING}; rm -rf -- "$p"')
+        return done is not None
+
+    async def _run(
+        self, path: str, script: str, *, input: bytes | None = None, output_bytes: int = 64_000
+    ) -> Completed | None:
+        """Runs a script with the path in `$p`. None: there is no such file."""
+        if "\0" in path:
+            raise FileError(f"{path!r}: a path has no NUL")
+        full = path if path.startswith("/") else f"./{path}"
+        done = await self._shell.run(
+            f"p={shlex.quote(full)}; {script}", input=input, output_bytes=output_bytes, timeout_seconds=None
+        )
+        if done.exit_code == _MISSING:
+            return None
+        if done.exit_code != 0:
+            _fail(path, done)
+        return done
+
+
+def _fail(path: str, done: Completed) -> NoReturn:
+    raise FileError(f"{path}: {(done.stderr or done.stdout).strip()[-300:] or 'failed'}")
