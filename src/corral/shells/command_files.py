@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 from typing_extensions import override
 
 from corral.errors import FileError
-from corral.shells.files import MAX_READ_BYTES, FileInfo, FileKind, Files
+from corral.shells.files import MAX_READ_BYTES, FileInfo, FileKind, Files, expect_deletable
 
 if TYPE_CHECKING:
     from corral.shells.base import Completed, Shell
@@ -86,6 +86,7 @@ class CommandFiles(Files):
 
     @override
     async def delete(self, path: str) -> bool:
+        expect_deletable(path)
         done = await self._run(path, f'[ -e "$p" ] || [ -L "$p" ] || exit {_MISSING}; rm -rf -- "$p"')
         return done is not None
 

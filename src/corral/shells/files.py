@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import posixpath
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterable, AsyncIterator
 from typing import Literal, NamedTuple, TypeAlias
 
 from corral.errors import FileError
 
-__all__ = ["MAX_READ_BYTES", "FileInfo", "FileKind", "Files", "select_lines"]
+__all__ = ["MAX_READ_BYTES", "FileInfo", "FileKind", "Files", "expect_deletable", "select_lines"]
 
 FileKind: TypeAlias = Literal["file", "directory", "link", "other"]
 
@@ -68,7 +69,11 @@ class Files(ABC):
 
     @abstractmethod
     async def delete(self, path: str) -> bool:
-        """Removes a file, a link, or a folder with all that is in it. False: there was none."""
+        """Removes a file, a link, or a folder with all that is in it. False: there was none.
+
+        Raises:
+            FileError: it is the working directory itself or one above it, or it may not be removed.
+        """
 
     async def read_text(
         self,
@@ -115,6 +120,16 @@ class Files(ABC):
             if len(data) > MAX_READ_BYTES:
                 raise FileError(f"{path}: more than {MAX_READ_BYTES} bytes; this shell takes a file at once")
         await self.write_binary(path, bytes(data))
+
+
+def expect_deletable(path: str) -> None:
+    """Checks that a path names something below a folder.
+
+    Raises:
+        FileError: it is the working directory, the root, or one above.
+    """
+    if posixpath.normpath(path).strip("./") == "":
+        raise FileError(f"{path or '.'}: the working directory and what is above it stay; delete what is in it")
 
 
 def select_lines(text: str, lines: tuple[int, int | None] | None) -> str:

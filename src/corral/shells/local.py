@@ -24,7 +24,7 @@ from corral.errors import ConfigError, FileError
 from corral.isolation import Isolation
 from corral.shells.base import Process, Shell, ShellCapabilities
 from corral.shells.environment import checked_environment
-from corral.shells.files import MAX_READ_BYTES, FileInfo, FileKind, Files
+from corral.shells.files import MAX_READ_BYTES, FileInfo, FileKind, Files, expect_deletable
 from corral.shells.pipes import PipeProcess
 
 __all__ = ["LocalShell"]
@@ -228,6 +228,8 @@ class _LocalFiles(Files):
 
     @override
     async def delete(self, path: str) -> bool:
+        expect_deletable(path)
+
         def delete() -> bool:
             target = self._home / path
             if not os.path.lexists(target):

@@ -309,6 +309,8 @@ class FilesSuite(_Suite):
             assert await files.delete("tree") is True
             assert await files.stat("tree") is None
             assert await files.delete("tree") is False
+            for path in ("", ".", "./", "/", ".."):
+                await _failure(files.delete(path), FileError)
 
     async def test_links(self) -> None:
         async with self._opened() as shell:
