@@ -162,7 +162,7 @@ class _LineChannel(GuestChannel):
     async def aclose(self) -> None:
         self._draining.cancel()
         with anyio.CancelScope(shield=True):
-            await self._process.kill()
+            await self._process.aclose()
 
     async def _drain(self) -> None:
         """Reads standard error, or the guest would wait."""

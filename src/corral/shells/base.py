@@ -104,12 +104,16 @@ class Process(ABC):
     async def kill(self) -> None:
         """Ends the command with all that it started; returns once they are gone. Idempotent."""
 
+    async def aclose(self) -> None:
+        """Ends the command, and frees what it has here, its streams included. Idempotent."""
+        await self.kill()
+
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
         with anyio.CancelScope(shield=True):
-            await self.kill()
+            await self.aclose()
 
 
 class Shell(ABC):

@@ -108,7 +108,7 @@ class LocalShell(Shell):
     @override
     async def aclose(self) -> None:
         for process in [*self._live]:
-            await process.kill()
+            await process.aclose()
         self._live.clear()
 
 

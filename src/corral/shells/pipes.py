@@ -77,11 +77,14 @@ class PipeProcess(Process):
             anyio.notify_closing(descriptor)
             os.close(descriptor)
 
-    @override
-    async def __aexit__(self, *_: object) -> None:
-        with anyio.CancelScope(shield=True):
-            await self.kill()
+    def __del__(self) -> None:
+        with suppress(Exception):  # half made, or no event loop any more
             self.close()
+
+    @override
+    async def aclose(self) -> None:
+        await self.kill()
+        self.close()
 
     def _close_stdin(self) -> None:
         descriptor, self._stdin = self._stdin, None
