@@ -360,8 +360,8 @@ class JailedProcess(PipeProcess):
         self._contained.kill()
 
     @override
-    def close(self) -> None:
-        super().close()
+    def _free(self) -> None:
+        super()._free()
         self._contained.close()
 
 

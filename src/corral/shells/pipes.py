@@ -68,18 +68,25 @@ class PipeProcess(Process):
 
     def close(self) -> None:
         """Ends the command without waiting, and closes the streams. Idempotent."""
-        if self._closed:
-            return
-        self._closed = True
-        self.end()
-        self._close_stdin()
-        for descriptor in (self._stdout, self._stderr):
-            anyio.notify_closing(descriptor)
-            os.close(descriptor)
+        if not self._closed:
+            for descriptor in self._descriptors():
+                anyio.notify_closing(descriptor)
+            self._free()
 
     def __del__(self) -> None:
-        with suppress(Exception):  # half made, or no event loop any more
-            self.close()
+        with suppress(AttributeError):  # half made
+            if not self._closed:
+                self._free()  # nobody reads them, and this may be another thread
+
+    def _free(self) -> None:
+        self._closed = True
+        self.end()
+        for descriptor in self._descriptors():
+            os.close(descriptor)
+        self._stdin = None
+
+    def _descriptors(self) -> list[int]:
+        return [each for each in (self._stdin, self._stdout, self._stderr) if each is not None]
 
     @override
     async def aclose(self) -> None:
