@@ -250,7 +250,7 @@ def test_an_app_by_name_is_the_bridge_of_the_corral_before_a_new_one() -> None:
     app: Any = corral_with(["pipe", web]).asgi_app("http")
     assert app[0] is web
     with pytest.raises(UnknownProvider):
-        corral_with("pipe").asgi_app("trpc")
+        corral_with("pipe").asgi_app("soap")
 
 
 # --- what a protocol sees of its Corral

@@ -8,6 +8,7 @@ started ends too.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from corral.containment.namespaces import bubblewrap
 from corral.errors import StartFailed
 from corral.isolation import Space
 
-if TYPE_CHECKING or os.name == "posix":
+if TYPE_CHECKING or sys.platform != "win32":
     import resource
 
 __all__ = [
