@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from corral.shells import JailedShell, LocalShell, Shell
+from corral.shells import JailedShell, LocalShell, Shell, ShellLimits
 from corral.testing import FilesSuite, ShellSuite
 
 pytestmark = pytest.mark.anyio
@@ -43,3 +43,16 @@ class TestJailedCommands(_Jailed, ShellSuite):
 
 class TestJailedFiles(_Jailed, FilesSuite):
     pass
+
+
+@pytest.mark.parametrize("kind", [_Local, _Jailed])
+async def test_a_command_is_never_an_option(kind: type[_Local | _Jailed]) -> None:
+    async with kind().shell() as shell:
+        assert (await shell.run("--version")).exit_code == 127
+        assert (await shell.run("-c true")).exit_code == 127
+
+
+async def test_no_file_of_the_environment_runs_before_the_bounds() -> None:
+    async with JailedShell(limits=ShellLimits(processes=20), env={"BASH_ENV": "/workspace/first"}) as shell:
+        await shell.files.write_text("first", "echo $(ulimit -u)\n")
+        assert (await shell.run("true")).stdout == "20\n"

