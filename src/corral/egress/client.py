@@ -76,6 +76,8 @@ class SafeClient(httpx.AsyncClient):
     ) -> None:
         self.policy = policy or EgressPolicy()
         options.setdefault("cookies", CookieJar(DefaultCookiePolicy(allowed_domains=())))
+        if verify is True and "https" not in self.policy.schemes:  # loading certificates takes a tenth of a second
+            verify = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context = httpx.create_ssl_context(verify=verify, trust_env=False)
         resolver = resolver or SystemResolver(_LOOKUPS_PER_CONNECTION * self.policy.max_connections)
         super().__init__(

@@ -12,6 +12,7 @@ import anyio
 
 from corral.arguments import checked
 from corral.bridges import ApprovalRequest, ASGIApp, BridgeProtocol, Grant, OutsideExecution, ServiceSource
+from corral.concurrency.task_groups import plain_task_group
 from corral.containment.spaces import SpaceHost
 from corral.errors import ConfigError, UnknownProvider
 from corral.event_listener import Observation
@@ -73,21 +74,17 @@ class CorralRunning(CorralLifetime):
             As `execute`; a sandbox that does not start raises from `Run.result()`.
         """
         execution = self._execution(source, **options)
-        failure: BaseException | None = None
-        async with anyio.create_task_group() as tasks:
+        async with plain_task_group() as tasks:
             run = Run(execution)
             with self._lives(execution):
                 tasks.start_soon(run.drive)
                 try:
                     yield run
-                except BaseException as error:  # raised below: a task group would wrap it
-                    failure = error
-                execution.cancel()
-                with anyio.CancelScope(shield=True):
-                    await run.done.wait()
-                run.close()
-        if failure is not None:
-            raise failure
+                finally:
+                    execution.cancel()
+                    with anyio.CancelScope(shield=True):
+                        await run.done.wait()
+                    run.close()
 
     @checked
     def execute_sync(self, source: str | ExecutionRequest, **options: Unpack[RunOptions]) -> ExecutionResult:

@@ -14,13 +14,13 @@ from corral.arguments import checked
 from corral.errors import FileError
 from corral.results import FileChanges
 from corral.sessions.archive import pack, unpack
+from corral.sessions.text_files import MAX_READ_BYTES, decode_text, encode_text
 from corral.sessions.tree import Entry, FileTree, Usage
 
 __all__ = ["SessionFiles", "Snapshot", "Tree", "changes"]
 
 T = TypeVar("T")
 
-MAX_READ_BYTES = 100_000_000
 _MAX_PATH_BYTES = 4095
 _MAX_NAME_BYTES = 255
 _MAX_ENTRIES = 100_000
@@ -81,14 +81,7 @@ class SessionFiles:
         data = await self.read_binary(path, max_bytes=max_bytes)
         if data is None:
             return None
-        try:
-            text = data.decode(encoding)
-        except (UnicodeDecodeError, LookupError) as error:
-            raise FileError(f"{path}: {error}") from error
-        if lines is None:
-            return text
-        first, last = lines
-        return "".join(text.splitlines(keepends=True)[max(0, first - 1) : last])
+        return decode_text(path, data, encoding, lines)
 
     @checked
     async def read_stream(self, path: str) -> AsyncIterator[bytes] | None:
@@ -114,11 +107,7 @@ class SessionFiles:
     @checked
     async def write_text(self, path: str, text: str, *, encoding: str = "utf-8") -> None:
         """Writes a text as a file. Raises as `write_binary`."""
-        try:
-            data = text.encode(encoding)
-        except (UnicodeEncodeError, LookupError) as error:
-            raise FileError(f"{path}: {error}") from error
-        await self.write_binary(path, data)
+        await self.write_binary(path, encode_text(path, text, encoding))
 
     @checked
     async def write_stream(self, path: str, pieces: Iterable[bytes]) -> None:

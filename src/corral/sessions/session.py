@@ -11,6 +11,7 @@ from typing import Self
 import anyio
 import anyio.to_thread
 
+from corral.concurrency.task_groups import plain_task_group
 from corral.concurrency.threads import run_shielded_in_thread
 from corral.containment.spaces import OpenSpace, Place, SpaceHost, open_space
 from corral.errors import ConfigError
@@ -82,16 +83,12 @@ class OpenSession:
         if not self._quotas:
             yield self
             return
-        failure: BaseException | None = None
-        async with anyio.create_task_group() as tasks:
+        async with plain_task_group() as tasks:
             tasks.start_soon(watch_quotas, self._quotas, over)
             try:
                 yield self
-            except BaseException as error:  # raised below: a task group would wrap it
-                failure = error
-            tasks.cancel_scope.cancel()
-        if failure is not None:
-            raise failure
+            finally:
+                tasks.cancel_scope.cancel()
 
     async def look(self) -> FileChanges:
         """Lists what has changed since the last look, and has it stored.

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, NoReturn
 from typing_extensions import override
 
 from corral.errors import FileError
-from corral.shells.files import MAX_READ_BYTES, FileInfo, FileKind, Files, expect_deletable
+from corral.sessions.text_files import MAX_READ_BYTES
+from corral.shells.files import FileInfo, FileKind, Files, expect_deletable
 
 if TYPE_CHECKING:
     from corral.shells.base import Completed, Shell

@@ -19,7 +19,7 @@ from corral.errors import ConfigError, FileError, MissingExtra, ShellLost
 from corral.isolation import Isolation
 from corral.shells.base import Process, Shell, ShellCapabilities
 from corral.shells.command_files import CommandFiles
-from corral.shells.environment import checked_environment
+from corral.shells.environment import checked_environment, expect_command
 from corral.shells.files import Files
 
 __all__ = ["E2BShell"]
@@ -77,8 +77,7 @@ class E2BShell(Shell):
     async def spawn(
         self, command: str, *, cwd: str | None = None, env: Mapping[str, str] | None = None, stdin: bool = False
     ) -> Process:
-        if "\0" in command or "\0" in (cwd or ""):
-            raise ConfigError("a command and its folder have no NUL")
+        expect_command(command, cwd)
         variables = checked_environment(env or {})
         enter = ""
         if cwd is not None:

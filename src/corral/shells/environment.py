@@ -1,4 +1,4 @@
-"""Checks the environment of a command."""
+"""Checks of what a command is started with."""
 
 from __future__ import annotations
 
@@ -6,7 +6,17 @@ from collections.abc import Mapping
 
 from corral.errors import ConfigError
 
-__all__ = ["checked_environment"]
+__all__ = ["checked_environment", "expect_command"]
+
+
+def expect_command(command: str, cwd: str | None) -> None:
+    """Checks the text of a command and the name of its folder.
+
+    Raises:
+        ConfigError: there is a NUL.
+    """
+    if "\0" in command or "\0" in (cwd or ""):
+        raise ConfigError("a command and its folder have no NUL")
 
 
 def checked_environment(env: Mapping[str, str]) -> dict[str, str]:

@@ -8,13 +8,12 @@ from collections.abc import AsyncIterable, AsyncIterator
 from typing import Literal, NamedTuple, TypeAlias
 
 from corral.errors import FileError
+from corral.sessions.text_files import MAX_READ_BYTES, decode_text, encode_text
 
-__all__ = ["MAX_READ_BYTES", "FileInfo", "FileKind", "Files", "expect_deletable", "select_lines"]
+__all__ = ["FileInfo", "FileKind", "Files", "expect_deletable"]
 
 FileKind: TypeAlias = Literal["file", "directory", "link", "other"]
 
-MAX_READ_BYTES = 100_000_000
-"""Maximum size of a file that is read whole, unless the caller says otherwise."""
 _STREAM_BYTES = 1 << 16
 
 
@@ -91,18 +90,11 @@ class Files(ABC):
         data = await self.read_binary(path, max_bytes=max_bytes)
         if data is None:
             return None
-        try:
-            return select_lines(data.decode(encoding), lines)
-        except (UnicodeDecodeError, LookupError) as error:
-            raise FileError(f"{path}: {error}") from error
+        return decode_text(path, data, encoding, lines)
 
     async def write_text(self, path: str, text: str, *, encoding: str = "utf-8") -> None:
         """Writes a text as a file. Raises as `write_binary`."""
-        try:
-            data = text.encode(encoding)
-        except (UnicodeEncodeError, LookupError) as error:
-            raise FileError(f"{path}: {error}") from error
-        await self.write_binary(path, data)
+        await self.write_binary(path, encode_text(path, text, encoding))
 
     async def read_stream(self, path: str) -> AsyncIterator[bytes] | None:
         """Reads a file piece by piece. Raises as `read_binary`.
@@ -130,14 +122,6 @@ def expect_deletable(path: str) -> None:
     """
     if posixpath.normpath(path).strip("./") == "":
         raise FileError(f"{path or '.'}: the working directory and what is above it stay; delete what is in it")
-
-
-def select_lines(text: str, lines: tuple[int, int | None] | None) -> str:
-    """Returns the lines from the first to the last of a range, counted from 1; past the end there are none."""
-    if lines is None:
-        return text
-    first, last = lines
-    return "".join(text.splitlines(keepends=True)[max(0, first - 1) : last])
 
 
 async def _pieces(data: bytes) -> AsyncIterator[bytes]:

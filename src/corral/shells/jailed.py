@@ -17,7 +17,6 @@ from corral.concurrency.threads import run_shielded_in_thread
 from corral.containment import LauncherClient, Plan
 from corral.containment.commands import (
     COMMAND_BYTES,
-    CommandLimits,
     command_environment,
     command_options,
     command_plan,
@@ -28,9 +27,10 @@ from corral.containment.temporary import TemporaryFolder
 from corral.errors import ConfigError, FileError, ShellError, StartFailed
 from corral.isolation import Isolation, Space
 from corral.sessions import Mount, OpenSession, Scratch, SessionFiles, open_session
+from corral.sessions.text_files import MAX_READ_BYTES
 from corral.shells.base import Process, Shell, ShellCapabilities
-from corral.shells.environment import checked_environment
-from corral.shells.files import MAX_READ_BYTES, FileInfo, Files
+from corral.shells.environment import checked_environment, expect_command
+from corral.shells.files import FileInfo, Files
 from corral.shells.pipes import PipeProcess
 from corral.shells.watch import CommandWatch
 from corral.skills import SkillSet
@@ -125,10 +125,10 @@ class SpaceShell(Shell):
         self._etc = TemporaryFolder()
         write_etc(self._etc.path, space.home)
         self._plan: Plan = command_plan(
-            CommandLimits(
-                processes=limits.processes, memory_bytes=limits.memory_mb << 20, file_bytes=limits.file_bytes
-            ),
             space,
+            processes=limits.processes,
+            memory_bytes=limits.memory_mb << 20,
+            file_bytes=limits.file_bytes,
         )
         self._files = _SpaceFiles(session.files, space)
         self._live: set[JailedProcess] = set()
@@ -177,8 +177,7 @@ class SpaceShell(Shell):
     async def spawn(
         self, command: str, *, cwd: str | None = None, env: Mapping[str, str] | None = None, stdin: bool = False
     ) -> Process:
-        if "\0" in command:
-            raise ConfigError("a command has no NUL")
+        expect_command(command, cwd)
         if len(os.fsencode(command)) > COMMAND_BYTES:
             raise ShellError(f"a command has {COMMAND_BYTES} bytes at most; write it into a file, and run that")
         variables = {**self._env, **checked_environment(env or {})}
@@ -233,8 +232,6 @@ class SpaceShell(Shell):
             FileError: there is none.
         """
         path = PurePosixPath(self._space.home, cwd or "")
-        if "\0" in str(path):
-            raise ConfigError("a path has no NUL")
         for bind in self._space.binds:
             if path.is_relative_to(bind.inside):
                 found = await self._files.stat(str(path))

@@ -22,9 +22,10 @@ from corral.arguments import checked
 from corral.concurrency.threads import run_shielded_in_thread
 from corral.errors import ConfigError, FileError
 from corral.isolation import Isolation
+from corral.sessions.text_files import MAX_READ_BYTES
 from corral.shells.base import Process, Shell, ShellCapabilities
-from corral.shells.environment import checked_environment
-from corral.shells.files import MAX_READ_BYTES, FileInfo, FileKind, Files, expect_deletable
+from corral.shells.environment import checked_environment, expect_command
+from corral.shells.files import FileInfo, FileKind, Files, expect_deletable
 from corral.shells.pipes import PipeProcess
 
 __all__ = ["LocalShell"]
@@ -80,8 +81,7 @@ class LocalShell(Shell):
     async def spawn(
         self, command: str, *, cwd: str | None = None, env: Mapping[str, str] | None = None, stdin: bool = False
     ) -> Process:
-        if "\0" in command or "\0" in (cwd or ""):
-            raise ConfigError("a command and its folder have no NUL")
+        expect_command(command, cwd)
         folder = self.directory / (cwd or "")
         if not await anyio.Path(folder).is_dir():
             raise FileError(f"{cwd}: there is no such folder to run the command in")

@@ -164,7 +164,7 @@ async def test_chosen_fields(served: tuple[Service, str]) -> None:
 
 async def test_a_service_that_is_not_there_yet(served: tuple[Service, str], monkeypatch: pytest.MonkeyPatch) -> None:
     service, url = served
-    monkeypatch.setattr("corral.sources.graphql.source._RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("corral.sources.opening._RETRY_SECONDS", 0.01)
     monkeypatch.setattr(service, "introspects", False)
     async with Corral([GraphqlSource("shop", url)]).connected() as corral:
         assert not corral.tools.snapshot()

@@ -16,7 +16,7 @@ from corral.bridges.base import ASGIApp, BridgeHost, Receive, Scope, Send
 from corral.bridges.grants import Grant
 from corral.bridges.graphql.calls import OperationCalls
 from corral.bridges.graphql.documents import document_of, is_introspection, operation_of
-from corral.bridges.graphql.events import EventStream
+from corral.bridges.graphql.events import OperationStream
 from corral.bridges.graphql.responses import (
     COMPLETE,
     EVENTS,
@@ -135,7 +135,7 @@ class GraphqlApp:
         media_type, reads_events = accepted(head)
         body_came = False
         most = max(_LEAST_BODY_BYTES, grant.limits.tool_input_bytes) + _BESIDE_INPUT_BYTES
-        stream = EventStream(send)
+        stream = OperationStream(send)
         async with (
             watch_request(grant, receive, stream.heartbeat) as watch,
             Body(head, receive, 0 if is_get else most, grant) as body,

@@ -10,44 +10,28 @@ from graphql import DocumentNode, ExecutionResult, GraphQLError
 from pydantic_core import from_json, to_json
 from typing_extensions import override
 
-from corral.bridges.base import Send
 from corral.bridges.graphql.calls import OperationCalls, error_of
 from corral.bridges.graphql.responses import COMPLETE, event, failed_json, result_json
 from corral.bridges.graphql.schema import ToolSchema
 from corral.bridges.http.messages import alone_line, items_line, line
 from corral.bridges.http.streams import LineStream
+from corral.bridges.web.server_events import EventStream
 from corral.guest import plain_json, revive_value
 from corral.types import CallError, CallRequest
 
-__all__ = ["EventStream"]
-
-_HEADERS = [
-    (b"content-type", b"text/event-stream"),
-    (b"cache-control", b"no-store"),
-    (b"x-accel-buffering", b"no"),
-]
+__all__ = ["OperationStream"]
 
 
-class EventStream:
-    """Streamed body of one response."""
-
-    def __init__(self, send: Send) -> None:
-        self.started = False
-        self._send = send
-        self._writing = anyio.Lock()
-
-    async def heartbeat(self) -> None:
-        """Sends a comment, once it is known that the response has events."""
-        if self.started:
-            await self._write(b":\n\n")
+class OperationStream(EventStream):
+    """Streamed body of the response to one operation."""
 
     async def end(self, error: CallError) -> None:
         """Sends an error, and ends the response."""
-        await self._write(event(failed_json(error)) + COMPLETE, last=True)
+        await self.write(event(failed_json(error)) + COMPLETE, last=True)
 
     async def send_one(self, content: bytes) -> None:
         """Sends the result of an operation that has one, and ends the response."""
-        await self._write(event(content) + COMPLETE, last=True)
+        await self.write(event(content) + COMPLETE, last=True)
 
     async def subscribe(
         self,
@@ -82,23 +66,23 @@ class EventStream:
                     data += event(result_json(result((value,))))
                 await self._write(data)
 
-        await self._write(b":\n\n")
-        items = Items(1, self._write)
+        await self.write(b":\n\n")
+        items = Items(1, self.write)
         async with items.written():
             reply = await calls.stream(asked.tool, asked.input, items.open)
         if reply.error is not None:
             error = ExecutionResult({key: None}, [error_of(reply.error)])
             return await self.send_one(result_json(error))
         if not reply.nothing:  # the tool does not stream any more
-            await self._write(event(result_json(result((reply.value,)))))
-        await self._write(COMPLETE, last=True)
+            await self.write(event(result_json(result((reply.value,)))))
+        await self.write(COMPLETE, last=True)
         return None
 
     async def call_many(self, key: bytes, given: object, calls: OperationCalls) -> None:
         """Makes calls of corral's own runtimes. Each event has a line of the HTTP bridge, under the key of `_calls`."""
 
         async def write(data: bytes) -> None:
-            await self._write(event(b'{"data":{%b:%b}}' % (key, data.rstrip())))
+            await self.write(event(b'{"data":{%b:%b}}' % (key, data.rstrip())))
 
         class Lines(LineStream):
             @override
@@ -125,17 +109,9 @@ class EventStream:
             [(number, request)] = requests
             data = line(number, await calls.handle(request))
             return await self.send_one(b'{"data":{%b:%b}}' % (key, data.rstrip()))
-        await self._write(b":\n\n")
+        await self.write(b":\n\n")
         async with anyio.create_task_group() as tasks:
             for number, request in requests:
                 tasks.start_soon(answer, number, request)
-        await self._write(COMPLETE, last=True)
+        await self.write(COMPLETE, last=True)
         return None
-
-    async def _write(self, data: bytes, *, last: bool = False) -> None:
-        async with self._writing:
-            if not self.started:
-                self.started = True
-                length = [(b"content-length", b"%d" % len(data))] if last else []
-                await self._send({"type": "http.response.start", "status": 200, "headers": [*_HEADERS, *length]})
-            await self._send({"type": "http.response.body", "body": data, "more_body": not last})

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from graphql import ExecutionResult
 from pydantic_core import to_json
 from starlette.responses import Response
 
-from corral.bridges.web import RequestHead, status_of
+from corral.bridges.web import RequestHead, refusal_headers, status_of
 from corral.errors import CorralError
 from corral.types import CallError
 
@@ -89,9 +88,4 @@ def failed(error: CallError | CorralError, status: int | None = None, media_type
     if not isinstance(error, CallError):
         error = CallError.of(error)
     status = status or status_of(error)
-    headers = {"cache-control": "no-store"}
-    if status == 401:
-        headers["www-authenticate"] = "Bearer"
-    if error.retry_after_seconds is not None:
-        headers["retry-after"] = str(math.ceil(error.retry_after_seconds))
-    return Response(failed_json(error), status, headers, media_type=media_type)
+    return Response(failed_json(error), status, refusal_headers(error, status), media_type=media_type)

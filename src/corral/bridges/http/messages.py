@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, NotRequired
 
@@ -12,7 +11,7 @@ from starlette.responses import Response
 from typing_extensions import TypedDict
 
 from corral.bridges.grants import Grant
-from corral.bridges.web import MAX_CALLS, status_of
+from corral.bridges.web import MAX_CALLS, refusal_headers, status_of
 from corral.errors import CorralError, MalformedMessage
 from corral.guest import encode_value, revive_value
 from corral.types import MAX_TOOL_PATH, CallError, CallRequest, JsonSchema, Reply
@@ -95,11 +94,7 @@ def failed(
     if not isinstance(error, CallError):
         error = CallError.of(error)
     status = status or status_of(error)
-    sent = {"cache-control": "no-store", **(headers or {})}
-    if status == 401:
-        sent["www-authenticate"] = "Bearer"
-    if error.retry_after_seconds is not None:
-        sent["retry-after"] = str(math.ceil(error.retry_after_seconds))
+    sent = {**refusal_headers(error, status), **(headers or {})}
     return Response(to_json({"error": _error(error)}), status, sent, media_type="application/json")
 
 

@@ -29,6 +29,7 @@ from corral.bridges.web import (
     parse_json,
     watch_request,
 )
+from corral.bridges.web.server_events import EventStream
 from corral.errors import AccessDenied, BridgeError, CallBudgetExceeded, MalformedMessage, MessageTooLarge
 from corral.guest import plain_json, revive_value
 from corral.types import MAX_TOOL_PATH, CallError, CallRequest, Reply
@@ -38,11 +39,6 @@ __all__ = ["TrpcApp"]
 _EVENTS = b"text/event-stream"
 _LEAST_BODY_BYTES = 1_000_000
 _BESIDE_INPUT_BYTES = 100_000
-_EVENT_HEADERS = [
-    (b"content-type", _EVENTS),
-    (b"cache-control", b"no-store"),
-    (b"x-accel-buffering", b"no"),
-]
 _JSON_HEADERS = [(b"content-type", b"application/json"), (b"cache-control", b"no-store")]
 
 
@@ -90,7 +86,7 @@ class TrpcApp:
             return self._failed(NOT_JSON, 415)
         headers = dict(head.scope["headers"])
         most = max(_LEAST_BODY_BYTES, grant.limits.tool_input_bytes) + _BESIDE_INPUT_BYTES
-        stream = _EventStream(send)
+        stream = _Subscription(send)
         body_came = False
         async with (
             watch_request(grant, receive, stream.heartbeat) as watch,
@@ -203,7 +199,7 @@ class TrpcApp:
                 tasks.start_soon(call, number, request)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _subscription(self, asked: _Asked, grant: Grant, stream: _EventStream, size: int) -> None:
+    async def _subscription(self, asked: _Asked, grant: Grant, stream: _Subscription, size: int) -> None:
         """Writes each item of a stream as an event."""
         [request] = self._requests(asked, grant, size)
         transformer = self._transformer
@@ -233,31 +229,16 @@ class TrpcApp:
         return failed(error, self._transformer, status)
 
 
-class _EventStream:
+class _Subscription(EventStream):
     """Streamed body of a subscription."""
 
-    def __init__(self, send: Send) -> None:
-        self.started = False
-        self._send = send
-        self._writing = anyio.Lock()
-
-    async def heartbeat(self) -> None:
-        """Sends an event that clients know, once the response has begun."""
-        if self.started:
-            await self.write(b"event: ping\ndata: \n\n")
+    _heartbeat = b"event: ping\ndata: \n\n"
 
     async def fail(self, error: CallError, transformer: Transformer, path: str = "") -> None:
         """Sends an error, and ends the response."""
         shape = error_shape(error, path)
         content = to_json(shape if transformer is None else to_superjson(shape))
         await self.write(b"event: serialized-error\ndata: %b\n\n" % content, last=True)
-
-    async def write(self, data: bytes, *, last: bool = False) -> None:
-        async with self._writing:
-            if not self.started:
-                self.started = True
-                await self._send({"type": "http.response.start", "status": 200, "headers": _EVENT_HEADERS})
-            await self._send({"type": "http.response.body", "body": data, "more_body": not last})
 
 
 def _has_no_body(head: RequestHead) -> bool:

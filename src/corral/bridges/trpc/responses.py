@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
@@ -10,7 +9,7 @@ from pydantic_core import from_json, to_json
 from starlette.responses import Response
 
 from corral.bridges.trpc.superjson import to_superjson
-from corral.bridges.web import status_of
+from corral.bridges.web import refusal_headers, status_of
 from corral.errors import CorralError
 from corral.guest import plain_json, revive_value
 from corral.types import CallError, Reply
@@ -86,10 +85,5 @@ def failed(error: CallError | CorralError, transformer: Transformer, status: int
     if not isinstance(error, CallError):
         error = CallError.of(error)
     status = status or status_of(error)
-    headers = {"cache-control": "no-store"}
-    if status == 401:
-        headers["www-authenticate"] = "Bearer"
-    if error.retry_after_seconds is not None:
-        headers["retry-after"] = str(math.ceil(error.retry_after_seconds))
     content = shown({"error": error_shape(error, status=status)}, transformer)
-    return Response(to_json(content), status, headers, media_type="application/json")
+    return Response(to_json(content), status, refusal_headers(error, status), media_type="application/json")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 from corral.bridges.web.request_watch import BODY_SECONDS
 from corral.errors import AccessDenied, BridgeError, InvalidToken, MalformedMessage, error_class
 from corral.types import CallError
 
-__all__ = ["NOT_JSON", "ended", "late", "status_of"]
+__all__ = ["NOT_JSON", "ended", "late", "refusal_headers", "status_of"]
 
 _STATUS = {
     "malformed_message": 400,
@@ -28,6 +30,16 @@ NOT_JSON = CallError.of(BridgeError("the request's content-type must be applicat
 def status_of(error: CallError) -> int:
     """Returns the HTTP status of an error: that of its code, 403 for other denials, else 502."""
     return _STATUS.get(error.code, 403 if issubclass(error_class(error.code), AccessDenied) else 502)
+
+
+def refusal_headers(error: CallError, status: int) -> dict[str, str]:
+    """Returns the headers of a response to a request that failed as a whole."""
+    headers = {"cache-control": "no-store"}
+    if status == 401:
+        headers["www-authenticate"] = "Bearer"
+    if error.retry_after_seconds is not None:
+        headers["retry-after"] = str(math.ceil(error.retry_after_seconds))
+    return headers
 
 
 def ended() -> CallError:

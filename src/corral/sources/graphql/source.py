@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import ssl
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from fnmatch import fnmatchcase
@@ -12,7 +11,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import anyio
 import httpx
 from pydantic_core import to_json
 from typing_extensions import override
@@ -20,13 +18,14 @@ from typing_extensions import override
 from corral.arguments import checked
 from corral.concurrency.threads import run_in_own_thread
 from corral.egress import EgressPolicy, SafeClient
-from corral.errors import ConfigError, EgressBlocked, StartFailed
+from corral.errors import ConfigError, EgressBlocked
 from corral.logs import get_logger
 from corral.sources.graphql.calls import Credentials, Endpoint, Operation, Service
 from corral.sources.graphql.json_types import SCALARS
 from corral.sources.graphql.schema import INTROSPECTION, Schema, read_schema
 from corral.sources.graphql.selections import Budget, InvalidSelection, further_fields
 from corral.sources.lazy_schema import DeferredSchema
+from corral.sources.opening import asked
 from corral.tools import Approval, Offer, Tool, ToolCall, ToolSource
 from corral.tools.names import RESERVED_ROOT_NAMES
 from corral.tools.tool import OutputValidation, check_settings
@@ -38,8 +37,6 @@ logger = get_logger("corral.sources.graphql")
 
 _ANY_NETWORK = ("0.0.0.0/0", "::/0")
 _GRACE_SECONDS = 5.0
-_RETRY_SECONDS = 1.0
-_LONGEST_RETRY_SECONDS = 60.0
 _MAX_DESCRIPTION = 2_000
 
 
@@ -135,30 +132,8 @@ class GraphqlSource(ToolSource):
             offer(await self._tools(self._given, client))
             yield
             return
-        problem = await self._ask(offer, client)
-        if problem is None:
+        async with asked(partial(self._ask, offer, client), required=self._required):
             yield
-            return
-        if self._required:
-            raise StartFailed(problem)
-        failure: BaseException | None = None
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._ask_again, offer, client)
-            try:
-                yield
-            except BaseException as error:  # raised below: a task group would wrap it
-                failure = error
-            tasks.cancel_scope.cancel()
-        if failure is not None:
-            raise failure
-
-    async def _ask_again(self, offer: Offer, client: SafeClient) -> None:
-        wait = _RETRY_SECONDS
-        while True:
-            await anyio.sleep(wait)
-            if await self._ask(offer, client) is None:
-                return
-            wait = min(2 * wait, _LONGEST_RETRY_SECONDS)
 
     async def _ask(self, offer: Offer, client: SafeClient) -> str | None:
         """Asks for the schema and offers its tools; returns the reason if that failed."""
@@ -192,9 +167,7 @@ class GraphqlSource(ToolSource):
             max_response_bytes=max_response_bytes,
             total_seconds=self._timeout_seconds + _GRACE_SECONDS,
         )
-        # loading certificates takes a tenth of a second; a client that cannot reach https trusts none
-        verify = url.scheme == "https" or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        return SafeClient(policy, verify=verify, timeout=self._timeout_seconds)
+        return SafeClient(policy, timeout=self._timeout_seconds)
 
     async def _tools(self, given: bytes | Mapping[str, Any] | Path, client: SafeClient) -> list[Tool]:
         return await run_in_own_thread(self._made, given, client, abandon_on_cancel=True)

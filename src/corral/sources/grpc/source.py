@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import Any
 
 import anyio
 import grpc
@@ -25,7 +25,7 @@ from corral.arguments import checked
 from corral.concurrency.threads import run_in_own_thread
 from corral.egress import EgressPolicy
 from corral.egress.lookups import SystemResolver
-from corral.errors import AccessDenied, ConfigError, StartFailed, ToolDefinitionError, ToolError
+from corral.errors import AccessDenied, ConfigError, ToolDefinitionError, ToolError
 from corral.logs import get_logger
 from corral.sources.grpc.descriptors import Comments, pool_of
 from corral.sources.grpc.messages import Messages
@@ -33,7 +33,8 @@ from corral.sources.grpc.methods import Credentials, Metadata, Method, Skipped, 
 from corral.sources.grpc.reflection import reflected
 from corral.sources.grpc.targets import Target, connected
 from corral.sources.lazy_schema import DeferredSchema
-from corral.tools import Approval, Offer, Tool, ToolCall, ToolSource
+from corral.sources.opening import asked, bind_context, closed, closed_stream
+from corral.tools import Approval, Offer, Tool, ToolSource
 from corral.tools.tool import OutputValidation, check_settings
 
 __all__ = ["GrpcSource"]
@@ -44,8 +45,6 @@ _OWN = ("grpc.reflection.*", "grpc.health.*", "grpc.channelz.*")
 """Services of servers themselves, which are no tools."""
 _LOOKUPS = 4
 _MAX_METHODS = 10_000
-_RETRY_SECONDS = 1.0
-_LONGEST_RETRY_SECONDS = 60.0
 
 
 @checked
@@ -139,35 +138,13 @@ class GrpcSource(ToolSource):
             StartFailed: it is `required`, and the server cannot be asked.
         """
         channels: list[grpc.aio.Channel] = []
-        failure: BaseException | None = None
         try:
-            problem = await self._ask(offer, channels)
-            if problem is None:
+            async with asked(partial(self._ask, offer, channels), required=self._required):
                 yield
-                return
-            if self._required:
-                raise StartFailed(problem)
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._ask_again, offer, channels)
-                try:
-                    yield
-                except BaseException as error:  # raised below: a task group would wrap it
-                    failure = error
-                tasks.cancel_scope.cancel()
-            if failure is not None:
-                raise failure
         finally:
             with anyio.CancelScope(shield=True):
                 for channel in channels:
                     await channel.close()
-
-    async def _ask_again(self, offer: Offer, channels: list[grpc.aio.Channel]) -> None:
-        wait = _RETRY_SECONDS
-        while True:
-            await anyio.sleep(wait)
-            if await self._ask(offer, channels) is None:
-                return
-            wait = min(2 * wait, _LONGEST_RETRY_SECONDS)
 
     async def _ask(self, offer: Offer, channels: list[grpc.aio.Channel]) -> str | None:
         """Connects and offers the tools of the server; returns the reason if that failed."""
@@ -263,8 +240,8 @@ class GrpcSource(ToolSource):
             stream=described.server_streaming,
             input=_document(method.messages, described.input_type, owner=owner, output=False),
             output=_document(method.messages, described.output_type, owner=owner, output=True),
-            function=_closed_stream if described.server_streaming else _closed,
-            bind=_bind,
+            function=closed_stream if described.server_streaming else closed,
+            bind=bind_context,
             needs_approval=not reads and self._needs_approval,
             **self._settings,
         )
@@ -283,19 +260,6 @@ def _bound(tool: Tool, method: Method, channel: grpc.aio.Channel) -> Tool:
 def _document(messages: Messages, message: Any, *, owner: str, output: bool) -> DeferredSchema:
     part = "output_schema" if output else "input_schema"
     return DeferredSchema(partial(messages.schema, message, output=output), owner=f"{owner}{part}")
-
-
-def _bind(value: Any, call: ToolCall) -> tuple[list[Any], dict[str, Any]]:
-    return [value, call.context], {}
-
-
-async def _closed(*_: object) -> NoReturn:
-    raise ToolError("the source of this tool is not open")
-
-
-async def _closed_stream(*_: object) -> AsyncGenerator[object]:
-    raise ToolError("the source of this tool is not open")
-    yield
 
 
 def _matches(label: str, patterns: Iterable[str]) -> bool:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-import anyio
 import mcp_types as types
 from mcp import Client
 from mcp.client import Transport
@@ -23,6 +22,7 @@ from mcp.server import MCPServer, Server
 from typing_extensions import override
 
 from corral.arguments import checked
+from corral.concurrency.task_groups import plain_task_group
 from corral.errors import ConfigError, StartFailed
 from corral.rendering.secret_names import names_a_secret
 from corral.sources.mcp.bounded_transport import BoundedMessages
@@ -145,8 +145,7 @@ class McpServer(ToolSource):
             connect_timeout_seconds=self.connect_timeout_seconds,
             meta=self.meta,
         )
-        failure: BaseException | None = None
-        async with anyio.create_task_group() as tasks:
+        async with plain_task_group() as tasks:
             tasks.start_soon(link.run)
             try:
                 await link.settled.wait()
@@ -155,11 +154,8 @@ class McpServer(ToolSource):
                 if self.required and link.problem is not None:
                     raise StartFailed(link.problem)
                 yield
-            except BaseException as error:  # raised below: a task group would wrap it
-                failure = error
-            link.close()
-        if failure is not None:
-            raise failure
+            finally:
+                link.close()
 
     def _client(self, connection: Connection, link: Link) -> Client:
         return Client(

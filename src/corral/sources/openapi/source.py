@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import ssl
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -11,13 +10,13 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import Any
 
 from typing_extensions import override
 
 from corral.arguments import checked
 from corral.egress import EgressPolicy, SafeClient
-from corral.errors import ConfigError, ToolError
+from corral.errors import ConfigError
 from corral.logs import get_logger
 from corral.sources.lazy_schema import DeferredSchema
 from corral.sources.openapi.bodies import read_body
@@ -29,7 +28,8 @@ from corral.sources.openapi.responses import Headers, read_responses
 from corral.sources.openapi.schemas import Schemas, SchemaUse
 from corral.sources.openapi.security import Credential, Security
 from corral.sources.openapi.servers import Servers
-from corral.tools import Approval, Offer, Tool, ToolCall, ToolSource
+from corral.sources.opening import bind_context, closed
+from corral.tools import Approval, Offer, Tool, ToolSource
 from corral.tools.tool import OutputValidation, check_settings
 from corral.types import JsonSchema
 
@@ -130,9 +130,7 @@ class OpenApi(ToolSource):
             yield
             return
         policy = self._policy()
-        # loading certificates takes a tenth of a second; a client that cannot reach https trusts none
-        verify = "https" in policy.schemes or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        async with SafeClient(policy, verify=verify, timeout=self._timeout_seconds) as client:
+        async with SafeClient(policy, timeout=self._timeout_seconds) as client:
             offer(self._bound(client), problem=self._problem)
             yield
 
@@ -219,8 +217,8 @@ class OpenApi(ToolSource):
             idempotent=operation.idempotent,
             input=DeferredSchema(partial(_document, self._sent, input), owner=f"{owner}input_schema"),
             output=DeferredSchema(partial(_document, self._received, output), owner=f"{owner}output_schema"),
-            function=_closed,
-            bind=_bind,
+            function=closed,
+            bind=bind_context,
             needs_approval=not operation.read_only and self._needs_approval,
             sequential=operation in self._sequential,
             **self._settings,
@@ -246,11 +244,3 @@ class OpenApi(ToolSource):
 def _document(schemas: Schemas, use: SchemaUse) -> JsonSchema:
     schema: JsonSchema = {} if use.schema is True else {"not": {}} if use.schema is False else use.schema
     return {**schema, **schemas.definitions(use.names)}
-
-
-def _bind(value: Any, call: ToolCall) -> tuple[list[Any], dict[str, Any]]:
-    return [value, call.context], {}
-
-
-async def _closed(*_: object) -> NoReturn:
-    raise ToolError("the source of this tool is not open")

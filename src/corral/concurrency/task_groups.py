@@ -1,0 +1,27 @@
+"""Task group for a block whose own error is not to be wrapped."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import anyio
+from anyio.abc import TaskGroup
+
+__all__ = ["plain_task_group"]
+
+
+@asynccontextmanager
+async def plain_task_group() -> AsyncGenerator[TaskGroup]:
+    """Task group that raises an error of its block as it is; one of anyio puts an ExceptionGroup around it.
+
+    An error in the block does not cancel the tasks: it is raised once they have ended.
+    """
+    failure: BaseException | None = None
+    async with anyio.create_task_group() as tasks:
+        try:
+            yield tasks
+        except BaseException as error:
+            failure = error
+    if failure is not None:
+        raise failure

@@ -1,0 +1,64 @@
+"""Opening of sources whose server is asked for its tools."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, NoReturn
+
+import anyio
+
+from corral.concurrency.task_groups import plain_task_group
+from corral.errors import StartFailed, ToolError
+from corral.tools import ToolCall
+
+__all__ = ["asked", "bind_context", "closed", "closed_stream"]
+
+_RETRY_SECONDS = 1.0
+_LONGEST_RETRY_SECONDS = 60.0
+
+
+@asynccontextmanager
+async def asked(ask: Callable[[], Awaitable[str | None]], *, required: bool) -> AsyncGenerator[None]:
+    """Calls `ask` before the block and, while it returns a problem, again within the block, with back-off.
+
+    Raises:
+        StartFailed: it is `required`, and the first call returned a problem.
+    """
+    problem = await ask()
+    if problem is None:
+        yield
+        return
+    if required:
+        raise StartFailed(problem)
+    async with plain_task_group() as tasks:
+        tasks.start_soon(_ask_again, ask)
+        try:
+            yield
+        finally:
+            tasks.cancel_scope.cancel()
+
+
+async def _ask_again(ask: Callable[[], Awaitable[str | None]]) -> None:
+    wait = _RETRY_SECONDS
+    while True:
+        await anyio.sleep(wait)
+        if await ask() is None:
+            return
+        wait = min(2 * wait, _LONGEST_RETRY_SECONDS)
+
+
+def bind_context(value: Any, call: ToolCall) -> tuple[list[Any], dict[str, Any]]:
+    """Binds a tool's function to its input and the caller's context."""
+    return [value, call.context], {}
+
+
+async def closed(*_: object) -> NoReturn:
+    """Function of a tool whose source is not open."""
+    raise ToolError("the source of this tool is not open")
+
+
+async def closed_stream(*_: object) -> AsyncGenerator[object]:
+    """Function of a streaming tool whose source is not open."""
+    await closed()
+    yield
