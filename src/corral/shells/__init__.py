@@ -5,6 +5,7 @@ from corral.shells.e2b import E2BShell
 from corral.shells.files import FileInfo, FileKind, Files
 from corral.shells.jailed import JailedShell, ShellLimits
 from corral.shells.local import LocalShell
+from corral.shells.memory import MemoryShell
 from corral.shells.tools import current_shell, shell_tools, use_shell
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "Files",
     "JailedShell",
     "LocalShell",
+    "MemoryShell",
     "OnOutput",
     "Process",
     "Shell",
