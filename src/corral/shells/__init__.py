@@ -1,6 +1,7 @@
 """Shells: commands and files of a computer, on this machine or elsewhere."""
 
 from corral.shells.base import Completed, OnOutput, Process, Shell, ShellCapabilities, StreamName
+from corral.shells.daytona import DaytonaShell
 from corral.shells.e2b import E2BShell
 from corral.shells.files import FileInfo, FileKind, Files
 from corral.shells.jailed import JailedShell, ShellLimits
@@ -10,6 +11,7 @@ from corral.shells.tools import current_shell, shell_tools, use_shell
 
 __all__ = [
     "Completed",
+    "DaytonaShell",
     "E2BShell",
     "FileInfo",
     "FileKind",

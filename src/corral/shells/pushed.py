@@ -69,9 +69,13 @@ class PushedProcess(Process):
         for stream in self._outputs.values():
             stream.close()
 
+    async def over(self) -> None:
+        """Waits for the end."""
+        await self._over.wait()
+
     @override
     async def wait(self) -> int:
-        await self._over.wait()
+        await self.over()
         if self._code is None:
             raise ShellLost(f"{self._place} lost the command: {self._lost or 'it was ended'}")
         return self._code

@@ -187,7 +187,7 @@ class ShellSuite(_Suite):
             raise LookupError("no")
 
         async with self._opened() as shell:
-            await _failure(shell.run("echo a; sleep 1000", on_output=fail), LookupError)
+            await _failure(shell.run("echo first; sleep 1000", on_output=fail), LookupError)
 
     async def test_the_restricted_view_ends_nothing(self) -> None:
         async with self._opened() as shell:
