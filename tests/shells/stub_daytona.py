@@ -21,7 +21,7 @@ from tests.shells.faults import Faults, end_group
 
 _MARKS = {"stdout": b"\1\1\1", "stderr": b"\2\2\2"}
 _CLEAN, _FAILED = 1000, 1011
-_PIECE_BYTES = 1 << 18
+_PIECE_BYTES = 1 << 16
 
 
 def _gone() -> Response:
@@ -110,7 +110,6 @@ class StubDaytona(Faults):
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             start_new_session=True,
-            limit=1 << 24,
         )
 
     async def _open(self, request: Request) -> Response:
@@ -165,18 +164,21 @@ class StubDaytona(Faults):
             await socket.close(1008)
             return
         await socket.accept()
-        sending = asyncio.Lock()
 
         async def follow(name: str, stream: asyncio.StreamReader | None) -> None:
             assert stream is not None
-            while line := await stream.readline():
-                whole = line if line.endswith(b"\n") else line + b"\n"
-                for start in range(0, len(whole), _PIECE_BYTES):
-                    await self.silence()
-                    if self.cut:
-                        raise WebSocketDisconnect
-                    async with sending:
-                        await socket.send_bytes(_MARKS[name] + whole[start : start + _PIECE_BYTES])
+            rest = b""
+            while data := await stream.read(_PIECE_BYTES):
+                *lines, rest = (rest + data).split(b"\n")
+                await send(b"".join(_MARKS[name] + line + b"\n" for line in lines))
+            await send(_MARKS[name] + rest + b"\n" if rest else b"")
+
+        async def send(data: bytes) -> None:
+            await self.silence()
+            if self.cut:
+                raise WebSocketDisconnect
+            for start in range(0, len(data), _PIECE_BYTES):
+                await socket.send_bytes(data[start : start + _PIECE_BYTES])
 
         async def follow_all() -> None:
             with suppress(WebSocketDisconnect, RuntimeError):

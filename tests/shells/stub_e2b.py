@@ -104,14 +104,14 @@ class StubE2B(Faults):
             start_new_session=True,
         )
         self.running[process.pid] = (name, process)
-        return StreamingResponse(self._events(process), media_type="application/connect+json")
+        return StreamingResponse(self._events(name, process), media_type="application/connect+json")
 
-    async def _events(self, process: asyncio.subprocess.Process) -> AsyncGenerator[bytes]:
+    async def _events(self, name: str, process: asyncio.subprocess.Process) -> AsyncGenerator[bytes]:
         events = asyncio.Queue[bytes | None](16)
 
-        async def read(name: str, stream: asyncio.StreamReader) -> None:
+        async def read(output: str, stream: asyncio.StreamReader) -> None:
             while data := await stream.read(1 << 15):
-                await events.put(_envelope({"event": {"data": {name: base64.b64encode(data).decode()}}}))
+                await events.put(_envelope({"event": {"data": {output: base64.b64encode(data).decode()}}}))
 
         async def follow() -> None:
             assert process.stdout is not None
@@ -125,7 +125,7 @@ class StubE2B(Faults):
         try:
             yield _envelope({"event": {"start": {"pid": process.pid}}})
             while (event := await events.get()) is not None:
-                if self.cut:
+                if self.cut or name not in self.boxes:
                     raise ConnectionError("cut")
                 await self.silence()
                 yield event

@@ -10,7 +10,6 @@ import deno
 import pytest
 
 from corral import Language
-from corral.errors import ShellLost
 from corral.sandboxes import SandboxProvider, ShellSandbox
 from corral.shells import E2BShell, Shell
 from corral.testing import FilesSuite, SandboxSuite, ShellSuite
@@ -68,18 +67,3 @@ class TestPython(SandboxSuite):
 
 class TestTypeScript(TestPython):
     language = "typescript"
-
-
-async def test_faults(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with await E2BShell.create() as shell:
-        with monkeypatch.context() as patch:
-            patch.setattr(STUB, "cut", True)
-            with pytest.raises(ShellLost):
-                await shell.run("echo a")
-        await shell.aclose()
-        await shell.aclose()
-        with pytest.raises(ShellLost):
-            await shell.run("true")
-    monkeypatch.setattr(STUB, "refuse", 429)
-    with pytest.raises(ShellLost, match="no sandbox"):
-        await E2BShell.create()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 import shlex
 import uuid
 from collections.abc import Mapping
@@ -25,6 +26,7 @@ __all__ = ["DaytonaShell"]
 _START_SECONDS = 60.0
 _LINE_BYTES = 48_000
 _CODE_BYTES = 8
+_GONE = 404
 
 _FEED = 'while IFS= read -r l && [ "$l" != . ]; do printf %s "$l" | base64 -d || break; done'
 """Gives a command its input: the service has neither an end of input nor bytes that are no text."""
@@ -85,9 +87,12 @@ class DaytonaShell(RemoteShell):
         return _DaytonaProcess(self._sandbox, stdin=stdin)
 
     @override
-    async def end(self) -> None:
+    async def end(self, seconds: float) -> None:
         try:
-            await self._sandbox.delete(timeout=KILL_SECONDS)
+            await self._sandbox.delete(timeout=seconds)
+        except Exception as error:
+            if getattr(error, "status_code", None) != _GONE:
+                raise
         finally:
             if self._client is not None:
                 await self._client.close()
@@ -110,7 +115,7 @@ class _DaytonaProcess(RemoteProcess):
         self._tails: dict[StreamName, _Tail] = {"stdout": _Tail(end.encode()), "stderr": _Tail(end.encode())}
 
     @override
-    async def start(self, command: str, env: Mapping[str, str]) -> None:
+    async def start(self, command: str, env: Mapping[str, str], seconds: float) -> None:
         variables = " ".join(shlex.quote(f"{name}={value}") for name, value in env.items())
         marked = f"env {variables} {self.marked(command)}"
         if self._stdin:
@@ -120,16 +125,16 @@ class _DaytonaProcess(RemoteProcess):
         # An output may get a line break at its end on its way; a mark shows where it ended, and that it is whole.
         script = f"{run}; {self.sweep}; printf '{self._end_mark}%d\\n' $c; printf '{self._end_mark}%d\\n' $c >&2"
         sdk = import_module("daytona")
-        await self._api.create_session(self._session)
+        await self._api.create_session(self._session, seconds)
         request = sdk.SessionExecuteRequest(
             command=f"/bin/bash -c -- {shlex.quote(script)}", run_async=True, suppress_input_echo=True
         )
-        self._command = (await self._api.execute_session_command(self._session, request)).cmd_id
+        self._command = (await self._api.execute_session_command(self._session, request, math.ceil(seconds))).cmd_id
         spawn(self._watch)
 
     @override
-    async def run_script(self, script: str) -> None:
-        await self._api.exec(f"/bin/bash -c -- {shlex.quote(script)}", timeout=int(KILL_SECONDS))
+    async def run_script(self, script: str, seconds: float) -> None:
+        await self._api.exec(f"/bin/bash -c -- {shlex.quote(script)}", timeout=math.ceil(seconds))
 
     @override
     async def feed(self, data: bytes) -> None:

@@ -14,7 +14,7 @@ from corral.concurrency.task_owned import spawn
 from corral.errors import MissingExtra, ShellLost
 from corral.isolation import Isolation
 from corral.shells.base import ShellCapabilities, StreamName
-from corral.shells.remote import KILL_SECONDS, RemoteProcess, RemoteShell, refusal
+from corral.shells.remote import RemoteProcess, RemoteShell, refusal
 
 __all__ = ["E2BShell"]
 
@@ -61,8 +61,8 @@ class E2BShell(RemoteShell):
         return _E2BProcess(self._sandbox, stdin=stdin)
 
     @override
-    async def end(self) -> None:
-        await self._sandbox.kill()
+    async def end(self, seconds: float) -> None:
+        await self._sandbox.kill(request_timeout=seconds)
 
 
 class _E2BProcess(RemoteProcess):
@@ -74,13 +74,14 @@ class _E2BProcess(RemoteProcess):
         self._input_ended = False
 
     @override
-    async def start(self, command: str, env: Mapping[str, str]) -> None:
+    async def start(self, command: str, env: Mapping[str, str], seconds: float) -> None:
         self._handle = await self._sandbox.commands.run(
             f"{self.marked(command)}; c=$?; {self.sweep}; exit $c",
             background=True,
             envs=dict(env),
             stdin=self._stdin,
             timeout=0,  # its own would be 60 s
+            request_timeout=seconds,
             on_stdout=partial(self._take_text, "stdout"),
             on_stderr=partial(self._take_text, "stderr"),
             retain_output=False,
@@ -89,8 +90,8 @@ class _E2BProcess(RemoteProcess):
         spawn(self._watch)
 
     @override
-    async def run_script(self, script: str) -> None:
-        await self._sandbox.commands.run(script, timeout=KILL_SECONDS)
+    async def run_script(self, script: str, seconds: float) -> None:
+        await self._sandbox.commands.run(script, timeout=seconds)
 
     @override
     async def feed(self, data: bytes) -> None:

@@ -25,7 +25,11 @@ START_SECONDS = 60.0
 """Time that a service has to start a command, or to check its folder."""
 KILL_SECONDS = 10.0
 """Time that a service has to end a command, or a computer."""
+_GRACE_SECONDS = 1.0
+"""SDKs give up by themselves first: some leave a failed task behind when they are cancelled."""
+_OVER_SECONDS = 2.0
 _FREE_SECONDS = 2.0
+_KILLED = 128 + 9
 
 
 class RemoteShell(Shell):
@@ -43,8 +47,8 @@ class RemoteShell(Shell):
         """Makes a command that has not started yet."""
 
     @abstractmethod
-    async def end(self) -> None:
-        """Ends the computer. May raise anything."""
+    async def end(self, seconds: float) -> None:
+        """Ends the computer, within some seconds. One that is gone is fine. May raise anything."""
 
     @property
     @override
@@ -66,8 +70,8 @@ class RemoteShell(Shell):
             enter = f"cd {folder} && "
         process = self.process(stdin=stdin)
         try:
-            with anyio.fail_after(START_SECONDS):
-                await process.start(f"{enter}exec /bin/bash -c -- {shlex.quote(command)}", variables)
+            with anyio.fail_after(START_SECONDS + _GRACE_SECONDS):
+                await process.start(f"{enter}exec /bin/bash -c -- {shlex.quote(command)}", variables, START_SECONDS)
         except BaseException as error:
             process.finish(None, error)
             process.discard()
@@ -85,8 +89,8 @@ class RemoteShell(Shell):
         self._closed = True
         with anyio.CancelScope(shield=True):
             try:
-                with anyio.fail_after(KILL_SECONDS):
-                    await self.end()
+                with anyio.fail_after(KILL_SECONDS + _GRACE_SECONDS):
+                    await self.end(KILL_SECONDS)
             except Exception as error:
                 raise ShellLost(
                     f"the computer of {self.service} could not be ended, and may go on until its lifetime is over: "
@@ -103,12 +107,12 @@ class RemoteProcess(PushedProcess):
         self.mark = uuid.uuid4().hex
 
     @abstractmethod
-    async def start(self, command: str, env: Mapping[str, str]) -> None:
-        """Starts it. May raise anything."""
+    async def start(self, command: str, env: Mapping[str, str], seconds: float) -> None:
+        """Starts it, within some seconds. May raise anything."""
 
     @abstractmethod
-    async def run_script(self, script: str) -> None:
-        """Runs a short script on the same computer. May raise anything."""
+    async def run_script(self, script: str, seconds: float) -> None:
+        """Runs a script on the same computer, within some seconds. May raise anything."""
 
     @abstractmethod
     async def free(self) -> None:
@@ -138,13 +142,17 @@ class RemoteProcess(PushedProcess):
 
     async def _end(self) -> None:
         lost: Exception | None = None
-        with anyio.move_on_after(KILL_SECONDS):
+        with anyio.move_on_after(KILL_SECONDS + _GRACE_SECONDS):
             try:
-                await self.run_script(self.sweep)
+                for _ in range(2):  # the first may have come before the command did
+                    await self.run_script(self.sweep, KILL_SECONDS)
+                    with anyio.move_on_after(_OVER_SECONDS):
+                        await self.over()
+                        return
             except Exception as error:
                 lost = error
             else:
-                await self.over()
+                self.finish(_KILLED)  # its end is behind output that nobody reads
         if not self.ended:
             self.finish(None, lost)
             raise ShellLost(
