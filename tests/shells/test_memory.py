@@ -125,6 +125,15 @@ async def test_bounds_end_a_command_and_the_shell_goes_on(command: str) -> None:
         assert (await shell.run("echo next")).stdout == "next\n"
 
 
+async def test_output_that_is_left_out_is_said() -> None:
+    async with MemoryShell() as shell:
+        await shell.files.write_text("large", "x" * 3_000_000)
+        done = await shell.run("cat large", output_bytes=5_000_000)
+        assert (len(done.stdout), done.stderr) == (1 << 20, "bash: what is over 1 MiB of an output was left out\n")
+        assert (await shell.run("cat large | wc -c")).stdout.strip() == "3000000"
+        assert not (await shell.run("cat large > copy; wc -c < copy")).stderr
+
+
 async def test_time_and_number_of_commands_are_bounded() -> None:
     async with MemoryShell(command_seconds=0.2, commands=2) as shell:
         async with await shell.spawn("sleep 100") as first, await shell.spawn("sleep 100"):

@@ -154,8 +154,10 @@ class _MemoryProcess(PushedProcess):
     async def _run(self, command: str) -> None:
         try:
             done = await self._bash.execute(
-                command, capture=0, stdout=partial(self.take, "stdout"), stderr=partial(self.take, "stderr")
+                command, stdout=partial(self.take, "stdout"), stderr=partial(self.take, "stderr")
             )
+            if done.stdout_truncated or done.stderr_truncated:
+                await self.take("stderr", b"bash: what is over 1 MiB of an output was left out\n")
             if done.error is not None:  # a bound, or a fault of the syntax
                 await self.take("stderr", f"bash: {done.error}\n".encode())
             self.finish(done.exit_code)
