@@ -7,7 +7,6 @@ import base64
 import json
 import os
 import shutil
-import signal
 import struct
 import tempfile
 import uuid
@@ -21,6 +20,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from tests.shells.faults import Faults, end_group
+
 _END = 2
 _GONE = JSONResponse({"code": "not_found", "message": "not found"}, 404)
 
@@ -31,13 +32,11 @@ def _envelope(message: Any, flags: int = 0) -> bytes:
 
 
 @dataclass
-class StubE2B:
-    """Sandboxes by name, each a folder; `refuse` is a status for requests for new ones, `cut` ends each output."""
+class StubE2B(Faults):
+    """Sandboxes by name, each a folder."""
 
     boxes: dict[str, str] = field(default_factory=dict)
     running: dict[int, tuple[str, asyncio.subprocess.Process]] = field(default_factory=dict)
-    refuse: int | None = None
-    cut: bool = False
 
     def app(self) -> Starlette:
         return Starlette(
@@ -68,11 +67,22 @@ class StubE2B:
         folder = self.boxes.pop(name, None)
         if folder is None:
             return _GONE
-        for box, process in [*self.running.values()]:
-            if box == name:
-                _kill(process)
+        self._end_commands(name)
         shutil.rmtree(folder)
         return Response(status_code=204)
+
+    async def kill_box(self, name: str) -> None:
+        shutil.rmtree(self.boxes.pop(name))
+        self._end_commands(name)
+
+    def _end_commands(self, name: str) -> None:
+        for box, process in [*self.running.values()]:
+            if box == name:
+                end_group(process)
+
+    @property
+    def left(self) -> list[object]:
+        return [*self.boxes, *self.running]
 
     async def _start(self, request: Request) -> Response:
         body = await request.body()
@@ -80,6 +90,7 @@ class StubE2B:
         name = request.headers["e2b-sandbox-id"]
         if name not in self.boxes:
             return _GONE
+        await self.delayed()
         config = message["process"]
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
@@ -93,14 +104,14 @@ class StubE2B:
             start_new_session=True,
         )
         self.running[process.pid] = (name, process)
-        return StreamingResponse(self._events(process), media_type="application/connect+json")
+        return StreamingResponse(self._events(name, process), media_type="application/connect+json")
 
-    async def _events(self, process: asyncio.subprocess.Process) -> AsyncGenerator[bytes]:
+    async def _events(self, name: str, process: asyncio.subprocess.Process) -> AsyncGenerator[bytes]:
         events = asyncio.Queue[bytes | None](16)
 
-        async def read(name: str, stream: asyncio.StreamReader) -> None:
+        async def read(output: str, stream: asyncio.StreamReader) -> None:
             while data := await stream.read(1 << 15):
-                await events.put(_envelope({"event": {"data": {name: base64.b64encode(data).decode()}}}))
+                await events.put(_envelope({"event": {"data": {output: base64.b64encode(data).decode()}}}))
 
         async def follow() -> None:
             assert process.stdout is not None
@@ -114,13 +125,14 @@ class StubE2B:
         try:
             yield _envelope({"event": {"start": {"pid": process.pid}}})
             while (event := await events.get()) is not None:
-                if self.cut:
+                if self.cut or name not in self.boxes:
                     raise ConnectionError("cut")
+                await self.silence()
                 yield event
             yield _envelope({}, _END)
         finally:
             following.cancel()
-            _kill(process)
+            end_group(process)
             self.running.pop(process.pid, None)
 
     async def _input(self, request: Request) -> Response:
@@ -144,8 +156,3 @@ class StubE2B:
         if found[1].stdin is not None:
             found[1].stdin.close()
         return JSONResponse({})
-
-
-def _kill(process: asyncio.subprocess.Process) -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import os
-import threading
-import time
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
 
 import deno
 import pytest
-import uvicorn
 
-from corral.errors import ShellLost
+from corral import Language
 from corral.sandboxes import SandboxProvider, ShellSandbox
 from corral.shells import E2BShell, Shell
 from corral.testing import FilesSuite, SandboxSuite, ShellSuite
 from corral.types import Isolation
+from tests.shells.faults import served
 from tests.shells.stub_e2b import StubE2B
 
 pytestmark = pytest.mark.anyio
@@ -27,25 +24,16 @@ STUB = StubE2B()
 
 @pytest.fixture(scope="module", autouse=True)
 def service() -> Generator[None]:
-    if "CORRAL_REAL_E2B" in os.environ:
+    if "CORRAL_REAL_CLOUD" in os.environ:
         yield
         return
-    server = uvicorn.Server(uvicorn.Config(STUB.app(), port=0, log_level="critical"))
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    with pytest.MonkeyPatch.context() as patch:
+    with served(STUB.app()) as url, pytest.MonkeyPatch.context() as patch:
         patch.setenv("E2B_API_KEY", "e2b_" + "0" * 40)
         patch.setenv("E2B_HTTP_VERSION", "1.1")
         patch.setenv("E2B_API_URL", url)
         patch.setenv("E2B_SANDBOX_URL", url)
         yield
-    server.should_exit = True
-    thread.join()
-    assert not STUB.boxes
-    assert not STUB.running
+    assert not STUB.left
 
 
 @pytest.fixture
@@ -72,24 +60,10 @@ class TestPython(SandboxSuite):
     language = "python"
 
     def provider(self) -> SandboxProvider:
-        engines: Any = {"python": "python3", "typescript": deno.find_deno_bin()}
+        found = os.environ.get("CORRAL_REAL_DENO") or deno.find_deno_bin()
+        engines: Mapping[Language, str] = {"python": "python3", "typescript": found}
         return ShellSandbox(E2BShell.create, engines=engines, isolation=Isolation("e2b", "vm"))
 
 
 class TestTypeScript(TestPython):
     language = "typescript"
-
-
-async def test_faults(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with await E2BShell.create() as shell:
-        with monkeypatch.context() as patch:
-            patch.setattr(STUB, "cut", True)
-            with pytest.raises(ShellLost):
-                await shell.run("echo a")
-        await shell.aclose()
-        await shell.aclose()
-        with pytest.raises(ShellLost):
-            await shell.run("true")
-    monkeypatch.setattr(STUB, "refuse", 429)
-    with pytest.raises(ShellLost, match="no sandbox"):
-        await E2BShell.create()

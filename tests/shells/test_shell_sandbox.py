@@ -10,9 +10,8 @@ import deno
 import pytest
 
 from corral import Corral, Language
-from corral.errors import ConfigError
 from corral.sandboxes import SandboxProvider, ShellSandbox
-from corral.shells import LocalShell, Shell, ShellCapabilities
+from corral.shells import LocalShell, Shell
 from corral.testing import SandboxSuite
 from corral.types import Isolation
 
@@ -51,12 +50,6 @@ class _Counted(LocalShell):
         type(self).closed += 1
 
 
-class _WithoutInput(LocalShell):
-    @property
-    def capabilities(self) -> ShellCapabilities:
-        return ShellCapabilities(isolation=Isolation.of_tier("none"), stdin=False)
-
-
 def _corral(sandbox: SandboxProvider) -> Corral:
     return Corral(sandbox=sandbox, required_tier="none", accept_unenforced={"cpu_seconds", "memory_mb"}, check=False)
 
@@ -84,8 +77,3 @@ async def test_a_command_that_ends_without_a_result_is_a_lost_sandbox(tmp_path: 
         crowded = await corral.execute("len(bytearray(300_000_000))", language="python")
         assert crowded.error is not None
         assert crowded.error.code == "memory_exceeded", crowded
-
-
-async def test_a_shell_without_standard_input_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="standard input"):
-        ShellSandbox(_WithoutInput(tmp_path))

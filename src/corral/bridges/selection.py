@@ -51,7 +51,11 @@ class Protocols:
             if each.name in bridges:
                 return each
         names = " or ".join(repr(each.name) for each in self._protocols)
-        raise ConfigError(f"sandbox {sandbox!r} does not support the bridge {names}")
+        supported = " and ".join(map(repr, sorted(bridges)))
+        raise ConfigError(
+            f"sandbox {sandbox!r} does not support the bridge {names}; it supports {supported}, so pass such a bridge "
+            "to Corral(bridge=...)"
+        )
 
     def mounted(self, protocol: str | BridgeProtocol | None) -> BridgeProtocol:
         """Returns the protocol to mount in a web server: by default the first that can be mounted, or `HttpBridge()`.

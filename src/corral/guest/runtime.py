@@ -29,6 +29,7 @@ __all__ = [
     "RuntimeDirectory",
     "client_runtime",
     "graphql_runtime",
+    "http_guest",
     "http_runtime",
     "python_guest",
     "python_server",
@@ -70,6 +71,9 @@ _PYTHON = ("values", "frames", "calls", "console", "hints", "errors", "paths", "
 """Parts of the Python guest, each after those that it needs."""
 _PYTHON_CLIENT = ("values", "calls", "client", "transports/lines")
 """Parts of the Python module that a program elsewhere imports, likewise."""
+_ELSEWHERE = ("decorators", "engine", "elsewhere")
+_PYTHON_ELSEWHERE = ("values", "calls", "hints", "errors", "client", "transports/lines", "transports/http", "elsewhere")
+"""Parts of the guest that calls tools over HTTP, likewise."""
 _VM = 'import vm from "node:vm";\n'
 _IMPORT = re.compile(r"^import \{([^}]*)\} from \"\.{1,2}/(\w+)\.ts\";", re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:const|function|class) (?:\{([^}]*)\}|(\w+)))", re.MULTILINE)
@@ -149,6 +153,24 @@ def http_runtime(language: Language = "typescript") -> str:
 def graphql_runtime(language: Language = "typescript") -> str:
     """The module that a program imports to call tools over GraphQL."""
     return client_runtime(language, _source(*_GRAPHQL_TRANSPORTS[language]))
+
+
+def http_guest(language: Language, job: Mapping[str, object]) -> bytes:
+    """The guest of one program that calls tools over HTTP, with the program in it, as one file for the engine."""
+    text = json.dumps(job)
+    if language == "python":
+        return f"{_python_elsewhere()}\nrun_elsewhere(json.loads({text!r}))\n".encode()
+    return f"{_typescript_elsewhere()}await elsewhere_.run(JSON.parse({json.dumps(text)}));\n".encode()
+
+
+@cache
+def _python_elsewhere() -> str:
+    return _python_file(map(_python, _PYTHON_ELSEWHERE))
+
+
+@cache
+def _typescript_elsewhere() -> str:
+    return _script(_stripped((*_CLIENT, "http", *_ELSEWHERE)))
 
 
 def client_runtime(language: Language, transport: str) -> str:

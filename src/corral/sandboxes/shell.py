@@ -7,7 +7,7 @@ import binascii
 import shlex
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import anyio
 
@@ -15,7 +15,9 @@ from corral.arguments import checked
 from corral.concurrency.task_owned import spawn
 from corral.errors import ConfigError
 from corral.isolation import Isolation
+from corral.sandboxes.base import Sandbox
 from corral.sandboxes.channel import GuestChannel, GuestFiles, PostMortem
+from corral.sandboxes.execute_only import ExecuteOnlySandbox
 from corral.sandboxes.framed.boxes import BoxProvider
 from corral.shells import Process, Shell
 from corral.types import Capabilities, Language, SandboxConfig
@@ -41,8 +43,12 @@ class ShellSandbox(BoxProvider[Shell]):
     shell's unless given. `cpu_seconds` bounds the processor time of a guest by `ulimit`, and Python's memory is
     bounded likewise; the numbers of `Limits` are not enforced, so they are to be accepted as such.
 
+    `bridge` is "pipe" if the shell has standard input for commands, else "http": then a program is a file and a
+    command, calls tools over the Corral's `HttpBridge`, and has a token in its environment. A function's shell is taken
+    to have standard input unless `bridge` says otherwise.
+
     Raises:
-        ConfigError: the shell has no standard input for commands, or there is no engine.
+        ConfigError: the shell starts no programs, or has no standard input although `bridge` is "pipe".
     """
 
     name: ClassVar[str] = "shell"
@@ -57,6 +63,7 @@ class ShellSandbox(BoxProvider[Shell]):
         isolation: Isolation | None = None,
         cpu_seconds: int = 60,
         executions_at_once: int = 8,
+        bridge: Literal["pipe", "http"] | None = None,
     ) -> None:
         self.executions_at_once = executions_at_once
         super().__init__()
@@ -64,14 +71,31 @@ class ShellSandbox(BoxProvider[Shell]):
         self._engines = dict(engines or {"python": "python3"})
         self._cpu_seconds = cpu_seconds
         if isinstance(shell, Shell):
-            _check_stdin(shell)
+            self._bridge = bridge or ("pipe" if shell.capabilities.stdin else "http")
+            self._check(shell)
             self.isolation = isolation or shell.capabilities.isolation
         else:
+            self._bridge = bridge or "pipe"
             self.isolation = isolation or Isolation.of_tier("none")
 
     @property
     def capabilities(self) -> Capabilities:
-        return replace(super().capabilities, languages=frozenset(self._engines))
+        own = super().capabilities
+        return replace(own, languages=frozenset(self._engines), bridges=frozenset({self._bridge}))
+
+    async def start(self, config: SandboxConfig) -> Sandbox:
+        if self._bridge == "pipe":
+            return await super().start(config)
+        self.check_tier(config)
+        place = await self.reserve(config)
+
+        def leave(lost: bool) -> None:
+            if lost:
+                place.box.retire()
+            place.leave()
+
+        engine = f"{self._limited(config)}; exec {shlex.quote(self._engines[config.language])}"
+        return ExecuteOnlySandbox(place.box.content, config, engine, self.isolation, leave)
 
     async def open(self, config: SandboxConfig) -> Shell:
         del config
@@ -79,7 +103,7 @@ class ShellSandbox(BoxProvider[Shell]):
             return self._shell
         shell = await self._shell()
         try:
-            _check_stdin(shell)
+            self._check(shell)
         except ConfigError:
             await shell.aclose()
             raise
@@ -91,9 +115,8 @@ class ShellSandbox(BoxProvider[Shell]):
 
     async def connect_in(self, box: Shell, config: SandboxConfig, guest: GuestFiles) -> GuestChannel:
         source = base64.b64encode(guest.files[guest.main]) + b"\n"
-        command = _COMMANDS[config.language](self._engines[config.language], guest, len(source), config.memory_mb)
-        limited = f"ulimit -c 0; ulimit -t {self._cpu_seconds}; {command}"
-        process = await box.spawn(limited, env=guest.environment, stdin=True)
+        command = _COMMANDS[config.language](self._engines[config.language], guest, len(source))
+        process = await box.spawn(f"{self._limited(config)}; {command}", env=guest.environment, stdin=True)
         channel = _LineChannel(process)
         try:
             await process.write(source)
@@ -103,30 +126,35 @@ class ShellSandbox(BoxProvider[Shell]):
             raise
         return channel
 
+    def _limited(self, config: SandboxConfig) -> str:
+        data = f"; ulimit -d {(config.memory_mb + _PYTHON_MB) * 1024}" if config.language == "python" else ""
+        return f"ulimit -c 0; ulimit -t {self._cpu_seconds}{data}"
 
-def _check_stdin(shell: Shell) -> None:
-    if not shell.capabilities.stdin:
-        raise ConfigError(
-            f"ShellSandbox: {type(shell).__name__} has no standard input for commands, which the guest needs; call "
-            "tools over HTTP from there instead (docs/http.md)"
-        )
+    def _check(self, shell: Shell) -> None:
+        name, has = type(shell).__name__, shell.capabilities
+        if not has.real_processes:
+            raise ConfigError(f"ShellSandbox: {name} starts no programs, so it has no engine; take another shell")
+        if self._bridge == "pipe" and not has.stdin:
+            raise ConfigError(
+                f"ShellSandbox: {name} has no standard input for commands, over which programs call tools; have them "
+                'call over HTTP: ShellSandbox(..., bridge="http") and Corral(bridge=HttpBridge(url=...))'
+            )
 
 
-def _python(engine: str, guest: GuestFiles, source_bytes: int, memory_mb: int) -> str:
+def _python(engine: str, guest: GuestFiles, source_bytes: int) -> str:
     del source_bytes
     options = shlex.join([*guest.options, "-c", _PYTHON, "--lines"])
-    return f"ulimit -d {(memory_mb + _PYTHON_MB) * 1024}; exec {shlex.quote(engine)} {options}"
+    return f"exec {shlex.quote(engine)} {options}"
 
 
-def _deno(engine: str, guest: GuestFiles, source_bytes: int, memory_mb: int) -> str:
+def _deno(engine: str, guest: GuestFiles, source_bytes: int) -> str:
     """The engine reads a script from a path only: here a file that has no name any more."""
-    del memory_mb
     options = shlex.join([*guest.options, "--ext=js", "/dev/fd/3", "--lines"])
     file = 'f=$(mktemp) && exec 3<>"$f" && rm "$f"'
     return f"{file} && head -c {source_bytes} | base64 -d >&3 && exec {shlex.quote(engine)} {options}"
 
 
-_COMMANDS: Mapping[Language, Callable[[str, GuestFiles, int, int], str]] = {"python": _python, "typescript": _deno}
+_COMMANDS: Mapping[Language, Callable[[str, GuestFiles, int], str]] = {"python": _python, "typescript": _deno}
 
 
 class _LineChannel(GuestChannel):

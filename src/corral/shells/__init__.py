@@ -1,20 +1,24 @@
 """Shells: commands and files of a computer, on this machine or elsewhere."""
 
 from corral.shells.base import Completed, OnOutput, Process, Shell, ShellCapabilities, StreamName
+from corral.shells.daytona import DaytonaShell
 from corral.shells.e2b import E2BShell
 from corral.shells.files import FileInfo, FileKind, Files
 from corral.shells.jailed import JailedShell, ShellLimits
 from corral.shells.local import LocalShell
+from corral.shells.memory import MemoryShell
 from corral.shells.tools import current_shell, shell_tools, use_shell
 
 __all__ = [
     "Completed",
+    "DaytonaShell",
     "E2BShell",
     "FileInfo",
     "FileKind",
     "Files",
     "JailedShell",
     "LocalShell",
+    "MemoryShell",
     "OnOutput",
     "Process",
     "Shell",

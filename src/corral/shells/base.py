@@ -45,6 +45,8 @@ class ShellCapabilities:
     """False: output that is no UTF-8 arrives with replacement characters."""
     links: bool = True
     """Files can be symbolic links, which `stat` follows."""
+    control_names: bool = True
+    """False: names of files with control characters, such as a line break, are refused."""
     real_processes: bool = True
     """Commands are programs of an operating system: git, python3 and the like are those that are installed."""
 

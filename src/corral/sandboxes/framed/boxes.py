@@ -20,7 +20,7 @@ from corral.sandboxes.framed.provider import FramedProvider
 from corral.sandboxes.tenant_boxes import TenantBoxes
 from corral.types import SandboxConfig
 
-__all__ = ["BoxProvider"]
+__all__ = ["BoxPlace", "BoxProvider"]
 
 logger = get_logger("corral.sandboxes")
 
@@ -44,7 +44,7 @@ class BoxProvider(FramedProvider, Generic[B]):
     """Boxes that an open Corral keeps ready for users who are new, of each configuration that it warms."""
 
     def __init__(self) -> None:
-        self._boxes = TenantBoxes[_Place[B]](shared=self.executions_at_once > 1)
+        self._boxes = TenantBoxes[BoxPlace[B]](shared=self.executions_at_once > 1)
         self._waiting: dict[SandboxConfig, deque[_OpenBox[B]]] = {}
         self._pending: set[anyio.Event] = set()
         self._watch: anyio.CancelScope | None = None
@@ -65,9 +65,13 @@ class BoxProvider(FramedProvider, Generic[B]):
     async def close(self, box: B) -> None:
         """Ends a box and all that runs in it."""
 
+    async def reserve(self, config: SandboxConfig) -> BoxPlace[B]:
+        """Returns an execution's part of a box, which it is to leave."""
+        return await self._boxes.reserve(config if self._open else config.unowned, self._new_box)
+
     async def connect(self, config: SandboxConfig, guest: GuestFiles) -> GuestChannel:
         while True:
-            place = await self._boxes.reserve(config if self._open else config.unowned, self._new_box)
+            place = await self.reserve(config)
             try:
                 return _ChannelInBox(await self.connect_in(place.box.content, config, guest), place)
             except BaseException as error:
@@ -194,11 +198,11 @@ class _OpenBox(Generic[B]):
     def retired(self) -> bool:
         return self._retired
 
-    def reserve(self) -> _Place[B] | None:
+    def reserve(self) -> BoxPlace[B] | None:
         if self._retired or self._live >= self._provider.executions_at_once or not self.of_this_loop:
             return None
         self._live += 1
-        return _Place(self)
+        return BoxPlace(self)
 
     def retire(self) -> None:
         if not self._retired:
@@ -216,7 +220,7 @@ class _OpenBox(Generic[B]):
                 self._provider.idle()
 
 
-class _Place(Generic[B]):
+class BoxPlace(Generic[B]):
     """One execution's part of a box."""
 
     def __init__(self, box: _OpenBox[B]) -> None:
@@ -233,7 +237,7 @@ class _Place(Generic[B]):
 class _ChannelInBox(GuestChannel):
     """A guest's channel; its box may serve the next execution once it is closed."""
 
-    def __init__(self, channel: GuestChannel, place: _Place[B]) -> None:
+    def __init__(self, channel: GuestChannel, place: BoxPlace[B]) -> None:
         self._channel = channel
         self._place = place
         self._ready = False

@@ -48,10 +48,10 @@ class FramedProvider(SandboxProvider):
         )
 
     async def warm(self, config: SandboxConfig) -> None:
-        self._check_tier(config)
+        self.check_tier(config)
 
     async def start(self, config: SandboxConfig) -> Sandbox:
-        self._check_tier(config)
+        self.check_tier(config)
         try:
             link = ChannelLink(await self.connect(config, self.guest_files(config)))
             try:
@@ -69,7 +69,8 @@ class FramedProvider(SandboxProvider):
         """The guest that `connect` starts."""
         return guest_files(config)
 
-    def _check_tier(self, config: SandboxConfig) -> None:
+    def check_tier(self, config: SandboxConfig) -> None:
+        """Raises `StartFailed` if the place is below the required tier."""
         if not self.isolation.reaches(config.required_tier):
             raise below_required_tier(self.name, self.isolation, config.required_tier)
 

@@ -1,0 +1,210 @@
+"""`DaytonaShell`: commands and files of a sandbox of Daytona."""
+
+from __future__ import annotations
+
+import base64
+import math
+import shlex
+import uuid
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
+from importlib import import_module
+from typing import Any, ClassVar, Self
+
+import anyio
+from typing_extensions import override
+
+from corral.concurrency.task_owned import spawn
+from corral.errors import MissingExtra, ShellLost
+from corral.isolation import Isolation
+from corral.shells.base import ShellCapabilities, StreamName
+from corral.shells.remote import KILL_SECONDS, RemoteProcess, RemoteShell, refusal
+
+__all__ = ["DaytonaShell"]
+
+_START_SECONDS = 60.0
+_LINE_BYTES = 48_000
+_CODE_BYTES = 8
+_GONE = 404
+
+_FEED = 'while IFS= read -r l && [ "$l" != . ]; do printf %s "$l" | base64 -d || break; done'
+"""Gives a command its input: the service has neither an end of input nor bytes that are no text."""
+
+
+class DaytonaShell(RemoteShell):
+    """Bash in a sandbox of Daytona: `await DaytonaShell.create()`.
+
+    The settings are the SDK's own, by its environment variables: DAYTONA_API_KEY, DAYTONA_API_URL, DAYTONA_TARGET.
+    `aclose` deletes the sandbox.
+    """
+
+    service: ClassVar[str] = "Daytona"
+
+    def __init__(self, sandbox: Any, client: Any = None) -> None:
+        """Takes a `daytona.AsyncSandbox`, which it will delete, and the client to close with it."""
+        super().__init__()
+        self._sandbox = sandbox
+        self._client = client
+
+    @classmethod
+    async def create(cls, snapshot: str | None = None, *, lifetime_seconds: int = 300, **options: Any) -> Self:
+        """Starts a sandbox. The service deletes it after `lifetime_seconds`, in whole minutes.
+
+        `options` are those of `daytona.CreateSandboxFromSnapshotParams`.
+
+        Raises:
+            MissingExtra: the SDK is not installed.
+            ShellLost: the service refuses or cannot be reached, or there is no key.
+        """
+        try:
+            sdk = import_module("daytona")
+        except ImportError as error:
+            raise MissingExtra("DaytonaShell needs the SDK of Daytona: pip install 'corral[daytona]'") from error
+        client: Any = None
+        try:
+            minutes = -(-lifetime_seconds // 60)
+            asked = sdk.CreateSandboxFromSnapshotParams(
+                **{"snapshot": snapshot, "ttl_minutes": minutes, "auto_delete_interval": 0, **options}
+            )
+            client = sdk.AsyncDaytona()
+            return cls(await client.create(asked, timeout=_START_SECONDS), client)
+        except BaseException as error:
+            if client is not None:
+                with anyio.CancelScope(shield=True), anyio.move_on_after(KILL_SECONDS), suppress(Exception):
+                    await client.close()
+            if not isinstance(error, Exception):
+                raise
+            raise ShellLost(f"no sandbox of Daytona was started: {refusal(error)}") from error
+
+    @property
+    @override
+    def capabilities(self) -> ShellCapabilities:
+        return ShellCapabilities(isolation=Isolation("daytona", "kernel"), binary_output=False)
+
+    @override
+    def process(self, *, stdin: bool) -> RemoteProcess:
+        return _DaytonaProcess(self._sandbox, stdin=stdin)
+
+    @override
+    async def end(self, seconds: float) -> None:
+        try:
+            await self._sandbox.delete(timeout=seconds)
+        except Exception as error:
+            if getattr(error, "status_code", None) != _GONE:
+                raise
+        finally:
+            if self._client is not None:
+                await self._client.close()
+
+
+class _DaytonaProcess(RemoteProcess):
+    """A command in a session of its own: the session's end ends it."""
+
+    def __init__(self, sandbox: Any, *, stdin: bool) -> None:
+        super().__init__(DaytonaShell.service, stdin=stdin)
+        self._api: Any = sandbox.process
+        self._session = f"corral-{self.mark}"
+        self._command = ""
+        self._sending = anyio.Lock()
+        self._input_ended = False
+        self._watching = anyio.CancelScope()
+        self._freed = False
+        end = f"corral-end-{uuid.uuid4().hex}:"
+        self._end_mark = end
+        self._tails: dict[StreamName, _Tail] = {"stdout": _Tail(end.encode()), "stderr": _Tail(end.encode())}
+
+    @override
+    async def start(self, command: str, env: Mapping[str, str], seconds: float) -> None:
+        variables = " ".join(shlex.quote(f"{name}={value}") for name, value in env.items())
+        marked = f"env {variables} {self.marked(command)}"
+        if self._stdin:
+            run = f"exec 4<&0 3< <({_FEED} <&4); f=$!; {marked} <&3 3<&- 4<&-; c=$?; kill -9 $f 2>/dev/null"
+        else:
+            run = f"{marked} </dev/null; c=$?"
+        # An output may get a line break at its end on its way; a mark shows where it ended, and that it is whole.
+        script = f"{run}; {self.sweep}; printf '{self._end_mark}%d\\n' $c; printf '{self._end_mark}%d\\n' $c >&2"
+        sdk = import_module("daytona")
+        await self._api.create_session(self._session, seconds)
+        request = sdk.SessionExecuteRequest(
+            command=f"/bin/bash -c -- {shlex.quote(script)}", run_async=True, suppress_input_echo=True
+        )
+        self._command = (await self._api.execute_session_command(self._session, request, math.ceil(seconds))).cmd_id
+        spawn(self._watch)
+
+    @override
+    async def run_script(self, script: str, seconds: float) -> None:
+        await self._api.exec(f"/bin/bash -c -- {shlex.quote(script)}", timeout=math.ceil(seconds))
+
+    @override
+    async def feed(self, data: bytes) -> None:
+        for start in range(0, len(data), _LINE_BYTES):
+            await self._send(base64.b64encode(data[start : start + _LINE_BYTES]).decode() + "\n")
+
+    @override
+    async def close_stdin(self) -> None:
+        if self._stdin and not self._input_ended:
+            self._input_ended = True
+            await self._send(".\n")
+
+    @override
+    async def free(self) -> None:
+        self._watching.cancel()
+        if not self._freed:
+            self._freed = True
+            with suppress(Exception):  # it is gone with the sandbox, or the service refuses
+                await self._api.delete_session(self._session)
+
+    async def _send(self, text: str) -> None:
+        async with self._sending:  # or they would overtake each other
+            if not self.ended:
+                with suppress(Exception):  # the command has ended, or `wait` tells the reason
+                    await self._api.send_session_command_input(self._session, self._command, text)
+
+    async def _take_text(self, name: StreamName, text: str) -> None:
+        tail = self._tails[name]
+        if output := tail.feed(text.encode()):
+            await self.take(name, output)
+        codes = {each.code for each in self._tails.values()}
+        if None not in codes:
+            self.finish(codes.pop())
+
+    async def _watch(self) -> None:
+        lost: Exception | None = None
+        try:
+            with self._watching:
+                await self._api.get_session_command_logs_async(
+                    self._session, self._command, partial(self._take_text, "stdout"), partial(self._take_text, "stderr")
+                )
+                lost = ConnectionError("its output ended too soon")
+        except Exception as error:
+            lost = error
+        finally:
+            self.finish(None, lost)
+
+
+class _Tail:
+    """An output up to its mark of the end, after which the exit code follows."""
+
+    def __init__(self, mark: bytes) -> None:
+        self._mark = mark
+        self._rest = b""
+        self._ended = False
+        self.code: int | None = None
+
+    def feed(self, data: bytes) -> bytes:
+        """Takes the next piece, and returns the output in it; the start of a mark waits for more."""
+        if not self._ended:
+            self._rest += data
+            output, found, self._rest = self._rest.partition(self._mark)
+            if not found:
+                kept = next((n for n in range(len(self._mark) - 1, 0, -1) if output.endswith(self._mark[:n])), 0)
+                self._rest = output[len(output) - kept :]
+                return output[: len(output) - kept]
+            self._ended = True
+        else:
+            output, self._rest = b"", (self._rest + data)[:_CODE_BYTES]
+        digits, found, _ = self._rest.partition(b"\n")
+        if found and digits.isdigit():
+            self.code = int(digits)
+        return output

@@ -1,0 +1,57 @@
+"""Faults that servers of stubs have when a test says so, and their life."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+import uvicorn
+from starlette.applications import Starlette
+
+__all__ = ["Faults", "end_group", "served"]
+
+
+@dataclass
+class Faults:
+    """`refuse`: status for requests for new computers; `cut` ends each output; `silent`: nothing arrives any more."""
+
+    refuse: int | None = None
+    cut: bool = False
+    silent: bool = False
+    delay_seconds: float = 0.0
+    """Before a command starts, or gets input."""
+    sent: int = field(default=0)
+
+    async def delayed(self) -> None:
+        await asyncio.sleep(self.delay_seconds)
+        await self.silence()
+
+    async def silence(self) -> None:
+        while self.silent:
+            await asyncio.sleep(0.05)
+
+
+def end_group(process: asyncio.subprocess.Process) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+@contextmanager
+def served(app: Starlette) -> Generator[str]:
+    """Serves on loopback in a thread, and yields the URL."""
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="critical", ws="wsproto"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()

@@ -1,0 +1,202 @@
+"""Faults of clouds: slow, dead and silent computers, cut streams, refusals. Nothing hangs, and nothing is taken for whole."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import tracemalloc
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+from starlette.applications import Starlette
+
+from corral import Corral, Limits, tool
+from corral.errors import ShellLost
+from corral.sandboxes import ShellSandbox
+from corral.shells import DaytonaShell, E2BShell, Shell, remote
+from corral.types import Isolation
+from tests.shells.faults import served
+from tests.shells.stub_daytona import StubDaytona
+from tests.shells.stub_e2b import StubE2B
+
+pytestmark = pytest.mark.anyio
+
+KINDS = ("e2b", "daytona")
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+class _Cloud:
+    """A service with faults, and shells in it."""
+
+    def __init__(self, kind: str) -> None:
+        self.stub: StubE2B | StubDaytona = StubE2B() if kind == "e2b" else StubDaytona()
+        self.open: Callable[[], Awaitable[Shell]] = E2BShell.create if kind == "e2b" else DaytonaShell.create
+
+    @property
+    def app(self) -> Starlette:
+        return self.stub.app()
+
+    @asynccontextmanager
+    async def shell(self) -> AsyncGenerator[Shell]:
+        async with await self.open() as shell:
+            yield shell
+
+    async def kill_boxes(self) -> None:
+        for name in [*self.stub.boxes]:
+            await self.stub.kill_box(name)
+
+    def corral(self) -> Corral:
+        @tool
+        async def die() -> None:
+            """Ends the computer on which the program runs, and waits."""
+            await self.kill_boxes()
+            await anyio.sleep_forever()
+
+        @tool
+        async def hush() -> str:
+            """Has nothing arrive any more."""
+            self.stub.silent = True
+            return "x"
+
+        return Corral(
+            [die, hush],
+            sandbox=ShellSandbox(self.open, isolation=Isolation("cloud", "vm")),
+            accept_unenforced={"cpu_seconds", "memory_mb"},
+            check=False,
+        )
+
+
+@pytest.fixture(params=KINDS)
+def cloud(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Generator[_Cloud]:
+    cloud = _Cloud(request.param)
+    with served(cloud.app) as url:
+        if isinstance(cloud.stub, StubDaytona):
+            cloud.stub.base = url
+        settings = {
+            "E2B_API_KEY": "e2b_" + "0" * 40,
+            "E2B_HTTP_VERSION": "1.1",
+            "E2B_API_URL": url,
+            "E2B_SANDBOX_URL": url,
+            "DAYTONA_API_KEY": "key",
+            "DAYTONA_API_URL": f"{url}/api",
+            "DAYTONA_TARGET": "us",
+        }
+        for name, value in settings.items():
+            monkeypatch.setenv(name, value)
+        yield cloud
+        cloud.stub.silent = False
+        asyncio.run(cloud.kill_boxes())
+
+
+async def test_a_stream_that_is_cut_is_no_end(cloud: _Cloud) -> None:
+    async with cloud.shell() as shell:
+        cloud.stub.cut = True
+        with pytest.raises(ShellLost):
+            await shell.run("echo a; echo b")
+        cloud.stub.cut = False
+        assert (await shell.run("echo next")).stdout == "next\n"
+
+
+async def test_a_computer_that_dies_during_a_command_is_lost(cloud: _Cloud) -> None:
+    shell = await cloud.open()
+    async with await shell.spawn("echo ready; sleep 1000") as process:
+        assert await anext(aiter(process.stdout)) == b"ready\n"
+        with anyio.fail_after(5):
+            await cloud.kill_boxes()
+            with pytest.raises(ShellLost):
+                await process.wait()
+    with pytest.raises(ShellLost, match="start"):
+        await shell.run("true")
+    with pytest.raises(ShellLost):
+        await shell.files.read_text("a")
+    await shell.aclose()
+
+
+async def test_a_computer_that_dies_during_a_program_is_a_lost_sandbox(cloud: _Cloud) -> None:
+    async with cloud.corral() as corral:
+        with anyio.fail_after(10):
+            result = await corral.execute("await tools.die()", language="python")
+        assert result.error is not None
+        assert result.error.code == "sandbox_lost", result
+        assert (await corral.execute("1 + 1", language="python")).value == 2
+
+
+async def test_a_silent_computer_ends_with_the_time_out(cloud: _Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "KILL_SECONDS", 0.5)
+    monkeypatch.setattr(remote, "START_SECONDS", 0.5)
+    shell = await cloud.open()
+    process = await shell.spawn("echo ready; sleep 1000")
+    assert await anext(aiter(process.stdout)) == b"ready\n"
+    cloud.stub.silent = True
+    with anyio.fail_after(5):
+        with pytest.raises(ShellLost, match="could not be ended"):
+            await process.aclose()
+        with pytest.raises(ShellLost, match="does not start"):
+            await shell.run("true", timeout_seconds=1)
+        with pytest.raises(ShellLost):
+            await process.wait()
+    cloud.stub.silent = False
+    await shell.aclose()
+
+
+async def test_a_computer_that_falls_silent_during_a_program_is_no_hang(
+    cloud: _Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote, "KILL_SECONDS", 0.5)
+    async with cloud.corral() as corral:
+        with anyio.fail_after(10):
+            result = await corral.execute(
+                "await tools.hush()\nawait tools.hush()", language="python", limits=Limits(wall_seconds=2.0)
+            )
+        assert result.status == "timed_out", result
+        cloud.stub.silent = False
+
+
+async def test_a_slow_computer_is_slow_only(cloud: _Cloud) -> None:
+    cloud.stub.delay_seconds = 0.3
+    async with cloud.shell() as shell:
+        done = await shell.run("cat; echo end", input="a\n")
+        assert (done.exit_code, done.stdout) == (0, "a\nend\n")
+
+
+async def test_a_refused_request_says_so(cloud: _Cloud) -> None:
+    cloud.stub.refuse = 429
+    with pytest.raises(ShellLost, match=r"(?i)no sandbox.*(rate|many|slow|429)"):
+        await cloud.open()
+
+
+async def test_endless_output_is_bounded_in_memory(cloud: _Cloud) -> None:
+    async with cloud.shell() as shell:
+        await shell.run("echo warm")
+        async with await shell.spawn("yes aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa") as process:
+            await anext(aiter(process.stdout))
+            tracemalloc.start()
+            await anyio.sleep(1.0)  # nobody reads
+            _, most = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+            assert most < 40_000_000
+        done = await shell.run("yes $(seq 1 200 | tr -d '\\n')", timeout_seconds=1, output_bytes=1000)
+        assert done.timed_out
+        assert done.truncated
+        assert len(done.stdout) < 1100
+
+
+async def test_ending_twice_and_after_the_end_does_nothing(cloud: _Cloud) -> None:
+    async with cloud.shell() as shell:
+        async with await shell.spawn("true", stdin=True) as process:
+            assert await process.wait() == 0
+            begun = time.monotonic()
+            await process.write(b"unread")
+            for _ in range(3):
+                await process.kill()
+                await process.close_stdin()
+            assert time.monotonic() - begun < 5
+        await shell.aclose()
+    await shell.aclose()
+    assert not cloud.stub.left

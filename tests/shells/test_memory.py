@@ -1,0 +1,184 @@
+"""`MemoryShell`, held to the public suites, and to its bounds."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+
+from corral.errors import ConfigError, FileError, ShellError
+from corral.sandboxes import ShellSandbox
+from corral.shells import MemoryShell, Shell
+from corral.testing import FilesSuite, ShellSuite
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+class _Memory:
+    @asynccontextmanager
+    async def shell(self) -> AsyncGenerator[Shell]:
+        async with MemoryShell() as shell:
+            yield shell
+
+
+class TestCommands(_Memory, ShellSuite):
+    pass
+
+
+class TestFiles(_Memory, FilesSuite):
+    pass
+
+
+READERS = (
+    "cat {0}; head {0}; tac {0}; od -c {0}; strings {0}; wc {0}; sed p {0}; awk 1 {0}; grep . {0}; rg . {0}; xxd {0}",
+    "source {0}; . {0}; bash {0}; mapfile a < {0}; echo ${{a[@]}}; echo $(<{0}); read x < {0}; echo $x; while read x; do echo $x; done < {0}",
+    "ln -s {0} link; cat link; ln {0} hard; cat hard; cp {0} copied; cat copied; mv {0} moved; cat moved; readlink -f link",
+    "tar cf a.tar {0}; tar xOf a.tar; zip a {0}; gzip -c {0}; base64 {0}; patch < {0}; iconv {0}; split {0}; sort {0}; paste {0}",
+    "cd $(dirname {0}); ls -la; find / -name secret.txt; find $(dirname {0}); tree /; du -a /; stat {0}; file {0}; glob '{0}'",
+    "cat ../../../../../../../..{0}; cat /proc/1/root{0} /proc/self/root{0} /proc/self/cwd/x /dev/fd/../..{0} //{0} /./{0}",
+    "curl file://{0}; wget file://{0}; http file://{0}; openssl enc -in {0}; vi {0}; dotenv -f {0}; csv {0}; template {0}",
+    "mount -o bind / /mnt; chroot / cat {0}; sudo cat {0}; nohup cat {0}; busybox cat {0}; parallel cat ::: {0}; make -f {0}",
+)
+
+
+async def test_no_file_of_the_host_can_be_read_or_written(tmp_path: Path) -> None:
+    secret = tmp_path / "secret.txt"
+    secret.write_text("the-host-has-this\n")
+    async with MemoryShell() as shell:
+        for reader in READERS:
+            done = await shell.run(reader.format(secret))
+            assert "the-host-has-this" not in done.stdout + done.stderr, reader
+        assert await shell.files.read_text(str(secret)) is None
+        assert await shell.files.read_text(f"../../../../..{secret}") is None
+        await shell.run(
+            f"mkdir -p {tmp_path}; echo changed > {secret}; rm -rf {tmp_path}; mkdir -p {tmp_path}; touch {tmp_path}/new"
+        )
+        await shell.files.write_text(f"{tmp_path}/other", "x")
+        await shell.files.delete(str(tmp_path))
+    assert [each.name for each in tmp_path.iterdir()] == ["secret.txt"]
+    assert secret.read_text() == "the-host-has-this\n"
+
+
+async def test_nothing_of_the_process_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CORRAL_SECRET_OF_HOST", "the-host-has-this")
+    async with MemoryShell(env={"BASHKIT_ALLOW_INPROCESS_SQLITE": "1", "BASH_ENV": "/workspace/first"}) as shell:
+        await shell.files.write_text("first", "echo first\n")
+        seen = await shell.run(
+            "env; export -p; set; printenv; declare -p; cat /proc/*/environ /proc/self/maps; ps; ls /proc /sys"
+        )
+        assert "the-host-has-this" not in seen.stdout + seen.stderr
+        assert not {
+            name
+            for name in ("pytest", str(os.getpid()), getpass.getuser(), socket.gethostname())
+            if name in seen.stdout
+        }
+        done = await shell.run("for c in git python3 node sqlite3 gcc ssh jq yq; do $c --version; echo $?; done")
+        assert done.stdout.split() == ["127"] * 8, done
+        assert (await shell.run("kill -9 -1; kill -9 1; pkill python; echo survived")).stdout in {"survived\n", ""}
+
+
+async def test_no_network_is_reached() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        port = server.getsockname()[1]
+        async with MemoryShell() as shell:
+            for attempt in (
+                f"curl -sS http://127.0.0.1:{port}; wget -O- http://127.0.0.1:{port}; http GET http://localhost:{port}",
+                f"exec 3<>/dev/tcp/127.0.0.1/{port}; echo x >&3; echo x > /dev/udp/127.0.0.1/{port}; nc 127.0.0.1 {port}",
+                f"openssl s_client -connect 127.0.0.1:{port}; retry -n 1 curl http://127.0.0.1:{port}; busybox wget http://127.0.0.1:{port}",
+            ):
+                await shell.run(attempt)
+            with pytest.raises(BlockingIOError):
+                server.accept()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "while :; do :; done",
+        "x=a; while :; do x=$x$x; done",
+        "f() { f | f & }; f; f() { f; }; f",
+        "echo {1..100000000}",
+        "printf %1000000000d 1",
+        "awk 'BEGIN { x = \"a\"; while (1) x = x x }'",
+        "eval \"$(printf '(%.0s' $(seq 1 5000))\"",
+        "head -c 9000000 /dev/zero > a; cat a a a a a a a a a a a a > b",
+        "echo 'unfinished",
+    ],
+)
+async def test_bounds_end_a_command_and_the_shell_goes_on(command: str) -> None:
+    async with MemoryShell(command_steps=3_000) as shell:
+        done = await shell.run(command)
+        assert done.exit_code not in {0, None}, done
+        assert done.stderr
+        assert (await shell.run("echo next")).stdout == "next\n"
+
+
+async def test_output_that_is_left_out_is_said() -> None:
+    async with MemoryShell() as shell:
+        await shell.files.write_text("large", "x" * 3_000_000)
+        done = await shell.run("cat large", output_bytes=5_000_000)
+        assert (len(done.stdout), done.stderr) == (1 << 20, "bash: what is over 1 MiB of an output was left out\n")
+        assert (await shell.run("cat large | wc -c")).stdout.strip() == "3000000"
+        assert not (await shell.run("cat large > copy; wc -c < copy")).stderr
+
+
+async def test_time_and_number_of_commands_are_bounded() -> None:
+    async with MemoryShell(command_seconds=0.2, commands=2) as shell:
+        async with await shell.spawn("sleep 100") as first, await shell.spawn("sleep 100"):
+            with pytest.raises(ShellError, match="2 commands run"):
+                await shell.run("true")
+            assert await first.wait() != 0
+        assert (await shell.run("echo free")).stdout == "free\n"
+    with pytest.raises(ConfigError, match="positive"):
+        MemoryShell(commands=0)
+
+
+async def test_a_cancelled_command_does_nothing_more() -> None:
+    async with MemoryShell() as shell:
+        async with await shell.spawn("echo ready; while :; do echo x >> log; sleep 0.01; done & sleep 100") as process:
+            assert await anext(aiter(process.stdout)) == b"ready\n"
+        same = "before=$(cat log | wc -c); sleep 0.1; [ $before = $(cat log | wc -c) ] && echo same"
+        assert (await shell.run(f"touch log; {same}")).stdout == "same\n"
+        await shell.spawn("sleep 100")
+    async with MemoryShell() as shell:
+        assert await shell.files.list() == []
+
+
+async def test_files_have_bounds() -> None:
+    async with MemoryShell() as shell:
+        with pytest.raises(FileError, match="10000000 bytes"):
+            await shell.files.write_binary("large", bytes(10_000_001))
+        for number in range(10):
+            await shell.files.write_binary(f"{number}", bytes(9_999_000))
+        with pytest.raises(FileError, match="full"):
+            await shell.files.write_binary("one more", bytes(9_999_000))
+        for path in ("/", "..", "/workspace", "/workspace/", "../workspace"):
+            with pytest.raises(FileError, match="stay"):
+                await shell.files.delete(path)
+
+
+async def test_programs_are_refused() -> None:
+    with pytest.raises(ConfigError, match="MemoryShell"):
+        ShellSandbox(MemoryShell())
+
+
+def test_another_event_loop_is_refused() -> None:
+    async def main() -> None:
+        async with MemoryShell() as shell:
+            await shell.files.write_text("a", "x")
+            await shell.run("true")
+
+    with pytest.raises(ConfigError, match="asyncio only"):
+        trio.run(main)
