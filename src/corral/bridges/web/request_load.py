@@ -14,12 +14,20 @@ from corral.bridges.web.request_filter import RequestHead
 from corral.concurrency.capacity import Capacity
 from corral.errors import CallBudgetExceeded, MalformedMessage, MessageTooLarge
 
-__all__ = ["MAX_CALLS", "Body", "load_of", "parse_json", "read_body"]
+__all__ = ["MAX_CALLS", "Body", "load_of", "most_body_bytes", "parse_json", "read_body"]
 
 MAX_CALLS = 64
 """Calls in one request."""
 _BODY_BYTES = 8_000_000
 """Bytes of concurrent bodies, as they arrive; as Python objects they can take 25 times as much."""
+_LEAST_BODY_BYTES = 1_000_000
+"""Maximum input of a batch of the runtimes, unless one call has more."""
+_BESIDE_INPUT_BYTES = 100_000
+
+
+def most_body_bytes(grant: Grant) -> int:
+    """Returns the maximum bytes of a body with calls."""
+    return max(_LEAST_BODY_BYTES, grant.limits.tool_input_bytes) + _BESIDE_INPUT_BYTES
 
 
 class RequestLoad:
