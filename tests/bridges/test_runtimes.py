@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from corral import Corral, ExecutionContext, OutsideExecution
+from corral.bridges.connect import ConnectBridge
 from corral.bridges.graphql import GraphqlBridge
 from corral.bridges.trpc import TrpcBridge
 from corral.bridges.web import WebBridge
@@ -26,6 +27,7 @@ seen["items"] = [item async for item in tools.numbers(n=3)]
 
 
 BRIDGES: dict[str, tuple[WebBridge, str]] = {
+    "connect": (ConnectBridge(), ""),
     "graphql": (GraphqlBridge(), "/graphql"),
     "trpc": (TrpcBridge(transformer="superjson"), ""),
 }

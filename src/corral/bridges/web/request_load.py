@@ -52,13 +52,18 @@ class RequestLoad:
 
 
 class Body:
-    """Context of a body, with reserved memory. Entering it raises as `read_body`."""
+    """Context of a body, with reserved memory. Entering it raises as `read_body`.
 
-    def __init__(self, head: RequestHead, receive: Receive, most_bytes: int, grant: Grant) -> None:
+    `expands`: the body is compressed, so that memory for `most_bytes` is reserved.
+    """
+
+    def __init__(
+        self, head: RequestHead, receive: Receive, most_bytes: int, grant: Grant, *, expands: bool = False
+    ) -> None:
         self._head = head
         self._receive = receive
         self._most_bytes = most_bytes
-        self._size = most_bytes if head.length is None else min(most_bytes, head.length)
+        self._size = most_bytes if head.length is None or expands else min(most_bytes, head.length)
         self._room = load_of(grant).room
 
     async def __aenter__(self) -> bytes:
