@@ -31,14 +31,15 @@ def served() -> Iterator[Served]:
 
 
 def descriptors(corral: Corral, folder: Path) -> bytes:
-    """A FileDescriptorSet: that of the document as the compiler reads it, and the bridge's own service."""
+    """A FileDescriptorSet: that of the document as the run_protocr reads it, and the bridge's own service."""
 
     async def document() -> str:
         return await corral.bridge_document("connect", scopes=CONTEXT.scopes)
 
     (folder / "tools.proto").write_text(anyio.run(document), encoding="utf-8")
     arguments = ["protoc", f"-I{folder}", "--include_imports", f"--descriptor_set_out={folder}/tools.bin"]
-    assert protoc.main([*arguments, f"-I{Path(protoc.__file__).parent}/_proto", "tools.proto"]) == 0
+    compiler: Any = protoc
+    assert compiler.main([*arguments, f"-I{Path(protoc.__file__).parent}/_proto", "tools.proto"]) == 0
     bridge = POOL.FindFileByName("corral/v1/bridge.proto").serialized_pb
     length = bytes([len(bridge) % 128 | 128, len(bridge) // 128])
     return (folder / "tools.bin").read_bytes() + b"\x0a" + length + bridge
