@@ -21,6 +21,9 @@ from corral.packages import PackageFolder
 __all__ = ["CHROMIUM", "PACKAGES", "SQLITE_SERVER", "deno_arguments", "deno_environment", "npm_folder", "npm_imports"]
 
 _NPM: Mapping[str, str] = {
+    "@bufbuild/protobuf": "2.17.0",
+    "@connectrpc/connect": "2.2.0",
+    "@connectrpc/connect-node": "2.2.0",
     "@graphql-codegen/core": "6.2.1",
     "@graphql-codegen/typescript-operations": "6.1.9",
     "@grpc/grpc-js": "1.14.3",

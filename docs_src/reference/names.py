@@ -30,12 +30,14 @@ MODULES: Mapping[str, str] = {
     "corral.integrations.google_adk": "*",
     "corral.integrations.mcp": "mcp_server ask_client session_of",
     "corral.bridges": "BridgeProtocol BridgeHost Document DocumentCache MemoryRates RateStore ImpliedScopes",
+    "corral.bridges.connect": "*",
     "corral.bridges.graphql": "*",
     "corral.bridges.grpc": "*",
     "corral.bridges.http": "*",
-    "corral.bridges.web": "WebBridge RequestHead RequestWatch Body load_of watch_request grant_of "
+    "corral.bridges.web": "WebBridge RequestHead RequestWatch Batch Body load_of watch_request grant_of "
     "read_body parse_json status_of",
     "corral.testing": "*",
+    "corral.bridges.trpc": "*",
     "corral.bridges.tokens": "ExecutionTokens Key KeyRing Claims",
     "corral.bridges.rates_redis": "*",
     "corral.audit": "AuditSink JsonLinesSink SqliteSink PostgresSink OpenTelemetrySink CallbackSink "

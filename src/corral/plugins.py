@@ -19,6 +19,7 @@ _OWN: Mapping[str, Mapping[str, str]] = {
         "python": "corral.sandboxes.auto_python:PythonSandbox",
     },
     "corral.bridges": {
+        "connect": "corral.bridges.connect:ConnectBridge",
         "graphql": "corral.bridges.graphql:GraphqlBridge",
         "grpc": "corral.bridges.grpc:GrpcBridge",
         "http": "corral.bridges.http:HttpBridge",

@@ -13,9 +13,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+import grpc
 import httpx
 import pytest
 
+from corral.bridges.grpc.messages import CallReply, CallRequest
 from corral.cli.commands.serve import write_private
 from corral.errors import ConfigError
 from tests.bridges.http.engines import NODE
@@ -175,13 +177,29 @@ def test_approvals_scopes_and_limits_hold_and_all_is_on_record(serve: Any, proje
 
 
 def test_several_protocols_are_served_beside_each_other(serve: Any) -> None:
-    with serve("--protocol", "http", "--protocol", "trpc", "--protocol", "graphql") as serving:
+    protocols = ("http", "trpc", "graphql", "connect", "grpc")
+    options = [option for name in protocols for option in ("--protocol", name)]
+    with serve(*options, "--grpc-port", "0") as serving:
         assert serving.url.endswith("/http")
         caller = serving.call("who").json()
         root = serving.url.removesuffix("/http")
         assert serving.client.post(f"{root}/trpc/who", json={}).json() == {"result": {"data": caller}}
         answer = serving.client.post(f"{root}/graphql", json={"query": "mutation { who }"}).json()
         assert answer == {"data": {"who": caller}}
+        connect = serving.client.post(f"{root}/connect/corral.tools.Tools/who", json={})
+        assert connect.json() == {"result": caller}
+        _, _, err = serving.end(signal.SIGTERM)
+    assert re.fullmatch(r"12 tools at http://127\.0\.0\.1:\d+/http, over gRPC at 127\.0\.0\.1:\d+\n", err)
+
+
+def test_grpc_is_served_alone(serve: Any) -> None:
+    with serve("--protocol", "grpc", "--grpc-port", "0", "--user", "ada") as serving:
+        with grpc.insecure_channel(serving.url.removeprefix("http://")) as channel:
+            call = channel.unary_unary("/corral.v1.Bridge/Call", CallRequest.SerializeToString, CallReply.FromString)
+            reply = call(CallRequest(tool="who"), metadata=(("authorization", f"Bearer {serving.token}"),))
+            assert json.loads(reply.value)[0] == "ada"
+        code, out, err = serving.end(signal.SIGINT)
+    assert (code, out, err) == (0, "", f"12 tools at {serving.url}\n")
 
 
 def test_all_addresses_are_warned_of(serve: Any) -> None:
@@ -214,6 +232,9 @@ def test_what_cannot_be_is_one_line(project: Project) -> None:
         wrong = {
             ("--port", port): f"error: cannot listen at port {port} of 127.0.0.1: Address already in use",
             ("--port", "65536"): "error: --port 65536 is not between 0 and 65535",
+            ("--protocol", "grpc", "--grpc-port", port): f"error: cannot listen at port {port} of 127.0.0.1",
+            ("--protocol", "grpc", "--grpc-port", "-1"): "error: --grpc-port -1 is not between 0 and 65535",
+            ("--protocol", "grpc", "--host", "0.0.0.0"): "error: --protocol grpc on 0.0.0.0 would send tokens",  # noqa: S104
             ("--port", "0", "--scope", "a b"): "error: the scope 'a b' cannot be in a token",
         }
         for options, message in wrong.items():

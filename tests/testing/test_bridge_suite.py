@@ -241,10 +241,11 @@ const transport: Transport = {
     return { path: `/${call!.slice(0, end)}`, type: "text/plain", body: call!.slice(end + 1) };
   },
   reader([sequence]) {
+    const decoder = new TextDecoder();
     let text = "";
     return {
       feed(part) {
-        text += part;
+        text += decoder.decode(part, { stream: true });
         return [];
       },
       end(): Reply[] {

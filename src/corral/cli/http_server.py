@@ -18,28 +18,28 @@ _SHUTDOWN_SECONDS = 1
 
 
 @contextmanager
-def listening(host: str, port: int) -> Generator[socket.socket]:
+def listening(host: str, port: int, option: str = "--port") -> Generator[socket.socket]:
     """A socket that takes connections. Its protocol is named, without which asyncio would not set TCP_NODELAY.
 
     Raises:
         ConfigError: nobody can listen there.
     """
     if not 0 <= port < 65_536:
-        raise ConfigError(f"--port {port} is not between 0 and 65535")
+        raise ConfigError(f"{option} {port} is not between 0 and 65535")
     try:
         [(family, kind, protocol, _, address), *_] = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP, flags=socket.AI_PASSIVE
         )
         listener = socket.socket(family, kind, protocol)
     except OSError as error:
-        raise _cannot_listen(host, port, error) from error
+        raise _cannot_listen(host, port, option, error) from error
     with listener:
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(address)
             listener.listen()
         except OSError as error:
-            raise _cannot_listen(host, port, error) from error
+            raise _cannot_listen(host, port, option, error) from error
         yield listener
 
 
@@ -73,6 +73,6 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _cannot_listen(host: str, port: int, error: OSError) -> ConfigError:
+def _cannot_listen(host: str, port: int, option: str, error: OSError) -> ConfigError:
     reason = error.strerror or error
-    return ConfigError(f"cannot listen at port {port} of {host}: {reason}; --port and --host name another place")
+    return ConfigError(f"cannot listen at port {port} of {host}: {reason}; {option} and --host name another place")

@@ -118,11 +118,13 @@ class CorralLifetime(Lifecycle):
             raise
 
     @asynccontextmanager
-    async def connected(self) -> AsyncGenerator[Self]:
+    async def connected(self, *, bridges: bool = False) -> AsyncGenerator[Self]:
         """Opens only the tool sources, for the duration of the block: enough to declare all tools.
 
+        `bridges` also opens the bridges, such as the server of a `GrpcBridge`: enough to serve programs elsewhere.
+
         Raises:
-            CorralError: a required tool source cannot be opened.
+            CorralError: a required tool source or a bridge cannot be opened.
         """
         self._require_own()
         if self._open:
@@ -130,8 +132,12 @@ class CorralLifetime(Lifecycle):
             return
         await self._sources.open()
         try:
+            if bridges:
+                await self._runtime.protocols.open()
             yield self
         finally:
+            if bridges:
+                await self._runtime.protocols.aclose()
             await self._sources.aclose()
 
     def _require_usable(self) -> None:

@@ -7,6 +7,7 @@
 from corral.guest.frames import Frame, FrameKind, FrameReader, encode_frame
 from corral.guest.runtime import (
     RuntimeDirectory,
+    bridge_runtime,
     client_runtime,
     graphql_runtime,
     http_guest,
@@ -26,6 +27,7 @@ __all__ = [
     "FrameReader",
     "RuntimeDirectory",
     "UnencodableValue",
+    "bridge_runtime",
     "client_runtime",
     "decode_value",
     "encode_frame",

@@ -18,7 +18,7 @@ from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 from types import CodeType
-from typing import cast
+from typing import Literal, cast
 
 from corral.containment.temporary import TemporaryFolder
 from corral.errors import ConfigError
@@ -27,6 +27,7 @@ from corral.types import Language
 
 __all__ = [
     "RuntimeDirectory",
+    "bridge_runtime",
     "client_runtime",
     "graphql_runtime",
     "http_guest",
@@ -143,16 +144,20 @@ class RuntimeDirectory:
             self._folder = None
 
 
-@cache
 def http_runtime(language: Language = "typescript") -> str:
     """The module that a program imports to call tools over HTTP: for Deno, Node from 20 on, or Python from 3.11 on."""
-    return client_runtime(language, _source(*_HTTP_TRANSPORTS[language]))
+    return bridge_runtime("http", language)
+
+
+def graphql_runtime(language: Language = "typescript") -> str:
+    """The module that a program imports to call tools over GraphQL."""
+    return bridge_runtime("graphql", language)
 
 
 @cache
-def graphql_runtime(language: Language = "typescript") -> str:
-    """The module that a program imports to call tools over GraphQL."""
-    return client_runtime(language, _source(*_GRAPHQL_TRANSPORTS[language]))
+def bridge_runtime(protocol: Literal["connect", "graphql", "http", "trpc"], language: Language) -> str:
+    """The module that a program imports to call tools over one of corral's protocols."""
+    return client_runtime(language, _source(*_TRANSPORTS[language](protocol)))
 
 
 def http_guest(language: Language, job: Mapping[str, object]) -> bytes:
@@ -219,13 +224,9 @@ _CLIENT_RUNTIMES: Mapping[Language, Callable[[str], str]] = {
     "typescript": _typescript_client,
     "python": _python_client,
 }
-_HTTP_TRANSPORTS: Mapping[Language, tuple[str, str]] = {
-    "typescript": ("typescript", "http.ts"),
-    "python": ("python", "transports/http.py"),
-}
-_GRAPHQL_TRANSPORTS: Mapping[Language, tuple[str, str]] = {
-    "typescript": ("typescript", "graphql.ts"),
-    "python": ("python", "transports/graphql.py"),
+_TRANSPORTS: Mapping[Language, Callable[[str], tuple[str, str]]] = {
+    "typescript": lambda protocol: ("typescript", f"{protocol}.ts"),
+    "python": lambda protocol: ("python", f"transports/{protocol}.py"),
 }
 
 

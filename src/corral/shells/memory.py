@@ -16,9 +16,10 @@ from corral.arguments import checked
 from corral.concurrency.event_loop import asyncio_loop
 from corral.errors import ConfigError, FileError, MissingExtra, ShellError
 from corral.isolation import Isolation
+from corral.sessions.text_files import MAX_READ_BYTES
 from corral.shells.base import Process, Shell, ShellCapabilities
-from corral.shells.environment import checked_environment
-from corral.shells.files import MAX_READ_BYTES, FileInfo, FileKind, Files, expect_deletable
+from corral.shells.environment import checked_environment, expect_command
+from corral.shells.files import FileInfo, FileKind, Files, expect_deletable
 from corral.shells.pushed import PushedProcess
 
 if TYPE_CHECKING:
@@ -106,8 +107,7 @@ class MemoryShell(Shell):
     ) -> Process:
         if stdin:
             raise ConfigError("MemoryShell has no standard input for commands; write a file, and read it there")
-        if "\0" in command or "\0" in (cwd or ""):
-            raise ConfigError("a command and its folder have no NUL")
+        expect_command(command, cwd)
         variables = {**self._env, **checked_environment(env or {})}
         if asyncio_loop() is None:
             raise ConfigError("MemoryShell works on asyncio only, not on this event loop")

@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from corral import OutsideExecution
-from corral.bridges.grpc import service
+from corral.bridges.grpc import methods, service
 from tests.bridges.grpc.serving import Client, GrpcServed
 from tests.bridges.http.serving import PATIENCE_SECONDS
 
@@ -74,7 +74,7 @@ def test_results_that_do_not_fit_and_what_nobody_expects(client: Client, monkeyp
     def broken(*_: object) -> None:
         raise ZeroDivisionError("hunter2")
 
-    monkeypatch.setattr(service, "write_root", broken)
+    monkeypatch.setattr(methods, "write_root", broken)
     status, code, said = failing("inbox")
     assert (status, code) == ("INTERNAL", "tool_failed")
     assert "hunter2" not in said

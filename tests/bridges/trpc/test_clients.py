@@ -131,6 +131,10 @@ def test_a_typed_client_compiles_against_the_router(tmp_path: Path) -> None:
         ("GET", "/add?input=%7B%22a%22%3A1%2C%22b%22%3A2%7D", b"", 403, "read-only"),
         ("PUT", "/add", b"{}", 405, "GET or POST"),
         ("POST", "/odd_things.values", b"", 200, "AP8="),
+        ("POST", "/corral/calls", b'{"calls":[]}', 400, "malformed_message"),
+        ("POST", "/corral/calls", b'{"calls":[{"sequence":1,"tool":"add","input":{"a":1,"b":2}}]}', 200, '"value":3'),
+        ("GET", "/corral/calls", b"", 404, "tool_not_found"),
+        ("POST", "/corral/token", b"{", 400, "malformed_message"),
     ],
 )
 def test_requests(client: httpx.Client, method: str, path: str, body: bytes, status: int, word: str) -> None:

@@ -35,6 +35,7 @@ from corral.bridges.web import (
     ended,
     grant_of,
     late,
+    most_body_bytes,
     parse_json,
     read_body,
     watch_request,
@@ -54,8 +55,6 @@ _RUNTIMES: Mapping[str, tuple[Language, str]] = {
 }
 _OF_RUNTIMES = "subscription($calls:[JSON!]!){_calls(calls:$calls)}"
 """Operation of corral's own runtimes."""
-_LEAST_BODY_BYTES = 1_000_000
-_BESIDE_INPUT_BYTES = 100_000
 _MOST_INTROSPECTIONS = 8
 
 
@@ -134,11 +133,10 @@ class GraphqlApp:
             return failed(NOT_JSON, 415)
         media_type, reads_events = accepted(head)
         body_came = False
-        most = max(_LEAST_BODY_BYTES, grant.limits.tool_input_bytes) + _BESIDE_INPUT_BYTES
         stream = OperationStream(send)
         async with (
             watch_request(grant, receive, stream.heartbeat) as watch,
-            Body(head, receive, 0 if is_get else most, grant) as body,
+            Body(head, receive, 0 if is_get else most_body_bytes(grant), grant) as body,
         ):
             given = _read(_query_parameters(head) if is_get else parse_json(body))
             body_came = True

@@ -13,8 +13,7 @@ from corral.bridges.calls import Call
 from corral.bridges.grants import Grant
 from corral.bridges.graphql.responses import extensions_of
 from corral.bridges.graphql.schema import StreamedCall
-from corral.bridges.http.messages import calls_of, line
-from corral.bridges.web import MAX_CALLS, load_of
+from corral.bridges.web import MAX_CALLS, Batch, calls_of, line, load_of
 from corral.errors import AccessDenied, CorralError, MessageTooLarge
 from corral.guest import plain_json
 from corral.types import CallError, CallRequest, OpenStream, Reply
@@ -99,10 +98,12 @@ class OperationCalls:
             raise MessageTooLarge(f"the request has more than {MAX_CALLS} calls")
         return load_of(self._grant).count(calls)
 
-    def streams(self, request: CallRequest) -> bool:
-        """True if the tool of a call streams."""
-        tool = self._grant.peek_tool(request.tool)
-        return tool is not None and tool.stream
+    def batch(self, calls: object) -> Batch:
+        """Returns the calls of a subscription to `_calls`. Raises GraphQLError."""
+        try:
+            return Batch(self._host, self._grant, "graphql", {"calls": calls, "stream": True}, self._body_bytes)
+        except CorralError as error:
+            raise error_of(error) from None
 
     def handle(self, request: CallRequest) -> Awaitable[Reply]:
         """Makes one of the calls of `requests`."""

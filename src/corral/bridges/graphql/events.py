@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import anyio
 from graphql import DocumentNode, ExecutionResult, GraphQLError
 from pydantic_core import from_json, to_json
 from typing_extensions import override
@@ -13,17 +12,23 @@ from typing_extensions import override
 from corral.bridges.graphql.calls import OperationCalls, error_of
 from corral.bridges.graphql.responses import COMPLETE, event, failed_json, result_json
 from corral.bridges.graphql.schema import ToolSchema
-from corral.bridges.http.messages import alone_line, items_line, line
-from corral.bridges.http.streams import LineStream
+from corral.bridges.web import LineStream
 from corral.bridges.web.server_events import EventStream
 from corral.guest import plain_json, revive_value
-from corral.types import CallError, CallRequest
+from corral.types import CallError
 
 __all__ = ["OperationStream"]
 
 
 class OperationStream(EventStream):
     """Streamed body of the response to one operation."""
+
+    _calling = False
+
+    @property
+    @override
+    def begins(self) -> bool:
+        return self.started or self._calling
 
     async def end(self, error: CallError) -> None:
         """Sends an error, and ends the response."""
@@ -56,18 +61,16 @@ class OperationStream(EventStream):
         if asked.tool is None:
             return await self.call_many(to_json(key), asked.input, calls)
 
-        class Items(LineStream):
-            @override
-            async def write_items(self, items: Sequence[bytes], *, tagged: bool) -> None:
-                data = b""
-                for item in items:
-                    value = from_json(item)
-                    value = from_json(plain_json(revive_value(value))) if tagged else value
-                    data += event(result_json(result((value,))))
-                await self._write(data)
+        async def write_items(items: Sequence[bytes], /, *, tagged: bool) -> None:
+            data = b""
+            for item in items:
+                value = from_json(item)
+                value = from_json(plain_json(revive_value(value))) if tagged else value
+                data += event(result_json(result((value,))))
+            await self.write(data)
 
         await self.write(b":\n\n")
-        items = Items(1, self.write)
+        items = LineStream(write_items)
         async with items.written():
             reply = await calls.stream(asked.tool, asked.input, items.open)
         if reply.error is not None:
@@ -81,37 +84,14 @@ class OperationStream(EventStream):
     async def call_many(self, key: bytes, given: object, calls: OperationCalls) -> None:
         """Makes calls of corral's own runtimes. Each event has a line of the HTTP bridge, under the key of `_calls`."""
 
-        async def write(data: bytes) -> None:
-            await self.write(event(b'{"data":{%b:%b}}' % (key, data.rstrip())))
-
-        class Lines(LineStream):
-            @override
-            async def write_items(self, items: Sequence[bytes], *, tagged: bool) -> None:
-                await write(items_line(self._number, items, tagged=tagged))
-
-        async def answer(number: int, request: CallRequest) -> None:
-            if not calls.streams(request):
-                data = line(number, await calls.handle(request))
-            elif len(requests) > 1:
-                data = alone_line(number)
-            else:
-                stream = Lines(number, write)
-                async with stream.written():
-                    reply = await calls.handle(request._replace(open_stream=stream.open))
-                data = line(number, reply)
-            await write(data)
+        async def write(data: bytes, /, *, last: bool = False) -> None:
+            shown = event(b'{"data":{%b:%b}}' % (key, data.rstrip())) if data else b""
+            await self.write(shown + (COMPLETE if last else b""), last=last)
 
         try:
-            requests = calls.requests(given)
+            batch = calls.batch(given)
         except GraphQLError as error:
             return await self.send_one(result_json(ExecutionResult(None, [error])))
-        if len(requests) == 1 and not calls.streams(requests[0][1]):
-            [(number, request)] = requests
-            data = line(number, await calls.handle(request))
-            return await self.send_one(b'{"data":{%b:%b}}' % (key, data.rstrip()))
-        await self.write(b":\n\n")
-        async with anyio.create_task_group() as tasks:
-            for number, request in requests:
-                tasks.start_soon(answer, number, request)
-        await self.write(COMPLETE, last=True)
+        self._calling = True
+        await batch.answer(write)
         return None

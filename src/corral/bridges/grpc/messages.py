@@ -11,7 +11,18 @@ from google.protobuf.message_factory import GetMessageClass
 
 from corral.types import CallError, EncodedValue
 
-__all__ = ["BRIDGE_SERVICE", "POOL", "CallReply", "CallRequest", "RenewReply", "error_reply", "value_reply"]
+__all__ = [
+    "BRIDGE_SERVICE",
+    "POOL",
+    "CallReply",
+    "CallRequest",
+    "CallsReply",
+    "CallsRequest",
+    "RenewReply",
+    "RenewRequest",
+    "error_reply",
+    "value_reply",
+]
 
 BRIDGE_SERVICE = "corral.v1.Bridge"
 _FILE = "corral/v1/bridge.proto"
@@ -33,9 +44,16 @@ _MESSAGES: dict[str, _Fields] = {
     "CallRequest": (("tool", "string"), ("input", "bytes"), ("tagged", "bool")),
     "CallError": _ERROR,
     "CallReply": (("value", "bytes"), ("tagged", "bool"), ("error", "CallError")),
+    "CallsRequest": (("calls", "bytes"),),
+    "CallsReply": (("line", "bytes"),),
     "RenewRequest": (),
     "RenewReply": (("token", "string"), ("expires", "double")),
 }
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(each.title() for each in others)
 
 
 def _file() -> FileDescriptorProto:
@@ -44,7 +62,11 @@ def _file() -> FileDescriptorProto:
         message = file.message_type.add(name=name)
         for number, (field, kind) in enumerate(fields, 1):
             made = message.field.add(
-                name=field, number=number, label=FieldDescriptorProto.LABEL_OPTIONAL, proto3_optional=True
+                name=field,
+                json_name=_camel(field),
+                number=number,
+                label=FieldDescriptorProto.LABEL_OPTIONAL,
+                proto3_optional=True,
             )
             made.oneof_index = number - 1
             message.oneof_decl.add(name=f"_{field}")
@@ -58,29 +80,39 @@ def _file() -> FileDescriptorProto:
     service.method.add(
         name="Stream", input_type=".corral.v1.CallRequest", output_type=".corral.v1.CallReply", server_streaming=True
     )
+    service.method.add(
+        name="Calls", input_type=".corral.v1.CallsRequest", output_type=".corral.v1.CallsReply", server_streaming=True
+    )
     service.method.add(name="Renew", input_type=".corral.v1.RenewRequest", output_type=".corral.v1.RenewReply")
     return file
 
 
 POOL = DescriptorPool()
 POOL.AddSerializedFile(_file().SerializeToString())
-CallRequest: Any = GetMessageClass(POOL.FindMessageTypeByName("corral.v1.CallRequest"))
-CallReply: Any = GetMessageClass(POOL.FindMessageTypeByName("corral.v1.CallReply"))
-RenewReply: Any = GetMessageClass(POOL.FindMessageTypeByName("corral.v1.RenewReply"))
 
 
-def value_reply(value: EncodedValue | None) -> bytes:
-    """Encodes a value, or an item of a stream. None: the call returns nothing."""
-    if value is None:
-        return b""
-    return CallReply(value=value.text, tagged=value.tagged or None).SerializeToString()
+def _class(name: str) -> Any:
+    return GetMessageClass(POOL.FindMessageTypeByName(f"corral.v1.{name}"))
 
 
-def error_reply(error: CallError) -> bytes:
+CallRequest: Any = _class("CallRequest")
+CallReply: Any = _class("CallReply")
+CallsRequest: Any = _class("CallsRequest")
+CallsReply: Any = _class("CallsReply")
+RenewRequest: Any = _class("RenewRequest")
+RenewReply: Any = _class("RenewReply")
+
+
+def value_reply(value: EncodedValue | None) -> Any:
+    """Makes the message of a value, or of an item of a stream. None: the call returns nothing."""
+    return CallReply() if value is None else CallReply(value=value.text, tagged=value.tagged or None)
+
+
+def error_reply(error: CallError) -> Any:
     reply = CallReply()
     reply.error.code, reply.error.name, reply.error.message = error.code, error.name, error.message
     if error.retry_after_seconds is not None:
         reply.error.retry_after_seconds = error.retry_after_seconds
     if error.correlation_id is not None:
         reply.error.correlation_id = error.correlation_id
-    return reply.SerializeToString()
+    return reply

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import secrets
+from typing import NamedTuple, TypeAlias, cast
 
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.duration_pb2 import Duration
@@ -10,10 +11,15 @@ from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo
 from google.rpc.status_pb2 import Status as RpcStatus
 from grpc import StatusCode
 
-from corral.errors import AccessDenied, CorralError, error_class
+from corral.errors import AccessDenied, CorralError, ToolFailed, error_class
+from corral.logs import get_logger
 from corral.types import CallError
 
-__all__ = ["Status", "status_of"]
+__all__ = ["Detail", "Status", "code_of", "details_of", "error_within", "status_of"]
+
+logger = get_logger("corral.bridges")
+
+Detail: TypeAlias = ErrorInfo | RetryInfo
 
 _CODES = {
     "call_budget_exceeded": StatusCode.RESOURCE_EXHAUSTED,
@@ -37,28 +43,48 @@ class Status(NamedTuple):
     trailers: tuple[tuple[str, str | bytes], ...]
 
 
-def status_of(error: CallError | CorralError) -> Status:
-    """Returns the status of an error. Its details are `google.rpc.Status` with ErrorInfo, and RetryInfo for a rate."""
-    if isinstance(error, CorralError):
-        error = CallError.of(error)
-    code = _CODES.get(error.code)
-    if code is None:
-        denied = issubclass(error_class(error.code), AccessDenied)
-        code = StatusCode.PERMISSION_DENIED if denied else StatusCode.INTERNAL
-    message = error.message.encode()[:_MESSAGE_BYTES].decode("utf-8", "ignore")
+def code_of(error: CallError) -> StatusCode:
+    """Returns the code of an error: that of its own code, PERMISSION_DENIED for other denials, else INTERNAL."""
+    denied = issubclass(error_class(error.code), AccessDenied)
+    return _CODES.get(error.code, StatusCode.PERMISSION_DENIED if denied else StatusCode.INTERNAL)
+
+
+def details_of(error: CallError) -> list[Detail]:
+    """Returns what clients of gRPC know as details: ErrorInfo, and RetryInfo for a rate."""
     info = ErrorInfo(reason=error.code.upper(), domain="corral", metadata={"code": error.code, "name": error.name})
     if error.correlation_id is not None:
         info.metadata["correlationId"] = error.correlation_id
-    status = RpcStatus(code=code.value[0], message=message, details=[_packed(info)])
-    if error.retry_after_seconds is not None:
-        delay = Duration()
-        delay.FromNanoseconds(round(min(error.retry_after_seconds, 3e8) * 1e9))
-        status.details.append(_packed(RetryInfo(retry_delay=delay)))
+    if error.retry_after_seconds is None:
+        return [info]
+    delay = Duration()
+    delay.FromNanoseconds(round(min(error.retry_after_seconds, 3e8) * 1e9))
+    return [info, RetryInfo(retry_delay=delay)]
+
+
+def status_of(error: CallError | CorralError) -> Status:
+    """Returns the status of an error. Its details are in a `google.rpc.Status`."""
+    if isinstance(error, CorralError):
+        error = CallError.of(error)
+    code = code_of(error)
+    message = error.message.encode()[:_MESSAGE_BYTES].decode("utf-8", "ignore")
+    status = RpcStatus(code=code.value[0], message=message, details=[_packed(each) for each in details_of(error)])
     trailers = (("corral-error-code", error.code), ("grpc-status-details-bin", status.SerializeToString()))
     return Status(code, message, trailers)
 
 
-def _packed(message: ErrorInfo | RetryInfo) -> AnyMessage:
+def _packed(message: Detail) -> AnyMessage:
     packed = AnyMessage()
     packed.Pack(message)
     return packed
+
+
+def error_within(error: Exception, path: str) -> CorralError:
+    """Returns the error of a group that is for clients, else one without details, which the log has."""
+    found = error
+    while isinstance(found, ExceptionGroup):
+        found = cast("ExceptionGroup[Exception]", found).exceptions[0]
+    if isinstance(found, CorralError):
+        return found
+    correlation = secrets.token_hex(6)
+    logger.error("request %s failed (correlation id %s)", path, correlation, exc_info=error)
+    return ToolFailed(f"the request failed (correlation id {correlation})", correlation_id=correlation)

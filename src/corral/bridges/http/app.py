@@ -15,15 +15,18 @@ from typing_extensions import override
 from corral.bridges.base import BridgeHost, BridgeProtocol, Receive, Scope, Send
 from corral.bridges.calls import Call
 from corral.bridges.grants import Grant
-from corral.bridges.http.messages import failed, line
-from corral.bridges.http.streams import NDJSON, PlainLineStream, ReplyLines
+from corral.bridges.http.lines import NDJSON, ReplyLines
+from corral.bridges.http.messages import failed
 from corral.bridges.web import (
     NOT_JSON,
     Body,
+    PlainLineStream,
     RequestHead,
     ended,
     grant_of,
+    items_writer,
     late,
+    line,
     load_of,
     parse_json,
     read_body,
@@ -80,7 +83,7 @@ def bridge_app(bridge: BridgeProtocol, host: BridgeHost) -> Starlette:
     async def stream(head: RequestHead, grant: Grant, name: str, receive: Receive, send: Send) -> Response | None:
         """Writes the lines of a stream; or returns another response, for a call that failed before its first line."""
         lines = ReplyLines(send)
-        items = PlainLineStream(1, lines.write)
+        items = PlainLineStream(items_writer(1, lines.write))
         body_came = False
 
         async def heartbeat() -> None:

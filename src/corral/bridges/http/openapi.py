@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any
 
-from corral.bridges.http.messages import CALLS_SCHEMA
-from corral.bridges.http.streams import NDJSON
+from corral.bridges.http.lines import NDJSON
+from corral.bridges.web import CALLS_SCHEMA
 from corral.json_schema.keywords import rewritten
 from corral.tools import Tool
 from corral.types import JsonSchema, ToolName

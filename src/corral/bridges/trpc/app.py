@@ -2,43 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 from urllib.parse import parse_qsl, unquote
 
 import anyio
 from pydantic_core import from_json, to_json
 from starlette.responses import Response
-from typing_extensions import override
 
 from corral.bridges.base import ASGIApp, BridgeHost, Receive, Scope, Send
 from corral.bridges.calls import Call
 from corral.bridges.grants import Grant
-from corral.bridges.http.streams import LineStream
 from corral.bridges.trpc.responses import Transformer, error_shape, failed, result_of, shown, status_of_reply
 from corral.bridges.trpc.superjson import from_superjson, to_superjson, without_undefined
 from corral.bridges.web import (
     MAX_CALLS,
     NOT_JSON,
+    Batch,
     Body,
+    LineStream,
     RequestHead,
     ended,
     grant_of,
     late,
     load_of,
+    most_body_bytes,
     parse_json,
+    read_body,
     watch_request,
 )
 from corral.bridges.web.server_events import EventStream
 from corral.errors import AccessDenied, BridgeError, CallBudgetExceeded, MalformedMessage, MessageTooLarge
-from corral.guest import plain_json, revive_value
-from corral.types import MAX_TOOL_PATH, CallError, CallRequest, Reply
+from corral.guest import bridge_runtime, plain_json, revive_value
+from corral.types import MAX_TOOL_PATH, CallError, CallRequest, Language, Reply
 
 __all__ = ["TrpcApp"]
 
 _EVENTS = b"text/event-stream"
-_LEAST_BODY_BYTES = 1_000_000
-_BESIDE_INPUT_BYTES = 100_000
+_RUNTIMES: Mapping[str, tuple[Language, str]] = {
+    "corral.mjs": ("typescript", "text/javascript"),
+    "corral_tools.py": ("python", "text/x-python"),
+}
+_CALLS = "corral/calls"
+"""Procedure of corral's own runtimes. No tool has such a name."""
+_RENEWAL = "corral/token"
+_RETURN = b"event: return\ndata: \n\n"
 _JSON_HEADERS = [(b"content-type", b"application/json"), (b"cache-control", b"no-store")]
 
 
@@ -68,15 +76,55 @@ class TrpcApp:
         path = scope["path"].removeprefix(scope.get("root_path", "")).strip("/")
         if path == "health":
             return Response(to_json({"status": "ok"}), media_type="application/json")
+        if path in _RUNTIMES:
+            language, media_type = _RUNTIMES[path]
+            return Response(bridge_runtime("trpc", language), media_type=f"{media_type}; charset=utf-8")
         if scope["method"] not in ("GET", "POST"):
             return self._failed(BridgeError("the method must be GET or POST"), 405)
         grant = await grant_of(self._host, head, "trpc")
         if not isinstance(grant, Grant):
             return self._failed(grant)
         try:
+            if path in (_CALLS, _RENEWAL) and scope["method"] == "POST":
+                serve = self._calls if path == _CALLS else self._token
+                return await serve(head, grant, receive, send) if head.is_json else self._failed(NOT_JSON, 415)
             return await self._procedures(head, unquote(path), grant, receive, send)
         except (BridgeError, AccessDenied, CallBudgetExceeded) as error:
             return self._failed(error)
+
+    async def _token(self, head: RequestHead, grant: Grant, receive: Receive, _send: Send) -> Response:
+        async with watch_request(grant, receive, anyio.lowlevel.checkpoint):
+            parse_json(await read_body(head, receive, 1_000))
+            token, expires = self._host.renew(grant)
+            content = to_json({"token": token, "expires": expires})
+            return Response(content, headers={"cache-control": "no-store"}, media_type="application/json")
+        return self._failed(ended() if grant.ended else late())
+
+    async def _calls(self, head: RequestHead, grant: Grant, receive: Receive, send: Send) -> Response | None:
+        """Writes an event for each line of a batch. It is a subscription by POST."""
+        stream = _Subscription(send)
+        batch: Batch | None = None
+
+        async def heartbeat() -> None:
+            if batch is not None:
+                await stream.write(stream.heartbeat_event)
+
+        async def write(data: bytes, /, *, last: bool = False) -> None:
+            event = b"data: %b\n\n" % data.rstrip() if data else b""
+            await stream.write(event + (_RETURN if last else b""), last=last)
+
+        async with (
+            watch_request(grant, receive, heartbeat) as watch,
+            Body(head, receive, most_body_bytes(grant), grant) as body,
+        ):
+            batch = Batch(self._host, grant, "trpc", parse_json(body), len(body))
+            watch.body_received()
+            await batch.answer(write)
+            return None
+        if batch is None:
+            return self._failed(ended() if grant.ended else late())
+        await batch.end(write)
+        return None
 
     async def _procedures(
         self, head: RequestHead, path: str, grant: Grant, receive: Receive, send: Send
@@ -85,12 +133,11 @@ class TrpcApp:
         if not is_get and not head.is_json and not _has_no_body(head):
             return self._failed(NOT_JSON, 415)
         headers = dict(head.scope["headers"])
-        most = max(_LEAST_BODY_BYTES, grant.limits.tool_input_bytes) + _BESIDE_INPUT_BYTES
         stream = _Subscription(send)
         body_came = False
         async with (
             watch_request(grant, receive, stream.heartbeat) as watch,
-            Body(head, receive, 0 if is_get else most, grant) as body,
+            Body(head, receive, 0 if is_get else most_body_bytes(grant), grant) as body,
         ):
             asked = self._asked(head, path, None if is_get else bytes(body))
             body_came = True
@@ -204,23 +251,21 @@ class TrpcApp:
         [request] = self._requests(asked, grant, size)
         transformer = self._transformer
 
-        class Items(LineStream):
-            @override
-            async def write_items(self, items: Sequence[bytes], *, tagged: bool) -> None:
-                for item in items:
-                    value = from_json(item)
-                    value = revive_value(value) if tagged else value
-                    data = plain_json(value) if transformer is None else to_json(to_superjson(value))
-                    await stream.write(b"data: %b\n\n" % data)
+        async def write_items(items: Sequence[bytes], /, *, tagged: bool) -> None:
+            for item in items:
+                value = from_json(item)
+                value = revive_value(value) if tagged else value
+                data = plain_json(value) if transformer is None else to_json(to_superjson(value))
+                await stream.write(b"data: %b\n\n" % data)
 
         await stream.write(b"event: connected\ndata: {}\n\n")
-        items = Items(1, stream.write)
+        items = LineStream(write_items)
         async with items.written():
             reply = await self._handle(request._replace(open_stream=items.open), grant)
         if reply.error is not None:
             await stream.fail(reply.error, transformer, request.tool)
         else:
-            await stream.write(b"event: return\ndata: \n\n", last=True)
+            await stream.write(_RETURN, last=True)
 
     async def _handle(self, request: CallRequest, grant: Grant) -> Reply:
         return await self._host.handle(Call(request, grant, protocol="trpc"))
@@ -232,7 +277,7 @@ class TrpcApp:
 class _Subscription(EventStream):
     """Streamed body of a subscription."""
 
-    _heartbeat = b"event: ping\ndata: \n\n"
+    heartbeat_event = b"event: ping\ndata: \n\n"
 
     async def fail(self, error: CallError, transformer: Transformer, path: str = "") -> None:
         """Sends an error, and ends the response."""

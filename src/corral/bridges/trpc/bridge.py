@@ -16,8 +16,9 @@ from corral.bridges.trpc.responses import Transformer, failed
 from corral.bridges.web import RequestHead, WebBridge
 from corral.bridges.web.documents import DocumentCache
 from corral.declarations import declare_tools
+from corral.guest import bridge_runtime
 from corral.tools import Tool
-from corral.types import CallError, ToolName
+from corral.types import CallError, Language, ToolName
 
 __all__ = ["TrpcBridge"]
 
@@ -59,6 +60,10 @@ class TrpcBridge(WebBridge):
     @override
     async def document(self, grant: Grant) -> Document:
         return Document(await self._documents.of(grant), "text/plain")
+
+    @override
+    def guest_runtime(self, language: Language) -> str:
+        return bridge_runtime("trpc", language)
 
     def _typed(self, tools: Mapping[ToolName, Tool]) -> bytes:
         """Writes the type `AppRouter` for `createTRPCClient<AppRouter>`, over the declarations that programs have."""

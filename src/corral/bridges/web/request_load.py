@@ -14,12 +14,20 @@ from corral.bridges.web.request_filter import RequestHead
 from corral.concurrency.capacity import Capacity
 from corral.errors import CallBudgetExceeded, MalformedMessage, MessageTooLarge
 
-__all__ = ["MAX_CALLS", "Body", "load_of", "parse_json", "read_body"]
+__all__ = ["MAX_CALLS", "Body", "load_of", "most_body_bytes", "parse_json", "read_body"]
 
 MAX_CALLS = 64
 """Calls in one request."""
 _BODY_BYTES = 8_000_000
 """Bytes of concurrent bodies, as they arrive; as Python objects they can take 25 times as much."""
+_LEAST_BODY_BYTES = 1_000_000
+"""Maximum input of a batch of the runtimes, unless one call has more."""
+_BESIDE_INPUT_BYTES = 100_000
+
+
+def most_body_bytes(grant: Grant) -> int:
+    """Returns the maximum bytes of a body with calls."""
+    return max(_LEAST_BODY_BYTES, grant.limits.tool_input_bytes) + _BESIDE_INPUT_BYTES
 
 
 class RequestLoad:
@@ -44,13 +52,18 @@ class RequestLoad:
 
 
 class Body:
-    """Context of a body, with reserved memory. Entering it raises as `read_body`."""
+    """Context of a body, with reserved memory. Entering it raises as `read_body`.
 
-    def __init__(self, head: RequestHead, receive: Receive, most_bytes: int, grant: Grant) -> None:
+    `expands`: the body is compressed, so that memory for `most_bytes` is reserved.
+    """
+
+    def __init__(
+        self, head: RequestHead, receive: Receive, most_bytes: int, grant: Grant, *, expands: bool = False
+    ) -> None:
         self._head = head
         self._receive = receive
         self._most_bytes = most_bytes
-        self._size = most_bytes if head.length is None else min(most_bytes, head.length)
+        self._size = most_bytes if head.length is None or expands else min(most_bytes, head.length)
         self._room = load_of(grant).room
 
     async def __aenter__(self) -> bytes:

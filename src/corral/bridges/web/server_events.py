@@ -18,7 +18,7 @@ _HEADERS = [
 class EventStream:
     """Streamed body of one response; writers wait for each other."""
 
-    _heartbeat = b":\n\n"
+    heartbeat_event = b":\n\n"
     """A comment; clients may need another event."""
 
     def __init__(self, send: Send) -> None:
@@ -27,9 +27,14 @@ class EventStream:
         self._writing = anyio.Lock()
 
     async def heartbeat(self) -> None:
-        """Sends something without meaning, once the response has begun."""
-        if self.started:
-            await self.write(self._heartbeat)
+        """Sends something without meaning, once it is known that the response has events."""
+        if self.begins:
+            await self.write(self.heartbeat_event)
+
+    @property
+    def begins(self) -> bool:
+        """True once it is known that the response has events."""
+        return self.started
 
     async def write(self, data: bytes, *, last: bool = False) -> None:
         """Sends whole events, before the first of them the response's head; `last` ends the response."""

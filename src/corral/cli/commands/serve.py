@@ -1,4 +1,4 @@
-"""`corral serve`: tools for programs that run elsewhere, over HTTP."""
+"""`corral serve`: tools for programs that run elsewhere."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from corral import Corral, OutsideExecution
 from corral.cli.http_server import http_server, is_loopback, listening, url_of
@@ -30,7 +30,9 @@ __all__ = ["add_serve", "write_private"]
 
 _LIMITS = {"calls": 10_000, "calls_in_flight": 128, "tool_input_bytes": 1_000_000, "tool_output_bytes": 4_000_000}
 """Limits of calls and their defaults here: the programs of one server count together."""
-_PROTOCOLS = ("http", "graphql", "trpc")
+_WEB_PROTOCOLS = ("http", "connect", "graphql", "trpc")
+_PROTOCOLS = (*_WEB_PROTOCOLS, "grpc")
+_GRPC_PORT = 50_051
 _FRESH_SECONDS = 60.0
 """Largest age of the token of --env-file."""
 _EPILOG = """\
@@ -53,8 +55,8 @@ def add_serve(commands: Commands) -> None:
         commands,
         "serve",
         _serve,
-        help="serve tools over HTTP",
-        description="Serves tools over HTTP, for programs that run elsewhere.",
+        help="serve tools over HTTP, GraphQL, gRPC, Connect or tRPC",
+        description="Serves tools for programs that run elsewhere, over HTTP or another protocol.",
         epilog=_EPILOG,
     )
     add_tools(parser)
@@ -65,7 +67,15 @@ def add_serve(commands: Commands) -> None:
         dest="protocols",
         action="append",
         choices=_PROTOCOLS,
-        help="protocol to serve; several, by repeating it, are at /http, /trpc and so on; default: http",
+        help="protocol to serve; several, by repeating it, are at /http, /trpc and so on, gRPC at a port of its own; "
+        "default: http",
+    )
+    address.add_argument(
+        "--grpc-port",
+        type=int,
+        default=_GRPC_PORT,
+        metavar="N",
+        help=f"port of --protocol grpc; 0 takes a free one; default: {_GRPC_PORT}",
     )
     address.add_argument(
         "--env-file",
@@ -82,39 +92,84 @@ def add_serve(commands: Commands) -> None:
 
 def _serve(arguments: argparse.Namespace) -> int:
     uvicorn = _uvicorn()
+    protocols = [*dict.fromkeys(arguments.protocols or _PROTOCOLS[:1])]
     with screen() as view:
         with moving(view, "loading tools"):
+            grpc = _grpc(arguments) if "grpc" in protocols else None
             corral = Corral(
                 load_tools(arguments.tools, arguments.mcp_configs, required=True),
+                bridge="pipe" if grpc is None else ["pipe", grpc],
                 limits=limits_of(arguments),
                 audit=arguments.audit,
                 hide_denied=arguments.hide_denied,
                 approve=(lambda _: True) if arguments.approve == "all" else None,
             )
+        if protocols == ["grpc"]:
+            asyncio.run(_until_stopped(_Serving(corral, None, grpc, arguments), view))
+            return 0
         with listening(arguments.host, arguments.port) as listener:
             url = url_of(arguments.host, listener.getsockname()[1], arguments.allowed_hosts)
-            app, url = _app(corral, url, arguments)
+            app, url = _app(corral, url, [each for each in protocols if each != "grpc"], arguments)
             server = http_server(uvicorn, app, lifespan="off")
             if not (is_loopback(arguments.host) or arguments.allowed_hosts):
                 view.err(f"warning: requests have to name {url} or this machine; others need --allow-host NAME")
-            asyncio.run(_until_stopped(corral, server, listener, url, arguments, view))
+            web = _Web(server, listener, url)
+            asyncio.run(_until_stopped(_Serving(corral, web, grpc, arguments), view))
     return 0
 
 
-def _app(corral: Corral, url: str, arguments: argparse.Namespace) -> tuple[Any, str]:
-    """The app of all protocols that are asked for, and the address of the first."""
-    protocols: list[str] = [*dict.fromkeys(arguments.protocols or _PROTOCOLS[:1])]
+class _Web(NamedTuple):
+    """The HTTP server, and the address of the first protocol."""
+
+    server: Any
+    listener: socket.socket
+    url: str
+
+
+class _Serving(NamedTuple):
+    """Servers of a Corral: one over HTTP, one over gRPC, or both."""
+
+    corral: Corral
+    web: _Web | None
+    grpc: Any
+    arguments: argparse.Namespace
+
+    @property
+    def url(self) -> str:
+        """Address in CORRAL_URL. That of gRPC is known once it listens."""
+        return f"http://{self.grpc.address}" if self.web is None else self.web.url
+
+
+def _grpc(arguments: argparse.Namespace) -> Any:
+    """Makes the bridge over gRPC.
+
+    Raises:
+        ConfigError: it would send tokens in plaintext, or the port is taken.
+    """
+    if not is_loopback(arguments.host):
+        raise ConfigError(
+            f"--protocol grpc on {arguments.host} would send tokens in plaintext; leave out --host, and put a "
+            "proxy with a certificate before it"
+        )
+    with listening(arguments.host, arguments.grpc_port, "--grpc-port"):  # gRPC would write what is wrong to stderr
+        pass
+    return load_by_name("corral.bridges", "grpc", host=arguments.host, port=arguments.grpc_port)
+
+
+def _app(corral: Corral, url: str, protocols: list[str], arguments: argparse.Namespace) -> tuple[Any, str]:
+    """The app of all protocols over HTTP that are asked for, and the address of the first."""
+    alone = len(protocols) == 1
     apps: dict[str, Any] = {}
     for name in protocols:
         bridge = load_by_name(
             "corral.bridges",
             name,
-            url=url if len(protocols) == 1 else f"{url}/{name}",
+            url=url if alone else f"{url}/{name}",
             allowed_hosts=arguments.allowed_hosts,
             allowed_origins=arguments.allowed_origins,
         )
         apps[name] = corral.asgi_app(bridge)
-    if len(protocols) == 1:
+    if alone:
         return apps[protocols[0]], url
     routing = import_module("starlette.routing")
     routes = [
@@ -130,34 +185,36 @@ def _uvicorn() -> ModuleType:
         raise MissingExtra(f"corral serve needs the module {error.name}: pip install 'corral[http]'") from error
 
 
-async def _until_stopped(
-    corral: Corral, server: Any, listener: socket.socket, url: str, arguments: argparse.Namespace, view: Screen
-) -> None:
+async def _until_stopped(serving: _Serving, view: Screen) -> None:
     async with AsyncExitStack() as stack:
         with moving(view, "starting"):
-            await stack.enter_async_context(corral.connected())
-        await _serving(corral, server, listener, url, arguments, view)
+            await stack.enter_async_context(serving.corral.connected(bridges=True))
+        await _served(serving, view)
 
 
-async def _serving(
-    corral: Corral, server: Any, listener: socket.socket, url: str, arguments: argparse.Namespace, view: Screen
-) -> None:
+async def _served(serving: _Serving, view: Screen) -> None:
+    corral, web, grpc, arguments = serving
     try:
         with corral.grant(caller(arguments)) as execution:
+            stopped = asyncio.Event()
 
             def stop() -> None:
                 execution.end()
-                server.should_exit = True
+                stopped.set()
+                if web is not None:
+                    web.server.should_exit = True
 
+            url = serving.url
             variables = _variables(url, execution)  # which needs the extra, and says so before anything else is said
             with interruptible(stop):
                 keeping: asyncio.Task[None] | None = None
                 if (path := arguments.env_file) is not None:
                     write_private(path, variables)
                     keeping = asyncio.create_task(_keep_fresh(path, url, execution))
-                view.err(f"{counted(len(corral.tools.snapshot()), 'tool')} at {url}")
+                beside = "" if grpc is None or web is None else f", over gRPC at {grpc.address}"
+                view.err(f"{counted(len(corral.tools.snapshot()), 'tool')} at {url}{beside}")
                 view.out(variables.rstrip())
-                await server.serve([listener])
+                await (stopped.wait() if web is None else web.server.serve([web.listener]))
                 if keeping is not None:
                     keeping.cancel()
     finally:

@@ -43,7 +43,7 @@ export interface Transport {
   /** One call as text; `path` is the tool's as JSON. */
   encode(sequence: number, path: string, input: Encoded): string;
   /** A request with calls that `encode` gave; `path` is below the bridge's URL. */
-  request(calls: string[]): { path: string; type: string; body: string };
+  request(calls: string[]): { path: string; type: string; body: string | Uint8Array<ArrayBuffer> };
   /** Reader of the reply to a request with these calls. */
   reader(sequences: number[], maxBytes: number): Reader;
   /** Failure of all calls, from the body of a reply with another status than 200. Throws for a body of another form. */
@@ -52,7 +52,7 @@ export interface Transport {
 
 export interface Reader {
   /** Takes the next part of a reply; returns the replies to calls that are complete. Throws for what is no reply. */
-  feed(text: string): Iterable<Reply>;
+  feed(part: Uint8Array): Iterable<Reply>;
   /** Returns the replies that were complete only with the end. */
   end(): Iterable<Reply>;
 }
@@ -177,13 +177,12 @@ class Client {
       if (status !== 200) failure = await this.#refusal(response);
       else {
         if (Number(headers.get("content-length") ?? Infinity) < MAX_SMALL_REPLY) { // which is read much faster
-          settle(reader.feed(await response.text()));
+          settle(reader.feed(new Uint8Array(await response.arrayBuffer())));
         } else {
-          const decoder = new TextDecoder("utf-8", { fatal: true });
           const source = body!.getReader();
           reading.cancel = () => void source.cancel().catch(() => {});
           for (let part = await source.read(); !part.done; part = await source.read()) {
-            settle(reader.feed(decoder.decode(part.value, { stream: true })));
+            settle(reader.feed(part.value));
             await reading.read(); // meanwhile the connection fills up, and the tool waits
           }
         }
@@ -210,7 +209,7 @@ class Client {
     }
   }
 
-  #post(path: string, signal: AbortSignal, body: string, type: string): Promise<Response> {
+  #post(path: string, signal: AbortSignal, body: string | Uint8Array<ArrayBuffer>, type: string): Promise<Response> {
     const headers = { authorization: `Bearer ${this.#token}`, "content-type": type };
     // A redirect would take the token to who knows where.
     return fetch(`${this.#url}${path}`, { method: "POST", headers, body, signal, redirect: "error" });
@@ -322,6 +321,7 @@ interface Line {
 
 /** Splits a reply into lines, of which `read` makes replies. What comes after the last end of a line is no line. */
 export class Lines implements Reader {
+  #decoder = new TextDecoder("utf-8", { fatal: true });
   #parts: string[] = [];
   #length = 0;
   #maxLength: number;
@@ -332,8 +332,8 @@ export class Lines implements Reader {
     this.#read = read;
   }
 
-  *feed(text: string): Iterable<Reply> {
-    const texts = text.split("\n");
+  *feed(part: Uint8Array): Iterable<Reply> {
+    const texts = this.#decoder.decode(part, { stream: true }).split("\n");
     this.#parts.push(texts[0]!);
     this.#length += texts[0]!.length;
     if (this.#length > this.#maxLength) throw new Error(`a line of its reply is longer than ${this.#maxLength} bytes`);

@@ -1,48 +1,34 @@
-"""Replies in lines: the items of a stream leave as fast as the client reads them."""
+"""Items of a stream on their way to a client: they leave as fast as it reads them."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
+from typing import Protocol
 
 import anyio
 from pydantic_core import from_json
 from typing_extensions import override
 
-from corral.bridges.base import Send
-from corral.bridges.http.messages import items_line
 from corral.guest import plain_json, revive_value
 from corral.types import EncodedValue
 
-__all__ = ["NDJSON", "LineStream", "PlainLineStream", "ReplyLines"]
+__all__ = ["LineStream", "PlainLineStream", "WriteItems"]
 
-NDJSON = "application/x-ndjson"
-
-_HEADERS = [(b"content-type", NDJSON.encode())]
 _LINE_BYTES = 64_000
 """Bytes that wait for the client before the tool does; beyond them are the buffers of the server and the socket."""
 
 
-class ReplyLines:
-    """Streamed body of one response."""
+class WriteItems(Protocol):
+    """Writes items, each as JSON; with tags of the value codec if `tagged`."""
 
-    def __init__(self, send: Send) -> None:
-        self.started = False
-        self._send = send
-
-    async def write(self, data: bytes, *, last: bool = False) -> None:
-        if not self.started:
-            self.started = True
-            length = [(b"content-length", b"%d" % len(data))] if last else []
-            await self._send({"type": "http.response.start", "status": 200, "headers": [*_HEADERS, *length]})
-        await self._send({"type": "http.response.body", "body": data, "more_body": not last})
+    async def __call__(self, items: Sequence[bytes], /, *, tagged: bool) -> None: ...
 
 
 class LineStream:
-    """Collects items until they leave as one line."""
+    """Collects items until they leave together."""
 
-    def __init__(self, number: int, write: Callable[[bytes], Awaitable[None]]) -> None:
-        self._number = number
+    def __init__(self, write: WriteItems) -> None:
         self._write = write
         self._items: list[bytes] = []
         self._size = 0
@@ -92,12 +78,8 @@ class LineStream:
             items, tagged = self._items, self._tagged
             self._items, self._size, self._tagged = [], 0, False
             self._ready = anyio.Event()
-            await self.write_items(items, tagged=tagged)
+            await self._write(items, tagged=tagged)
             self._room.set()
-
-    async def write_items(self, items: Sequence[bytes], *, tagged: bool) -> None:
-        """Writes items; protocols with another form than lines override it."""
-        await self._write(items_line(self._number, items, tagged=tagged))
 
 
 class PlainLineStream(LineStream):

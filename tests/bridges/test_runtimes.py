@@ -1,4 +1,4 @@
-"""Programs in plain Deno, Node and Python see the same values and errors over GraphQL as over the pipe."""
+"""Programs in plain Deno, Node and Python see the same over each protocol as over the pipe."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from corral import Corral, ExecutionContext, OutsideExecution
+from corral.bridges.connect import ConnectBridge
 from corral.bridges.graphql import GraphqlBridge
+from corral.bridges.trpc import TrpcBridge
+from corral.bridges.web import WebBridge
 from tests.bridges.graphql.serving import numbers
 from tests.bridges.http import test_python_clients as python
 from tests.bridges.http.engines import ENGINES, run_elsewhere
@@ -23,6 +26,14 @@ seen["items"] = [item async for item in tools.numbers(n=3)]
 """
 
 
+BRIDGES: dict[str, tuple[WebBridge, str]] = {
+    "connect": (ConnectBridge(), ""),
+    "graphql": (GraphqlBridge(), "/graphql"),
+    "trpc": (TrpcBridge(transformer="superjson"), ""),
+}
+"""Protocols, and the path at which their app serves. Over HTTP, test_clients.py has the same."""
+
+
 class Address(NamedTuple):
     """A server whose app is below its address."""
 
@@ -32,7 +43,8 @@ class Address(NamedTuple):
 class Outcomes:
     """Outcomes of the programs of each engine."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, protocol: str, folder: Path) -> None:
+        bridge, path = BRIDGES[protocol]
         self.tools = Tools()
         registry = self.tools.registry()
         registry.register(numbers)
@@ -40,9 +52,10 @@ class Outcomes:
         self.vectors: dict[str, list[bool]] = {}
         self.items: dict[str, list[int]] = {}
         self._corral = Corral(registry, approve=approve, limits=LIMITS, check=False)
-        with Server(self._corral.asgi_app(GraphqlBridge())) as self._server, ThreadPoolExecutor(2) as threads:
+        with Server(self._corral.asgi_app(bridge)) as self._server, ThreadPoolExecutor(2) as threads:
+            self._url = f"{self._server.url}{path}"
             list(threads.map(self._run, ENGINES, [folder] * len(ENGINES)))
-            below: Any = Address(f"{self._server.url}/graphql")
+            below: Any = Address(self._url)
             self.checks["python"] = python.run(folder, below, python.CHECKS, main=self._token("python"))
             self.items["python"] = python.run(folder, below, PYTHON_STREAM, main=self._token("python"))["items"]
 
@@ -53,15 +66,15 @@ class Outcomes:
         return self._server.do(execution.token)
 
     def _run(self, engine: str, folder: Path) -> None:
-        url = f"{self._server.url}/graphql"
+        url = self._url
         self.checks[engine] = run_elsewhere(engine, folder, url, {"main": self._token(engine)}, CHECKS)
         self.vectors[engine] = run_elsewhere(engine, folder, url, {"main": self._token(engine)}, vectors())
         self.items[engine] = run_elsewhere(engine, folder, url, {"main": self._token(engine)}, STREAM)
 
 
-@pytest.fixture(scope="module")
-def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
-    return Outcomes(tmp_path_factory.mktemp("programs"))
+@pytest.fixture(scope="module", params=BRIDGES)
+def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
+    return Outcomes(request.param, tmp_path_factory.mktemp("programs"))
 
 
 @pytest.mark.parametrize("engine", [*ENGINES, "python"])

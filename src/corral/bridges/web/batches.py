@@ -1,0 +1,168 @@
+"""Calls of one request of corral's own runtimes, in the form that all protocols over HTTP share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, NotRequired, Protocol
+
+import anyio
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
+from pydantic_core import to_json
+from typing_extensions import TypedDict
+
+from corral.bridges.base import BridgeHost
+from corral.bridges.calls import Call
+from corral.bridges.grants import Grant
+from corral.bridges.web.refusals import ended
+from corral.bridges.web.request_load import MAX_CALLS, load_of
+from corral.bridges.web.streams import LineStream, WriteItems
+from corral.errors import MalformedMessage
+from corral.guest import encode_value, revive_value
+from corral.types import MAX_TOOL_PATH, CallError, CallRequest, JsonSchema, Reply
+
+__all__ = ["CALLS_SCHEMA", "Batch", "WriteLine", "calls_of", "error_content", "items_writer", "line", "streams"]
+
+_STRICT = ConfigDict(extra="forbid", strict=True)
+
+
+@with_config(_STRICT)
+class OneCall(TypedDict):
+    sequence: Annotated[int, Field(ge=1, le=2**53 - 1)]
+    tool: Annotated[str, Field(min_length=1, max_length=MAX_TOOL_PATH)]
+    input: NotRequired[Any]
+    tagged: NotRequired[bool]
+
+
+@with_config(_STRICT)
+class Calls(TypedDict):
+    calls: Annotated[list[OneCall], Field(min_length=1, max_length=MAX_CALLS)]
+    stream: NotRequired[bool]
+
+
+_calls = TypeAdapter(Calls)
+CALLS_SCHEMA: JsonSchema = _calls.json_schema(ref_template="#/components/schemas/{model}")
+"""Schema of the body of `POST /calls`, with its own `$defs`."""
+
+
+class WriteLine(Protocol):
+    """Writes a line of a reply. The last one ends the reply, and may be empty."""
+
+    async def __call__(self, data: bytes, /, *, last: bool = False) -> None: ...
+
+
+class Batch:
+    """Calls of one request. `body` is its parsed body, of `size` bytes.
+
+    Raises:
+        MalformedMessage: the shape is wrong, two calls have the same sequence number, or a tag is wrong.
+        CallBudgetExceeded: as `RequestLoad.count`.
+    """
+
+    def __init__(self, host: BridgeHost, grant: Grant, protocol: str, body: object, size: int) -> None:
+        found, reads_streams = calls_of(body, size, grant)
+        first = load_of(grant).count(len(found))
+        self._host = host
+        self._unanswered = {
+            call.sequence: Call(call._replace(sequence=first + index), grant, protocol=protocol)
+            for index, call in enumerate(found)
+        }
+        """Calls by the client's numbers, which identify the lines."""
+        self._alone = len(found) == 1
+        self._streaming = {call.sequence for call in found if reads_streams and streams(grant, call)}
+
+    async def answer(self, write: WriteLine) -> None:
+        """Makes the calls at the same time. Writes one line for each as soon as it has a reply."""
+        if self._alone:
+            [number] = self._unanswered
+            await self._answer(number, write)
+            return
+        async with anyio.create_task_group() as tasks:
+            for number in list(self._unanswered):
+                tasks.start_soon(self._answer, number, write)
+        await write(b"", last=True)
+
+    async def end(self, write: WriteLine) -> None:
+        """Answers the calls that have no reply, because their execution ended."""
+        for number in self._unanswered:
+            await write(line(number, Reply(error=ended())))
+        await write(b"", last=True)
+
+    async def _answer(self, number: int, write: WriteLine) -> None:
+        call = self._unanswered[number]
+        if number not in self._streaming:
+            data = line(number, await self._host.handle(call))
+        elif not self._alone:  # else the stream would keep the replies of the others from being read
+            data = b'{"sequence":%d,"alone":true}\n' % number
+        else:
+            stream = LineStream(items_writer(number, write))
+            call.request = call.request._replace(open_stream=stream.open)
+            async with stream.written():
+                reply = await self._host.handle(call)
+            data = line(number, reply)
+        del self._unanswered[number]
+        await write(data, last=self._alone)
+
+
+def calls_of(body: object, size: int, grant: Grant) -> tuple[list[CallRequest], bool]:
+    """Returns the calls of a parsed body of `size` bytes, and whether the client reads streams.
+
+    Raises:
+        MalformedMessage: the shape is wrong, two calls have the same sequence number, or a tag is wrong.
+    """
+    try:
+        given = _calls.validate_python(body)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise MalformedMessage(f"the request's body is wrong at {place or 'its root'}: {first['msg']}") from None
+    calls = given["calls"]
+    if len(calls) > 1 and len({call["sequence"] for call in calls}) < len(calls):
+        raise MalformedMessage("two calls of the request have the same sequence number")
+    made: list[CallRequest] = []
+    for call in calls:
+        value = call.get("input", {})
+        small = len(calls) == 1 and size <= grant.limits.tool_input_bytes
+        own_size = size if small else len(to_json(value))
+        if call.get("tagged"):
+            value = revive_value(value)
+        made.append(CallRequest(call["tool"], value, call["sequence"], own_size))
+    return made, given.get("stream", False)
+
+
+def streams(grant: Grant, call: CallRequest) -> bool:
+    """True if the tool of a call streams."""
+    tool = grant.peek_tool(call.tool)
+    return tool is not None and tool.stream
+
+
+def line(number: int, reply: Reply) -> bytes:
+    """Encodes a reply as a line; `number` is the client's number of the call."""
+    if reply.error is not None:
+        return b'{"sequence":%d,"error":%b}\n' % (number, to_json(error_content(reply.error)))
+    if reply.nothing:
+        return b'{"sequence":%d}\n' % number
+    value = reply.encoded or encode_value(reply.value)
+    tagged = b',"tagged":true' if value.tagged else b""
+    return b'{"sequence":%d,"value":%b%b}\n' % (number, value.text, tagged)
+
+
+def items_line(number: int, items: Sequence[bytes], *, tagged: bool) -> bytes:
+    """Encodes items of a stream as a line; the first one opens it."""
+    return b'{"sequence":%d,"items":[%b]%b}\n' % (number, b",".join(items), b',"tagged":true' if tagged else b"")
+
+
+def items_writer(number: int, write: WriteLine) -> WriteItems:
+    """Makes the function that writes items of a call, several as one line."""
+
+    async def write_items(items: Sequence[bytes], /, *, tagged: bool) -> None:
+        await write(items_line(number, items, tagged=tagged))
+
+    return write_items
+
+
+def error_content(error: CallError) -> dict[str, object]:
+    """Returns the members of an error."""
+    content: dict[str, object] = {"code": error.code, "name": error.name, "message": error.message}
+    if error.retry_after_seconds is not None:
+        content["retryAfterSeconds"] = error.retry_after_seconds
+    return content
