@@ -15,6 +15,8 @@ _OWN: Mapping[str, Mapping[str, str]] = {
     "corral.sandboxes": {
         "deno": "corral.sandboxes.deno:DenoSandbox",
         "cpython": "corral.sandboxes.cpython:CPythonSandbox",
+        "daytona": "corral.sandboxes.clouds:daytona",
+        "e2b": "corral.sandboxes.clouds:e2b",
         "monty": "corral.sandboxes.monty:MontySandbox",
         "python": "corral.sandboxes.auto_python:PythonSandbox",
     },

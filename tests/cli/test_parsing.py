@@ -12,7 +12,11 @@ from tests.cli.terminal import Project
     [
         ("rn program.ts", "unknown command 'rn'; did you mean corral run?", "corral"),
         ("run.ts", "unknown command 'run.ts'; did you mean corral run run.ts?", "corral"),
-        ("xyz", "unknown command 'xyz'; known: run, check, types, serve, chat, mcp, packages, audit, doctor", "corral"),
+        (
+            "xyz",
+            "unknown command 'xyz'; known: run, check, types, serve, chat, shell, mcp, packages, audit, doctor",
+            "corral",
+        ),
         ("--verson", "corral has no option --verson; did you mean --version?", "corral"),
         ("--tools app.tools run run.ts", "--tools comes after the command, as in corral run --tools", "corral"),
         ("run --tool app.tools", "corral run has no option --tool; did you mean --tools?", "corral run"),

@@ -18,6 +18,7 @@ from corral.cli.commands.mcp import add_mcp
 from corral.cli.commands.packages import add_packages
 from corral.cli.commands.run import add_run
 from corral.cli.commands.serve import add_serve
+from corral.cli.commands.shell import add_shell
 from corral.cli.commands.types import add_types
 from corral.cli.parsing import CommandLine
 from corral.errors import ConfigError
@@ -35,6 +36,7 @@ examples:
   corral types --tools app.tools                       what a model is told about the tools
   corral serve --tools app.tools                       calls over HTTP, for programs that run elsewhere
   corral chat --demo                                   a page that shows the inside of programs
+  corral shell                                         a prompt in the jail of a session
   corral mcp --mcp-config servers.json                 MCP servers, as one that runs programs against their tools
   corral packages add jszip@3.10.1                     an npm package that programs may import
   corral audit audit.jsonl --outcome denied            who was denied what
@@ -76,6 +78,17 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EXAMPLES,
     )
     parser.add_argument("--version", action="version", version=f"corral {version('corral')}")
-    for add in (add_run, add_check, add_types, add_serve, add_chat, add_mcp, add_packages, add_audit, add_doctor):
+    for add in (
+        add_run,
+        add_check,
+        add_types,
+        add_serve,
+        add_chat,
+        add_shell,
+        add_mcp,
+        add_packages,
+        add_audit,
+        add_doctor,
+    ):
         add(parser.commands)
     return parser

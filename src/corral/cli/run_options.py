@@ -4,20 +4,33 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Literal, TypedDict, TypeVar
 
-from corral import Language, Limits
+from corral import Directory, Language, Limits, Mount
 from corral.cli.options import given
 from corral.errors import ConfigError
 from corral.plugins import load_by_name
 from corral.sandboxes import CPythonSandbox, DenoSandbox, SandboxProvider
 from corral.types import LIMITS_OF_SANDBOXES, TIERS, LimitName, Tier
 
-__all__ = ["Running", "add_env", "add_limits", "add_running", "env_of", "limits_of", "running"]
+__all__ = [
+    "Running",
+    "add_env",
+    "add_limits",
+    "add_running",
+    "add_workspace",
+    "env_of",
+    "limits_of",
+    "mounts",
+    "running",
+]
 
 Number = TypeVar("Number", int, float)
 
+_SANDBOX = "CORRAL_SANDBOX"
 _CHECKS: Mapping[str, Literal["required"] | bool] = {"auto": True, "required": "required", "off": False}
 
 
@@ -42,6 +55,12 @@ def add_running(parser: argparse.ArgumentParser) -> None:
     )
     checking.add_argument("--no-check", dest="check", action="store_const", const="off", help="the same as --check off")
     isolation = parser.add_argument_group("isolation")
+    isolation.add_argument(
+        "--sandbox",
+        default=os.environ.get(_SANDBOX) or "auto",
+        metavar="NAME",
+        help=f"deno, cpython, monty, e2b, daytona, or that of a package; default: {_SANDBOX}, or what works here",
+    )
     isolation.add_argument(
         "--engine", choices=("auto", "cpython", "monty"), default="auto", help="for Python; default: what works here"
     )
@@ -75,6 +94,21 @@ def add_limits(parser: argparse.ArgumentParser, defaults: Mapping[str, int | flo
         kind = _seconds if Limits.model_fields[name].annotation is float else _count
         flag = f"--{name.replace('_', '-')}"
         group.add_argument(flag, type=kind, default=default, metavar="N", help=f"default: {default:n}")
+
+
+def add_workspace(parser: argparse.ArgumentParser) -> None:
+    """Adds what `mounts` takes."""
+    parser.add_argument(
+        "--workspace",
+        type=_folder,
+        metavar="FOLDER",
+        help="a folder that is /workspace in there, for reading and writing",
+    )
+
+
+def mounts(workspace: Path | None) -> list[Mount]:
+    """The directories of a session: the folder as /workspace, or an empty one."""
+    return [Mount("/workspace")] if workspace is None else [Mount("/workspace", Directory(workspace), write=True)]
 
 
 def add_env(parser: argparse.ArgumentParser) -> None:
@@ -115,6 +149,10 @@ def env_of(arguments: argparse.Namespace) -> dict[str, str] | None:
 
 def _sandbox(arguments: argparse.Namespace, language: Language, pool_size: int | None) -> SandboxProvider:
     engine, packages = arguments.engine, arguments.package
+    if arguments.sandbox != "auto":
+        if packages or engine != "auto" or arguments.tier != "auto":
+            raise ConfigError(f"--engine, --package and --tier do not go with --sandbox {arguments.sandbox}")
+        return load_by_name("corral.sandboxes", arguments.sandbox)
     if language == "typescript":
         if packages or engine != "auto":
             raise ConfigError("--engine and --package are for Python programs")
@@ -142,6 +180,13 @@ def _positive(text: str, kind: Callable[[str], Number], what: str) -> Number:
     if not 0 < number < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r} is not {what} above 0")
     return number
+
+
+def _folder(text: str) -> Path:
+    folder = Path(text)
+    if not folder.is_dir():
+        raise argparse.ArgumentTypeError(f"there is no folder {text}")
+    return folder
 
 
 def _variable(text: str) -> tuple[str, str]:

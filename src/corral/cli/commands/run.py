@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from contextlib import nullcontext
+from contextlib import AsyncExitStack, nullcontext
 
-from corral import Approve, ConsoleOutput, Corral, Event, ExecutionResult
+from corral import Approve, ConsoleOutput, Corral, Event, ExecutionResult, Session
 from corral.cli.approval_prompt import Asker, keyboard
 from corral.cli.options import add_caller, add_tools, caller, interruptible
 from corral.cli.parsing import Commands, add_command
 from corral.cli.program import GivenProgram, add_program, given_program
 from corral.cli.progress import Progress
 from corral.cli.report import call_lines, error_lines, note_lines
-from corral.cli.run_options import add_running, running
+from corral.cli.run_options import add_running, add_workspace, mounts, running
 from corral.cli.screen import Screen, screen
 from corral.cli.text import printable
 from corral.cli.tool_loading import load_tools
@@ -57,6 +57,7 @@ def add_run(commands: Commands) -> None:
         default="ask",
         help="calls that need an approval; ask, the default, denies them where there is no terminal",
     )
+    add_workspace(parser)
     add_running(parser)
 
 
@@ -88,7 +89,15 @@ async def _execute(
 ) -> ExecutionResult:
     console = not (arguments.json or arguments.quiet)
     source, language, _, env = program
-    async with corral, corral.start(source, language=language, context=caller(arguments), env=env) as run:
+    context = caller(arguments)
+    async with AsyncExitStack() as opened:
+        await opened.enter_async_context(corral)
+        session: Session | None = None
+        if arguments.workspace is not None:
+            files = mounts(arguments.workspace)
+            session = await opened.enter_async_context(corral.session(context=context, files=files))
+        started = corral.start(source, language=language, context=context, env=env, session=session)
+        run = await opened.enter_async_context(started)
         with interruptible(run.cancel):
             async for event in run:
                 if progress is not None:
