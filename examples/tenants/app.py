@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import asyncpg
-from corral import AuditLog, Corral, ExecutionContext, Limits, RateLimits
+from corral import Approve, AuditLog, Corral, ExecutionContext, Limits, RateLimits
 from corral.audit import AuditFilter, open_audit
 from corral.bridges.rates_redis import RedisRates
 from corral.egress import EgressPolicy, SafeClient
@@ -23,15 +23,24 @@ from fastapi.security import APIKeyHeader
 from redis.asyncio import Redis
 from starlette.requests import ClientDisconnect
 
+from mail import MailServer
 from tools import approve, invoice_tools
 
 __all__ = ["Settings", "create_app", "open_corral"]
 
 _LIMITS = Limits(wall_seconds=20)
 _USERS: dict[str, dict[str, Any]] = {
-    "key-of-ann": {"user_id": "ann", "organization_id": "acme", "scopes": {"invoices:read", "invoices:pay"}},
+    "key-of-ann": {
+        "user_id": "ann",
+        "organization_id": "acme",
+        "scopes": {"invoices:read", "invoices:pay", "mail:send"},
+    },
     "key-of-bob": {"user_id": "bob", "organization_id": "acme", "scopes": {"invoices:read"}},
-    "key-of-gus": {"user_id": "gus", "organization_id": "globex", "scopes": {"invoices:read", "invoices:pay"}},
+    "key-of-gus": {
+        "user_id": "gus",
+        "organization_id": "globex",
+        "scopes": {"invoices:read", "invoices:pay", "mail:send"},
+    },
 }
 """By API key. A real service has them in a database, hashed."""
 
@@ -43,10 +52,11 @@ class Settings:
     rates: str
     """URL of the service for exchange rates, which is at an internal address."""
     audit: Path
+    mail: MailServer
 
 
 @asynccontextmanager
-async def open_corral(settings: Settings, audit: AuditLog) -> AsyncGenerator[Corral]:
+async def open_corral(settings: Settings, audit: AuditLog, *, approve: Approve = approve) -> AsyncGenerator[Corral]:
     """The tools with what they need, in a corral that holds all organizations to the same rules."""
     inside = urlsplit(settings.rates)
     only_rates = EgressPolicy(
@@ -58,7 +68,7 @@ async def open_corral(settings: Settings, audit: AuditLog) -> AsyncGenerator[Cor
         SafeClient(only_rates, base_url=settings.rates) as rates,
         SafeClient(EgressPolicy(max_response_bytes=100_000, total_seconds=5), follow_redirects=True) as internet,
         Corral(
-            invoice_tools(pool, cache, rates, internet),
+            invoice_tools(pool, cache, rates, internet, settings.mail),
             sandbox=DenoSandbox(),
             limits=_LIMITS,
             rates=RateLimits(user="300/minute", store=RedisRates(settings.valkey, timeout_seconds=1)),

@@ -10,6 +10,7 @@ import importlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -18,6 +19,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from email.message import EmailMessage
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
@@ -28,16 +30,28 @@ import httpx
 import pytest
 from redis.asyncio import Redis
 
-from corral import AuditLog, ConsoleOutput, Corral, Event, ExecutionContext, ToolCallStarted, tool
+from corral import (
+    ApprovalRequested,
+    Approved,
+    AuditLog,
+    ConsoleOutput,
+    Corral,
+    Denied,
+    Event,
+    ExecutionContext,
+    ToolCallStarted,
+    ToolError,
+    tool,
+)
 from corral.audit import AuditFilter, open_audit
 from tests.docs.markdown import blocks
 
 pytestmark = pytest.mark.anyio
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "tenants"
-MODULES = ("app", "database", "servers", "tools")
+MODULES = ("app", "database", "mail", "servers", "tools")
 
-READ_AND_PAY = {"invoices:read", "invoices:pay"}
+READ_AND_PAY = {"invoices:read", "invoices:pay", "mail:send"}
 ANN = ExecutionContext(user_id="ann", organization_id="acme", scopes=READ_AND_PAY)
 GUS = ExecutionContext(user_id="gus", organization_id="globex", scopes=READ_AND_PAY)
 NUMBERS = {
@@ -130,6 +144,7 @@ class Example:
     settings: Any
     owner: str
     """URL of PostgreSQL's superuser."""
+    inbox: list[EmailMessage]
 
     def settings_with(self, **others: object) -> Any:
         return self.app.Settings(**{**vars(self.settings), **others})
@@ -137,10 +152,11 @@ class Example:
 
 @pytest.fixture(scope="module")
 def example() -> Iterator[Example]:
+    inbox: list[EmailMessage] = []
     with ExitStack() as stack:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         patch.setattr(sys, "path", [str(EXAMPLE), *sys.path])
-        app, database, servers, _ = (importlib.import_module(name) for name in MODULES)
+        app, database, mail, servers, _ = (importlib.import_module(name) for name in MODULES)
         for name in MODULES:
             stack.callback(sys.modules.__delitem__, name)
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="corral-", dir="/tmp")))
@@ -153,8 +169,9 @@ def example() -> Iterator[Example]:
             valkey=stack.enter_context(servers.valkey(home / "valkey")),
             rates=stack.enter_context(servers.serving(servers.exchange_rates)),
             audit=home / "audit.sqlite",
+            mail=mail.MailServer(stack.enter_context(servers.smtp(inbox))),
         )
-        yield Example(app=app, database=database, settings=settings, owner=owner)
+        yield Example(app=app, database=database, settings=settings, owner=owner, inbox=inbox)
 
 
 @pytest.fixture(scope="module")
@@ -281,6 +298,65 @@ async def test_an_approval_is_for_the_amount_that_is_paid(corral: Corral, exampl
     connection = await cast("Any", asyncpg).connect(example.owner)
     assert await connection.fetchval("SELECT count(*) FROM invoices WHERE paid") == 0
     await connection.close()
+
+
+# --- mail
+
+
+def mail_to(address: str, subject: str = "Invoices", text: str = "Five.") -> str:
+    return f"await tools.send_mail({json.dumps({'to': address, 'subject': subject, 'text': text})})"
+
+
+async def test_mail_within_an_organization_is_sent_by_the_services_account(corral: Corral, example: Example) -> None:
+    example.inbox.clear()
+    await value_of(corral, ANN, mail_to("bob@acme.example"))
+    [message] = example.inbox
+    assert (message["from"], message["to"], message["subject"]) == (
+        *("service@tenants.example", "bob@acme.example", "Invoices"),
+    )
+    assert message.get_content().strip() == "Five."
+
+
+@pytest.mark.parametrize("approved", [True, False])
+async def test_mail_to_outside_waits_for_somebody(corral: Corral, example: Example, approved: bool) -> None:
+    example.inbox.clear()
+    for address in ("gus@globex.example", "x@acme.example.org"):
+
+        def decide(event: Event) -> None:
+            if isinstance(event, ApprovalRequested):
+                assert example.inbox == []
+                answer = Approved() if approved else Denied("not to them")
+                assert corral.decide(event.execution_id, event.sequence, answer)
+
+        result = await corral.execute(mail_to(address), context=ANN, on_event=decide)
+        assert (result.error and result.error.code) == (None if approved else "approval_denied")
+        assert [message["to"] for message in example.inbox] == ([address] if approved else [])
+        example.inbox.clear()
+
+
+@pytest.mark.parametrize("line_end", ["\r\n", "\n", "\r", "\u2028", "\x85", "\0"])
+async def test_a_program_cannot_add_a_header_or_a_reader(corral: Corral, example: Example, line_end: str) -> None:
+    example.inbox.clear()
+    for mail in (
+        mail_to("bob@acme.example", f"Invoices{line_end}Bcc: gus@globex.example"),
+        mail_to(f"bob@acme.example{line_end}Bcc: gus@globex.example"),
+        mail_to("bob@acme.example,gus@globex.example"),
+        mail_to("gus@globex.example <bob@acme.example>"),
+    ):
+        assert await code_of(corral, ANN, mail) == "invalid_arguments"
+    with pytest.raises(ToolError):
+        await example.settings.mail.send("bob@acme.example", "a\r\nBcc: gus@globex.example", "")
+    assert example.inbox == []
+
+
+async def test_the_mail_account_is_out_of_sight_and_its_failure_an_error(example: Example) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    server = type(example.settings.mail)(f"smtp://account:hunter2@127.0.0.1:{port}")
+    assert "hunter2" not in repr(server)
+    with pytest.raises(ToolError, match="SMTPConnectError") as raised:
+        await server.send("bob@acme.example", "a", "b")
+    assert "hunter2" not in str(raised.value)
 
 
 # --- programs that run elsewhere, and rates

@@ -210,8 +210,8 @@ class Claims:
 class ExecutionTokens:
     """Issues and verifies the tokens of executions.
 
-    Without `keys`, the key is the environment variable TOOL_BRIDGE_SECRET, or a random one of this object alone if that is
-    not set.
+    Without `keys`, the key is the environment variable TOOL_BRIDGE_SECRET. If that is not set, it is a random one of
+    this object alone.
 
     Raises:
         ConfigError: `ttl_seconds` is not in (0, 300], or TOOL_BRIDGE_SECRET has under 32 bytes.
