@@ -15,7 +15,10 @@ from urllib.parse import urlsplit
 import asyncpg
 from corral import Approve, AuditLog, Corral, ExecutionContext, Limits, RateLimits
 from corral.audit import AuditFilter, open_audit
+from corral.bridges.base import ASGIApp
 from corral.bridges.rates_redis import RedisRates
+from corral.chat import SqliteChats, chat_app
+from corral.chat.agents.pydantic_ai import from_pydantic_ai
 from corral.egress import EgressPolicy, SafeClient
 from corral.sandboxes import DenoSandbox
 from fastapi import Depends, FastAPI, HTTPException, Request, Response
@@ -23,6 +26,8 @@ from fastapi.security import APIKeyHeader
 from redis.asyncio import Redis
 from starlette.requests import ClientDisconnect
 
+from agents import invoice_agent
+from login import Logins
 from mail import MailServer
 from tools import approve, invoice_tools
 
@@ -79,10 +84,14 @@ async def open_corral(settings: Settings, audit: AuditLog, *, approve: Approve =
         yield corral
 
 
+def find_user(key: str) -> ExecutionContext | None:
+    return ExecutionContext(**_USERS[key]) if key in _USERS else None
+
+
 async def caller(key: Annotated[str, Depends(APIKeyHeader(name="x-api-key"))]) -> ExecutionContext:
-    if key not in _USERS:
+    if (user := find_user(key)) is None:
         raise HTTPException(401, "this API key is not known")
-    return ExecutionContext(**_USERS[key])
+    return user
 
 
 Caller = Annotated[ExecutionContext, Depends(caller)]
@@ -95,9 +104,12 @@ def create_app(settings: Settings) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
         async with open_corral(settings, audit) as app.state.corral:
             app.mount("/bridge", app.state.corral.asgi_app())
+            app.mount("/chat", _chat(app.state.corral, settings, logins))
             yield
 
+    logins = Logins(find_user)
     app = FastAPI(lifespan=lifespan)
+    app.include_router(logins.router())
 
     @app.post("/programs")
     async def run_program(request: Request, context: Caller) -> Response:
@@ -119,6 +131,17 @@ def create_app(settings: Settings) -> FastAPI:
         return [json.loads(event.to_json()) for event in events]
 
     return app
+
+
+def _chat(corral: Corral, settings: Settings, logins: Logins) -> ASGIApp:
+    return chat_app(
+        corral,
+        from_pydantic_ai(invoice_agent(corral)),
+        authenticate=logins.caller,
+        store=SqliteChats(settings.audit.with_name("chats.sqlite")),
+        title="Invoices",
+        suggestions=["Which invoices are unpaid?"],
+    )
 
 
 async def _source(request: Request) -> str:

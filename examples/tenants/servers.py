@@ -16,7 +16,7 @@ from email import message_from_bytes, policy
 from email.message import EmailMessage
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import uvicorn
 from aiosmtpd.smtp import SMTP, Envelope
@@ -109,8 +109,8 @@ class _Inbox:
         self._messages = messages
 
     async def handle_DATA(self, _server: Any, _session: Any, envelope: Envelope) -> str:  # noqa: N802
-        message = message_from_bytes(bytes(envelope.content or b""), policy=policy.default)
-        self._messages.append(cast("EmailMessage", message))
+        assert isinstance(envelope.content, bytes)
+        self._messages.append(message_from_bytes(envelope.content, policy=policy.default))
         return "250 OK"
 
 

@@ -49,7 +49,7 @@ from tests.docs.markdown import blocks
 pytestmark = pytest.mark.anyio
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "tenants"
-MODULES = ("app", "database", "mail", "servers", "tools")
+MODULES = ("agents", "app", "database", "login", "mail", "servers", "tools")
 
 READ_AND_PAY = {"invoices:read", "invoices:pay", "mail:send"}
 ANN = ExecutionContext(user_id="ann", organization_id="acme", scopes=READ_AND_PAY)
@@ -156,7 +156,9 @@ def example() -> Iterator[Example]:
     with ExitStack() as stack:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         patch.setattr(sys, "path", [str(EXAMPLE), *sys.path])
-        app, database, mail, servers, _ = (importlib.import_module(name) for name in MODULES)
+        app, database, mail, servers = (
+            importlib.import_module(name) for name in ("app", "database", "mail", "servers")
+        )
         for name in MODULES:
             stack.callback(sys.modules.__delitem__, name)
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="corral-", dir="/tmp")))
@@ -334,16 +336,20 @@ async def test_mail_to_outside_waits_for_somebody(corral: Corral, example: Examp
         example.inbox.clear()
 
 
-@pytest.mark.parametrize("line_end", ["\r\n", "\n", "\r", "\u2028", "\x85", "\0"])
-async def test_a_program_cannot_add_a_header_or_a_reader(corral: Corral, example: Example, line_end: str) -> None:
+async def test_a_program_cannot_add_a_header_or_a_reader(corral: Corral, example: Example, cache: Any) -> None:
     example.inbox.clear()
-    for mail in (
-        mail_to("bob@acme.example", f"Invoices{line_end}Bcc: gus@globex.example"),
-        mail_to(f"bob@acme.example{line_end}Bcc: gus@globex.example"),
-        mail_to("bob@acme.example,gus@globex.example"),
-        mail_to("gus@globex.example <bob@acme.example>"),
-    ):
-        assert await code_of(corral, ANN, mail) == "invalid_arguments"
+    line_ends = ("\r\n", "\n", "\r", "\u2028", "\x85", "\0")
+    mails = [("bob@acme.example", f"Invoices{line_end}Bcc: gus@globex.example") for line_end in line_ends]
+    mails += [
+        (f"bob@acme.example{end}", "Invoices") for end in ("\r\nBcc: gus@globex.example", ",gus@globex.example", "\n")
+    ]
+    program = f"""
+      const codes = new Set();
+      for (const [to, subject] of {json.dumps(mails)})
+        await tools.send_mail({{ to, subject, text: "" }}).then(() => codes.add("sent"), (error) => codes.add(error.code));
+      return [...codes];
+    """
+    assert await value_of(corral, ANN, program) == ["invalid_arguments"]
     with pytest.raises(ToolError):
         await example.settings.mail.send("bob@acme.example", "a\r\nBcc: gus@globex.example", "")
     assert example.inbox == []
@@ -568,3 +574,62 @@ def test_a_tool_whose_scope_is_missing_is_out_of_reach_by_any_name(post: Post) -
     assert (named["status"], named["error"]["code"]) == ("rejected", "scope_denied")
     computed = post("bob", "await tools['pay_' + 'invoice']({ number: 'ACME-1', amount_cents: 12000 })")
     assert (computed["status"], computed["error"]["code"]) == ("failed", "scope_denied")
+
+
+# --- the chat page
+
+
+@contextmanager
+def logged_in(client: httpx.Client, user: str) -> Generator[httpx.Client]:
+    """A browser of a user, which has come from the login to the chat."""
+    headers = {"origin": str(client.base_url).rstrip("/")}
+    with httpx.Client(base_url=client.base_url, timeout=30, headers=headers) as browser:
+        arrived = browser.post("/login", data={"key": f"key-of-{user}"}, follow_redirects=True)
+        assert (arrived.status_code, arrived.url.path) == (200, "/chat/")
+        yield browser
+
+
+def say(browser: httpx.Client, text: str, conversation: str = "talk") -> str:
+    """The events of the reply, as text."""
+    message = {"id": "m1", "role": "user", "parts": [{"type": "text", "text": text}]}
+    response = browser.post("/chat/api/chat", json={"id": conversation, "messages": [message]})
+    return response.raise_for_status().text
+
+
+def test_each_user_of_the_chat_has_the_organizations_rows_and_its_own_conversations(
+    client: httpx.Client,
+) -> None:
+    with logged_in(client, "ann") as ann, logged_in(client, "gus") as gus, logged_in(client, "bob") as bob:
+        said = say(ann, "Which are unpaid?", "anns")
+        assert "5 unpaid: ACME-1" in said
+        assert "GLOBEX" not in said
+        [execution] = {part["id"] for part in parts_of(said) if part["type"] == "data-execution"}
+        assert ann.get(f"/chat/api/executions/{execution}").status_code == 200
+        assert "GLOBEX" in say(gus, "Which are unpaid?", "guss")
+        for other in (gus, bob):
+            for path in (f"executions/{execution}", "conversations/anns", "chat/anns/stream"):
+                assert other.get(f"/chat/api/{path}").status_code in (204, 404)
+            assert "anns" not in other.get("/chat/api/conversations").text
+            other.delete("/chat/api/conversations/anns")
+        assert "anns" in ann.get("/chat/api/conversations").text
+
+
+def test_a_program_of_the_chat_does_not_reach_the_other_organization(client: httpx.Client) -> None:
+    with logged_in(client, "ann") as ann:
+        said = say(ann, "```\nreturn await tools.get_invoice({ number: 'GLOBEX-1' })\n```", "reach")
+    assert "there is no invoice 'GLOBEX-1'" in said
+
+
+@pytest.mark.parametrize("key", ["", "key-of-eve", "\udcff"])
+def test_nobody_is_logged_in_without_a_key(client: httpx.Client, key: str) -> None:
+    with httpx.Client(
+        base_url=client.base_url, headers={"x-api-key": "key-of-ann", "cookie": "tenants=ann"}
+    ) as browser:
+        assert browser.post("/login", data={"key": key.encode(errors="surrogateescape")}).status_code == 401
+        assert browser.get("/chat/api/conversations").status_code == 401
+        assert browser.post("/login", content=b"k" * 1_001).status_code == 413
+
+
+def parts_of(said: str) -> list[dict[str, Any]]:
+    lines = [line.removeprefix("data: ") for line in said.split("\n\n") if line.startswith("data: {")]
+    return [json.loads(line) for line in lines]
