@@ -13,9 +13,12 @@ from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import asyncpg
-from corral import AuditLog, Corral, ExecutionContext, Limits, RateLimits
+from corral import Approve, AuditLog, Corral, ExecutionContext, Limits, RateLimits
 from corral.audit import AuditFilter, open_audit
+from corral.bridges.base import ASGIApp
 from corral.bridges.rates_redis import RedisRates
+from corral.chat import SqliteChats, chat_app
+from corral.chat.agents.pydantic_ai import from_pydantic_ai
 from corral.egress import EgressPolicy, SafeClient
 from corral.sandboxes import DenoSandbox
 from fastapi import Depends, FastAPI, HTTPException, Request, Response
@@ -23,15 +26,26 @@ from fastapi.security import APIKeyHeader
 from redis.asyncio import Redis
 from starlette.requests import ClientDisconnect
 
+from agents import invoice_agent
+from login import Logins
+from mail import MailServer
 from tools import approve, invoice_tools
 
 __all__ = ["Settings", "create_app", "open_corral"]
 
 _LIMITS = Limits(wall_seconds=20)
 _USERS: dict[str, dict[str, Any]] = {
-    "key-of-ann": {"user_id": "ann", "organization_id": "acme", "scopes": {"invoices:read", "invoices:pay"}},
+    "key-of-ann": {
+        "user_id": "ann",
+        "organization_id": "acme",
+        "scopes": {"invoices:read", "invoices:pay", "mail:send"},
+    },
     "key-of-bob": {"user_id": "bob", "organization_id": "acme", "scopes": {"invoices:read"}},
-    "key-of-gus": {"user_id": "gus", "organization_id": "globex", "scopes": {"invoices:read", "invoices:pay"}},
+    "key-of-gus": {
+        "user_id": "gus",
+        "organization_id": "globex",
+        "scopes": {"invoices:read", "invoices:pay", "mail:send"},
+    },
 }
 """By API key. A real service has them in a database, hashed."""
 
@@ -43,10 +57,11 @@ class Settings:
     rates: str
     """URL of the service for exchange rates, which is at an internal address."""
     audit: Path
+    mail: MailServer
 
 
 @asynccontextmanager
-async def open_corral(settings: Settings, audit: AuditLog) -> AsyncGenerator[Corral]:
+async def open_corral(settings: Settings, audit: AuditLog, *, approve: Approve = approve) -> AsyncGenerator[Corral]:
     """The tools with what they need, in a corral that holds all organizations to the same rules."""
     inside = urlsplit(settings.rates)
     only_rates = EgressPolicy(
@@ -58,7 +73,7 @@ async def open_corral(settings: Settings, audit: AuditLog) -> AsyncGenerator[Cor
         SafeClient(only_rates, base_url=settings.rates) as rates,
         SafeClient(EgressPolicy(max_response_bytes=100_000, total_seconds=5), follow_redirects=True) as internet,
         Corral(
-            invoice_tools(pool, cache, rates, internet),
+            invoice_tools(pool, cache, rates, internet, settings.mail),
             sandbox=DenoSandbox(),
             limits=_LIMITS,
             rates=RateLimits(user="300/minute", store=RedisRates(settings.valkey, timeout_seconds=1)),
@@ -69,10 +84,14 @@ async def open_corral(settings: Settings, audit: AuditLog) -> AsyncGenerator[Cor
         yield corral
 
 
+def find_user(key: str) -> ExecutionContext | None:
+    return ExecutionContext(**_USERS[key]) if key in _USERS else None
+
+
 async def caller(key: Annotated[str, Depends(APIKeyHeader(name="x-api-key"))]) -> ExecutionContext:
-    if key not in _USERS:
+    if (user := find_user(key)) is None:
         raise HTTPException(401, "this API key is not known")
-    return ExecutionContext(**_USERS[key])
+    return user
 
 
 Caller = Annotated[ExecutionContext, Depends(caller)]
@@ -85,9 +104,12 @@ def create_app(settings: Settings) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
         async with open_corral(settings, audit) as app.state.corral:
             app.mount("/bridge", app.state.corral.asgi_app())
+            app.mount("/chat", _chat(app.state.corral, settings, logins))
             yield
 
+    logins = Logins(find_user)
     app = FastAPI(lifespan=lifespan)
+    app.include_router(logins.router())
 
     @app.post("/programs")
     async def run_program(request: Request, context: Caller) -> Response:
@@ -109,6 +131,17 @@ def create_app(settings: Settings) -> FastAPI:
         return [json.loads(event.to_json()) for event in events]
 
     return app
+
+
+def _chat(corral: Corral, settings: Settings, logins: Logins) -> ASGIApp:
+    return chat_app(
+        corral,
+        from_pydantic_ai(invoice_agent(corral)),
+        authenticate=logins.caller,
+        store=SqliteChats(settings.audit.with_name("chats.sqlite")),
+        title="Invoices",
+        suggestions=["Which invoices are unpaid?"],
+    )
 
 
 async def _source(request: Request) -> str:

@@ -25,7 +25,8 @@ from redis import Redis
 
 from app import Settings, create_app
 from database import create_invoices
-from servers import exchange_rates, postgres, serving, valkey
+from mail import MailServer
+from servers import exchange_rates, postgres, serving, smtp, valkey
 
 PROGRAMS = Path(__file__).parent / "programs"
 
@@ -41,6 +42,7 @@ def main() -> None:
             valkey=stack.enter_context(valkey(home / "valkey")),
             rates=stack.enter_context(serving(exchange_rates)),
             audit=home / "audit.sqlite",
+            mail=MailServer(stack.enter_context(smtp([]))),
         )
         url = stack.enter_context(serving(create_app(settings)))
         play(stack.enter_context(httpx.Client(base_url=url, timeout=30)), settings, home)

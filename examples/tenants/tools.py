@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from corral import ApprovalRequest, ExecutionContext, Tool, ToolError, tool
+from corral import ApprovalRequest, ExecutionContext, Later, Tool, ToolError, tool
 from corral.egress import SafeClient
 from corral.errors import ApprovalDenied
 from pydantic import Field, TypeAdapter
@@ -12,10 +12,14 @@ from redis.asyncio import Redis
 from typing_extensions import TypedDict
 
 from database import invoices_of, organization_of
+from mail import MailServer, is_inside
 
-__all__ = ["approve", "invoice_tools"]
+__all__ = ["approve", "approve_unattended", "invoice_tools"]
 
 Amount = Annotated[int, Field(gt=0, lt=2**31)]
+Address = Annotated[str, Field(pattern=r"^[A-Za-z0-9._+-]{1,64}@[A-Za-z0-9.-]{1,255}$")]
+Subject = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]{1,200}$")]
+"""One line: a second one would be a header of the program's own."""
 
 _ASKED_ABOVE_CENTS = 1_000_00
 _APPROVED_UP_TO_CENTS = 5_000_00
@@ -37,15 +41,30 @@ def _is_large(input: dict[str, Any], _context: ExecutionContext) -> bool:
     return input["amount_cents"] > _ASKED_ABOVE_CENTS
 
 
-async def approve(request: ApprovalRequest) -> bool:
-    """Decides about large payments: here by a rule, where another service would ask somebody and wait."""
+def _is_to_outside(input: dict[str, Any], context: ExecutionContext) -> bool:
+    return not is_inside(input["to"], context.organization_id)
+
+
+async def approve(request: ApprovalRequest) -> bool | Later:
+    """Decides about large payments by a rule. About mail to outside, the user decides, on the chat page."""
+    if request.tool == "send_mail":
+        return Later()
     if request.input["amount_cents"] <= _APPROVED_UP_TO_CENTS:
         return True
     raise ApprovalDenied(f"{request.context.organization_id} pays more than 5,000.00 by hand only")
 
 
-def invoice_tools(pool: Any, cache: Redis, rates: SafeClient, internet: SafeClient) -> list[Tool]:
-    """The tools over a pool of connections to PostgreSQL, a cache, a service inside, and the internet."""
+async def approve_unattended(request: ApprovalRequest) -> bool | Later:
+    """Decides as `approve` does, where nobody can be asked."""
+    if isinstance(answer := await approve(request), Later):
+        raise ApprovalDenied("mail to outside needs somebody who approves it, and nobody is there")
+    return answer
+
+
+def invoice_tools(
+    pool: Any, cache: Redis, rates: SafeClient, internet: SafeClient, mail_server: MailServer
+) -> list[Tool]:
+    """The tools over a pool of connections to PostgreSQL, a cache, a service inside, the internet, and mail."""
 
     @tool(scopes={"invoices:read"}, read_only=True)
     async def list_invoices(context: ExecutionContext) -> list[Invoice]:
@@ -93,7 +112,12 @@ def invoice_tools(pool: Any, cache: Redis, rates: SafeClient, internet: SafeClie
         response = await internet.get(url)
         return response.raise_for_status().text
 
-    return [list_invoices, get_invoice, pay_invoice, exchange_rate, fetch_url]
+    @tool(scopes={"mail:send"}, needs_approval=_is_to_outside, rate_limit={"organization": "20/minute"})
+    async def send_mail(to: Address, subject: Subject, text: Annotated[str, Field(max_length=10_000)]) -> None:
+        """Sends a message. The user is asked before one leaves the organization."""
+        await mail_server.send(to, subject, text)
+
+    return [list_invoices, get_invoice, pay_invoice, exchange_rate, fetch_url, send_mail]
 
 
 def _cache_key(context: ExecutionContext) -> str:

@@ -360,3 +360,27 @@ def test_without_the_extra_the_error_names_it() -> None:
     code = "import sys; sys.modules['jwt.algorithms'] = None; import corral, corral.bridges.tokens"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "MissingExtra: execution tokens need PyJWT and cryptography: pip install 'corral[http]'" in done.stderr
+
+
+# --- the environment
+
+
+def test_the_secret_of_the_environment_signs_for_every_host_that_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOOL_BRIDGE_SECRET", "a secret of the environment, 36 bytes")
+    token = ExecutionTokens().issue("e-1", CONTEXT)
+    assert ExecutionTokens().verify(token).execution_id == "e-1"
+    monkeypatch.setenv("TOOL_BRIDGE_SECRET", "another one of the environment, so long")
+    assert "signature" in refusal(token, ExecutionTokens())
+    monkeypatch.delenv("TOOL_BRIDGE_SECRET")
+    assert "unknown" in refusal(token, ExecutionTokens())
+
+
+@pytest.mark.parametrize("secret", ["", "short-and-secret", "x" * 31])
+def test_a_secret_of_the_environment_that_is_too_short_is_refused_and_not_shown(
+    monkeypatch: pytest.MonkeyPatch, secret: str
+) -> None:
+    monkeypatch.setenv("TOOL_BRIDGE_SECRET", secret)
+    with pytest.raises(ConfigError, match="TOOL_BRIDGE_SECRET has under 32 bytes") as raised:
+        ExecutionTokens()
+    assert not secret or secret not in str(raised.value)
+    ExecutionTokens(KeyRing.generate())

@@ -10,6 +10,7 @@ import importlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -18,6 +19,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from email.message import EmailMessage
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
@@ -28,16 +30,28 @@ import httpx
 import pytest
 from redis.asyncio import Redis
 
-from corral import AuditLog, ConsoleOutput, Corral, Event, ExecutionContext, ToolCallStarted, tool
+from corral import (
+    ApprovalRequested,
+    Approved,
+    AuditLog,
+    ConsoleOutput,
+    Corral,
+    Denied,
+    Event,
+    ExecutionContext,
+    ToolCallStarted,
+    ToolError,
+    tool,
+)
 from corral.audit import AuditFilter, open_audit
 from tests.docs.markdown import blocks
 
 pytestmark = pytest.mark.anyio
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "tenants"
-MODULES = ("app", "database", "servers", "tools")
+MODULES = ("agents", "app", "database", "login", "mail", "servers", "tools")
 
-READ_AND_PAY = {"invoices:read", "invoices:pay"}
+READ_AND_PAY = {"invoices:read", "invoices:pay", "mail:send"}
 ANN = ExecutionContext(user_id="ann", organization_id="acme", scopes=READ_AND_PAY)
 GUS = ExecutionContext(user_id="gus", organization_id="globex", scopes=READ_AND_PAY)
 NUMBERS = {
@@ -130,6 +144,7 @@ class Example:
     settings: Any
     owner: str
     """URL of PostgreSQL's superuser."""
+    inbox: list[EmailMessage]
 
     def settings_with(self, **others: object) -> Any:
         return self.app.Settings(**{**vars(self.settings), **others})
@@ -137,10 +152,13 @@ class Example:
 
 @pytest.fixture(scope="module")
 def example() -> Iterator[Example]:
+    inbox: list[EmailMessage] = []
     with ExitStack() as stack:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         patch.setattr(sys, "path", [str(EXAMPLE), *sys.path])
-        app, database, servers, _ = (importlib.import_module(name) for name in MODULES)
+        app, database, mail, servers = (
+            importlib.import_module(name) for name in ("app", "database", "mail", "servers")
+        )
         for name in MODULES:
             stack.callback(sys.modules.__delitem__, name)
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="corral-", dir="/tmp")))
@@ -153,8 +171,9 @@ def example() -> Iterator[Example]:
             valkey=stack.enter_context(servers.valkey(home / "valkey")),
             rates=stack.enter_context(servers.serving(servers.exchange_rates)),
             audit=home / "audit.sqlite",
+            mail=mail.MailServer(stack.enter_context(servers.smtp(inbox))),
         )
-        yield Example(app=app, database=database, settings=settings, owner=owner)
+        yield Example(app=app, database=database, settings=settings, owner=owner, inbox=inbox)
 
 
 @pytest.fixture(scope="module")
@@ -281,6 +300,69 @@ async def test_an_approval_is_for_the_amount_that_is_paid(corral: Corral, exampl
     connection = await cast("Any", asyncpg).connect(example.owner)
     assert await connection.fetchval("SELECT count(*) FROM invoices WHERE paid") == 0
     await connection.close()
+
+
+# --- mail
+
+
+def mail_to(address: str, subject: str = "Invoices", text: str = "Five.") -> str:
+    return f"await tools.send_mail({json.dumps({'to': address, 'subject': subject, 'text': text})})"
+
+
+async def test_mail_within_an_organization_is_sent_by_the_services_account(corral: Corral, example: Example) -> None:
+    example.inbox.clear()
+    await value_of(corral, ANN, mail_to("bob@acme.example"))
+    [message] = example.inbox
+    assert (message["from"], message["to"], message["subject"]) == (
+        *("service@tenants.example", "bob@acme.example", "Invoices"),
+    )
+    assert message.get_content().strip() == "Five."
+
+
+@pytest.mark.parametrize("approved", [True, False])
+async def test_mail_to_outside_waits_for_somebody(corral: Corral, example: Example, approved: bool) -> None:
+    example.inbox.clear()
+    for address in ("gus@globex.example", "x@acme.example.org"):
+
+        def decide(event: Event) -> None:
+            if isinstance(event, ApprovalRequested):
+                assert example.inbox == []
+                answer = Approved() if approved else Denied("not to them")
+                assert corral.decide(event.execution_id, event.sequence, answer)
+
+        result = await corral.execute(mail_to(address), context=ANN, on_event=decide)
+        assert (result.error and result.error.code) == (None if approved else "approval_denied")
+        assert [message["to"] for message in example.inbox] == ([address] if approved else [])
+        example.inbox.clear()
+
+
+async def test_a_program_cannot_add_a_header_or_a_reader(corral: Corral, example: Example, cache: Any) -> None:
+    example.inbox.clear()
+    line_ends = ("\r\n", "\n", "\r", "\u2028", "\x85", "\0")
+    mails = [("bob@acme.example", f"Invoices{line_end}Bcc: gus@globex.example") for line_end in line_ends]
+    mails += [
+        (f"bob@acme.example{end}", "Invoices") for end in ("\r\nBcc: gus@globex.example", ",gus@globex.example", "\n")
+    ]
+    program = f"""
+      const codes = new Set();
+      for (const [to, subject] of {json.dumps(mails)})
+        await tools.send_mail({{ to, subject, text: "" }}).then(() => codes.add("sent"), (error) => codes.add(error.code));
+      return [...codes];
+    """
+    assert await value_of(corral, ANN, program) == ["invalid_arguments"]
+    with pytest.raises(ToolError):
+        await example.settings.mail.send("bob@acme.example", "a\r\nBcc: gus@globex.example", "")
+    assert example.inbox == []
+
+
+async def test_the_mail_account_is_out_of_sight_and_its_failure_an_error(example: Example) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    server = type(example.settings.mail)(f"smtp://account:hunter2@127.0.0.1:{port}")
+    assert "hunter2" not in repr(server)
+    with pytest.raises(ToolError, match="SMTPConnectError") as raised:
+        await server.send("bob@acme.example", "a", "b")
+    assert "hunter2" not in str(raised.value)
 
 
 # --- programs that run elsewhere, and rates
@@ -492,3 +574,62 @@ def test_a_tool_whose_scope_is_missing_is_out_of_reach_by_any_name(post: Post) -
     assert (named["status"], named["error"]["code"]) == ("rejected", "scope_denied")
     computed = post("bob", "await tools['pay_' + 'invoice']({ number: 'ACME-1', amount_cents: 12000 })")
     assert (computed["status"], computed["error"]["code"]) == ("failed", "scope_denied")
+
+
+# --- the chat page
+
+
+@contextmanager
+def logged_in(client: httpx.Client, user: str) -> Generator[httpx.Client]:
+    """A browser of a user, which has come from the login to the chat."""
+    headers = {"origin": str(client.base_url).rstrip("/")}
+    with httpx.Client(base_url=client.base_url, timeout=30, headers=headers) as browser:
+        arrived = browser.post("/login", data={"key": f"key-of-{user}"}, follow_redirects=True)
+        assert (arrived.status_code, arrived.url.path) == (200, "/chat/")
+        yield browser
+
+
+def say(browser: httpx.Client, text: str, conversation: str = "talk") -> str:
+    """The events of the reply, as text."""
+    message = {"id": "m1", "role": "user", "parts": [{"type": "text", "text": text}]}
+    response = browser.post("/chat/api/chat", json={"id": conversation, "messages": [message]})
+    return response.raise_for_status().text
+
+
+def test_each_user_of_the_chat_has_the_organizations_rows_and_its_own_conversations(
+    client: httpx.Client,
+) -> None:
+    with logged_in(client, "ann") as ann, logged_in(client, "gus") as gus, logged_in(client, "bob") as bob:
+        said = say(ann, "Which are unpaid?", "anns")
+        assert "5 unpaid: ACME-1" in said
+        assert "GLOBEX" not in said
+        [execution] = {part["id"] for part in parts_of(said) if part["type"] == "data-execution"}
+        assert ann.get(f"/chat/api/executions/{execution}").status_code == 200
+        assert "GLOBEX" in say(gus, "Which are unpaid?", "guss")
+        for other in (gus, bob):
+            for path in (f"executions/{execution}", "conversations/anns", "chat/anns/stream"):
+                assert other.get(f"/chat/api/{path}").status_code in (204, 404)
+            assert "anns" not in other.get("/chat/api/conversations").text
+            other.delete("/chat/api/conversations/anns")
+        assert "anns" in ann.get("/chat/api/conversations").text
+
+
+def test_a_program_of_the_chat_does_not_reach_the_other_organization(client: httpx.Client) -> None:
+    with logged_in(client, "ann") as ann:
+        said = say(ann, "```\nreturn await tools.get_invoice({ number: 'GLOBEX-1' })\n```", "reach")
+    assert "there is no invoice 'GLOBEX-1'" in said
+
+
+@pytest.mark.parametrize("key", ["", "key-of-eve", "\udcff"])
+def test_nobody_is_logged_in_without_a_key(client: httpx.Client, key: str) -> None:
+    with httpx.Client(
+        base_url=client.base_url, headers={"x-api-key": "key-of-ann", "cookie": "tenants=ann"}
+    ) as browser:
+        assert browser.post("/login", data={"key": key.encode(errors="surrogateescape")}).status_code == 401
+        assert browser.get("/chat/api/conversations").status_code == 401
+        assert browser.post("/login", content=b"k" * 1_001).status_code == 413
+
+
+def parts_of(said: str) -> list[dict[str, Any]]:
+    lines = [line.removeprefix("data: ") for line in said.split("\n\n") if line.startswith("data: {")]
+    return [json.loads(line) for line in lines]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -49,6 +50,7 @@ _CACHED = 4096
 """Verified tokens whose claims are kept, about 1 kB each."""
 _MIN_SECRET_BYTES = 32
 """RFC 7518, section 3.2: an HS256 key has at least the size of the hash."""
+_FROM_ENVIRONMENT = "TOOL_BRIDGE_SECRET"
 _ALGORITHMS = get_default_algorithms()
 _JWS = PyJWS()
 
@@ -206,10 +208,13 @@ class Claims:
 
 @checked
 class ExecutionTokens:
-    """Issues and verifies the tokens of executions. Without `keys`, a random key of this object alone.
+    """Issues and verifies the tokens of executions.
+
+    Without `keys`, the key is the environment variable TOOL_BRIDGE_SECRET. If that is not set, it is a random one of
+    this object alone.
 
     Raises:
-        ConfigError: `ttl_seconds` is not in (0, 300].
+        ConfigError: `ttl_seconds` is not in (0, 300], or TOOL_BRIDGE_SECRET has under 32 bytes.
     """
 
     def __init__(
@@ -220,7 +225,7 @@ class ExecutionTokens:
         audience: str = "corral:bridge",
         ttl_seconds: float = MAX_TTL_SECONDS,
     ) -> None:
-        self._keys = keys or KeyRing.generate()
+        self._keys = keys or _default_keys()
         self._issuer = issuer
         self._audience = audience
         self._ttl_seconds = _checked_ttl(ttl_seconds)
@@ -339,6 +344,17 @@ class _Payload(BaseModel, strict=True, allow_inf_nan=False):
     nbf: float
     exp: float
     scope: str
+
+
+def _default_keys() -> KeyRing:
+    secret = os.environ.get(_FROM_ENVIRONMENT)
+    if secret is None:
+        return KeyRing.generate()
+    if len(secret.encode()) < _MIN_SECRET_BYTES:
+        raise ConfigError(
+            f"{_FROM_ENVIRONMENT} has under {_MIN_SECRET_BYTES} bytes; `openssl rand -hex 32` prints one of 64"
+        )
+    return KeyRing(Key("environment", secret))
 
 
 def _checked_ttl(seconds: float) -> float:

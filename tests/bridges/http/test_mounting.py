@@ -133,3 +133,12 @@ async def test_calls_are_numbered_as_they_arrive_whatever_their_clients_number_t
                 assert sorted(line["sequence"] for line in lines) == sorted(numbers)
             await http.post("/tools/add", json={"a": 1, "b": 2}, headers=headers)
     assert sorted(event.sequence or 0 for event in audit.events if event.kind == "call") == [1, 2, 3, 4, 5]
+
+
+def test_the_url_is_the_environments_if_none_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOOL_BRIDGE_URL", "https://tools.example/corral/")
+    assert HttpBridge().url == "https://tools.example/corral"
+    assert HttpBridge("https://other.example").url == "https://other.example"
+    monkeypatch.setenv("TOOL_BRIDGE_URL", "tools.example")
+    with pytest.raises(ConfigError, match="not an http or https URL"):
+        HttpBridge()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
@@ -27,7 +28,8 @@ __all__ = ["HttpBridge"]
 class HttpBridge(WebBridge):
     """Calls as JSON over HTTP, to an app that is mounted in a web server.
 
-    `url` is the address that programs use; only executions whose sandbox runs elsewhere need it. The Host of a request
+    `url` is the address that programs use, by default the environment variable TOOL_BRIDGE_URL if that is set; only
+    executions whose sandbox runs elsewhere need it. The Host of a request
     must be that of `url`, one of `allowed_hosts`, or a loopback name; `"*"` allows any. A request with an Origin comes
     from a web page, and is accepted from `allowed_origins` only.
 
@@ -44,6 +46,7 @@ class HttpBridge(WebBridge):
         allowed_hosts: Iterable[str] = (),
         allowed_origins: Iterable[str] = (),
     ) -> None:
+        url = os.environ.get("TOOL_BRIDGE_URL") if url is None else url
         super().__init__(url, allowed_hosts=allowed_hosts, allowed_origins=allowed_origins)
         self._documents = DocumentCache(lambda tools: to_json(openapi(tools)))
 

@@ -1,0 +1,66 @@
+"""The agent of the chat page and of jobs: a model that writes programs for the tools."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import AsyncGenerator
+
+from corral import Corral, ExecutionContext
+from corral.integrations.pydantic_ai import CodeMode
+from pydantic_ai import Agent
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
+from pydantic_ai.models import Model
+from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
+
+__all__ = ["choose_model", "invoice_agent"]
+
+_OVERVIEW = """
+const unpaid = (await tools.list_invoices()).filter(({ paid }) => !paid);
+return `${unpaid.length} unpaid: ${unpaid.map(({ number }) => number).join(", ")}`;
+"""
+
+
+def choose_model() -> Model | str:
+    """The model whose key the environment has, or a scripted one, which needs none."""
+    if os.environ.get("ANTHROPIC_API_KEY"):
+        return "anthropic:claude-sonnet-4-5"
+    if os.environ.get("OPENAI_API_KEY"):
+        return "openai:gpt-5"
+    if key := os.environ.get("GOOGLE_GENERATIVE_AI_API_KEY"):
+        os.environ.setdefault("GOOGLE_API_KEY", key)  # the name that pydantic-ai reads
+        return "google:gemini-2.5-pro"
+    return FunctionModel(_answer, stream_function=_stream, model_name="scripted")
+
+
+def invoice_agent(corral: Corral, model: Model | str | None = None) -> Agent[ExecutionContext, str]:
+    """An agent whose programs run for its `deps`, the caller."""
+    return Agent(
+        model or choose_model(),
+        deps_type=ExecutionContext,
+        instructions="You help with the invoices of one organization. Amounts are in cents.",
+        capabilities=[CodeMode(corral)],
+    )
+
+
+def _next(messages: list[ModelMessage]) -> str | dict[str, str]:
+    """The scripted model: sends the program between ``` of the last message, or the overview, and tells its result."""
+    last = messages[-1]
+    assert isinstance(last, ModelRequest)
+    for part in last.parts:
+        if isinstance(part, ToolReturnPart):
+            return f"I ran a program: {part.model_response_str()}"
+    said = "\n".join(part.content for part in last.parts if isinstance(part.content, str))
+    found = re.search(r"```(?:ts|typescript)?\n(.*?)```", said, re.DOTALL)
+    return {"code": found[1] if found else _OVERVIEW}
+
+
+def _answer(messages: list[ModelMessage], _info: AgentInfo) -> ModelResponse:
+    said = _next(messages)
+    return ModelResponse([TextPart(said) if isinstance(said, str) else ToolCallPart("execute_code", said)])
+
+
+async def _stream(messages: list[ModelMessage], _info: AgentInfo) -> AsyncGenerator[str | DeltaToolCalls]:
+    said = _next(messages)
+    yield said if isinstance(said, str) else {0: DeltaToolCall(name="execute_code", json_args=json.dumps(said))}
