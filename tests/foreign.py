@@ -18,7 +18,16 @@ from deno import find_deno_bin
 
 from corral.packages import PackageFolder
 
-__all__ = ["CHROMIUM", "PACKAGES", "SQLITE_SERVER", "deno_arguments", "deno_environment", "npm_folder", "npm_imports"]
+__all__ = [
+    "CHROMIUM",
+    "COFFEESCRIPT",
+    "PACKAGES",
+    "SQLITE_SERVER",
+    "deno_arguments",
+    "deno_environment",
+    "npm_folder",
+    "npm_imports",
+]
 
 _NPM: Mapping[str, str] = {
     "@bufbuild/protobuf": "2.17.0",
@@ -55,7 +64,9 @@ await pipeline(createReadStream(Deno.args[0]), createBrotliDecompress(), createW
 
 PACKAGES = Path(sys.prefix) / "packages"
 """The folder of `corral packages` whose lock is in tests/packages/twelve."""
-_LOCKED = Path(__file__).parent / "packages" / "twelve"
+COFFEESCRIPT = Path(sys.prefix) / "coffeescript"
+"""The same for tests/packages/coffeescript."""
+_LOCKED = {PACKAGES: "twelve", COFFEESCRIPT: "coffeescript"}
 
 SQLITE_SERVER = _OLD_MCP / "bin" / "mcp-server-sqlite"
 """It needs mcp 1, so it has an environment of its own, as programs that start servers make one."""
@@ -90,11 +101,12 @@ def fetch() -> None:
     """Fetches what is not there."""
     command = [find_deno_bin(), "cache", "--quiet", "--no-lock", "--no-config", *map(_specifier, _NPM)]
     subprocess.run(command, check=True, env={**os.environ, **deno_environment()}, cwd=sys.prefix)
-    PACKAGES.mkdir(exist_ok=True)
-    for file in _LOCKED.iterdir():
-        shutil.copy(file, PACKAGES)
     os.environ |= deno_environment()
-    PackageFolder(PACKAGES).install()
+    for folder, name in _LOCKED.items():
+        folder.mkdir(exist_ok=True)
+        for file in (Path(__file__).parent / "packages" / name).iterdir():
+            shutil.copy(file, folder)
+        PackageFolder(folder).install()
     if not (CHROMIUM / "chromium").exists():
         _unpack_chromium()
     if not SQLITE_SERVER.exists():

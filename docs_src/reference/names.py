@@ -17,6 +17,7 @@ MODULES: Mapping[str, str] = {
     "corral.sandboxes": "DenoSandbox CPythonSandbox FramedProvider GuestChannel GuestFiles PostMortem SandboxProvider "
     "Sandbox Job",
     "corral.packages": "Packages",
+    "corral.compilers": "*",
     "corral.sandboxes.monty": "*",
     "corral.sources.mcp": "McpServer mcp_servers",
     "corral.sources.graphql": "*",

@@ -27,6 +27,7 @@ from corral.executions import Check, Runtime
 from corral.facade.asking import CorralAsking
 from corral.packages import Packages
 from corral.plugins import load_by_name
+from corral.programs.compiled import Compiler
 from corral.sandboxes.selection import Providers, Sandboxes
 from corral.sessions import Sessions
 from corral.skills import Skill, SkillSet
@@ -47,7 +48,8 @@ class Corral(CorralAsking):
     `network` is a `corral.egress.Network` of origins that programs may ask by themselves; None: they have no network.
     `modules` are packages of npm that programs in TypeScript may import. `sessions` gives callers who name a
     `session_id` files of their own, which stay from one program to the next. `skills` are folders with `SKILL.md` and
-    modules, which are read here; `modules` has what bundles those in TypeScript.
+    modules, which are read here; `modules` has what bundles those in TypeScript. `compilers` are for programs in
+    languages that become JavaScript, by the name that `execute(compiler=...)` takes.
 
     `logger` is the parent of the loggers of tools (`ToolCall.logger`) and programs; None: the logger `corral`. With
     `log_code` every program is logged at level INFO, as the model wrote it.
@@ -69,6 +71,7 @@ class Corral(CorralAsking):
         modules: Packages | None = None,
         sessions: Sessions | None = None,
         skills: Sequence[Skill | str | Path] = (),
+        compilers: Mapping[str, Compiler] | None = None,
         check: Check = True,
         audit: AuditLog | AuditSource | None = None,
         rates: RateLimits | None = None,
@@ -126,6 +129,7 @@ class Corral(CorralAsking):
             service_sources=() if network is None else (network,),
             modules=modules.with_skills(skill_set) if modules is not None and skill_set.skills else modules,
             skills=skill_set,
+            compilers=dict(compilers or {}),
             code_logger=(logger or getLogger("corral")).getChild("programs") if log_code else None,
         )
         super().__init__(runtime, sources, sandbox, ToolViews(self.tools, implied, hide_denied=hide_denied), sessions)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from corral.concurrency.cached_property import cached_property
 
@@ -26,6 +26,10 @@ class Position:
 
     line: int
     column: int
+
+
+Placing: TypeAlias = Callable[[int, int], Position]
+"""Takes a line and a column of an edited text back to the text before."""
 
 
 class Edit(NamedTuple):
@@ -130,7 +134,7 @@ class PositionMap:
         return min(piece.source_end + offset - piece.output_end, len(self.source))
 
 
-def located(positions: Iterable[PositionMap], line: int, column: int) -> Position:
+def located(positions: Iterable[Placing], line: int, column: int) -> Position:
     """Takes a line and column back through several changes, the last one first."""
     place = Position(line=line, column=column)
     for each in positions:

@@ -37,7 +37,7 @@ from corral.errors import ConfigError, CorralError, RateLimited, ToolFailed
 from corral.isolation import TIERS, Isolation, Space, Strength, Tier, reaches
 from corral.logs import get_logger
 from corral.rendering.preview import preview_text, short_repr
-from corral.texts import Position, PositionMap, TypedText, located
+from corral.texts import Placing, Position, TypedText, located
 
 __all__ = [
     "MAX_TOOL_PATH",
@@ -449,7 +449,7 @@ class Program:
     """The model's whole answer."""
     code: str
     """Code to evaluate. It keeps the lines of the source, apart from the frame around a Python program."""
-    positions: tuple[PositionMap, ...] = ()
+    positions: tuple[Placing, ...] = ()
     """The way from `code` back to the model's source, the last change first; empty if they are the same."""
     diagnostics: tuple[Diagnostic, ...] = ()
     imports: tuple[str, ...] = ()

@@ -29,7 +29,7 @@ from corral.event_listener import EventListener
 from corral.events import ConsoleOutput, EventStream, ExecutionFinished, ExecutionStarted, OnEvent, ProgramChecked
 from corral.executions.conclusion import broken, concluded, prefer_early_outcome, record_execution, rejected
 from corral.executions.request import ExecutionRequest
-from corral.executions.runtime import Runtime, prepare
+from corral.executions.runtime import Runtime, prepare_request
 from corral.executions.workspace import Room, Workspace
 from corral.languages import LANGUAGES
 from corral.logs import Lines, get_logger
@@ -86,6 +86,7 @@ class Execution:
         self._limits = request.limits or runtime.limits
         self._check = runtime.check_of(request)
         self._provider = runtime.provider(request.language)
+        self._compiler = runtime.compiler(request)
         self._modules = (modules or runtime.modules) if LANGUAGES[request.language].npm else None
         self._loads_modules = runtime.loads_modules(request.language, modules=modules, in_session=workspace is not None)
         if self._modules is not None and not self._provider.capabilities.modules:
@@ -168,7 +169,7 @@ class Execution:
     async def _prepare_and_run(self) -> tuple[Program | None, Exit]:
         request = self._request
         try:
-            program = await prepare(request.source, request.language, self._limits, request.context)
+            program = await prepare_request(request, self._compiler, self._limits)
         except ProgramRejected as error:
             return None, rejected(error)
         if (refusal := self._admit(program)) is not None:

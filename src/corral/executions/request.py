@@ -26,6 +26,9 @@ class ExecutionRequest(Frozen):
     source: str = Field(repr=False)
     """The model's whole answer."""
     language: Language = "typescript"
+    compiler: str | None = None
+    """Name of the compiler of `Corral(compilers=...)` for the source; None, "typescript" and "javascript": the engine
+    takes it as it is."""
     context: ExecutionContext = Field(default_factory=ExecutionContext)
     """Caller of the program."""
     limits: Limits | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from logging import Logger
 
@@ -12,13 +13,14 @@ from corral.audit import AuditLog
 from corral.bridges import Grants, Handler, ImpliedScopes, ParkedCalls, RateLimits, ServiceSource, ValueRoom
 from corral.bridges.selection import Protocols
 from corral.checking import Checker
-from corral.errors import LimitNotEnforceable, ProgramRejected
+from corral.errors import ConfigError, LimitNotEnforceable, ProgramRejected
 from corral.event_listener import Observation
 from corral.executions.request import Check, ExecutionRequest
 from corral.isolation import Space
 from corral.languages import LANGUAGES
 from corral.packages import Packages
 from corral.programs import TooLongToParse, parsing_within, read_program
+from corral.programs.compiled import Compiler, SourceMap, compiled_code, with_source
 from corral.sandboxes import SandboxProvider
 from corral.sandboxes.selection import Providers
 from corral.skills import SkillSet
@@ -38,6 +40,7 @@ from corral.workers import WorkerError, run_in_worker
 
 __all__ = ["Runtime", "prepare"]
 
+_ENGINES_OWN = ("javascript", "typescript")
 _LONG_SOURCE_CHARS = 8_000
 """Longer sources are prepared in a worker process."""
 _PARSE_HERE_SECONDS = 0.02
@@ -72,6 +75,8 @@ class Runtime:
     modules: Packages | None = None
     """Packages that programs in TypeScript may import."""
     skills: SkillSet = field(default_factory=SkillSet)
+    compilers: Mapping[str, Compiler] = field(default_factory=dict[str, Compiler])
+    """By the name in requests."""
     code_logger: Logger | None = None
     """Logs every program as the model wrote it."""
     values: ValueRoom = field(default_factory=ValueRoom)
@@ -126,6 +131,22 @@ class Runtime:
             modules=self.loads_modules(language) if loads_modules is None else loads_modules,
         )
 
+    def compiler(self, request: ExecutionRequest) -> Compiler | None:
+        """Returns the compiler for the source of a request; None if the engine takes it as it is.
+
+        Raises:
+            ConfigError: there is no such compiler, or the program is not to become JavaScript.
+        """
+        name = request.compiler
+        if name is None or name in _ENGINES_OWN:
+            found = None
+        elif (found := self.compilers.get(name)) is None:
+            known = ", ".join(sorted({*_ENGINES_OWN, *self.compilers}))
+            raise ConfigError(f"compiler={name!r} is not known; known: {known}; Corral(compilers=...) names others")
+        if name is not None and not LANGUAGES[request.language].npm:
+            raise ConfigError(f"compiler={name!r} makes JavaScript, leave language={request.language!r} out")
+        return found
+
     async def warm_up(self, language: Language) -> None:
         """Keeps sandboxes of this language ready from now on, if the Corral is open.
 
@@ -150,15 +171,44 @@ class Runtime:
         self._warm, self._warming = set(), anyio.Lock()
 
 
+async def prepare_request(request: ExecutionRequest, compiler: Compiler | None, limits: Limits) -> Program:
+    """Finds, compiles and prepares the program in a request.
+
+    Raises:
+        ProgramRejected: the answer has no valid program, or is too large.
+    """
+    source = request.source
+    if compiler is None:
+        return await prepare(source, request.language, limits, request.context)
+    _expect_size(source, limits)
+    way: SourceMap | None = None
+    try:
+        with anyio.fail_after(limits.wall_seconds):
+            code, way = await compiled_code(source, request.compiler or "", compiler)
+        program = await prepare(code, request.language, limits, request.context)
+    except TimeoutError:
+        raise ProgramRejected("the program took longer to compile than it may run; write a smaller one") from None
+    except ProgramRejected as error:
+        if way is None or error.line is None:
+            raise
+        place = way(error.line, error.column or 1)
+        raise ProgramRejected(str(error), line=place.line, column=place.column) from error
+    return with_source(program, source, way)
+
+
+def _expect_size(source: str, limits: Limits) -> None:
+    size = len(source) if source.isascii() else len(source.encode("utf-8", "surrogatepass"))
+    if size > limits.source_bytes:
+        raise ProgramRejected(f"the program has {size} bytes; {limits.source_bytes} are allowed")
+
+
 async def prepare(source: str, language: Language, limits: Limits, context: ExecutionContext | None = None) -> Program:
     """Finds and prepares the program in a model's answer.
 
     Raises:
         ProgramRejected: the answer has no valid program, or is too large.
     """
-    size = len(source) if source.isascii() else len(source.encode("utf-8", "surrogatepass"))
-    if size > limits.source_bytes:
-        raise ProgramRejected(f"the program has {size} bytes; {limits.source_bytes} are allowed")
+    _expect_size(source, limits)
     if len(source) < _LONG_SOURCE_CHARS:
         with contextlib.suppress(TooLongToParse), parsing_within(_PARSE_HERE_SECONDS):
             return read_program(source, language)

@@ -48,6 +48,7 @@ class CorralLifetime(Lifecycle):
         if runtime.grants.is_calling():
             raise ConfigError("a tool cannot close the Corral that runs it")
         self._closed = True
+        was_open = self._open
         self._open = runtime.keeps_warm = False
         live = list(self._live)
         for execution in live:
@@ -67,6 +68,9 @@ class CorralLifetime(Lifecycle):
             await runtime.protocols.aclose()
             await self._sources.aclose()
             await run_shielded_in_thread(runtime.checker.close)
+            if was_open:
+                for compiler in runtime.compilers.values():
+                    await compiler.aclose()
             for provider in runtime.providers.made:
                 await provider.aclose()  # a provider shared with other Corrals keeps their sandboxes
             await runtime.rates.store.aclose()
@@ -106,6 +110,8 @@ class CorralLifetime(Lifecycle):
                 raise ConfigError("this Corral was closed while it was being opened")
             self._open = runtime.keeps_warm = True
             await runtime.providers.warm_up(runtime.warm_up)
+            for compiler in runtime.compilers.values():
+                await compiler.open()
             self._expect_closing()
         except BaseException:
             self._open, self._closed = False, was_closed

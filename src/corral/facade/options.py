@@ -29,6 +29,7 @@ class RunOptions(LiveOptions, total=False):
     """Options of one execution, over the defaults of its `Corral`."""
 
     language: Language
+    compiler: str | None
     context: ExecutionContext | None
     limits: Limits | None
     env: Mapping[str, str] | None

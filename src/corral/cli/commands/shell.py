@@ -35,7 +35,7 @@ _AT_A_PROMPT = r"""
 exec 3>&2 2>/dev/null
 exec bash --noprofile --noediting --rcfile /dev/fd/4 -i 4<<<"PS1='sandbox:\$PWD\\\$ '; exec 2>&3 3>&- 4<&-"
 """
-"""What bash says first, that it has no terminal, is left out."""
+"""Leaves out the first words of bash, that it has no terminal."""
 _INTERRUPTED = 130
 _PIECE = 1 << 16
 
