@@ -56,6 +56,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "shells": {
         "arguments",
+        "audit",
         "concurrency",
         "containment",
         "errors",

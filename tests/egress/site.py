@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import gzip
 import json
+import ssl
 from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from urllib.parse import parse_qs, unquote
 
 import anyio
 import h11
-from anyio.abc import SocketAttribute, SocketStream
+from anyio.abc import ByteStream, Listener, SocketAttribute
+from anyio.streams.tls import TLSListener
 
 __all__ = ["Site", "site"]
 
@@ -25,6 +28,9 @@ class Site:
 
     host: str
     port: int
+    scheme: str = "http"
+    files: Path | None = None
+    """What it serves besides."""
     requests: list[tuple[str, dict[str, str]]] = field(default_factory=list[tuple[str, dict[str, str]]])
     asked: dict[str, anyio.Event] = field(default_factory=lambda: defaultdict(anyio.Event))
     left: dict[str, anyio.Event] = field(default_factory=lambda: defaultdict(anyio.Event))
@@ -32,7 +38,7 @@ class Site:
 
     @property
     def origin(self) -> str:
-        return f"http://{self.host}:{self.port}"
+        return f"{self.scheme}://{self.host}:{self.port}"
 
     async def wait_until_left(self, path: str) -> None:
         with anyio.fail_after(5):
@@ -44,13 +50,16 @@ class Site:
 
 
 @asynccontextmanager
-async def site(host: str) -> AsyncGenerator[Site]:
+async def site(host: str, *, tls: ssl.SSLContext | None = None, files: Path | None = None) -> AsyncGenerator[Site]:
     """Serves until the end of the block."""
-    listener = await anyio.create_tcp_listener(local_host=host, reuse_port=False)
-    made = Site(host, listener.extra(SocketAttribute.local_port))  # noqa: S610 - not Django
+    listener: Listener[ByteStream] = await anyio.create_tcp_listener(local_host=host, reuse_port=False)
+    port = listener.extra(SocketAttribute.local_port)  # noqa: S610 - not Django
+    made = Site(host, port, "https" if tls else "http", files)
+    if tls is not None:
+        listener = TLSListener(listener, tls, standard_compatible=False)
     async with anyio.create_task_group() as tasks:
 
-        async def handle(stream: SocketStream) -> None:
+        async def handle(stream: ByteStream) -> None:
             await _Visit(made, stream).serve()
 
         tasks.start_soon(listener.serve, handle)
@@ -60,7 +69,7 @@ async def site(host: str) -> AsyncGenerator[Site]:
 
 
 class _Visit:
-    def __init__(self, made: Site, stream: SocketStream) -> None:
+    def __init__(self, made: Site, stream: ByteStream) -> None:
         self.site = made
         self.stream = stream
         self.http = h11.Connection(h11.SERVER)
@@ -159,6 +168,8 @@ class _Visit:
                         yield EVENTS[start : start + 7]
 
                 await self.stream_of(events())
+            case _ if self.site.files is not None and (found := self.site.files / path[1:]).is_file():
+                await self.reply(found.read_bytes())
             case _:
                 told = {"method": method, "query": query, "size": len(body), "headers": headers}
                 await self.reply(json.dumps(told).encode(), ("content-type", "application/json"))

@@ -65,7 +65,7 @@ class AuditEvent(NamedTuple):
     outcome: Outcome
     duration_ms: float
     protocol: str
-    """Bridge protocol of the call: "pipe", "http"."""
+    """Bridge protocol of the call: "pipe", "http"; "proxy" of a request by a command of a shell."""
     code: str | None = None
     """Code of the error that it ended with."""
     reason: str | None = None

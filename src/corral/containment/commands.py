@@ -45,6 +45,8 @@ _OF_ETC = (
     "alternatives", "bash.bashrc", "ca-certificates", "ld.so.cache", "localtime", "mime.types", "pki", "profile",
     "protocols", "services", "ssl", "terminfo",
 )  # fmt: skip
+_CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
+"""File of certificates for programs that read no environment for it, as those with GnuTLS. A mount needs it there."""
 _USR_LINKS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 
 
@@ -63,10 +65,13 @@ def write_etc(folder: Path, home: str) -> None:
         path.chmod(0o644)
 
 
-def command_plan(space: Space, *, processes: int, memory_bytes: int, file_bytes: int) -> Plan:
+def command_plan(
+    space: Space, *, processes: int, memory_bytes: int, file_bytes: int, network: int | None = None
+) -> Plan:
     """The plan for every command in a space; the options of each are read from `OPTIONS_FD`.
 
     A command has that many processes at most, each with that much memory (RLIMIT_DATA) and files of that size.
+    `network` is the descriptor of a network namespace of the space's; None: each command has one of its own.
 
     Raises:
         StartFailed: there is no bubblewrap.
@@ -87,7 +92,7 @@ def command_plan(space: Space, *, processes: int, memory_bytes: int, file_bytes:
         ),
         user=space.user,
         filter=seccomp.filter_program(profile="shell"),
-        enter=space.namespaces or (),
+        enter=(*(space.namespaces or ()), *(() if network is None else (network,))),
     )
 
 
@@ -103,10 +108,18 @@ def command_environment(home: str) -> dict[str, str]:
     }
 
 
-def command_options(space: Space, etc: Path, *, proc: bool, command: str, cwd: str, env: Mapping[str, str]) -> bytes:
-    """Options of bubblewrap for one command, each with a NUL behind it (bwrap(1), --args)."""
+def command_options(
+    space: Space, etc: Path, *, proc: bool, command: str, cwd: str, env: Mapping[str, str], trusted: Path | None = None
+) -> bytes:
+    """Options of bubblewrap for one command, each with a NUL behind it (bwrap(1), --args).
+
+    With `trusted` it keeps the network namespace that its plan has entered, and this file has the certificates that
+    programs trust there.
+    """
     options = ["--unshare-all", "--unshare-user", "--disable-userns", "--uid", str(_ID), "--gid", str(_ID)]
     options += ["--die-with-parent", "--new-session", "--cap-drop", "ALL", "--hostname", "sandbox", "--clearenv"]
+    if trusted is not None:
+        options += ["--share-net"]
     options += ["--ro-bind", "/usr", "/usr"]
     for name in _USR_LINKS:
         path = Path("/", name)
@@ -118,6 +131,8 @@ def command_options(space: Space, etc: Path, *, proc: bool, command: str, cwd: s
         options += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
     for file in sorted(etc.iterdir()):
         options += ["--ro-bind", str(file), f"/etc/{file.name}"]
+    if trusted is not None and _CERTIFICATES.is_file() and not _CERTIFICATES.is_symlink():
+        options += ["--ro-bind", str(trusted), str(_CERTIFICATES)]
     if proc:
         options += ["--proc", "/proc"]
     options += ["--dev", "/dev"]

@@ -8,7 +8,7 @@ Messages on the control socket (SOCK_SEQPACKET, JSON, descriptors attached):
     {"plan": number, "executable": path, "arguments": [...], "environment": {...}, "limits": [[resource, value], ...],
      "user": number | null, "confine": bool, "filter": base64 | null, "ruleset": bool,
      "scratch": path | null, "directory": path | null, "enters": bool}
-     [landlock ruleset] [a user and a mount namespace to enter]
+     [landlock ruleset] [a user and a mount namespace to enter, and perhaps one of the network]
         remembered
     {"forget": [number, ...]}
         those plans are not needed any more, nor are their descriptors
@@ -18,6 +18,9 @@ Messages on the control socket (SOCK_SEQPACKET, JSON, descriptors attached):
         a user and a mount namespace in which each folder "0", "1", ... of that place is a file system in memory, for
         so many bytes and files; the socket gets {"space": true} with descriptors of both namespaces and of the roots,
         or {"error": text}
+    {"network": port, "user": number | null}  [socket, a user namespace]
+        a network namespace that has the loopback and nothing else, and a socket that listens there; the socket gets
+        {"network": true} with descriptors of both, or {"error": text}
     {"end": true}
         kill all children, and end
 
@@ -36,12 +39,14 @@ import os
 import select
 import signal
 import socket
+import struct
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING or sys.platform != "win32":
+    import fcntl
     import resource
 
 __all__ = [
@@ -87,12 +92,17 @@ _CLOSE_RANGE_CLOEXEC = 4
 # linux/sched.h, linux/mount.h
 _CLONE_NEWNS = 0x0002_0000
 _CLONE_NEWUSER = 0x1000_0000
+_CLONE_NEWNET = 0x4000_0000
 NOBODY = 65534
 """User that owns nothing, by convention; it is mapped in every container. It is also the one in a space's namespace,
 whoever it is outside: without capabilities, nobody maps root into a namespace below."""
 _MS_NOSUID, _MS_NODEV, _MS_NOEXEC = 2, 4, 8
 _MS_REC, _MS_SLAVE = 0x4000, 0x8_0000
 _ALL = 0xFFFF_FFFF
+# linux/sockios.h, linux/if.h
+_SIOCSIFFLAGS = 0x8914
+_IFF_UP = 1
+_BACKLOG = 64
 _LAST_CAPABILITY = 63
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -233,7 +243,13 @@ class _Launcher(Children):
             return True
         if "space" in content:
             if descriptors:  # else the host sees that the socket is closed
-                self._make_space(content, descriptors[0])
+                self._make(_become_space, content, descriptors[0])
+            return True
+        if "network" in content:
+            if len(descriptors) == 2:
+                self._make(lambda asked, reply: _become_network(asked, descriptors[1], reply), content, descriptors[0])
+            for descriptor in descriptors[1:]:
+                os.close(descriptor)
             return True
         try:
             if descriptors:  # else the host sees that the lifeline is closed
@@ -255,13 +271,15 @@ class _Launcher(Children):
             if descriptor is not None:
                 os.close(descriptor)
 
-    def _make_space(self, content: Mapping[str, Any], answer: int) -> None:
+    def _make(
+        self, make: Callable[[Mapping[str, Any], socket.socket], NoReturn], content: Mapping[str, Any], answer: int
+    ) -> None:
         reply = socket.socket(fileno=answer)
         pid = os.fork()
         if pid == 0:
-            _become_space(content, reply)
+            make(content, reply)
         reply.close()
-        os.waitpid(pid, 0)  # a few milliseconds: it makes two namespaces and ends
+        os.waitpid(pid, 0)  # a few milliseconds: it makes namespaces and ends
 
     def ended(self, pid: int) -> None:
         # A child of bubblewrap's that was not told yet to end with it would wait for it for ever.
@@ -392,9 +410,9 @@ def _enter(namespaces: Sequence[int]) -> None:
     Raises:
         OSError: they are not there, or of another user.
     """
-    if len(namespaces) != 2:
+    if len(namespaces) not in (2, 3):
         raise OSError("the session's namespaces are not there")
-    for descriptor, kind in zip(namespaces, (_CLONE_NEWUSER, _CLONE_NEWNS), strict=True):
+    for descriptor, kind in zip(namespaces, (_CLONE_NEWUSER, _CLONE_NEWNS, _CLONE_NEWNET), strict=False):
         _check(_libc.setns(descriptor, kind))
     drop_privileges(None)
 
@@ -427,6 +445,27 @@ def _become_space(content: Mapping[str, Any], reply: socket.socket) -> NoReturn:
             roots.append(os.open(str(number), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
         kept = [os.open(f"/proc/self/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in ("user", "mnt")]
         socket.send_fds(reply, [b'{"space": true}'], [*kept, *roots])
+    except BaseException as error:
+        tell(reply, {"error": f"{step}: {error}"})
+    os._exit(0)
+
+
+def _become_network(content: Mapping[str, Any], owner: int, reply: socket.socket) -> NoReturn:
+    """Makes a network namespace that the user namespace `owner` owns, listens in it, sends both, and ends."""
+    step = "privileges"
+    try:
+        if content["user"] is not None:
+            drop_privileges(content["user"])
+        step = "namespaces"
+        _check(_libc.setns(owner, _CLONE_NEWUSER))
+        _check(_libc.unshare(_CLONE_NEWNET))
+        step = "loopback"
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        fcntl.ioctl(listener, _SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", _IFF_UP))
+        listener.bind(("127.0.0.1", content["network"]))
+        listener.listen(_BACKLOG)
+        namespace = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        socket.send_fds(reply, [b'{"network": true}'], [namespace, listener.fileno()])
     except BaseException as error:
         tell(reply, {"error": f"{step}: {error}"})
     os._exit(0)

@@ -50,7 +50,7 @@ class Plan:
     directory: Path | None = None
     """Working directory; by default the root."""
     enter: tuple[int, ...] = ()
-    """Descriptors of a user and a mount namespace, of the same user, to go into first."""
+    """Descriptors of a user and a mount namespace, of the same user, to go into first; a third one is of a network."""
 
     @property
     def wraps(self) -> bool:
@@ -153,32 +153,49 @@ class LauncherClient:
             StartFailed: such namespaces cannot be made here, or there is no launcher.
             OSError: no descriptors are left.
         """
+        message = {"space": sizes, "place": str(place), "user": user, "executable": executable}
+        return self._made("file system in memory", message, [], 2 + len(sizes))
+
+    def make_network(self, owner: int, user: int | None, port: int) -> tuple[int, socket.socket]:
+        """Makes a network namespace with the loopback alone, and a socket that listens there.
+
+        `owner` is the descriptor of the user namespace that owns it, and `user` made that. The socket does not block.
+
+        Raises:
+            StartFailed: it cannot be made here, or there is no launcher.
+            OSError: no descriptors are left.
+        """
+        namespace, listener = self._made("network", {"network": port, "user": user}, [owner], 2)
+        listening = socket.socket(fileno=listener)
+        listening.setblocking(False)
+        return namespace, listening
+
+    def _made(self, name: str, message: Mapping[str, object], descriptors: Sequence[int], count: int) -> list[int]:
         data = b""
         for attempt in range(2):
-            message = {"space": sizes, "place": str(place), "user": user, "executable": executable}
-            data, descriptors = self._ask_for_space(message, 2 + len(sizes))
-            if len(descriptors) == 2 + len(sizes):
-                return descriptors
-            for descriptor in descriptors:
+            data, made = self._ask(message, descriptors, count)
+            if len(made) == count:
+                return made
+            for descriptor in made:
                 os.close(descriptor)
             if data or attempt:
                 break  # without an answer, somebody has killed the launcher
         reason = json.loads(data).get("error") if data else "the process that makes it ended"
-        raise StartFailed(f"no file system in memory can be made for a session: {reason}")
+        raise StartFailed(f"no {name} can be made for a session: {reason}")
 
-    def _ask_for_space(self, message: Mapping[str, object], count: int) -> tuple[bytes, list[int]]:
+    def _ask(self, message: Mapping[str, object], descriptors: Sequence[int], count: int) -> tuple[bytes, list[int]]:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with ours:
             with theirs:
-                self._tell_running(lambda control: self._tell(control, message, [theirs.fileno()]))
+                self._tell_running(lambda control: self._tell(control, message, [theirs.fileno(), *descriptors]))
             ours.settimeout(_SPACE_SECONDS)
             try:
-                data, descriptors, _, _ = socket.recv_fds(ours, _ANSWER_BYTES, count)
+                data, made, _, _ = socket.recv_fds(ours, _ANSWER_BYTES, count)
             except TimeoutError:
                 return b"", []
-        for descriptor in descriptors:
+        for descriptor in made:
             os.set_inheritable(descriptor, False)
-        return data, descriptors
+        return data, made
 
     def forget(self, plans: Iterable[Plan]) -> None:
         """Lets go of what the launcher keeps for these plans."""

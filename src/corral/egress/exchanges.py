@@ -6,6 +6,7 @@ gives the head of the response, and its body if that is short; `read` gives the 
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
@@ -25,7 +26,7 @@ from corral.errors import AccessDenied, CallBudgetExceeded, Cancelled, CorralErr
 from corral.logs import get_logger
 from corral.types import ExecutionContext
 
-__all__ = ["Caller", "Exchanges"]
+__all__ = ["Caller", "Exchange", "Exchanges"]
 
 logger = get_logger("corral.egress")
 
@@ -75,12 +76,14 @@ class Rules(Protocol):
 class Exchanges:
     """All requests of one program, open ones and the budgets of all."""
 
-    def __init__(self, rules: Any, caller: Caller, audit: AuditLog | None) -> None:
+    def __init__(self, rules: Any, caller: Caller, audit: AuditLog | None, *, protocol: str = "pipe") -> None:
         self.rules: Rules = rules
+        self._protocol = protocol
+        self._numbers = itertools.count()
         self._caller = caller
         self._audit = audit
         self._client: SafeClient | None = None
-        self._open: dict[int, _Exchange] = {}
+        self._open: dict[int, Exchange] = {}
         self._requests = rules.requests
         self._request_bytes = rules.request_bytes
         self._response_bytes = rules.response_bytes
@@ -179,12 +182,16 @@ class Exchanges:
             case _:
                 raise InvalidArguments("a request is not well formed")
 
-    def _exchange(self, number: int) -> _Exchange:
+    def begin(self) -> Exchange:
+        """A request of a program that does not number its own."""
+        return self._exchange(next(self._numbers))
+
+    def _exchange(self, number: int) -> Exchange:
         exchange = self._open.get(number)
         if exchange is None:
             if len(self._open) >= _MOST_OPEN:
                 raise CallBudgetExceeded(f"{_MOST_OPEN} requests are open, all that may be; end some of them first")
-            exchange = self._open[number] = _Exchange(self, number)
+            exchange = self._open[number] = Exchange(self, number)
         return exchange
 
     def hold(self, size: int) -> None:
@@ -195,7 +202,7 @@ class Exchanges:
             )
         self._held_bytes += size
 
-    async def keep_unread(self, exchange: _Exchange) -> None:
+    async def keep_unread(self, exchange: Exchange) -> None:
         """Counts a response whose body is not read yet.
 
         Raises:
@@ -215,12 +222,12 @@ class Exchanges:
     # --- budgets
 
     def spend_request_bytes(self, size: int) -> None:
-        """Counts a part of a request's body."""
-        self._request_bytes -= size
-        if self._request_bytes < 0:
+        """Counts a part of a request's body, unless that is too much."""
+        if size > self._request_bytes:
             raise CallBudgetExceeded(
                 f"the program has sent more than Network(request_bytes={self.rules.request_bytes})"
             )
+        self._request_bytes -= size
 
     def spend_response_bytes(self, size: int) -> None:
         """Counts a part of a response's body."""
@@ -237,7 +244,7 @@ class Exchanges:
 
     async def _hop(self, request: httpx.Request) -> None:
         """Looks at each request before it is sent, those of redirects too."""
-        exchange: _Exchange = request.extensions[_EXCHANGE]
+        exchange: Exchange = request.extensions[_EXCHANGE]
         await exchange.begin_hop(request)
         self._requests -= 1
         if self._requests < 0:
@@ -266,10 +273,10 @@ class Exchanges:
             kind="request",
             outcome=outcome,
             duration_ms=(time.perf_counter() - hop.started) * 1000,
-            protocol="pipe",
+            protocol=self._protocol,
             code=error and error.code,
             reason=mask.text(str(error)) if error is not None and outcome == "denied" else None,
-            execution_id=caller.execution_id,
+            execution_id=caller.execution_id or None,
             user_id=context.user_id,
             organization_id=context.organization_id,
             session_id=context.session_id,
@@ -294,7 +301,7 @@ class _Hop:
         self.size = 0
 
 
-class _Exchange:
+class Exchange:
     """One request of a program, with its redirects, and its response."""
 
     def __init__(self, owner: Exchanges, number: int) -> None:
@@ -334,8 +341,19 @@ class _Exchange:
             if name.lower() not in _NEVER_RETURNED and mask.text(name) == name
         ]
 
-    async def send(self, method: str, url: str, headers: list[tuple[str, str]], *, follow: bool) -> httpx.Response:
+    async def send(
+        self,
+        method: str,
+        url: str,
+        headers: list[tuple[str, str]],
+        *,
+        follow: bool,
+        body: AsyncIterator[bytes] | None = None,
+        size: int | None = None,
+    ) -> httpx.Response:
         """Sends the request, and returns the head of its response.
+
+        `body` takes the place of what was added, and is counted as it is read; `size` is that of all of it, if known.
 
         Raises:
             CorralError: it is not allowed, over a budget, or failed.
@@ -345,7 +363,8 @@ class _Exchange:
             owner.check_audit()
             owner.spend_request_bytes(len(self._body))
             try:
-                request = self._request(method.upper(), url, headers)
+                content = self.take() or None if body is None else self._counted(body)
+                request = self._request(method.upper(), url, headers, content, size)
             except (UnicodeError, ValueError) as error:
                 raise InvalidArguments(f"the request is not well formed: {str(error)[:200]}") from error
             sending = owner.client.send(request, stream=True, follow_redirects=follow)
@@ -359,12 +378,24 @@ class _Exchange:
         self._pieces = response.aiter_bytes(_PIECE_BYTES if sized else None)
         return response
 
-    def _request(self, method: str, url: str, headers: list[tuple[str, str]]) -> httpx.Request:
+    async def _counted(self, body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        async for data in body:
+            self._owner.spend_request_bytes(len(data))
+            yield data
+
+    def _request(
+        self,
+        method: str,
+        url: str,
+        headers: list[tuple[str, str]],
+        content: bytes | AsyncIterator[bytes] | None,
+        size: int | None,
+    ) -> httpx.Request:
         owner = self._owner
         self._hop = _Hop(method, *_place(url))
         sent = [(name, value) for name, value in headers if name.lower() not in _NEVER_SENT]
-        body = self.take() or None
-        request = owner.client.build_request(method, url, content=body, extensions={_EXCHANGE: self})
+        sized = {} if size is None else {"Content-Length": str(size)}
+        request = owner.client.build_request(method, url, content=content, headers=sized, extensions={_EXCHANGE: self})
         host = request.url.raw_host.decode("ascii")
         if (objection := owner.rules.policy.objection(request.url.scheme, host, request.url.port)) is not None:
             raise blocked(host, objection)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import base64
 import json
 import re
+import socket
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import cached_property
+from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
 from urllib.parse import quote, urlsplit
 
@@ -22,8 +24,8 @@ from corral.egress.exchanges import Caller, Exchanges
 from corral.egress.lookups import Resolver
 from corral.egress.masking import Mask
 from corral.egress.policy import EgressPolicy
-from corral.errors import ConfigError
-from corral.types import Frozen, Positive, PositiveSeconds
+from corral.errors import ConfigError, MissingExtra
+from corral.types import ExecutionContext, Frozen, Positive, PositiveSeconds
 
 __all__ = ["Header", "Network"]
 
@@ -169,6 +171,26 @@ class Network(Frozen):
         async with Exchanges(self, caller, audit) as exchanges:
             yield {"$fetch": exchanges.fetch, "$http": exchanges.http}
 
+    @asynccontextmanager
+    async def serve_commands(
+        self, listener: socket.socket, context: ExecutionContext, audit: AuditLog | None, /
+    ) -> AsyncGenerator[bytes]:
+        """Serves a proxy for commands on the listener, by the same rules; budgets are those of all that it serves.
+
+        Yields the certificate of the authority that they are to trust, as PEM. Connections end with the block.
+
+        Raises:
+            MissingExtra: there is no `cryptography`.
+        """
+        with listener:
+            try:
+                proxy = import_module("corral.egress.proxy")
+            except ModuleNotFoundError as error:
+                reason = f"a network for commands needs the module {error.name}: pip install 'corral[egress]'"
+                raise MissingExtra(reason) from error
+            async with proxy.serve_proxy(self, listener, _Commands("", context), audit) as certificate:
+                yield certificate
+
     def _origin(self, text: str) -> EgressPolicy:
         try:
             parts = urlsplit(text)
@@ -189,6 +211,13 @@ class Network(Frozen):
     def _parts(self) -> Sequence[tuple[EgressPolicy, str, int]]:
         policy = cast("_Origins", self.policy)
         return [(each, *each.schemes, *each.ports) for each in policy.origins]  # type: ignore[misc]
+
+
+class _Commands(NamedTuple):
+    """Commands of a shell, as those who ask."""
+
+    execution_id: str
+    context: ExecutionContext
 
 
 class _Origins(EgressPolicy):

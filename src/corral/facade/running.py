@@ -27,6 +27,7 @@ from corral.results import ExecutionResult
 from corral.sandboxes.selection import Sandboxes
 from corral.sessions import KeptSessions, KeptWorkspace, Mount, OpenSession, Sessions, open_session
 from corral.shells.jailed import ShellLimits, SpaceShell, with_temporary
+from corral.shells.network import CommandNetwork
 from corral.skills import Skill, SkillSet
 from corral.tool_sources import Tools, ToolSources
 from corral.tool_views import ToolViews
@@ -116,7 +117,7 @@ class CorralRunning(CorralLifetime):
         of the Corral; programs find them all in /root/skills.
 
         With `shell`, `session.shell` runs commands in the same directories, within these bounds; without a mount at
-        /tmp there is a scratch directory.
+        /tmp there is a scratch directory. They have `network` too, by a proxy; see docs/shells.md.
 
         `languages` are those of its programs, and have a guest ready when the block begins; None: all that this Corral
         has a sandbox with files for, each from its first program on.
@@ -138,6 +139,8 @@ class CorralRunning(CorralLifetime):
             if shell:
                 limits = ShellLimits() if shell is True else shell
                 space_shell = SpaceShell(self._shells, opened, limits)
+                if isinstance(network, CommandNetwork):
+                    await space_shell.open_network(network, self._runtime.audit)
                 await space_shell.probe()
             for host, config in hosts.values() if languages is not None else ():
                 await host.prepare_space(config.model_copy(update={"space": opened.space}))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -13,6 +14,8 @@ import anyio
 from typing_extensions import override
 
 from corral.arguments import checked
+from corral.audit import AuditLog
+from corral.concurrency.task_owned import TaskOwnedContext
 from corral.concurrency.threads import run_shielded_in_thread
 from corral.containment import LauncherClient, Plan
 from corral.containment.commands import (
@@ -31,6 +34,7 @@ from corral.sessions.text_files import MAX_READ_BYTES
 from corral.shells.base import Process, Shell, ShellCapabilities
 from corral.shells.environment import checked_environment, expect_command
 from corral.shells.files import FileInfo, Files
+from corral.shells.network import CERTIFICATE, PORT, CommandNetwork, proxy_environment
 from corral.shells.pipes import PipeProcess
 from corral.shells.watch import CommandWatch
 from corral.skills import SkillSet
@@ -121,15 +125,13 @@ class SpaceShell(Shell):
         self._session = session
         self._space = space
         self._limits = limits
-        self._env = {**command_environment(space.home), **checked_environment(env or {})}
+        self._given = checked_environment(env or {})
+        self._env = {**command_environment(space.home), **self._given}
         self._etc = TemporaryFolder()
         write_etc(self._etc.path, space.home)
-        self._plan: Plan = command_plan(
-            space,
-            processes=limits.processes,
-            memory_bytes=limits.memory_mb << 20,
-            file_bytes=limits.file_bytes,
-        )
+        self._network: int | None = None
+        self._plan = self._planned()
+        self._proxy: TaskOwnedContext | None = None
         self._files = _SpaceFiles(session.files, space)
         self._live: set[JailedProcess] = set()
         self._watch = CommandWatch(limits.memory_mb << 20, limits.processes)
@@ -137,11 +139,43 @@ class SpaceShell(Shell):
         self._closed = False
         programs = "bash, coreutils and what else is installed in /usr of the host"
         mounts = ", ".join(f"{bind.inside} ({'writable' if bind.writable else 'read-only'})" for bind in space.binds)
-        self.description = (
-            f"A Linux shell in a jail on this machine: {programs}; directories {mounts}; no network; working directory "
-            f"{space.home}."
-        )
+        self._seen = f"A Linux shell in a jail on this machine: {programs}; directories {mounts}"
+        self.description = f"{self._seen}; no network; working directory {space.home}."
         host.add(space, self)
+
+    async def open_network(self, network: CommandNetwork, audit: AuditLog | None) -> None:
+        """Lets commands reach the origins of this network, and nothing else, by a proxy that only they reach.
+
+        Raises:
+            StartFailed: no network namespace can be made here.
+        """
+        if not network.origins:
+            return
+        space, make = self._space, self._host.launcher.make_network
+        if space.namespaces is None:
+            raise StartFailed("commands have a network only where the session's directories are in namespaces")
+        self._network, listener = await run_shielded_in_thread(partial(make, space.namespaces[0], space.user, PORT))
+        certificate = self._etc.path / CERTIFICATE
+        self._proxy = TaskOwnedContext(
+            _serving(network.serve_commands(listener, self._session.context, audit), certificate)
+        )
+        await self._proxy.open()
+        self._plan = self._planned()
+        self._env = {**command_environment(space.home), **proxy_environment(), **self._given}
+        self.description = (
+            f"{self._seen}; network by a proxy, which the environment names, to {', '.join(network.origins)} only; "
+            f"working directory {space.home}."
+        )
+
+    def _planned(self) -> Plan:
+        limits = self._limits
+        return command_plan(
+            self._space,
+            processes=limits.processes,
+            memory_bytes=limits.memory_mb << 20,
+            file_bytes=limits.file_bytes,
+            network=self._network,
+        )
 
     @property
     @override
@@ -151,7 +185,8 @@ class SpaceShell(Shell):
     @property
     @override
     def capabilities(self) -> ShellCapabilities:
-        return ShellCapabilities(isolation=Isolation.of_tier("namespaces"), network="none", links=False)
+        network = "none" if self._network is None else "allowed"
+        return ShellCapabilities(isolation=Isolation.of_tier("namespaces"), network=network, links=False)
 
     async def probe(self) -> None:
         """Runs a first command, without /proc if a new one cannot be mounted here.
@@ -190,7 +225,13 @@ class SpaceShell(Shell):
                 f"{len(self._live)} commands are running, which is ShellLimits(commands=...); end some of them first"
             )
         options = command_options(
-            self._space, self._etc.path, proc=self._proc, command=command, cwd=where, env=variables
+            self._space,
+            self._etc.path,
+            proc=self._proc,
+            command=command,
+            cwd=where,
+            env=variables,
+            trusted=None if self._network is None else self._etc.path / CERTIFICATE,
         )
         contained = _start(self._host.launcher, self._plan, options)
         self._session.files.host_has_written = True  # what it changes is not the next program's doing
@@ -216,6 +257,9 @@ class SpaceShell(Shell):
         self._watch.close()
         self._host.launcher.forget([self._plan])
         self._etc.close()
+        if self._network is not None:
+            os.close(self._network)
+            self._network = None
 
     @override
     async def aclose(self) -> None:
@@ -223,6 +267,8 @@ class SpaceShell(Shell):
         live = [*self._live]
         for process in live:
             await process.kill()
+        if self._proxy is not None:
+            await self._proxy.aclose()
         self.close()
 
     async def _folder(self, cwd: str | None) -> str:
@@ -248,7 +294,8 @@ class JailedShell(Shell):
     """A shell with directories of its own: the programs of this machine, in namespaces, without its files and network.
 
     Open it with `async with`. `files` are as those of `Corral.session`; without a mount at /tmp there is a scratch
-    directory. The directories end with the shell.
+    directory. The directories end with the shell. `network` is a `corral.egress.Network` of origins that commands
+    reach; None: they have no network.
 
     Raises:
         ConfigError: the mounts do not fit together, or a name in `env` is none.
@@ -262,10 +309,12 @@ class JailedShell(Shell):
         *,
         limits: ShellLimits | None = None,
         env: Mapping[str, str] | None = None,
+        network: CommandNetwork | None = None,
     ) -> None:
         self._mounts = with_temporary(files)
         self._limits = limits or ShellLimits()
         self._environment = checked_environment(env or {})
+        self._network = network
         self._host = ShellHost()
         self._session: OpenSession | None = None
         self._shell: SpaceShell | None = None
@@ -279,6 +328,8 @@ class JailedShell(Shell):
                 ExecutionContext(), self._mounts, {}, SkillSet(), commands=(self._host, SandboxConfig())
             )
             self._shell = SpaceShell(self._host, self._session, self._limits, self._environment)
+            if self._network is not None:
+                await self._shell.open_network(self._network, None)
             self.description = self._shell.description
             await self._shell.probe()
         except BaseException:
@@ -360,6 +411,14 @@ class JailedProcess(PipeProcess):
     def _free(self) -> None:
         super()._free()
         self._contained.close()
+
+
+@asynccontextmanager
+async def _serving(proxy: AbstractAsyncContextManager[bytes], certificate: Path) -> AsyncGenerator[None]:
+    async with proxy as authority:
+        await anyio.Path(certificate).write_bytes(authority)
+        await anyio.Path(certificate).chmod(0o644)
+        yield
 
 
 class _SpaceFiles(Files):
