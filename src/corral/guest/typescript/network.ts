@@ -1,7 +1,8 @@
-// `fetch` and `EventSource` for a program with a network: each request is a call of the host's service `$fetch`, which
-// checks it and sends it. Bodies come in pieces, as they are read.
+// `fetch`, `EventSource` and `WebSocket` for a program with a network: each request is a call of the host's service
+// `$fetch`, which checks it and sends it. Bodies come in pieces, as they are read.
 
 import { defineGlobal, defineLazily } from "./globals.ts";
+import { makeSockets } from "./sockets.ts";
 
 type Service = (name: string, input: unknown, boundary: (...args: never[]) => unknown) => Promise<unknown>;
 
@@ -42,6 +43,9 @@ export function defineNetwork(service: Service): void {
   };
   defineGlobal("fetch", fetch);
   defineLazily("EventSource", () => eventSource(fetch));
+  const ask = (input: object): Promise<unknown> => service("$socket", input, ask);
+  let made: ReturnType<typeof makeSockets> | undefined;
+  for (const name of ["WebSocket", "CloseEvent"] as const) defineLazily(name, () => (made ??= makeSockets(ask))[name]);
 }
 
 /** The same error, thrown where the program called. */
