@@ -363,12 +363,12 @@ async def test_wrong_uses_are_the_errors_of_browsers(speaker: Speaker) -> None:
         caught(() => socket.send("x")), caught(() => socket.close(1001)), caught(() => socket.close(1000, "x".repeat(124))),
         caught(() => new WebSocket("/relative")), caught(() => new WebSocket("ftp://a.example")), caught(() => new WebSocket("ws://a.example#x")),
         caught(() => new WebSocket("ws://a.example", ["a", "a"])), caught(() => new WebSocket("ws://a.example", "a b")),
-        new WebSocket("http" + "ORIGIN/x".slice(2)).url.startsWith("ws://"), WebSocket.CLOSED, new CloseEvent("close", { code: 5 }).code,
+        new WebSocket("http" + "ORIGIN/x".slice(2)).url.startsWith("ws://"), WebSocket.CLOSED,
       ];
       return found;
     """
     result = await run(network(speaker.origin), speaker.program(program))
     assert result.value == [
         "InvalidStateError", "InvalidAccessError", "SyntaxError", "TypeError", "SyntaxError", "SyntaxError", "SyntaxError",
-        "SyntaxError", True, 3, 5,
+        "SyntaxError", True, 3,
     ]  # fmt: skip

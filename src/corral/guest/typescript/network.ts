@@ -2,7 +2,7 @@
 // `$fetch`, which checks it and sends it. Bodies come in pieces, as they are read.
 
 import { defineGlobal, defineLazily } from "./globals.ts";
-import { makeSockets } from "./sockets.ts";
+import { webSocket } from "./sockets.ts";
 
 type Service = (name: string, input: unknown, boundary: (...args: never[]) => unknown) => Promise<unknown>;
 
@@ -44,8 +44,7 @@ export function defineNetwork(service: Service): void {
   defineGlobal("fetch", fetch);
   defineLazily("EventSource", () => eventSource(fetch));
   const ask = (input: object): Promise<unknown> => service("$socket", input, ask);
-  let made: ReturnType<typeof makeSockets> | undefined;
-  for (const name of ["WebSocket", "CloseEvent"] as const) defineLazily(name, () => (made ??= makeSockets(ask))[name]);
+  defineLazily("WebSocket", () => webSocket(ask));
 }
 
 /** The same error, thrown where the program called. */

@@ -19,8 +19,8 @@ const Bytes = Uint8Array;
 const { assign } = Object;
 const { isView } = ArrayBuffer;
 
-/** The classes `WebSocket` and `CloseEvent`, over a service of the host. */
-export function makeSockets(ask: Ask): Record<"WebSocket" | "CloseEvent", unknown> {
+/** The class `WebSocket`, over a service of the host. */
+export function webSocket(ask: Ask): unknown {
   let last = 0;
 
   class CloseEvent extends Event {
@@ -150,7 +150,7 @@ export function makeSockets(ask: Ask): Record<"WebSocket" | "CloseEvent", unknow
       this.dispatchEvent(new CloseEvent("close", { code, reason, wasClean }));
     }
   }
-  return { WebSocket, CloseEvent };
+  return WebSocket;
 }
 
 function copied(data: ArrayBuffer | ArrayBufferView): Uint8Array<ArrayBuffer> {
