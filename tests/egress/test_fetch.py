@@ -271,6 +271,26 @@ async def test_without_a_network_there_is_none(web: Site) -> None:
     assert web.requests == []
 
 
+async def test_sockets_of_node_are_refused_with_what_to_use_instead(web: Site) -> None:
+    program = """
+      import https from "node:https";
+      import net from "net";
+      import { lookup } from "dns/promises";
+      import { spawn } from "child_process";
+      return [() => https.get("ORIGIN"), () => net.connect(80), () => lookup("a.example"), () => spawn("ls")]
+        .map((use) => { try { use(); } catch (error) { return error.message; } });
+    """.replace("ORIGIN", web.origin)
+    async with Corral(check=False) as corral, corral.session(network=network(web.origin)) as session:
+        result = await session.execute(program)
+    instead = "; programs have no sockets: use fetch, EventSource or WebSocket, for the origins of Network(allow=[...])"
+    assert result.value == [
+        f'module "https" is not available to programs: https.get() was not done{instead}',
+        f'module "net" is not available to programs: net.connect() was not done{instead}',
+        f'module "dns/promises" is not available to programs: dns/promises.lookup() was not done{instead}',
+        'module "child_process" is not available to programs: child_process.spawn() was not done',
+    ]
+
+
 async def test_many_at_once(web: Site) -> None:
     program = """
       const all = await Promise.all(Array.from({ length: 150 }, async (_, index) =>
