@@ -132,6 +132,32 @@ async def test_server_sent_events(web: Site) -> None:
     assert result.value == [["open", ["one\ntwo", ""], ["three", "7"], "end"], 2]
 
 
+async def test_a_lost_event_source_comes_back_where_it_was_until_the_budget_ends() -> None:
+    asked: list[bool] = []
+
+    async def reply(stream: SocketStream) -> None:
+        async with stream:
+            asked.append(b"last-event-id: 5\r\n" in await stream.receive())
+            head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
+            await stream.send(head + b"retry: 1\nid: 5\ndata: tick\n\n")
+
+    results: list[ExecutionResult] = []
+    async with await anyio.create_tcp_listener(local_host="127.0.0.2") as listener, anyio.create_task_group() as tasks:
+        tasks.start_soon(listener.serve, reply)
+        origin = f"http://127.0.0.2:{listener.extra(SocketAttribute.local_port)}"  # noqa: S610
+        program = f"""
+            const source = new EventSource("{origin}/");
+            let seen = 0;
+            source.onmessage = () => seen++;
+            await new Promise((done) => source.onerror = () => {{ if (source.readyState === EventSource.CLOSED) done(); }});
+            return seen;
+        """
+        results.append(await run(network(origin, requests=4), program))
+        tasks.cancel_scope.cancel()
+    assert results[0].value == 4
+    assert asked == [False, True, True, True]
+
+
 async def test_redirects_are_followed_shown_or_refused(web: Site) -> None:
     program = """
       const to = "ORIGIN/redirect?to=/echo";

@@ -23,12 +23,15 @@ const SERVICE = "$fetch";
 /** Larger bodies are sent in several calls. */
 const PIECE_BYTES = 262_144;
 const RECONNECT_MS = 3000;
+/** The longest time that timers take. */
+const LONGEST_MS = 2 ** 31 - 1;
 const WITHOUT_BODY = [101, 204, 205, 304];
 
 const { captureStackTrace } = Error;
 const { apply } = Reflect;
 const { defineProperty } = Object;
 const race = Promise.race.bind(Promise);
+const { min } = Math;
 const Bytes = Uint8Array;
 
 /** Gives the program its network. */
@@ -223,7 +226,7 @@ function eventSource(fetch: (url: string, init: RequestInit) => Promise<Response
       if (name === "data") fields.data = fields.data === undefined ? value! : `${fields.data}\n${value}`;
       else if (name === "event") fields.event = value!;
       else if (name === "id" && !value!.includes("\0")) this.#lastId = value!;
-      else if (name === "retry" && /^\d+$/.test(value!)) this.#reconnect = Number(value);
+      else if (name === "retry" && /^\d+$/.test(value!)) this.#reconnect = min(Number(value), LONGEST_MS);
     }
 
     #emit({ data, event }: Record<string, string>): void {
