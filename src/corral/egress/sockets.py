@@ -14,6 +14,7 @@ from typing import Any, Self, TypeVar, cast
 
 import anyio
 import anyio.lowlevel
+import h11
 import httpcore
 import httpx
 from wsproto import ConnectionType, WSConnection
@@ -307,7 +308,7 @@ class _Socket:
                     return await work()
                 except (httpcore.NetworkError, httpcore.TimeoutException) as error:
                     raise self._failed(f"{type(error).__name__}: {str(error)[:200]}") from error
-                except (ProtocolError, UnicodeError) as error:
+                except (ProtocolError, h11.ProtocolError, UnicodeError) as error:
                     raise self._failed(f"the server does not speak as a WebSocket: {str(error)[:200]}") from error
                 finally:
                     self._scopes.discard(scope)
