@@ -39,7 +39,7 @@ _ONLY_NETWORK: Mapping[Language, str] = {
     "python": "The standard library is there to import; no files or processes.",
 }
 _CLIENTS: Mapping[Language, str] = {
-    "typescript": "`fetch` and `EventSource`",
+    "typescript": "`fetch`, `EventSource` and `WebSocket`",
     "python": "`urllib`, and `requests` and `httpx` where they are installed,",
 }
 _IMPORTS: Mapping[Language, str] = {

@@ -25,7 +25,7 @@ BEYOND_US = {"Atomics", "SharedArrayBuffer"}
 """What guests lack and `lib.esnext` declares: nothing takes a declaration back."""
 ABSENT = [
     *("Deno", "process", "require", "module", "exports", "__dirname", "window", "document", "navigator", "location"),
-    *("localStorage", "caches", "alert", "Worker", "WebSocket", "XMLHttpRequest", "WebAssembly", "importScripts"),
+    *("localStorage", "caches", "alert", "Worker", "XMLHttpRequest", "WebAssembly", "importScripts"),
 ]
 
 PROGRAM = f"""
@@ -92,6 +92,15 @@ new TextDecoder().decode(new TextEncoder().encode("a").buffer).length;
 for await (const chunk of new Blob(["a"]).stream().pipeThrough(new CompressionStream("gzip"))) chunk.byteLength;
 for await (const item of ReadableStream.from(["a"])) item.length;
 new EventTarget().addEventListener("a", (event) => event.detail);
+const socket = new WebSocket(new URL("wss://a.example"), ["v1"]);
+socket.binaryType = "arraybuffer";
+socket.onmessage = (event) => JSON.parse(event.data).anything;
+socket.addEventListener("close", ({ code, reason, wasClean }) => [code.toFixed(), reason, wasClean]);
+if (socket.readyState === WebSocket.OPEN && socket.bufferedAmount < 5) socket.send(new Uint8Array(1));
+socket.close(1000, "done");
+const source = new EventSource("https://a.example", { withCredentials: true });
+source.onerror = () => source.readyState === EventSource.CLOSED || source.close();
+source.addEventListener("tick", (event) => event.data.length + event.lastEventId.length);
 new AbortController().signal.addEventListener("abort", () => {}, { once: true });
 (await new Response("{}").json()).anything;
 (await new Promise((resolve) => setTimeout(resolve, 5))).anything;

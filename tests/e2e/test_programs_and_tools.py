@@ -859,7 +859,7 @@ async def test_the_platform_that_programs_expect_works(corral: Corral) -> None:
 
 
 async def test_what_is_off_is_off(corral: Corral) -> None:
-    names = "Deno process require module Worker SharedArrayBuffer Atomics WebAssembly WebSocket localStorage caches"
+    names = "Deno process require module Worker SharedArrayBuffer Atomics WebAssembly localStorage caches"
     result = await corral.execute(f"return {names.split()!r}.map(name => typeof globalThis[name])")
     assert result.value == ["undefined"] * len(names.split())
     internals = await corral.execute("return Object.getOwnPropertyNames(globalThis).filter(k => k.startsWith('__'))")
@@ -870,6 +870,9 @@ async def test_fetch_is_refused_with_what_to_do_instead(corral: Corral) -> None:
     result = await corral.execute("try { await fetch('http://127.0.0.1:1/') } catch (e) { return e.message }")
     assert "no network" in result.value
     assert "tool" in result.value
+    program = "return [EventSource, WebSocket].map((each) => { try { new each('ws://127.0.0.1:1/') } catch (e) { return e.message } })"
+    for name, told in zip(("EventSource", "WebSocket"), (await corral.execute(program)).value, strict=True):
+        assert told.startswith(f"{name} is off: programs have no network.")
 
 
 @pytest.mark.parametrize(

@@ -132,6 +132,32 @@ async def test_server_sent_events(web: Site) -> None:
     assert result.value == [["open", ["one\ntwo", ""], ["three", "7"], "end"], 2]
 
 
+async def test_a_lost_event_source_comes_back_where_it_was_until_the_budget_ends() -> None:
+    asked: list[bool] = []
+
+    async def reply(stream: SocketStream) -> None:
+        async with stream:
+            asked.append(b"last-event-id: 5\r\n" in await stream.receive())
+            head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
+            await stream.send(head + b"retry: 1\nid: 5\ndata: tick\n\n")
+
+    results: list[ExecutionResult] = []
+    async with await anyio.create_tcp_listener(local_host="127.0.0.2") as listener, anyio.create_task_group() as tasks:
+        tasks.start_soon(listener.serve, reply)
+        origin = f"http://127.0.0.2:{listener.extra(SocketAttribute.local_port)}"  # noqa: S610
+        program = f"""
+            const source = new EventSource("{origin}/");
+            let seen = 0;
+            source.onmessage = () => seen++;
+            await new Promise((done) => source.onerror = () => {{ if (source.readyState === EventSource.CLOSED) done(); }});
+            return seen;
+        """
+        results.append(await run(network(origin, requests=4), program))
+        tasks.cancel_scope.cancel()
+    assert results[0].value == 4
+    assert asked == [False, True, True, True]
+
+
 async def test_redirects_are_followed_shown_or_refused(web: Site) -> None:
     program = """
       const to = "ORIGIN/redirect?to=/echo";
@@ -269,6 +295,26 @@ async def test_without_a_network_there_is_none(web: Site) -> None:
         result = await run(net, f'return await fetch("{web.origin}/echo").catch((error) => error.message)')
         assert result.value.startswith("fetch is off: programs have no network.")
     assert web.requests == []
+
+
+async def test_sockets_of_node_are_refused_with_what_to_use_instead(web: Site) -> None:
+    program = """
+      import https from "node:https";
+      import net from "net";
+      import { lookup } from "dns/promises";
+      import { spawn } from "child_process";
+      return [() => https.get("ORIGIN"), () => net.connect(80), () => lookup("a.example"), () => spawn("ls")]
+        .map((use) => { try { use(); } catch (error) { return error.message; } });
+    """.replace("ORIGIN", web.origin)
+    async with Corral(check=False) as corral, corral.session(network=network(web.origin)) as session:
+        result = await session.execute(program)
+    instead = "; programs have no sockets: use fetch, EventSource or WebSocket, for the origins of Network(allow=[...])"
+    assert result.value == [
+        f'module "https" is not available to programs: https.get() was not done{instead}',
+        f'module "net" is not available to programs: net.connect() was not done{instead}',
+        f'module "dns/promises" is not available to programs: dns/promises.lookup() was not done{instead}',
+        'module "child_process" is not available to programs: child_process.spawn() was not done',
+    ]
 
 
 async def test_many_at_once(web: Site) -> None:

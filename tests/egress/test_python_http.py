@@ -169,6 +169,29 @@ told
     ]
 
 
+async def test_sockets_are_refused_with_what_to_use_instead(web: Site) -> None:
+    program = f"""
+import asyncio, socket
+
+said = []
+try:
+    await asyncio.open_connection("127.0.0.2", {web.port})
+except OSError as error:
+    said.append(str(error))
+for ask in (socket.create_connection, lambda place: socket.getaddrinfo(*place)):
+    try:
+        ask(("127.0.0.2", {web.port}))
+    except OSError as error:
+        said.append(str(error))
+return said
+"""
+    result = await run(network(web.origin), program)
+    assert result.error is None
+    assert len(result.value) == 3
+    assert all(each.startswith("programs have no sockets: use urllib, requests or httpx") for each in result.value)
+    assert web.requests == []
+
+
 async def test_without_a_network_there_is_none(web: Site) -> None:
     result = await run(None, f'import urllib.request\nurllib.request.urlopen("{web.origin}/echo")')
     assert result.error is not None

@@ -13,8 +13,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from websockets.asyncio.server import ServerConnection
+from websockets.asyncio.server import serve as serve_sockets
 
-from corral.egress import EgressPolicy, SafeClient
+from corral import Corral
+from corral.egress import EgressPolicy, Network, SafeClient
 from corral.errors import EgressBlocked
 from tests.egress.conftest import both_loops
 from tests.egress.wire import Attempts, serve
@@ -110,3 +113,34 @@ async def test_bounds_hold_within_tls(authority: Authority) -> None:
             with pytest.raises(EgressBlocked, match="head is larger"):
                 await client.get(f"https://api.example.com:{server.port}/endless-header")
         await server.wait_until_left()
+
+
+async def test_web_sockets_have_the_name_of_their_url_and_no_other(authority: Authority, attempts: Attempts) -> None:
+    async def echo(socket: ServerConnection) -> None:
+        async for message in socket:
+            await socket.send(f"{message} {socket.request and socket.request.headers['host']}")
+
+    async with serve_sockets(echo, "127.0.0.2", 0, ssl=authority.server) as server:
+        port = next(iter(server.sockets)).getsockname()[1]
+        program = f"""
+          const tell = (host) => new Promise((done) => {{
+            const socket = new WebSocket(`wss://${{host}}:{port}/`);
+            socket.onopen = () => socket.send("hello");
+            socket.onmessage = ({{ data }}) => done(data);
+            socket.onerror = ({{ message }}) => done(message);
+          }});
+          return [await tell("api.example.com"), await tell("other.example.com")];
+        """
+        network = Network(
+            allow=[f"https://{name}.example.com:{port}" for name in ("api", "other")],
+            exempt_networks=["127.0.0.2/32"],
+            resolver=resolver,
+            verify=authority.client,
+        )
+        async with Corral(network=network, check=False) as corral:
+            result = await corral.execute(program)
+    told, refused = result.value
+    assert told == f"hello api.example.com:{port}"
+    assert "CERTIFICATE_VERIFY_FAILED" in refused
+    assert authority.asked == ["api.example.com", "other.example.com"]
+    assert attempts.dialled == ["127.0.0.2", "127.0.0.2"]

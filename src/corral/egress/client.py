@@ -21,7 +21,7 @@ from corral.egress.lookups import Resolver, SystemResolver
 from corral.egress.policy import EgressPolicy, blocked, too_large, too_late
 from corral.errors import EgressBlocked
 
-__all__ = ["FOR_ANYBODY", "ClientOptions", "SafeClient"]
+__all__ = ["FOR_ANYBODY", "ClientOptions", "SafeClient", "host_of", "objection_to"]
 
 _DEADLINE = "corral.deadline"
 _ASKED = "corral.asked"
@@ -105,10 +105,10 @@ class SafeClient(httpx.AsyncClient):
                 return await super().send(request, **options)
         except httpx.TooManyRedirects as error:
             reason = f"more redirects than max_redirects={self.policy.max_redirects}"
-            raise blocked(_host(request), reason) from error
+            raise blocked(host_of(request), reason) from error
         except (httpx.InvalidURL, idna.IDNAError) as error:
-            raise blocked(_host(request), "it redirects to what is not a URL") from error
-        raise too_late(_host(request), self.policy)
+            raise blocked(host_of(request), "it redirects to what is not a URL") from error
+        raise too_late(host_of(request), self.policy)
 
 
 class _GuardedTransport(httpx.AsyncBaseTransport):
@@ -124,8 +124,8 @@ class _GuardedTransport(httpx.AsyncBaseTransport):
         )
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        host = _host(request)
-        if objection := _objection(request, self._policy):
+        host = host_of(request)
+        if objection := objection_to(request, self._policy):
             raise blocked(host, objection)
         if _has_left(request.extensions.get(_ASKED, request.url), request.url):
             request.extensions[_ASKED] = httpx.URL()  # which further redirects are told: no origin is the same again
@@ -206,13 +206,15 @@ class _Body(httpx.AsyncByteStream):
         await self._response.aclose()
 
 
-def _host(request: httpx.Request) -> str:
+def host_of(request: httpx.Request) -> str:
+    """The host of a request, as it goes over the wire."""
     return request.url.raw_host.decode("ascii")
 
 
-def _objection(request: httpx.Request, policy: EgressPolicy) -> str | None:
+def objection_to(request: httpx.Request, policy: EgressPolicy) -> str | None:
+    """The reason to refuse a request, as far as it shows without a lookup; None to allow it."""
     url = request.url
-    if objection := policy.objection(url.scheme, _host(request), url.port):
+    if objection := policy.objection(url.scheme, host_of(request), url.port):
         return objection
     if url.userinfo:
         return "the URL has a user name or a password in it"

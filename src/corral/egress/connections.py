@@ -108,6 +108,10 @@ class BoundedStream(httpcore.AsyncNetworkStream):
         self._over = too_large(self._host, self._policy)
         self._deadline = deadline
 
+    def switched(self) -> httpcore.AsyncNetworkStream:
+        """The connection after its server has switched to another protocol: who reads from it bounds what comes."""
+        return self._stream
+
     def fail(self, error: Exception) -> None:
         """Lets the next read of this response raise `error`, so that httpcore ends it in its own way and hangs up."""
         self._left = 0

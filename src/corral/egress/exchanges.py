@@ -26,7 +26,7 @@ from corral.errors import AccessDenied, CallBudgetExceeded, Cancelled, CorralErr
 from corral.logs import get_logger
 from corral.types import ExecutionContext
 
-__all__ = ["Caller", "Exchange", "Exchanges"]
+__all__ = ["Caller", "Exchange", "Exchanges", "Hop", "pairs", "place_of"]
 
 logger = get_logger("corral.egress")
 
@@ -61,6 +61,7 @@ class Rules(Protocol):
     requests: int
     request_bytes: int
     response_bytes: int
+    websockets: int
     resolver: Resolver | None
 
     @property
@@ -122,7 +123,7 @@ class Exchanges:
                 if redirect not in ("follow", "manual", "error"):
                     raise InvalidArguments("redirect is one of follow, manual, error")
                 response = await exchange.send(
-                    method, url, _pairs(members.get("headers", [])), follow=redirect == "follow"
+                    method, url, pairs(members.get("headers", [])), follow=redirect == "follow"
                 )
                 if redirect == "error" and response.has_redirect_location:
                     await exchange.aclose()
@@ -246,6 +247,10 @@ class Exchanges:
         """Looks at each request before it is sent, those of redirects too."""
         exchange: Exchange = request.extensions[_EXCHANGE]
         await exchange.begin_hop(request)
+        self.spend_request(request)
+
+    def spend_request(self, request: httpx.Request) -> None:
+        """Counts a request, whose method must be allowed."""
         self._requests -= 1
         if self._requests < 0:
             raise CallBudgetExceeded(f"the program has made Network(requests={self.rules.requests}), all that it may")
@@ -254,7 +259,37 @@ class Exchanges:
             host = request.url.raw_host.decode("ascii")
             raise blocked(host, f"the method {request.method[:20]} is not in Network(methods=[...])")
 
-    async def record(self, hop: _Hop, outcome: Outcome, error: CorralError | None = None) -> None:
+    def build_request(
+        self,
+        method: str,
+        url: httpx.URL | str,
+        headers: list[tuple[str, str]],
+        *,
+        size: int | None = None,
+        **options: Any,
+    ) -> httpx.Request:
+        """A request to an allowed origin, with the credential of its host in place of what the program gave.
+
+        `size` is that of a streamed body, where it is known.
+        """
+        sent = [(name, value) for name, value in headers if name.lower() not in _NEVER_SENT]
+        sized = {} if size is None else {"Content-Length": str(size)}
+        request = self.client.build_request(method, url, headers=sized, **options)
+        host = request.url.raw_host.decode("ascii")
+        if (objection := self.rules.policy.objection(request.url.scheme, host, request.url.port)) is not None:
+            raise blocked(host, objection)
+        credential = self.rules.headers.get(str(read_host(host)))
+        if credential is not None:
+            sent = [pair for pair in sent if pair[0].lower() != credential.name.lower()]
+        names = {name.lower() for name, _ in sent}
+        kept = [pair for pair in request.headers.multi_items() if pair[0].lower() not in names]
+        if credential is not None:
+            kept = [pair for pair in kept if pair[0].lower() != credential.name.lower()]
+            sent.append((credential.name, credential.value))
+        request.headers = httpx.Headers([*kept, *sent])
+        return request
+
+    async def record(self, hop: Hop, outcome: Outcome, error: CorralError | None = None) -> None:
         """Writes the audit event of one hop; that of a denial before the program hears of it."""
         if self._audit is None:
             return
@@ -291,7 +326,7 @@ class Exchanges:
             logger.critical("a denial could not be put on record: %s", event.to_json())
 
 
-class _Hop:
+class Hop:
     """One request on the wire, as the audit has it."""
 
     def __init__(self, method: str, host: str, path: str) -> None:
@@ -314,7 +349,7 @@ class Exchange:
         self._pieces: AsyncIterator[bytes] | None = None
         self._held = b""
         self.is_unread = False
-        self._hop: _Hop | None = None
+        self._hop: Hop | None = None
 
     def add(self, data: object) -> None:
         """Adds to the body of the request."""
@@ -392,29 +427,14 @@ class Exchange:
         size: int | None,
     ) -> httpx.Request:
         owner = self._owner
-        self._hop = _Hop(method, *_place(url))
-        sent = [(name, value) for name, value in headers if name.lower() not in _NEVER_SENT]
-        sized = {} if size is None else {"Content-Length": str(size)}
-        request = owner.client.build_request(method, url, content=content, headers=sized, extensions={_EXCHANGE: self})
-        host = request.url.raw_host.decode("ascii")
-        if (objection := owner.rules.policy.objection(request.url.scheme, host, request.url.port)) is not None:
-            raise blocked(host, objection)
-        credential = owner.rules.headers.get(str(read_host(host)))
-        if credential is not None:
-            sent = [pair for pair in sent if pair[0].lower() != credential.name.lower()]
-        names = {name.lower() for name, _ in sent}
-        kept = [pair for pair in request.headers.multi_items() if pair[0].lower() not in names]
-        if credential is not None:
-            kept = [pair for pair in kept if pair[0].lower() != credential.name.lower()]
-            sent.append((credential.name, credential.value))
-        request.headers = httpx.Headers([*kept, *sent])
-        return request
+        self._hop = Hop(method, *place_of(url))
+        return owner.build_request(method, url, headers, size=size, content=content, extensions={_EXCHANGE: self})
 
     async def begin_hop(self, request: httpx.Request) -> None:
         """Notes a request that is about to be sent; the one before it has led here."""
         last = self._hop
         url = request.url
-        self._hop = _Hop(request.method, url.raw_host.decode("ascii"), url.raw_path.decode("ascii").partition("?")[0])
+        self._hop = Hop(request.method, url.raw_host.decode("ascii"), url.raw_path.decode("ascii").partition("?")[0])
         if last is not None and last.status is None and request.extensions.get(_EXCHANGE + ".sent"):
             await self._owner.record(last, "succeeded")
         request.extensions[_EXCHANGE + ".sent"] = True
@@ -505,7 +525,7 @@ async def _next(pieces: AsyncIterator[bytes]) -> bytes | None:
     return await anext(pieces, None)
 
 
-def _place(url: str) -> tuple[str, str]:
+def place_of(url: str) -> tuple[str, str]:
     """Host and path of a URL that may be none."""
     try:
         read = httpx.URL(url)
@@ -522,7 +542,8 @@ def _data(value: object) -> bytes:
     return bytes(value)
 
 
-def _pairs(value: object) -> list[tuple[str, str]]:
+def pairs(value: object) -> list[tuple[str, str]]:
+    """Headers as a program gave them."""
     found: list[tuple[str, str]] = []
     for pair in cast("list[object]", value) if isinstance(value, list) else [None]:
         match pair:

@@ -24,6 +24,7 @@ from corral.egress.exchanges import Caller, Exchanges
 from corral.egress.lookups import Resolver
 from corral.egress.masking import Mask
 from corral.egress.policy import EgressPolicy
+from corral.egress.sockets import Sockets
 from corral.errors import ConfigError, MissingExtra
 from corral.types import ExecutionContext, Frozen, Positive, PositiveSeconds
 
@@ -57,7 +58,7 @@ def _methods(value: object) -> object:
 
 
 class Network(Frozen):
-    """Network of programs: `fetch` and `EventSource` in TypeScript; `urllib`, `requests` and `httpx` in Python.
+    """Network of programs: `fetch`, `EventSource` and `WebSocket` in TypeScript; HTTP clients in Python.
 
     A program has no sockets. Each request is a call of the host, which checks it, and every redirect, and sends it.
     Budgets are those of one execution. A denied request is an error that the program can catch, and an audit event.
@@ -75,13 +76,15 @@ class Network(Frozen):
     """For each host, a header that the host sets in its requests. Programs never see it: where a response has its
     value, there is "[redacted]"."""
     requests: Positive = 200
-    """Requests, those of redirects included."""
+    """Requests, those of redirects included. A WebSocket is one."""
     request_bytes: Positive = 1_000_000
-    """All request bodies."""
+    """All request bodies, and all messages that are sent."""
     response_bytes: Positive = 10_000_000
-    """All response bodies, decoded."""
+    """All response bodies, decoded, and all messages that are received; each of their frames counts as 100 more."""
     seconds: PositiveSeconds = 60.0
-    """One request, up to the last byte of its response."""
+    """One request, up to the last byte of its response. For a WebSocket, its opening, and the longest silence."""
+    websockets: Annotated[int, Field(ge=0)] = 4
+    """WebSockets that are open at the same time."""
     exempt_networks: tuple[str, ...] = ()
     """Networks that count as public, as in `EgressPolicy`. Without one, no address of the inside is reached, whatever
     `allow` says."""
@@ -100,6 +103,7 @@ class Network(Frozen):
             request_bytes: int = ...,
             response_bytes: int = ...,
             seconds: float = ...,
+            websockets: int = ...,
             exempt_networks: Iterable[str] = ...,
             resolver: Resolver | None = ...,
             verify: ssl.SSLContext | bool = ...,
@@ -168,8 +172,8 @@ class Network(Frozen):
         if not self.allow:
             yield {}
             return
-        async with Exchanges(self, caller, audit) as exchanges:
-            yield {"$fetch": exchanges.fetch, "$http": exchanges.http}
+        async with Exchanges(self, caller, audit) as exchanges, Sockets(exchanges) as sockets:
+            yield {"$fetch": exchanges.fetch, "$http": exchanges.http, "$socket": sockets.answer}
 
     @asynccontextmanager
     async def serve_commands(

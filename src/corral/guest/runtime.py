@@ -47,6 +47,7 @@ _PROCESS = (
     "console",
     "globals",
     "decorators",
+    "sockets",
     "network",
     "run",
     "engine",

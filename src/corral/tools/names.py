@@ -52,7 +52,8 @@ _GLOBALS = """
     decodeURI decodeURIComponent encodeURI encodeURIComponent escape globalThis isFinite isNaN parseFloat parseInt
     unescape
 
-    AbortController AbortSignal Blob Buffer CustomEvent DOMException Deno Event EventTarget File FormData Headers
+    AbortController AbortSignal Blob Buffer CustomEvent DOMException Deno Event EventSource EventTarget File FormData
+    Headers
     ReadableStream Request Response TextDecoder TextEncoder TransformStream URL URLPattern URLSearchParams
     WebSocket Worker WritableStream atob btoa caches clearInterval clearTimeout console crypto fetch localStorage
     navigator performance process queueMicrotask reportError require self sessionStorage setInterval setTimeout

@@ -7,7 +7,7 @@ __all__ = ["NAMES", "NO_LIBRARIES"]
 NO_LIBRARIES = "There are no libraries, files, pages or network: a program has the language, `console` and `tools`."
 _ABSENT = (
     "$ _ fs path os axios lodash moment dayjs jQuery http https url util document window navigator location "
-    "localStorage sessionStorage Deno Bun XMLHttpRequest WebSocket module exports __dirname pd np cheerio d3 z"
+    "localStorage sessionStorage Deno Bun XMLHttpRequest module exports __dirname pd np cheerio d3 z"
 )
 NAMES = {
     **dict.fromkeys(_ABSENT.split(), NO_LIBRARIES),

@@ -22,7 +22,7 @@ declare function queueMicrotask(task: () => any): void;
 declare function structuredClone<T = any>(value: T, options?: any): T;
 declare function atob(text: any): string;
 declare function btoa(text: any): string;
-/** Refuses: programs have no network. Call a tool. */
+/** Refuses if programs have no network, as `EventSource` and `WebSocket` do. Call a tool then. */
 declare function fetch(input?: any, init?: any): Promise<$Response>;
 declare var self: typeof globalThis, global: typeof globalThis;
 
@@ -125,6 +125,27 @@ interface $EventTarget {
   dispatchEvent(event: $Event): boolean;
 }
 declare var EventTarget: $Made<$EventTarget>;
+interface $EventSource
+  extends $EventTarget,
+    Record<`on${"open" | "message" | "error"}`, $Handler>,
+    Readonly<Record<"CONNECTING" | "OPEN" | "CLOSED" | "readyState", number>> {
+  readonly url: string;
+  readonly withCredentials: boolean;
+  close(): void;
+}
+declare var EventSource: $Made<$EventSource> & Readonly<Record<"CONNECTING" | "OPEN" | "CLOSED", number>>;
+type $SocketStates = Readonly<Record<"CONNECTING" | "OPEN" | "CLOSING" | "CLOSED", number>>;
+interface $WebSocket
+  extends $EventTarget,
+    $SocketStates,
+    Record<`on${"open" | "message" | "error" | "close"}`, $Handler>,
+    Readonly<Record<"url" | "protocol" | "extensions", string>>,
+    Readonly<Record<"bufferedAmount" | "readyState", number>> {
+  binaryType: any;
+  send(data: any): void;
+  close(code?: any, reason?: any): void;
+}
+declare var WebSocket: $Made<$WebSocket> & $SocketStates;
 interface $AbortSignal extends $EventTarget {
   readonly aborted: boolean;
   readonly reason: any;

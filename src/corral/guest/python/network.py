@@ -26,6 +26,10 @@ __all__ = ["install_network"]
 _SERVICE = "$http"
 _SENT_BYTES = 262_144
 """Longer requests are sent in several calls."""
+_NO_SOCKETS = (
+    "programs have no sockets: use urllib, requests or httpx, for the origins of Network(allow=[...]); "
+    "WebSockets are there for programs in TypeScript only"
+)
 _numbers = itertools.count(1)
 
 
@@ -247,8 +251,20 @@ def _change_async_httpcore(module: Any, asker: _Asker) -> None:
     module.AutoBackend.connect_tcp = connect_tcp
 
 
+def _change_socket(module: Any, _: _Asker) -> None:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise OSError(_NO_SOCKETS)
+
+    module.create_connection = module.getaddrinfo = refuse
+
+
+async def _refuse_connection(*_: Any, **__: Any) -> Any:
+    raise OSError(_NO_SOCKETS)
+
+
 _CHANGES: dict[str, Callable[[Any, _Asker], None]] = {
     "http.client": _change_http_client,
+    "socket": _change_socket,
     "urllib3.connection": _change_urllib3,
     "httpcore._backends.sync": _change_httpcore,
     "httpcore._backends.auto": _change_async_httpcore,
@@ -282,6 +298,7 @@ class _Changes(importlib.abc.MetaPathFinder):
 def install_network(calls: Calls, loop: asyncio.AbstractEventLoop) -> None:
     """Gives the program its network."""
     asker = _Asker(calls, loop)
+    GuestLoop.create_connection = _refuse_connection  # type: ignore[method-assign]
     for name, change in _CHANGES.items():
         if (module := sys.modules.get(name)) is not None:
             change(module, asker)

@@ -39,8 +39,8 @@ const atomics = Atomics;
 const { apply, deleteProperty } = Reflect;
 const { defineProperty } = Object;
 
-const NO_NETWORK =
-  "fetch is off: programs have no network. Call a tool for what you need; Object.keys(tools) lists them.";
+const noNetwork = (name: string) =>
+  new TypeError(`${name} is off: programs have no network. Call a tool for what you need; Object.keys(tools) lists them.`);
 
 export interface GlobalOptions {
   allowWasm: boolean;
@@ -64,7 +64,12 @@ export function restrictGlobals(options: GlobalOptions): void {
 
 /** What is the same in every global scope of a program. */
 export function finishGlobals(namespace?: object): void {
-  defineGlobal("fetch", () => Promise.reject(new TypeError(NO_NETWORK)));
+  defineGlobal("fetch", () => Promise.reject(noNetwork("fetch")));
+  for (const name of ["EventSource", "WebSocket"]) {
+    defineGlobal(name, function () {
+      throw noNetwork(name);
+    });
+  }
   defineGlobal("self", globalThis);
   defineGlobal("global", globalThis);
   // Not just absent: with a `Deno` of the program's making, parts of the engine would find what they look for.

@@ -1,7 +1,8 @@
-// `fetch` and `EventSource` for a program with a network: each request is a call of the host's service `$fetch`, which
-// checks it and sends it. Bodies come in pieces, as they are read.
+// `fetch`, `EventSource` and `WebSocket` for a program with a network: each request is a call of the host's service
+// `$fetch`, which checks it and sends it. Bodies come in pieces, as they are read.
 
 import { defineGlobal, defineLazily } from "./globals.ts";
+import { webSocket } from "./sockets.ts";
 
 type Service = (name: string, input: unknown, boundary: (...args: never[]) => unknown) => Promise<unknown>;
 
@@ -22,12 +23,15 @@ const SERVICE = "$fetch";
 /** Larger bodies are sent in several calls. */
 const PIECE_BYTES = 262_144;
 const RECONNECT_MS = 3000;
+/** The longest time that timers take. */
+const LONGEST_MS = 2 ** 31 - 1;
 const WITHOUT_BODY = [101, 204, 205, 304];
 
 const { captureStackTrace } = Error;
 const { apply } = Reflect;
 const { defineProperty } = Object;
 const race = Promise.race.bind(Promise);
+const { min } = Math;
 const Bytes = Uint8Array;
 
 /** Gives the program its network. */
@@ -42,6 +46,8 @@ export function defineNetwork(service: Service): void {
   };
   defineGlobal("fetch", fetch);
   defineLazily("EventSource", () => eventSource(fetch));
+  const ask = (input: object): Promise<unknown> => service("$socket", input, ask);
+  defineLazily("WebSocket", () => webSocket(ask));
 }
 
 /** The same error, thrown where the program called. */
@@ -220,7 +226,7 @@ function eventSource(fetch: (url: string, init: RequestInit) => Promise<Response
       if (name === "data") fields.data = fields.data === undefined ? value! : `${fields.data}\n${value}`;
       else if (name === "event") fields.event = value!;
       else if (name === "id" && !value!.includes("\0")) this.#lastId = value!;
-      else if (name === "retry" && /^\d+$/.test(value!)) this.#reconnect = Number(value);
+      else if (name === "retry" && /^\d+$/.test(value!)) this.#reconnect = min(Number(value), LONGEST_MS);
     }
 
     #emit({ data, event }: Record<string, string>): void {

@@ -247,3 +247,24 @@ const unique = [...new Set(dates.map(Number))].sort().map((n) => new Date(n));
 return unique.map((d) => d.toISOString().substr(0, 10));
 //// platform-self-global
 return [self === globalThis, global.Math === Math, typeof self.setTimeout, "console" in globalThis];
+//// platform-web-socket
+let socket: WebSocket | undefined;
+try {
+  socket = new WebSocket("wss://stream.example.com/feed", ["v1"]);
+  socket.binaryType = "arraybuffer";
+  socket.onopen = () => socket!.send(JSON.stringify({ subscribe: "prices" }));
+  socket.onmessage = (event: MessageEvent) => console.log(JSON.parse(event.data).price);
+  socket.addEventListener("close", (event: CloseEvent) => console.log(event.code, event.reason));
+} catch (error) {
+  console.log((error as Error).message);
+}
+return socket?.readyState === WebSocket.OPEN;
+//// platform-event-source
+try {
+  const source = new EventSource("https://stream.example.com/events");
+  source.onmessage = (event) => console.log(event.data, event.lastEventId);
+  source.onerror = () => source.close();
+} catch (error) {
+  console.log(String(error));
+}
+return await tools.add({ a: 1, b: 2 });

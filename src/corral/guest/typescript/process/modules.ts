@@ -18,6 +18,9 @@ const REFUSED = new Set((
   "child_process cluster dgram dns dns/promises domain fs fs/promises http http2 https inspector module net readline " +
   "readline/promises repl sqlite sys test tls trace_events tty v8 vm wasi worker_threads"
 ).split(" "));
+/** Of those, the ones for which programs with a network have something else. */
+const SOCKETS = new Set(["dgram", "dns", "dns/promises", "http", "http2", "https", "net", "tls"]);
+const INSTEAD = "; programs have no sockets: use fetch, EventSource or WebSocket, for the origins of Network(allow=[...])";
 /** Those that never wait for the engine's event loop. */
 const SYNCHRONOUS = new Set(["assert", "assert/strict", "buffer", "constants", "events", "path", "path/posix", "path/win32", "punycode", "querystring", "string_decoder", "url", "util", "util/types"]);
 
@@ -34,10 +37,10 @@ export async function loadBuiltIns(): Promise<void> {
 const NO_TEXTS: ModuleTexts = { allowed: [], texts: {}, failures: {} };
 
 /** The loader of one run; none where there is nothing to load. */
-export function loaderOf({ modules, mounts = [], env }: Start, onAsynchronous: () => void): Loader | undefined {
+export function loaderOf({ modules, mounts = [], env, services = [] }: Start, onAsynchronous: () => void): Loader | undefined {
   if (!modules && mounts.length === 0) return undefined;
   const home = mounts.find(([, writable]) => writable) ?? mounts[0];
-  const loader = new Modules(modules ?? NO_TEXTS, processOf(env, home?.[0] ?? "/"), onAsynchronous);
+  const loader = new Modules(modules ?? NO_TEXTS, processOf(env, home?.[0] ?? "/"), onAsynchronous, services.includes("$fetch"));
   if (mounts.length > 0) loader.give(filesOf(builtIns.get("fs") as Record<string, unknown>, mounts, onAsynchronous));
   return loader;
 }
@@ -47,12 +50,14 @@ class Modules implements Loader {
   readonly process: object;
   #texts: ModuleTexts;
   #onAsynchronous: () => void;
+  #networked: boolean;
   #loaded = new Map<string, unknown>();
 
-  constructor(texts: ModuleTexts, process: object, onAsynchronous: () => void) {
+  constructor(texts: ModuleTexts, process: object, onAsynchronous: () => void, networked: boolean) {
     this.#texts = texts;
     this.process = process;
     this.#onAsynchronous = onAsynchronous;
+    this.#networked = networked;
   }
 
   /** Gives it files. */
@@ -78,7 +83,7 @@ class Modules implements Loader {
       if (!SYNCHRONOUS.has(name)) this.#onAsynchronous();
       return builtIns.get(name);
     }
-    if (REFUSED.has(name)) return this.#keep(name, refused(name));
+    if (REFUSED.has(name)) return this.#keep(name, refused(name, this.#networked && SOCKETS.has(name) ? INSTEAD : ""));
     throw this.#missing(specifier, hasOwn(failures, specifier) ? failures[specifier]! : undefined);
   }
 
@@ -116,15 +121,15 @@ class Modules implements Loader {
 }
 
 /** A built-in that programs do not get: whatever is taken of it refuses to be used. */
-function refused(name: string): unknown {
+function refused(name: string, instead: string): unknown {
   const say = function (): never {
-    throw new TypeError(`module "${name.split(".", 1)[0]}" is not available to programs: ${name}() was not done`);
+    throw new TypeError(`module "${name.split(".", 1)[0]}" is not available to programs: ${name}() was not done${instead}`);
   };
   return new Proxy(say, {
     get: (target, key) =>
       typeof key === "symbol" || key === "__esModule" || key === "default" || key === "then" || hasOwn(target, key)
         ? Reflect.get(target, key) as unknown
-        : refused(`${name}.${key}`),
+        : refused(`${name}.${key}`, instead),
   });
 }
 
