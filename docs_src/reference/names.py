@@ -26,6 +26,7 @@ MODULES: Mapping[str, str] = {
     "corral.integrations.openai_agents": "AgentParts code_mode",
     "corral.integrations.langchain": "AgentParts code_mode",
     "corral.integrations.anthropic": "*",
+    "corral.integrations.shells.anthropic": "*",
     "corral.integrations.openai": "*",
     "corral.integrations.google_adk": "*",
     "corral.integrations.mcp": "mcp_server ask_client session_of",
