@@ -11,7 +11,7 @@ from corral.shells import LocalShell
 async def main() -> None:
     with TemporaryDirectory() as folder:
         async with LocalShell(Path(folder)) as shell, ComputerTools(shell) as tools:
-            for command in ("mkdir src && cd src", "echo hello > a.txt; basename $PWD", "cat 'a.txt"):
+            for command in ("mkdir src && cd src", "echo hello > a.txt; basename $PWD", "cat a.txt; false"):
                 block = BetaToolUseBlock(type="tool_use", id="1", name="bash", input={"command": command})
                 answer = await tools.call(block)
                 assert answer is not None

@@ -51,10 +51,12 @@ class ShellBackend(BaseSandbox):
     @property
     @override
     def id(self) -> str:
+        """Returns a name of this backend."""
         return self._id
 
     @override
     async def aexecute(self, command: str, *, timeout: int | None = None) -> ExecuteResponse:
+        """Runs a command, for 120 seconds or `timeout`, an hour at most; after it the exit code is 124."""
         seconds = min(timeout or _SECONDS, _MOST_SECONDS)
         try:
             done = await self._shell.run(command, timeout_seconds=seconds, output_bytes=_OUTPUT_BYTES)
@@ -67,22 +69,27 @@ class ShellBackend(BaseSandbox):
 
     @override
     async def aupload_files(self, files: list[tuple[str, bytes]]) -> list[FileUploadResponse]:
+        """Writes files; each answer has its error."""
         return [FileUploadResponse(path, await self._upload(path, data)) for path, data in files]
 
     @override
     async def adownload_files(self, paths: list[str]) -> list[FileDownloadResponse]:
+        """Reads files; each answer has its error."""
         return [await self._download(path) for path in paths]
 
     @override
     def execute(self, command: str, *, timeout: int | None = None) -> ExecuteResponse:
+        """As `aexecute`, from a thread of anyio."""
         return _waited(partial(self.aexecute, command, timeout=timeout))
 
     @override
     def upload_files(self, files: list[tuple[str, bytes]]) -> list[FileUploadResponse]:
+        """As `aupload_files`, from a thread of anyio."""
         return _waited(partial(self.aupload_files, files))
 
     @override
     def download_files(self, paths: list[str]) -> list[FileDownloadResponse]:
+        """As `adownload_files`, from a thread of anyio."""
         return _waited(partial(self.adownload_files, paths))
 
     async def _upload(self, path: str, data: bytes) -> str | None:
