@@ -237,6 +237,7 @@ ALLOWED: dict[str, set[str]] = {
         "json_schema",
         "model_tools",
         "rendering",
+        "shells",
         "sources",
         "tools",
         "types",

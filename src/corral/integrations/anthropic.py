@@ -8,7 +8,16 @@ from typing import Any, TypeAlias, TypedDict, cast
 from corral import ExecutionContext, Language, ModelTool
 from corral.arguments import checked
 from corral.errors import MissingExtra
-from corral.integrations.kit import Corrals, OnEvent, kit, own_tools, parts_of, require_distinct
+from corral.integrations.kit import (
+    Corrals,
+    DescribeShell,
+    OnEvent,
+    ShellChoice,
+    kit,
+    own_tools,
+    parts_of,
+    require_distinct,
+)
 from corral.rendering.images import Picture
 
 try:
@@ -44,16 +53,28 @@ def code_mode(
     budget_tokens: int = 4_000,
     cache_control: BetaCacheControlEphemeralParam | None = None,
     on_event: OnEvent | None = None,
+    shell: ShellChoice | None = None,
+    describe_shell: DescribeShell | None = None,
 ) -> RunnerParts:
     """System prompt and tools for `AsyncAnthropic().beta.messages.tool_runner`, together with the caller's own.
 
     With `cache_control`, {"type": "ephemeral"}, the provider keeps what it made of the tools and of the system prompt.
 
+    `shell` is the shell of each call's programs, or opens one for each; `describe_shell` tells the model of it.
+
     Raises:
         ConfigError: a tool has a name that another has, or is Corral's; or as `corral.integrations.kit.kit`.
     """
     own = own_tools(tools)
-    added = kit(corrals, instructions=system, language=language, budget_tokens=budget_tokens, context=context)
+    added = kit(
+        corrals,
+        instructions=system,
+        language=language,
+        budget_tokens=budget_tokens,
+        context=context,
+        shell=shell,
+        describe_shell=describe_shell,
+    )
     require_distinct(added, map(_name_of, own))
     runnable = [_runnable(tool, context, on_event) for tool in added.tools]
     if cache_control is None:

@@ -12,7 +12,9 @@ from corral.errors import MissingExtra
 from corral.integrations.kit import (
     Context,
     Corrals,
+    DescribeShell,
     OnEvent,
+    ShellChoice,
     context_for,
     kit,
     own_tools,
@@ -52,17 +54,28 @@ def code_mode(
     language: Language = "typescript",
     budget_tokens: int = 4_000,
     on_event: OnEvent | None = None,
+    shell: ShellChoice | None = None,
+    describe_shell: DescribeShell | None = None,
 ) -> AgentParts:
     """Instruction and tools for `LlmAgent`, together with the caller's own.
 
     Without a `context`, which may be a function of the `ToolContext`, programs run for the user and the session of the
     call.
 
+    `shell` is the shell of each call's programs, or opens one for each; `describe_shell` tells the model of it.
+
     Raises:
         ConfigError: a tool has a name that another has, or is Corral's; or as `corral.integrations.kit.kit`.
     """
     own = own_tools(tools)
-    added = kit(corrals, language=language, budget_tokens=budget_tokens, context=context)
+    added = kit(
+        corrals,
+        language=language,
+        budget_tokens=budget_tokens,
+        context=context,
+        shell=shell,
+        describe_shell=describe_shell,
+    )
     require_distinct(added, map(_name_of, own))
     made = [_CodeTool(tool, context or _of_session, on_event) for tool in added.tools]
     return AgentParts(instruction=_with_prompt(instruction, added.prompt), tools=[*made, *own])

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeVar
 
 from pydantic_core import from_json
@@ -15,17 +16,21 @@ from corral.errors import ConfigError
 from corral.events import OnEvent
 from corral.model_tools import Surroundings, system_prompt
 from corral.rendering.images import Picture
+from corral.shells import Shell, use_shell
 from corral.tools import ToolRegistry
 
 __all__ = [
     "Context",
     "Corrals",
+    "DescribeShell",
     "Kit",
     "OnEvent",
+    "ShellChoice",
     "by_label",
     "carrying",
     "context_for",
     "kit",
+    "open_shell",
     "own_tools",
     "parts_of",
     "read_arguments",
@@ -40,6 +45,12 @@ Corrals: TypeAlias = Corral | Mapping[str, Corral]
 
 Context: TypeAlias = ExecutionContext | Callable[[T], ExecutionContext] | None
 """On whose behalf programs run: always the same, or found out from what the framework says of a call."""
+
+ShellChoice: TypeAlias = Shell | Callable[[], AbstractAsyncContextManager[Shell]]
+"""The shell of each call: one that is open, or a function that opens one, which is closed at the call's end."""
+
+DescribeShell: TypeAlias = Callable[[Shell], str]
+"""Function from an open shell to a text for the instructions."""
 
 _LABEL = re.compile(r"[A-Za-z0-9_-]{1,40}")
 """Characters that model providers accept in a tool's name, which may have 64."""
@@ -67,6 +78,8 @@ def kit(
     budget_tokens: int = 4_000,
     context: object = None,
     callable_tools: ToolRegistry | None = None,
+    shell: ShellChoice | None = None,
+    describe_shell: DescribeShell | None = None,
 ) -> Kit:
     """Prompt and tools of these Corrals; the budget is for each of their catalogs. `callable_tools` are what programs
     call, where that is something else than the Corral's own.
@@ -74,8 +87,10 @@ def kit(
     A Corral that hides tools from those who may not call them shows what the `context` may call. Of a caller who is
     only known later, when `context` is something else, it shows what anybody may call, and that there may be more.
 
+    `shell` is the current shell of each call's programs. Only the text of `describe_shell` tells the model of it.
+
     Raises:
-        ConfigError: as `by_label`, or no programs are in this language.
+        ConfigError: as `by_label`, or no programs are in this language, or `describe_shell` has no open shell.
     """
     named = by_label(corrals)
     caller = context if isinstance(context, ExecutionContext) else None
@@ -88,9 +103,39 @@ def kit(
         catalogs[made[0].name] = catalog
         running[made[0].name] = corral
         tools += made
+    if describe_shell is not None:
+        if not isinstance(shell, Shell):
+            raise ConfigError("describe_shell describes an open shell; give shell=, and not a function that opens one")
+        instructions = "\n\n".join(filter(None, (instructions, describe_shell(shell.restricted()))))
+    if shell is not None:
+        tools = [_in_shell(each, shell) if each.name in running else each for each in tools]
     surroundings = Surroundings.of([corral.surroundings(language) for corral in running.values()])
     prompt = system_prompt(instructions, language, catalogs, surroundings)
     return Kit(prompt=prompt, tools=tuple(tools), catalogs=catalogs, corrals=running)
+
+
+@asynccontextmanager
+async def open_shell(shell: ShellChoice | None) -> AsyncGenerator[None]:
+    """Makes a shell the current one of the block; None changes nothing. One that a function opens is closed after."""
+    if shell is None:
+        yield
+    elif isinstance(shell, Shell):
+        with use_shell(shell):
+            yield
+    else:
+        async with shell() as opened:
+            with use_shell(opened):
+                yield
+
+
+def _in_shell(tool: ModelTool, shell: ShellChoice) -> ModelTool:
+    async def answer(
+        arguments: Any, context: ExecutionContext, on_event: OnEvent | None, call_id: str | None
+    ) -> ExecutionResult:
+        async with open_shell(shell):
+            return await tool.answer(arguments, context, on_event, call_id)
+
+    return replace(tool, answer=answer)
 
 
 def by_label(corrals: Corrals) -> dict[str, Corral]:

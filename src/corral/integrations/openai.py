@@ -14,7 +14,9 @@ from corral.errors import MissingExtra
 from corral.integrations.kit import (
     Context,
     Corrals,
+    DescribeShell,
     OnEvent,
+    ShellChoice,
     context_for,
     kit,
     own_tools,
@@ -141,16 +143,28 @@ def code_mode(
     language: Language = "typescript",
     budget_tokens: int = 4_000,
     on_event: OnEvent | None = None,
+    shell: ShellChoice | None = None,
+    describe_shell: DescribeShell | None = None,
 ) -> CodeMode:
     """Instructions and tools for requests, together with the caller's own.
 
     `tools` are in the form of the API that is used. `context` may be a function of the call.
 
+    `shell` is the shell of each call's programs, or opens one for each; `describe_shell` tells the model of it.
+
     Raises:
         ConfigError: a tool has a name that another has, or is Corral's; or as `corral.integrations.kit.kit`.
     """
     own = own_tools(tools)
-    added = kit(corrals, instructions=instructions, language=language, budget_tokens=budget_tokens, context=context)
+    added = kit(
+        corrals,
+        instructions=instructions,
+        language=language,
+        budget_tokens=budget_tokens,
+        context=context,
+        shell=shell,
+        describe_shell=describe_shell,
+    )
     require_distinct(added, (str(tool.get("function", tool).get("name")) for tool in own))
     return CodeMode(
         instructions=added.prompt,

@@ -53,7 +53,10 @@ def current_shell() -> Shell:
     """
     shell = _shell.get()
     if shell is None:
-        raise ToolError("this tool needs a shell, and there is none: shell_tools(shell) or `with use_shell(shell)`")
+        raise ToolError(
+            "this tool needs a shell, and there is none: shell_tools(shell), `with use_shell(shell)`, or shell= of an"
+            " integration"
+        )
     return shell
 
 

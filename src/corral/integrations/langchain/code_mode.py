@@ -14,7 +14,9 @@ from corral.errors import ConfigError
 from corral.integrations.kit import (
     Context,
     Corrals,
+    DescribeShell,
     OnEvent,
+    ShellChoice,
     carrying,
     context_for,
     kit,
@@ -47,6 +49,8 @@ def code_mode(
     context: Context[ToolRuntime[Any, Any]] = None,
     budget_tokens: int = 4_000,
     on_event: OnEvent | None = None,
+    shell: ShellChoice | None = None,
+    describe_shell: DescribeShell | None = None,
 ) -> AgentParts:
     """The given prompt and tools, with the tool that runs programs and how to write them.
 
@@ -55,10 +59,20 @@ def code_mode(
     `ExecutionContext`. Tools find the `ToolRuntime` by `runtime_of(context)`. What is not a success becomes a message
     with the status `error`.
 
+    `shell` is the shell of each call's programs, or opens one for each; `describe_shell` tells the model of it.
+
     Raises:
         ConfigError: a tool has a name that another has, or is Corral's; or as `corral.integrations.kit.kit`.
     """
-    added = kit(corrals, instructions=system_prompt, language=language, budget_tokens=budget_tokens, context=context)
+    added = kit(
+        corrals,
+        instructions=system_prompt,
+        language=language,
+        budget_tokens=budget_tokens,
+        context=context,
+        shell=shell,
+        describe_shell=describe_shell,
+    )
     own = own_tools(tools)
     require_distinct(added, map(_name, own))
     made = [_structured(tool, context, on_event) for tool in added.tools]

@@ -14,7 +14,9 @@ from corral.arguments import checked
 from corral.integrations.kit import (
     Context,
     Corrals,
+    DescribeShell,
     OnEvent,
+    ShellChoice,
     carrying,
     context_for,
     kit,
@@ -48,17 +50,28 @@ def code_mode(
     language: Language = "typescript",
     budget_tokens: int = 4_000,
     on_event: OnEvent | None = None,
+    shell: ShellChoice | None = None,
+    describe_shell: DescribeShell | None = None,
 ) -> AgentParts:
     """Instructions and tools for `Agent`, together with the caller's own.
 
     `context` may be a function of the `ToolContext`. Without it programs run for the context of the run, if that is an
     `ExecutionContext`.
 
+    `shell` is the shell of each call's programs, or opens one for each; `describe_shell` tells the model of it.
+
     Raises:
         ConfigError: a tool has a name that another has, or is Corral's; or as `corral.integrations.kit.kit`.
     """
     own = own_tools(tools)
-    added = kit(corrals, language=language, budget_tokens=budget_tokens, context=context)
+    added = kit(
+        corrals,
+        language=language,
+        budget_tokens=budget_tokens,
+        context=context,
+        shell=shell,
+        describe_shell=describe_shell,
+    )
     require_distinct(added, (tool.name for tool in own))
     made = [_function_tool(tool, context, on_event) for tool in added.tools]
     return AgentParts(instructions=_with_prompt(instructions, added.prompt), tools=[*made, *own])

@@ -39,12 +39,15 @@ from corral.errors import ConfigError, ToolError
 from corral.integrations.kit import (
     Context,
     Corrals,
+    DescribeShell,
     Kit,
     OnEvent,
+    ShellChoice,
     by_label,
     carrying,
     context_for,
     kit,
+    open_shell,
     parts_of,
     require_distinct,
 )
@@ -126,6 +129,8 @@ class CodeMode(AbstractCapability[Any]):
         retries: int = 5,
         budget_tokens: int = 4_000,
         on_event: OnEvent | None = None,
+        shell: ShellChoice | None = None,
+        describe_shell: DescribeShell | None = None,
     ) -> None:
         self.corrals = corrals = Corral() if (alone := corrals is _NO_CORRAL) else corrals
         self.named = by_label(corrals)
@@ -140,6 +145,8 @@ class CodeMode(AbstractCapability[Any]):
         self.context: Context[RunContext[Any]] = context
         self.retries = retries
         self.budget_tokens = budget_tokens
+        self.shell = shell
+        self.describe_shell = describe_shell
         self.heard = on_event
         self._toolset = _CodeToolset(self)
 
@@ -257,6 +264,8 @@ class _CodeToolset(AbstractToolset[Any]):
                 mode.corrals,
                 language=mode.language,
                 budget_tokens=mode.budget_tokens,
+                shell=mode.shell,
+                describe_shell=mode.describe_shell,
                 context=mode.context_of(ctx) if hides else None,
                 callable_tools=None if self._own is None else self._own.registry,
             )
@@ -312,15 +321,16 @@ class _CodeToolset(AbstractToolset[Any]):
             tasks.start_soon(_emit, receive, ctx)
             with send:
                 try:
-                    result = await corral.execute(
-                        source,
-                        language=self._mode.language,
-                        context=context,
-                        limits=limits,
-                        tools=None if self._own is None else self._own.registry,
-                        on_event=heard,
-                        tool_call_id=ctx.tool_call_id,
-                    )
+                    async with open_shell(self._mode.shell):
+                        result = await corral.execute(
+                            source,
+                            language=self._mode.language,
+                            context=context,
+                            limits=limits,
+                            tools=None if self._own is None else self._own.registry,
+                            on_event=heard,
+                            tool_call_id=ctx.tool_call_id,
+                        )
                 except Exception as error:  # raised below: a task group would wrap it
                     failure = error
         if failure is not None:

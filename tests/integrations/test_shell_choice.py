@@ -1,0 +1,98 @@
+"""The shell that an integration gives to the programs of each call."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+from openai.types.responses import ResponseFunctionToolCall
+from pydantic_ai import Agent, ModelMessage, ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+
+from corral import Corral, tool
+from corral.errors import ConfigError
+from corral.integrations.kit import kit
+from corral.integrations.openai import code_mode
+from corral.integrations.pydantic_ai import CodeMode
+from corral.shells import LocalShell, Shell, shell_tools
+
+pytestmark = pytest.mark.anyio
+
+WRITE = 'await tools.write_file({path: "a.txt", text: "1"}); return (await tools.bash({command: "cat a.txt"})).stdout;'
+
+
+async def test_programs_of_a_call_have_the_shell_of_the_integration(tmp_path: Path) -> None:
+    shell = LocalShell(tmp_path)
+    async with Corral(shell_tools(), check=False) as corral:
+        mode = code_mode(corral, shell=shell, describe_shell=lambda given: f"Files are at {type(given).__name__}.")
+        arguments = json.dumps({"code": WRITE})
+        item = ResponseFunctionToolCall(type="function_call", name="execute_code", arguments=arguments, call_id="1")
+        answer = await mode.call(item)
+    assert answer is not None
+    assert '"1"' in str(answer["output"])
+    assert (tmp_path / "a.txt").read_text() == "1"
+    assert "Files are at" in mode.instructions
+
+
+async def test_a_shell_that_a_function_opens_is_closed_after_success_error_and_abort(tmp_path: Path) -> None:
+    events: list[str] = []
+
+    @asynccontextmanager
+    async def opened() -> AsyncGenerator[Shell]:
+        events.append("open")
+        try:
+            yield LocalShell(tmp_path)
+        finally:
+            events.append("closed")
+
+    started = anyio.Event()
+
+    @tool
+    async def wait() -> None:
+        """Waits without end."""
+        started.set()
+        await anyio.sleep_forever()
+
+    async with Corral([*shell_tools(), wait], check=False) as corral:
+        [execute] = [each for each in kit(corral, shell=opened).tools if each.name == "execute_code"]
+        assert (await execute.run({"code": WRITE})).value == "1"
+        assert events == ["open", "closed"]
+        assert not (await execute.run({"code": "throw new Error('no')"})).success
+        assert events == ["open", "closed"] * 2
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(execute.run, {"code": "await tools.wait()"})
+            await started.wait()
+            assert events[-1] == "open"
+            tasks.cancel_scope.cancel()
+        assert events == ["open", "closed"] * 3
+
+
+async def test_an_agent_of_pydantic_ai_has_a_shell(tmp_path: Path) -> None:
+    said: list[str] = []
+
+    def respond(messages: list[ModelMessage], _: AgentInfo) -> ModelResponse:
+        if len(messages) == 1:
+            return ModelResponse(parts=[ToolCallPart("execute_code", {"code": WRITE})])
+        said.append(str(messages[-1].parts))
+        return ModelResponse(parts=[TextPart("Done.")])
+
+    async with Corral(shell_tools(), check=False) as corral:
+        agent = Agent(FunctionModel(respond), capabilities=[CodeMode(corral, shell=LocalShell(tmp_path))])
+        await agent.run("Write a file.")
+    assert (tmp_path / "a.txt").read_text() == "1", said
+
+
+async def test_a_tool_without_a_shell_fails_with_the_name_of_the_option() -> None:
+    async with Corral(shell_tools(), check=False) as corral:
+        [execute] = [each for each in kit(corral).tools if each.name == "execute_code"]
+        result = await execute.run({"code": WRITE})
+    assert "shell=" in result.model_text()
+
+
+def test_a_shell_that_is_not_open_cannot_be_described(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="describe_shell describes an open shell"):
+        kit(Corral([], check=False), shell=lambda: LocalShell(tmp_path), describe_shell=lambda _: "")  # noqa: S604
