@@ -31,7 +31,7 @@ from login import Logins
 from mail import MailServer
 from tools import approve, invoice_tools
 
-__all__ = ["Settings", "create_app", "open_corral"]
+__all__ = ["Settings", "context_of", "create_app", "open_corral"]
 
 _LIMITS = Limits(wall_seconds=20)
 _USERS: dict[str, dict[str, Any]] = {
@@ -86,6 +86,12 @@ async def open_corral(settings: Settings, audit: AuditLog, *, approve: Approve =
 
 def find_user(key: str) -> ExecutionContext | None:
     return ExecutionContext(**_USERS[key]) if key in _USERS else None
+
+
+def context_of(user_id: str) -> ExecutionContext:
+    """The rights that a user has now, for a job."""
+    [user] = [user for user in _USERS.values() if user["user_id"] == user_id]
+    return ExecutionContext(**user)
 
 
 async def caller(key: Annotated[str, Depends(APIKeyHeader(name="x-api-key"))]) -> ExecutionContext:

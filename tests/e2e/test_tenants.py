@@ -17,7 +17,7 @@ import tempfile
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from email.message import EmailMessage
 from pathlib import Path
@@ -28,6 +28,13 @@ import anyio
 import asyncpg
 import httpx
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from pydantic import TypeAdapter
+from pydantic_ai import UsageLimitExceeded
+from pydantic_ai.messages import ModelResponse, ToolCallPart
+from pydantic_ai.models.function import FunctionModel
 from redis.asyncio import Redis
 
 from corral import (
@@ -44,12 +51,13 @@ from corral import (
     tool,
 )
 from corral.audit import AuditFilter, open_audit
+from corral.errors import ConfigError
 from tests.docs.markdown import blocks
 
 pytestmark = pytest.mark.anyio
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "tenants"
-MODULES = ("agents", "app", "database", "login", "mail", "servers", "tools")
+MODULES = ("agents", "app", "database", "jobs", "login", "mail", "servers", "tools")
 
 READ_AND_PAY = {"invoices:read", "invoices:pay", "mail:send"}
 ANN = ExecutionContext(user_id="ann", organization_id="acme", scopes=READ_AND_PAY)
@@ -633,3 +641,130 @@ def test_nobody_is_logged_in_without_a_key(client: httpx.Client, key: str) -> No
 def parts_of(said: str) -> list[dict[str, Any]]:
     lines = [line.removeprefix("data: ") for line in said.split("\n\n") if line.startswith("data: {")]
     return [json.loads(line) for line in lines]
+
+
+# --- jobs
+
+
+@pytest.fixture
+async def jobs(example: Example, cache: Any) -> AsyncIterator[Any]:
+    jobs = importlib.import_module("jobs").Jobs(example.settings)
+    await jobs.broker.startup()
+    example.inbox.clear()
+    yield jobs
+    await jobs.broker.shutdown()
+
+
+@contextmanager
+def worker(example: Example) -> Generator[tuple[subprocess.Popen[bytes], int]]:
+    """A process that works off jobs, below one that ends when nothing of it is left. Yields both, the second as its pid."""
+    settings = TypeAdapter(type(example.settings)).dump_json(example.settings)
+    command = [sys.executable, "-c", WATCH, sys.executable, EXAMPLE / "jobs.py"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as watch:
+        assert watch.stdin is not None
+        watch.stdin.write(settings)
+        watch.stdin.close()
+        children = Path(f"/proc/{watch.pid}/task/{watch.pid}/children")
+        while not (found := children.read_text().split()):
+            assert watch.poll() is None
+        try:
+            yield watch, int(found[0])
+        finally:
+            with suppress(ProcessLookupError):
+                os.kill(int(found[0]), signal.SIGTERM)
+
+
+async def mails(example: Example, count: int) -> list[tuple[str, str]]:
+    """Readers and texts of mails, once there are so many."""
+    with anyio.fail_after(40):
+        while len(example.inbox) < count:
+            await anyio.sleep(0.02)
+    return [(mail["to"], mail.get_content().strip()) for mail in example.inbox]
+
+
+async def test_jobs_run_for_their_user_and_mail_the_result(example: Example, jobs: Any) -> None:
+    await example.database.store_program(example.settings.postgres, ANN, "count", f"{LIST} // anns")
+    with worker(example) as (watch, _):
+        await jobs.program.kiq(user="ann", name="count")
+        [(reader, text)] = await mails(example, 1)
+        assert reader == "ann@acme.example"
+        assert "ACME-1" in text
+        await jobs.program.kiq(user="gus", name="count")
+        assert (await mails(example, 2))[1] == ("gus@globex.example", "there is no program 'count'")
+        await jobs.agent.kiq(user="gus", prompt="Which are unpaid?")
+        reader, text = (await mails(example, 3))[2]
+        assert reader == "gus@globex.example"
+        assert "3 unpaid: GLOBEX-1" in text
+    assert watch.returncode == 0
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
+async def test_a_job_whose_worker_ends_leaves_no_process_and_does_not_run_again(
+    example: Example, jobs: Any, end: signal.Signals
+) -> None:
+    program = mail_to("ann@acme.example", text="started") + "; for (;;) await tools.list_invoices();"
+    await example.database.store_program(example.settings.postgres, ANN, "endless", program)
+    with worker(example) as (watch, pid):
+        await jobs.program.kiq(user="ann", name="endless")
+        assert await mails(example, 1) == [("ann@acme.example", "started")]
+        os.kill(pid, end)
+        await anyio.to_thread.run_sync(watch.wait)
+        assert watch.returncode == (-end % 256 if end is signal.SIGKILL else 0)
+    with worker(example):
+        await jobs.agent.kiq(user="gus", prompt="Which are unpaid?")
+        readers = [reader for reader, _ in await mails(example, 2)]
+    assert readers == ["ann@acme.example", "gus@globex.example"]
+
+
+async def test_a_job_closes_its_corral_on_success_error_and_cancellation(
+    example: Example, jobs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    module = sys.modules["jobs"]
+    monkeypatch.setattr(module, "_tracer", provider.get_tracer("test"))
+    opened: list[Corral] = []
+
+    async def succeed(corral: Corral, caller: ExecutionContext) -> str:
+        opened.append(corral)
+        return str(await value_of(corral, caller, "return 1"))
+
+    async def fail(corral: Corral, _caller: ExecutionContext) -> str:
+        opened.append(corral)
+        raise RuntimeError("a detail that is for the log")
+
+    async def hang(corral: Corral, caller: ExecutionContext) -> str:
+        opened.append(corral)
+        scope.cancel()
+        return str(await value_of(corral, caller, "for (;;) await tools.list_invoices()"))
+
+    await jobs._run("test", "ann", succeed)
+    with pytest.raises(RuntimeError):
+        await jobs._run("test", "ann", fail)
+    with anyio.CancelScope() as scope:
+        await jobs._run("test", "ann", hang)
+    assert scope.cancelled_caught
+    assert [text for _, text in await mails(example, 2)] == ["1", "The job failed."]
+    for corral in opened:
+        with pytest.raises(ConfigError, match="closed"):
+            await corral.execute("return 1")
+    spans = exporter.get_finished_spans()
+    assert [span.status.is_ok for span in spans] == [True, False, True]
+    assert {dict(span.attributes or {})["organization.id"] for span in spans} == {"acme"}
+
+
+async def test_an_agent_that_does_not_stop_is_stopped(
+    example: Example, jobs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = 0
+
+    def again(_messages: list[Any], _info: Any) -> ModelResponse:
+        nonlocal asked
+        asked += 1
+        return ModelResponse([ToolCallPart("execute_code", {"code": "return 1"})])
+
+    monkeypatch.setattr(sys.modules["agents"], "choose_model", lambda: FunctionModel(again))
+    with pytest.raises(UsageLimitExceeded):
+        await jobs.run_agent("ann", "go on")
+    assert asked == 8
+    assert await mails(example, 1) == [("ann@acme.example", "The job failed.")]
