@@ -12,7 +12,7 @@ import asyncio
 import signal
 import sys
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Self
 
 from corral import AuditLog, Corral, ExecutionContext, ToolError
 from opentelemetry import trace
@@ -22,8 +22,8 @@ from taskiq.api import run_receiver_task
 from taskiq_redis import ListQueueBroker
 
 from agents import invoice_agent
-from app import Settings, context_of, open_corral
 from database import program_of
+from service import Settings, context_of, open_corral
 from tools import approve_unattended
 
 __all__ = ["Jobs", "main"]
@@ -53,6 +53,13 @@ class Jobs:
 
         self.program: Any = program
         self.agent: Any = agent
+
+    async def __aenter__(self) -> Self:
+        await self.broker.startup()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.broker.shutdown()
 
     async def run_program(self, user: str, name: str) -> None:
         async def run(corral: Corral, caller: ExecutionContext) -> str:

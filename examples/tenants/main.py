@@ -23,10 +23,11 @@ import deno
 import httpx
 from redis import Redis
 
-from app import Settings, create_app
+from app import create_app
 from database import create_invoices
 from mail import MailServer
 from servers import exchange_rates, postgres, serving, smtp, valkey
+from service import Settings
 
 PROGRAMS = Path(__file__).parent / "programs"
 

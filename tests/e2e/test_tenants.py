@@ -16,7 +16,7 @@ import sys
 import tempfile
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from email.message import EmailMessage
@@ -57,7 +57,7 @@ from tests.docs.markdown import blocks
 pytestmark = pytest.mark.anyio
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "tenants"
-MODULES = ("agents", "app", "database", "jobs", "login", "mail", "servers", "tools")
+MODULES = ("agents", "app", "database", "jobs", "login", "mail", "servers", "service", "tools")
 
 READ_AND_PAY = {"invoices:read", "invoices:pay", "mail:send"}
 ANN = ExecutionContext(user_id="ann", organization_id="acme", scopes=READ_AND_PAY)
@@ -148,6 +148,7 @@ class Example:
     """Modules of the example, which import each other by bare names, and servers as its main module starts them."""
 
     app: ModuleType
+    service: ModuleType
     database: ModuleType
     settings: Any
     owner: str
@@ -155,7 +156,7 @@ class Example:
     inbox: list[EmailMessage]
 
     def settings_with(self, **others: object) -> Any:
-        return self.app.Settings(**{**vars(self.settings), **others})
+        return self.service.Settings(**{**vars(self.settings), **others})
 
 
 @pytest.fixture(scope="module")
@@ -164,9 +165,8 @@ def example() -> Iterator[Example]:
     with ExitStack() as stack:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         patch.setattr(sys, "path", [str(EXAMPLE), *sys.path])
-        app, database, mail, servers = (
-            importlib.import_module(name) for name in ("app", "database", "mail", "servers")
-        )
+        names = ("app", "database", "mail", "servers", "service")
+        app, database, mail, servers, service = map(importlib.import_module, names)
         for name in MODULES:
             stack.callback(sys.modules.__delitem__, name)
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="corral-", dir="/tmp")))
@@ -174,19 +174,19 @@ def example() -> Iterator[Example]:
         postgres = stack.enter_context(servers.postgres(home / "postgres"))
         owner = f"postgresql://owner@/postgres?host={postgres}"
         asyncio.run(database.create_invoices(owner))
-        settings = app.Settings(
+        settings = service.Settings(
             postgres=f"postgresql://invoicing@/postgres?host={postgres}",
             valkey=stack.enter_context(servers.valkey(home / "valkey")),
             rates=stack.enter_context(servers.serving(servers.exchange_rates)),
             audit=home / "audit.sqlite",
             mail=mail.MailServer(stack.enter_context(servers.smtp(inbox))),
         )
-        yield Example(app=app, database=database, settings=settings, owner=owner, inbox=inbox)
+        yield Example(app=app, service=service, database=database, settings=settings, owner=owner, inbox=inbox)
 
 
 @pytest.fixture(scope="module")
 async def corral(example: Example) -> AsyncIterator[Corral]:
-    async with example.app.open_corral(example.settings, AuditLog(example.settings.audit)) as corral:
+    async with example.service.open_corral(example.settings, AuditLog(example.settings.audit)) as corral:
         yield corral
 
 
@@ -477,7 +477,7 @@ async def test_events_and_results_hold_what_one_execution_did(corral: Corral, ca
 async def test_a_reader_of_one_organizations_record_sees_no_other(example: Example, tmp_path: Path, cache: Any) -> None:
     audit = AuditLog(path := tmp_path / "audit.sqlite")
     program = "await tools.list_invoices(); await tools.get_invoice({ number: 'GLOBEX-1' })"
-    async with example.app.open_corral(example.settings, audit) as corral:
+    async with example.service.open_corral(example.settings, audit) as corral:
         ids = [(await corral.execute(program, context=context)).execution_id for context in (ANN, GUS)]
     for context, execution_id in zip((ANN, GUS), ids, strict=True):
         events = await read(path, AuditFilter(organization_id=context.organization_id))
@@ -556,7 +556,8 @@ def test_the_record_over_http_is_the_callers_whatever_the_request_says(client: h
 
 @pytest.mark.parametrize("headers", [{}, {"x-api-key": "key-of-eve"}, {"authorization": "Bearer key-of-ann"}])
 def test_nobody_gets_in_without_a_key(client: httpx.Client, headers: dict[str, str]) -> None:
-    asked: Sequence[tuple[str, str]] = [("POST", "/programs"), ("POST", "/token"), ("GET", "/audit")]
+    asked = [("POST", "/programs"), ("POST", "/token"), ("GET", "/audit")]
+    asked += [("PUT", "/programs/a"), ("POST", "/jobs/programs/a"), ("POST", "/jobs/agent")]
     for method, path in asked:
         assert client.request(method, path, headers=headers).status_code == 401
     assert client.post("/bridge/tools/list_invoices", headers=headers, json={}).status_code == 401
@@ -648,17 +649,15 @@ def parts_of(said: str) -> list[dict[str, Any]]:
 
 @pytest.fixture
 async def jobs(example: Example, cache: Any) -> AsyncIterator[Any]:
-    jobs = importlib.import_module("jobs").Jobs(example.settings)
-    await jobs.broker.startup()
     example.inbox.clear()
-    yield jobs
-    await jobs.broker.shutdown()
+    async with sys.modules["jobs"].Jobs(example.settings) as jobs:
+        yield jobs
 
 
 @contextmanager
 def worker(example: Example) -> Generator[tuple[subprocess.Popen[bytes], int]]:
     """A process that works off jobs, below one that ends when nothing of it is left. Yields both, the second as its pid."""
-    settings = TypeAdapter(type(example.settings)).dump_json(example.settings)
+    settings = TypeAdapter[Any](type(example.settings)).dump_json(example.settings)
     command = [sys.executable, "-c", WATCH, sys.executable, EXAMPLE / "jobs.py"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as watch:
         assert watch.stdin is not None
@@ -682,10 +681,12 @@ async def mails(example: Example, count: int) -> list[tuple[str, str]]:
     return [(mail["to"], mail.get_content().strip()) for mail in example.inbox]
 
 
-async def test_jobs_run_for_their_user_and_mail_the_result(example: Example, jobs: Any) -> None:
-    await example.database.store_program(example.settings.postgres, ANN, "count", f"{LIST} // anns")
+async def test_jobs_run_for_their_user_and_mail_the_result(example: Example, jobs: Any, client: httpx.Client) -> None:
+    headers = {"x-api-key": "key-of-ann"}
+    async with httpx.AsyncClient(base_url=client.base_url, headers=headers) as ann:
+        (await ann.put("/programs/count", content=LIST)).raise_for_status()
+        (await ann.post("/jobs/programs/count")).raise_for_status()
     with worker(example) as (watch, _):
-        await jobs.program.kiq(user="ann", name="count")
         [(reader, text)] = await mails(example, 1)
         assert reader == "ann@acme.example"
         assert "ACME-1" in text
