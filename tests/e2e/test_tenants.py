@@ -96,12 +96,23 @@ class Ran:
 
 
 @contextmanager
-def running(warnings: str) -> Generator[tuple[subprocess.Popen[str], Callable[[], Ran]]]:
+def running(warnings: str, *arguments: str) -> Generator[tuple[subprocess.Popen[str], Callable[[], Ran]]]:
     """The script, and what waits for its end and that of all processes that it started."""
     with tempfile.TemporaryDirectory(prefix="corral-", dir="/tmp") as scratch:  # a socket's path has to be short
         Path(scratch).chmod(0o755)
         with subprocess.Popen(
-            [sys.executable, "-c", WATCH, sys.executable, "-X", "utf8", "-W", warnings, EXAMPLE / "main.py"],
+            [
+                sys.executable,
+                "-c",
+                WATCH,
+                sys.executable,
+                "-X",
+                "utf8",
+                "-W",
+                warnings,
+                EXAMPLE / "main.py",
+                *arguments,
+            ],
             env={**os.environ, "TMPDIR": scratch},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -138,6 +149,21 @@ def test_the_script_prints_what_its_readme_shows_and_leaves_nothing(ran: tuple[R
 def test_the_script_leaves_nothing_when_it_is_interrupted(ran: tuple[Ran, Ran]) -> None:
     _, interrupted = ran
     assert (interrupted.exit_code, interrupted.errors, interrupted.left) == (130, "", [])
+
+
+def test_one_command_serves_browsers_and_jobs_and_leaves_nothing_after_ctrl_c() -> None:
+    with running("ignore", "serve") as (script, wait):
+        assert script.stdout is not None
+        address = script.stdout.readline().strip()
+        assert "key-of-ann" in script.stdout.readline()
+        with httpx.Client(base_url=address.removesuffix("/login"), timeout=30) as client:
+            with logged_in(client, "ann") as ann:
+                assert "5 unpaid" in say(ann, "Which are unpaid?")
+            client.post("/jobs/agent", headers={"x-api-key": "key-of-gus"}, content="Which?").raise_for_status()
+        assert script.stdout.readline().startswith("mail to gus@globex.example: Your job: agent: I ran a program")
+        os.killpg(script.pid, signal.SIGINT)
+        ended = wait()
+    assert (ended.exit_code, ended.left) == (130, [])
 
 
 # --- the service
@@ -657,7 +683,7 @@ async def jobs(example: Example, cache: Any) -> AsyncIterator[Any]:
 @contextmanager
 def worker(example: Example) -> Generator[tuple[subprocess.Popen[bytes], int]]:
     """A process that works off jobs, below one that ends when nothing of it is left. Yields both, the second as its pid."""
-    settings = TypeAdapter[Any](type(example.settings)).dump_json(example.settings)
+    settings = TypeAdapter(cast("type[Any]", example.service.Settings)).dump_json(example.settings)
     command = [sys.executable, "-c", WATCH, sys.executable, EXAMPLE / "jobs.py"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as watch:
         assert watch.stdin is not None
