@@ -10,7 +10,15 @@ from collections.abc import AsyncGenerator
 from corral import Corral, ExecutionContext
 from corral.integrations.pydantic_ai import CodeMode
 from pydantic_ai import Agent
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
 from pydantic_ai.models import Model
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 
@@ -51,7 +59,7 @@ def _next(messages: list[ModelMessage]) -> str | dict[str, str]:
     for part in last.parts:
         if isinstance(part, ToolReturnPart):
             return f"I ran a program: {part.model_response_str()}"
-    said = "\n".join(part.content for part in last.parts if isinstance(part.content, str))
+    said = "".join(str(part.content) for part in last.parts if isinstance(part, UserPromptPart))
     found = re.search(r"```(?:ts|typescript)?\n(.*?)```", said, re.DOTALL)
     return {"code": found[1] if found else _OVERVIEW}
 

@@ -7,85 +7,24 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 
-import asyncpg
-from corral import Approve, AuditLog, Corral, ExecutionContext, Limits, RateLimits
+from corral import AuditLog, Corral, ExecutionContext
 from corral.audit import AuditFilter, open_audit
 from corral.bridges.base import ASGIApp
-from corral.bridges.rates_redis import RedisRates
 from corral.chat import SqliteChats, chat_app
 from corral.chat.agents.pydantic_ai import from_pydantic_ai
-from corral.egress import EgressPolicy, SafeClient
-from corral.sandboxes import DenoSandbox
-from fastapi import Depends, FastAPI, HTTPException, Request, Response
+from fastapi import Depends, FastAPI, HTTPException, Path, Request, Response
 from fastapi.security import APIKeyHeader
-from redis.asyncio import Redis
 from starlette.requests import ClientDisconnect
 
 from agents import invoice_agent
+from database import store_program
+from jobs import Jobs
 from login import Logins
-from mail import MailServer
-from tools import approve, invoice_tools
+from service import LIMITS, Settings, find_user, open_corral
 
-__all__ = ["Settings", "create_app", "open_corral"]
-
-_LIMITS = Limits(wall_seconds=20)
-_USERS: dict[str, dict[str, Any]] = {
-    "key-of-ann": {
-        "user_id": "ann",
-        "organization_id": "acme",
-        "scopes": {"invoices:read", "invoices:pay", "mail:send"},
-    },
-    "key-of-bob": {"user_id": "bob", "organization_id": "acme", "scopes": {"invoices:read"}},
-    "key-of-gus": {
-        "user_id": "gus",
-        "organization_id": "globex",
-        "scopes": {"invoices:read", "invoices:pay", "mail:send"},
-    },
-}
-"""By API key. A real service has them in a database, hashed."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    postgres: str
-    valkey: str
-    rates: str
-    """URL of the service for exchange rates, which is at an internal address."""
-    audit: Path
-    mail: MailServer
-
-
-@asynccontextmanager
-async def open_corral(settings: Settings, audit: AuditLog, *, approve: Approve = approve) -> AsyncGenerator[Corral]:
-    """The tools with what they need, in a corral that holds all organizations to the same rules."""
-    inside = urlsplit(settings.rates)
-    only_rates = EgressPolicy(
-        hosts=[str(inside.hostname)], ports=[inside.port or 80], exempt_networks=[f"{inside.hostname}/32"]
-    )
-    async with (
-        asyncpg.create_pool(settings.postgres, min_size=1, max_size=8) as pool,
-        Redis.from_url(settings.valkey) as cache,
-        SafeClient(only_rates, base_url=settings.rates) as rates,
-        SafeClient(EgressPolicy(max_response_bytes=100_000, total_seconds=5), follow_redirects=True) as internet,
-        Corral(
-            invoice_tools(pool, cache, rates, internet, settings.mail),
-            sandbox=DenoSandbox(),
-            limits=_LIMITS,
-            rates=RateLimits(user="300/minute", store=RedisRates(settings.valkey, timeout_seconds=1)),
-            approve=approve,
-            audit=audit,
-        ) as corral,
-    ):
-        yield corral
-
-
-def find_user(key: str) -> ExecutionContext | None:
-    return ExecutionContext(**_USERS[key]) if key in _USERS else None
+__all__ = ["create_app"]
 
 
 async def caller(key: Annotated[str, Depends(APIKeyHeader(name="x-api-key"))]) -> ExecutionContext:
@@ -95,6 +34,7 @@ async def caller(key: Annotated[str, Depends(APIKeyHeader(name="x-api-key"))]) -
 
 
 Caller = Annotated[ExecutionContext, Depends(caller)]
+Name = Annotated[str, Path(pattern="^[a-z0-9_]{1,50}$")]
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -102,12 +42,12 @@ def create_app(settings: Settings) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
-        async with open_corral(settings, audit) as app.state.corral:
+        async with open_corral(settings, audit) as app.state.corral, jobs:
             app.mount("/bridge", app.state.corral.asgi_app())
             app.mount("/chat", _chat(app.state.corral, settings, logins))
             yield
 
-    logins = Logins(find_user)
+    logins, jobs = Logins(find_user), Jobs(settings)
     app = FastAPI(lifespan=lifespan)
     app.include_router(logins.router())
 
@@ -116,6 +56,21 @@ def create_app(settings: Settings) -> FastAPI:
         """Runs the program that is the request's body, and returns the `ExecutionResult`."""
         result = await app.state.corral.execute(await _source(request), context=context)
         return Response(result.to_json(), media_type="application/json")
+
+    @app.put("/programs/{name}", status_code=204)
+    async def keep_program(name: Name, request: Request, context: Caller) -> None:
+        """Stores the program that is the request's body, for jobs."""
+        await store_program(settings.postgres, context, name, await _source(request))
+
+    @app.post("/jobs/programs/{name}", status_code=202)
+    async def start_program(name: Name, context: Caller) -> None:
+        """Runs a stored program in the background, and mails its result to the caller."""
+        await jobs.program.kiq(user=context.user_id, name=name)
+
+    @app.post("/jobs/agent", status_code=202)
+    async def start_agent(request: Request, context: Caller) -> None:
+        """Gives the request's body to the agent, in the background, and mails its answer to the caller."""
+        await jobs.agent.kiq(user=context.user_id, prompt=await _source(request))
 
     @app.post("/token")
     async def issue_token(context: Caller) -> dict[str, str]:
@@ -149,8 +104,8 @@ async def _source(request: Request) -> str:
     try:
         async for chunk in request.stream():
             body += chunk
-            if len(body) > _LIMITS.source_bytes:
-                raise HTTPException(413, f"a program has at most {_LIMITS.source_bytes} bytes")
+            if len(body) > LIMITS.source_bytes:
+                raise HTTPException(413, f"a program has at most {LIMITS.source_bytes} bytes")
         return body.decode()
     except ClientDisconnect:
         raise HTTPException(400, "the program did not arrive") from None

@@ -11,7 +11,7 @@ from typing import Any
 import asyncpg
 from corral import ExecutionContext, ToolError
 
-__all__ = ["create_invoices", "invoices_of", "organization_of"]
+__all__ = ["create_invoices", "invoices_of", "organization_of", "program_of", "store_program"]
 
 _SCHEMA = """
     CREATE TABLE invoices (
@@ -26,9 +26,14 @@ _SCHEMA = """
     ALTER TABLE invoices ENABLE ROW LEVEL SECURITY;
     CREATE POLICY one_organization ON invoices USING (organization = current_setting('app.organization', true));
 
+    CREATE TABLE programs (organization text, name text, source text NOT NULL, PRIMARY KEY (organization, name));
+    ALTER TABLE programs ENABLE ROW LEVEL SECURITY;
+    CREATE POLICY one_organization ON programs USING (organization = current_setting('app.organization', true));
+
     -- Policies do not bind superusers, roles with BYPASSRLS and the table's owner. This role is none of them.
     CREATE ROLE invoicing LOGIN;
     GRANT SELECT, UPDATE (paid) ON invoices TO invoicing;
+    GRANT SELECT, INSERT, UPDATE (source) ON programs TO invoicing;
 """
 _INVOICES = [
     ("acme", "ACME-1", "EUR", 120_00),
@@ -72,3 +77,27 @@ async def invoices_of(pool: Any, context: ExecutionContext) -> AsyncGenerator[An
     async with pool.acquire() as connection, connection.transaction():
         await connection.execute("SELECT set_config('app.organization', $1, true)", organization_of(context))
         yield connection
+
+
+async def store_program(url: str, context: ExecutionContext, name: str, source: str) -> None:
+    """Stores a program of the caller's organization, or replaces it."""
+    async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool, invoices_of(pool, context) as connection:
+        await connection.execute(
+            "INSERT INTO programs VALUES ($1, $2, $3) ON CONFLICT (organization, name) DO UPDATE SET source = $3",
+            organization_of(context),
+            name,
+            source,
+        )
+
+
+async def program_of(url: str, context: ExecutionContext, name: str) -> str:
+    """A stored program of the caller's organization.
+
+    Raises:
+        ToolError: there is none of this name.
+    """
+    async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool, invoices_of(pool, context) as connection:
+        source = await connection.fetchval("SELECT source FROM programs WHERE name = $1", name)
+    if source is None:
+        raise ToolError(f"there is no program {name!r}")
+    return source

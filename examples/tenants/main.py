@@ -1,6 +1,7 @@
 """Two organizations, acme and globex, use one service at the same time; this shows what each of them gets.
 
-Usage: `python examples/tenants/main.py`. It starts PostgreSQL, Valkey and the service, and leaves nothing behind.
+Usage: `python examples/tenants/main.py` plays a scenario; with `serve` it prints an address for browsers, and serves
+until Ctrl-C. Either starts PostgreSQL, Valkey, a mail server and the service, and leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -8,44 +9,93 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import os
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from email.message import EmailMessage
 from pathlib import Path
 from typing import Any
 
 import deno
 import httpx
+from pydantic import TypeAdapter
 from redis import Redis
 
-from app import Settings, create_app
+from app import create_app
 from database import create_invoices
 from mail import MailServer
 from servers import exchange_rates, postgres, serving, smtp, valkey
+from service import Settings
 
 PROGRAMS = Path(__file__).parent / "programs"
 
 
-def main() -> None:
+@dataclass(frozen=True)
+class Started:
+    url: str
+    settings: Settings
+    home: Path
+    inbox: list[EmailMessage]
+
+
+@contextmanager
+def started() -> Generator[Started]:
+    """All servers. Mail goes to the server of SMTP_URL, or stays in `inbox`."""
     with ExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="corral-tenants-")))
         home.chmod(0o711)  # PostgreSQL may have to run as another user
         database = stack.enter_context(postgres(home / "postgres"))
         asyncio.run(create_invoices(f"postgresql://owner@/postgres?host={database}"))
+        inbox: list[EmailMessage] = []
         settings = Settings(
             postgres=f"postgresql://invoicing@/postgres?host={database}",
             valkey=stack.enter_context(valkey(home / "valkey")),
             rates=stack.enter_context(serving(exchange_rates)),
             audit=home / "audit.sqlite",
-            mail=MailServer(stack.enter_context(smtp([]))),
+            mail=MailServer(os.environ.get("SMTP_URL") or stack.enter_context(smtp(inbox))),
         )
-        url = stack.enter_context(serving(create_app(settings)))
-        play(stack.enter_context(httpx.Client(base_url=url, timeout=30)), settings, home)
+        yield Started(stack.enter_context(serving(create_app(settings))), settings, home, inbox)
+
+
+def main() -> None:
+    with started() as service, httpx.Client(base_url=service.url, timeout=30) as client:
+        play(client, service.settings, service.home)
+
+
+def serve() -> None:
+    """Serves browsers and works off jobs, and prints mail that arrives, until Ctrl-C."""
+    with started() as service, worker(service.settings):
+        print(f"{service.url}/login")
+        print("log in with key-of-ann or key-of-bob of acme, or key-of-gus of globex; Ctrl-C ends all", flush=True)
+        while True:
+            time.sleep(0.2)
+            while service.inbox:
+                mail = service.inbox.pop(0)
+                print(f"mail to {mail['to']}: {mail['subject']}: {mail.get_content().strip()}", flush=True)
+
+
+@contextmanager
+def worker(settings: Settings) -> Generator[None]:
+    """A process that works off jobs. It gets its settings by a pipe, where no other process sees them."""
+    # A group of its own: the terminal's Ctrl-C must not end it before this process does
+    with subprocess.Popen(
+        [sys.executable, Path(__file__).with_name("jobs.py")], stdin=subprocess.PIPE, process_group=0
+    ) as process:
+        try:
+            assert process.stdin is not None
+            process.stdin.write(TypeAdapter(Settings).dump_json(settings))
+            process.stdin.close()
+            yield
+        finally:
+            process.terminate()
 
 
 def play(client: httpx.Client, settings: Settings, home: Path) -> None:
@@ -133,6 +183,6 @@ def show(outcomes: Mapping[str, str]) -> None:
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        main()
+        serve() if sys.argv[1:] == ["serve"] else main()
     except KeyboardInterrupt:
         sys.exit(130)

@@ -16,8 +16,8 @@ import sys
 import tempfile
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from email.message import EmailMessage
 from pathlib import Path
@@ -28,6 +28,13 @@ import anyio
 import asyncpg
 import httpx
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from pydantic import TypeAdapter
+from pydantic_ai import UsageLimitExceeded
+from pydantic_ai.messages import ModelResponse, ToolCallPart
+from pydantic_ai.models.function import FunctionModel
 from redis.asyncio import Redis
 
 from corral import (
@@ -44,12 +51,13 @@ from corral import (
     tool,
 )
 from corral.audit import AuditFilter, open_audit
+from corral.errors import ConfigError
 from tests.docs.markdown import blocks
 
 pytestmark = pytest.mark.anyio
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "tenants"
-MODULES = ("agents", "app", "database", "login", "mail", "servers", "tools")
+MODULES = ("agents", "app", "database", "jobs", "login", "mail", "servers", "service", "tools")
 
 READ_AND_PAY = {"invoices:read", "invoices:pay", "mail:send"}
 ANN = ExecutionContext(user_id="ann", organization_id="acme", scopes=READ_AND_PAY)
@@ -88,12 +96,23 @@ class Ran:
 
 
 @contextmanager
-def running(warnings: str) -> Generator[tuple[subprocess.Popen[str], Callable[[], Ran]]]:
+def running(warnings: str, *arguments: str) -> Generator[tuple[subprocess.Popen[str], Callable[[], Ran]]]:
     """The script, and what waits for its end and that of all processes that it started."""
     with tempfile.TemporaryDirectory(prefix="corral-", dir="/tmp") as scratch:  # a socket's path has to be short
         Path(scratch).chmod(0o755)
         with subprocess.Popen(
-            [sys.executable, "-c", WATCH, sys.executable, "-X", "utf8", "-W", warnings, EXAMPLE / "main.py"],
+            [
+                sys.executable,
+                "-c",
+                WATCH,
+                sys.executable,
+                "-X",
+                "utf8",
+                "-W",
+                warnings,
+                EXAMPLE / "main.py",
+                *arguments,
+            ],
             env={**os.environ, "TMPDIR": scratch},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -132,6 +151,21 @@ def test_the_script_leaves_nothing_when_it_is_interrupted(ran: tuple[Ran, Ran]) 
     assert (interrupted.exit_code, interrupted.errors, interrupted.left) == (130, "", [])
 
 
+def test_one_command_serves_browsers_and_jobs_and_leaves_nothing_after_ctrl_c() -> None:
+    with running("ignore", "serve") as (script, wait):
+        assert script.stdout is not None
+        address = script.stdout.readline().strip()
+        assert "key-of-ann" in script.stdout.readline()
+        with httpx.Client(base_url=address.removesuffix("/login"), timeout=30) as client:
+            with logged_in(client, "ann") as ann:
+                assert "5 unpaid" in say(ann, "Which are unpaid?")
+            client.post("/jobs/agent", headers={"x-api-key": "key-of-gus"}, content="Which?").raise_for_status()
+        assert script.stdout.readline().startswith("mail to gus@globex.example: Your job: agent: I ran a program")
+        os.killpg(script.pid, signal.SIGINT)
+        ended = wait()
+    assert (ended.exit_code, ended.left) == (130, [])
+
+
 # --- the service
 
 
@@ -140,6 +174,7 @@ class Example:
     """Modules of the example, which import each other by bare names, and servers as its main module starts them."""
 
     app: ModuleType
+    service: ModuleType
     database: ModuleType
     settings: Any
     owner: str
@@ -147,7 +182,7 @@ class Example:
     inbox: list[EmailMessage]
 
     def settings_with(self, **others: object) -> Any:
-        return self.app.Settings(**{**vars(self.settings), **others})
+        return self.service.Settings(**{**vars(self.settings), **others})
 
 
 @pytest.fixture(scope="module")
@@ -156,9 +191,8 @@ def example() -> Iterator[Example]:
     with ExitStack() as stack:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         patch.setattr(sys, "path", [str(EXAMPLE), *sys.path])
-        app, database, mail, servers = (
-            importlib.import_module(name) for name in ("app", "database", "mail", "servers")
-        )
+        names = ("app", "database", "mail", "servers", "service")
+        app, database, mail, servers, service = map(importlib.import_module, names)
         for name in MODULES:
             stack.callback(sys.modules.__delitem__, name)
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="corral-", dir="/tmp")))
@@ -166,19 +200,19 @@ def example() -> Iterator[Example]:
         postgres = stack.enter_context(servers.postgres(home / "postgres"))
         owner = f"postgresql://owner@/postgres?host={postgres}"
         asyncio.run(database.create_invoices(owner))
-        settings = app.Settings(
+        settings = service.Settings(
             postgres=f"postgresql://invoicing@/postgres?host={postgres}",
             valkey=stack.enter_context(servers.valkey(home / "valkey")),
             rates=stack.enter_context(servers.serving(servers.exchange_rates)),
             audit=home / "audit.sqlite",
             mail=mail.MailServer(stack.enter_context(servers.smtp(inbox))),
         )
-        yield Example(app=app, database=database, settings=settings, owner=owner, inbox=inbox)
+        yield Example(app=app, service=service, database=database, settings=settings, owner=owner, inbox=inbox)
 
 
 @pytest.fixture(scope="module")
 async def corral(example: Example) -> AsyncIterator[Corral]:
-    async with example.app.open_corral(example.settings, AuditLog(example.settings.audit)) as corral:
+    async with example.service.open_corral(example.settings, AuditLog(example.settings.audit)) as corral:
         yield corral
 
 
@@ -469,7 +503,7 @@ async def test_events_and_results_hold_what_one_execution_did(corral: Corral, ca
 async def test_a_reader_of_one_organizations_record_sees_no_other(example: Example, tmp_path: Path, cache: Any) -> None:
     audit = AuditLog(path := tmp_path / "audit.sqlite")
     program = "await tools.list_invoices(); await tools.get_invoice({ number: 'GLOBEX-1' })"
-    async with example.app.open_corral(example.settings, audit) as corral:
+    async with example.service.open_corral(example.settings, audit) as corral:
         ids = [(await corral.execute(program, context=context)).execution_id for context in (ANN, GUS)]
     for context, execution_id in zip((ANN, GUS), ids, strict=True):
         events = await read(path, AuditFilter(organization_id=context.organization_id))
@@ -548,7 +582,8 @@ def test_the_record_over_http_is_the_callers_whatever_the_request_says(client: h
 
 @pytest.mark.parametrize("headers", [{}, {"x-api-key": "key-of-eve"}, {"authorization": "Bearer key-of-ann"}])
 def test_nobody_gets_in_without_a_key(client: httpx.Client, headers: dict[str, str]) -> None:
-    asked: Sequence[tuple[str, str]] = [("POST", "/programs"), ("POST", "/token"), ("GET", "/audit")]
+    asked = [("POST", "/programs"), ("POST", "/token"), ("GET", "/audit")]
+    asked += [("PUT", "/programs/a"), ("POST", "/jobs/programs/a"), ("POST", "/jobs/agent")]
     for method, path in asked:
         assert client.request(method, path, headers=headers).status_code == 401
     assert client.post("/bridge/tools/list_invoices", headers=headers, json={}).status_code == 401
@@ -633,3 +668,130 @@ def test_nobody_is_logged_in_without_a_key(client: httpx.Client, key: str) -> No
 def parts_of(said: str) -> list[dict[str, Any]]:
     lines = [line.removeprefix("data: ") for line in said.split("\n\n") if line.startswith("data: {")]
     return [json.loads(line) for line in lines]
+
+
+# --- jobs
+
+
+@pytest.fixture
+async def jobs(example: Example, cache: Any) -> AsyncIterator[Any]:
+    example.inbox.clear()
+    async with sys.modules["jobs"].Jobs(example.settings) as jobs:
+        yield jobs
+
+
+@contextmanager
+def worker(example: Example) -> Generator[tuple[subprocess.Popen[bytes], int]]:
+    """A process that works off jobs, below one that ends when nothing of it is left. Yields both, the second as its pid."""
+    settings = TypeAdapter(cast("type[Any]", example.service.Settings)).dump_json(example.settings)
+    command = [sys.executable, "-c", WATCH, sys.executable, EXAMPLE / "jobs.py"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as watch:
+        assert watch.stdin is not None
+        watch.stdin.write(settings)
+        watch.stdin.close()
+        children = Path(f"/proc/{watch.pid}/task/{watch.pid}/children")
+        while not (found := children.read_text().split()):
+            assert watch.poll() is None
+        try:
+            yield watch, int(found[0])
+        finally:
+            with suppress(ProcessLookupError):
+                os.kill(int(found[0]), signal.SIGTERM)
+
+
+async def mails(example: Example, count: int) -> list[tuple[str, str]]:
+    """Readers and texts of mails, once there are so many."""
+    with anyio.fail_after(40):
+        while len(example.inbox) < count:
+            await anyio.sleep(0.02)
+    return [(mail["to"], mail.get_content().strip()) for mail in example.inbox]
+
+
+async def test_jobs_run_for_their_user_and_mail_the_result(example: Example, jobs: Any, client: httpx.Client) -> None:
+    headers = {"x-api-key": "key-of-ann"}
+    async with httpx.AsyncClient(base_url=client.base_url, headers=headers) as ann:
+        (await ann.put("/programs/count", content=LIST)).raise_for_status()
+        (await ann.post("/jobs/programs/count")).raise_for_status()
+    with worker(example) as (watch, _):
+        [(reader, text)] = await mails(example, 1)
+        assert reader == "ann@acme.example"
+        assert "ACME-1" in text
+        await jobs.program.kiq(user="gus", name="count")
+        assert (await mails(example, 2))[1] == ("gus@globex.example", "there is no program 'count'")
+        await jobs.agent.kiq(user="gus", prompt="Which are unpaid?")
+        reader, text = (await mails(example, 3))[2]
+        assert reader == "gus@globex.example"
+        assert "3 unpaid: GLOBEX-1" in text
+    assert watch.returncode == 0
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
+async def test_a_job_whose_worker_ends_leaves_no_process_and_does_not_run_again(
+    example: Example, jobs: Any, end: signal.Signals
+) -> None:
+    program = mail_to("ann@acme.example", text="started") + "; for (;;) await tools.list_invoices();"
+    await example.database.store_program(example.settings.postgres, ANN, "endless", program)
+    with worker(example) as (watch, pid):
+        await jobs.program.kiq(user="ann", name="endless")
+        assert await mails(example, 1) == [("ann@acme.example", "started")]
+        os.kill(pid, end)
+        await anyio.to_thread.run_sync(watch.wait)
+        assert watch.returncode == (-end % 256 if end is signal.SIGKILL else 0)
+    with worker(example):
+        await jobs.agent.kiq(user="gus", prompt="Which are unpaid?")
+        readers = [reader for reader, _ in await mails(example, 2)]
+    assert readers == ["ann@acme.example", "gus@globex.example"]
+
+
+async def test_a_job_closes_its_corral_on_success_error_and_cancellation(
+    example: Example, jobs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    module = sys.modules["jobs"]
+    monkeypatch.setattr(module, "_tracer", provider.get_tracer("test"))
+    opened: list[Corral] = []
+
+    async def succeed(corral: Corral, caller: ExecutionContext) -> str:
+        opened.append(corral)
+        return str(await value_of(corral, caller, "return 1"))
+
+    async def fail(corral: Corral, _caller: ExecutionContext) -> str:
+        opened.append(corral)
+        raise RuntimeError("a detail that is for the log")
+
+    async def hang(corral: Corral, caller: ExecutionContext) -> str:
+        opened.append(corral)
+        scope.cancel()
+        return str(await value_of(corral, caller, "for (;;) await tools.list_invoices()"))
+
+    await jobs._run("test", "ann", succeed)
+    with pytest.raises(RuntimeError):
+        await jobs._run("test", "ann", fail)
+    with anyio.CancelScope() as scope:
+        await jobs._run("test", "ann", hang)
+    assert scope.cancelled_caught
+    assert [text for _, text in await mails(example, 2)] == ["1", "The job failed."]
+    for corral in opened:
+        with pytest.raises(ConfigError, match="closed"):
+            await corral.execute("return 1")
+    spans = exporter.get_finished_spans()
+    assert [span.status.is_ok for span in spans] == [True, False, True]
+    assert {dict(span.attributes or {})["organization.id"] for span in spans} == {"acme"}
+
+
+async def test_an_agent_that_does_not_stop_is_stopped(
+    example: Example, jobs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = 0
+
+    def again(_messages: list[Any], _info: Any) -> ModelResponse:
+        nonlocal asked
+        asked += 1
+        return ModelResponse([ToolCallPart("execute_code", {"code": "return 1"})])
+
+    monkeypatch.setattr(sys.modules["agents"], "choose_model", lambda: FunctionModel(again))
+    with pytest.raises(UsageLimitExceeded):
+        await jobs.run_agent("ann", "go on")
+    assert asked == 8
+    assert await mails(example, 1) == [("ann@acme.example", "The job failed.")]
