@@ -53,6 +53,7 @@ MODULES: Mapping[str, str] = {
     "corral.chat": "*",
     "corral.chat.agents": "*",
     "corral.chat.agents.langchain": "*",
+    "corral.chat.agents.openai": "*",
     "corral.chat.agents.openai_agents": "*",
     "corral.chat.agents.pydantic_ai": "*",
 }
