@@ -73,7 +73,7 @@ _PYTHON = ("values", "frames", "calls", "console", "hints", "errors", "paths", "
 """Parts of the Python guest, each after those that it needs."""
 _PYTHON_CLIENT = ("values", "calls", "client", "transports/lines")
 """Parts of the Python module that a program elsewhere imports, likewise."""
-_ELSEWHERE = ("decorators", "engine", "elsewhere")
+_ELSEWHERE = ("decorators", "engine", "transports/elsewhere")
 _PYTHON_ELSEWHERE = ("values", "calls", "hints", "errors", "client", "transports/lines", "transports/http", "elsewhere")
 """Parts of the guest that calls tools over HTTP, likewise."""
 _VM = 'import vm from "node:vm";\n'
@@ -176,7 +176,7 @@ def _python_elsewhere() -> str:
 
 @cache
 def _typescript_elsewhere() -> str:
-    return _script(_stripped((*_CLIENT, "http", *_ELSEWHERE)))
+    return _script(_stripped((*_CLIENT, "transports/http", *_ELSEWHERE)))
 
 
 def client_runtime(language: Language, transport: str) -> str:
@@ -226,7 +226,7 @@ _CLIENT_RUNTIMES: Mapping[Language, Callable[[str], str]] = {
     "python": _python_client,
 }
 _TRANSPORTS: Mapping[Language, Callable[[str], tuple[str, str]]] = {
-    "typescript": lambda protocol: ("typescript", f"{protocol}.ts"),
+    "typescript": lambda protocol: ("typescript", f"transports/{protocol}.ts"),
     "python": lambda protocol: ("python", f"transports/{protocol}.py"),
 }
 

@@ -2,7 +2,7 @@
 // messages have the lines of the HTTP bridge in their one field. Each message is in an envelope: a byte of flags, four of
 // the length. corral.v1.Bridge/Renew gives a fresh token.
 
-import { bridgeTransport, encodeCall, type Failure, readFailure, readReply, type Reader, type Reply, type Transport } from "./client.ts";
+import { bridgeTransport, encodeCall, type Failure, readFailure, readReply, type Reader, type Reply, type Transport } from "../client.ts";
 
 const SERVICE = "/corral.v1.Bridge";
 const HEAD = 5;

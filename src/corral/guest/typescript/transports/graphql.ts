@@ -1,7 +1,7 @@
 // Calls as corral's GraphQL bridge takes them: the calls of a batch are one subscription to `_calls`, whose events have
 // the lines of the HTTP bridge. POST {url}/token gives a fresh token.
 
-import { bridgeTransport, encodeCall, type Failure, Lines, readFailure, readReply, type Reply, type Transport } from "./client.ts";
+import { bridgeTransport, encodeCall, type Failure, Lines, readFailure, readReply, type Reply, type Transport } from "../client.ts";
 
 const OPERATION = "subscription($calls:[JSON!]!){_calls(calls:$calls)}";
 const EVENT = "data: ";

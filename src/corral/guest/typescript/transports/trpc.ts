@@ -1,7 +1,7 @@
 // Calls as corral's tRPC bridge takes them: the calls of a batch are a subscription by POST, whose events have the lines
 // of the HTTP bridge. POST {url}/corral/token gives a fresh token.
 
-import { bridgeTransport, encodeCall, Lines, readFailure, readReply, type Transport } from "./client.ts";
+import { bridgeTransport, encodeCall, Lines, readFailure, readReply, type Transport } from "../client.ts";
 
 interface Shape {
   message: string;

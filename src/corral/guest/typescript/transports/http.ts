@@ -2,7 +2,7 @@
 // lines, one for each call in the order in which they end; one that streams is alone in its request, and has lines with
 // its items before. POST {url}/token gives a fresh token.
 
-import { bridgeTransport, encodeCall, Lines, readFailure, readReply, type Transport } from "./client.ts";
+import { bridgeTransport, encodeCall, Lines, readFailure, readReply, type Transport } from "../client.ts";
 
 const transport: Transport = {
   batchCalls: 64,

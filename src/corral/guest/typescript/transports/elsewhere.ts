@@ -1,10 +1,10 @@
 // The guest of one program that calls tools over HTTP, where nothing but a command and its output passes. What the program
 // prints goes to standard output and standard error as it is; the outcome is the last line of standard output, behind a mark.
 
-import { Decoration, type Decorator } from "./decorators.ts";
-import { compile, evaluate } from "./engine.ts";
+import { Decoration, type Decorator } from "../decorators.ts";
+import { compile, evaluate } from "../engine.ts";
 import { connectFromEnvironment } from "./http.ts";
-import { type Encoded, encodeValue, ValueError } from "./values.ts";
+import { type Encoded, encodeValue, ValueError } from "../values.ts";
 
 interface Job {
   code: string;

@@ -1,4 +1,4 @@
-"""Compilers of further languages, for `Corral(compilers=...)`."""
+"""Compilers that are packages of npm, run in a sandbox."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from typing_extensions import TypedDict, override
 from corral import Corral, ExecutionResult, Limits
 from corral.errors import ConfigError, ProgramRejected
 from corral.packages import Packages
-from corral.programs.compiled import CompiledProgram, Compiler, SourceMap
+from corral.programs.compiled import CompiledProgram, Compiler
 
-__all__ = ["CompiledProgram", "Compiler", "PackageCompiler", "SourceMap", "coffeescript"]
+__all__ = ["PackageCompiler", "coffeescript"]
 
 _LIMITS = Limits(wall_seconds=15, cpu_seconds=10, memory_mb=128, source_bytes=2_000_000, value_bytes=4_000_000)
 _REMEMBERED = 64

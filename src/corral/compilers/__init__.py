@@ -1,0 +1,6 @@
+"""Compilers of further languages, for `Corral(compilers=...)`."""
+
+from corral.compilers.package_compiler import PackageCompiler, coffeescript
+from corral.programs.compiled import CompiledProgram, Compiler, SourceMap
+
+__all__ = ["CompiledProgram", "Compiler", "PackageCompiler", "SourceMap", "coffeescript"]
