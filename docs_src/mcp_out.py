@@ -26,7 +26,8 @@ async def transfer(source: str, target: str, euros: int) -> str:
 
 PROGRAM = """
 const accounts = ["ada", "bob", "eve"];
-const balances = await Promise.all(accounts.map((account) => tools.get_balance({ account })));
+const balances = [];
+for (const account of accounts) balances.push(await tools.get_balance({ account }));
 console.log(`${balances.length} accounts`);
 const richest = accounts[balances.indexOf(Math.max(...balances))];
 await tools.transfer({ source: richest, target: "eve", euros: 20 });
