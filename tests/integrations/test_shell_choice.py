@@ -13,12 +13,12 @@ from openai.types.responses import ResponseFunctionToolCall
 from pydantic_ai import Agent, ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-from corral import Corral, tool
+from corral import Corral, ToolCall, tool
 from corral.errors import ConfigError
 from corral.integrations.kit import kit
 from corral.integrations.openai import code_mode
 from corral.integrations.pydantic_ai import CodeMode
-from corral.shells import LocalShell, Shell, shell_tools
+from corral.shells import LocalShell, Shell, shell_tools, use_shell
 
 pytestmark = pytest.mark.anyio
 
@@ -36,6 +36,23 @@ async def test_programs_of_a_call_have_the_shell_of_the_integration(tmp_path: Pa
     assert '"1"' in str(answer["output"])
     assert (tmp_path / "a.txt").read_text() == "1"
     assert "Files are at" in mode.instructions
+
+
+async def test_a_tool_of_ones_own_has_the_shell_of_the_call(tmp_path: Path) -> None:
+    @tool
+    async def count_files(*, call: ToolCall) -> int:
+        """Counts files."""
+        assert await call.shell.aclose() is None  # a restricted view ends nothing
+        return int((await call.shell.run("ls | wc -l", check=True)).stdout)
+
+    (tmp_path / "a.txt").touch()
+    async with Corral([count_files], check=False) as corral:
+        with use_shell(LocalShell(tmp_path)):
+            counted = await corral.execute("return await tools.count_files()")
+        without = await corral.execute("return await tools.count_files()")
+    assert (counted.value, counted.error) == (1, None)
+    assert without.error is not None
+    assert "needs a shell, and there is none" in without.error.message
 
 
 async def test_a_shell_that_a_function_opens_is_closed_after_success_error_and_abort(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Generator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -14,10 +13,9 @@ from typing_extensions import TypedDict
 from corral.errors import ToolError
 from corral.shells.base import Shell
 from corral.tools import Tool, tool
+from corral.tools.tool_call import SHELL, expect_shell
 
 __all__ = ["CommandResult", "current_shell", "shell_tools", "use_shell"]
-
-_shell: ContextVar[Shell | None] = ContextVar("corral_shell", default=None)
 
 _MOST_LINES = 2_000
 _MOST_ENTRIES = 1_000
@@ -38,26 +36,20 @@ def use_shell(shell: Shell) -> Generator[Shell]:
 
     A step of an agent may have another shell than the one before it.
     """
-    token = _shell.set(shell.restricted())
+    token = SHELL.set(shell.restricted())
     try:
         yield shell
     finally:
-        _shell.reset(token)
+        SHELL.reset(token)
 
 
 def current_shell() -> Shell:
-    """Returns the shell of `use_shell`, restricted to commands and files.
+    """Returns the shell of `use_shell`, restricted to commands and files, as `ToolCall.shell` does.
 
     Raises:
         ToolError: there is none here.
     """
-    shell = _shell.get()
-    if shell is None:
-        raise ToolError(
-            "this tool needs a shell, and there is none: shell_tools(shell), `with use_shell(shell)`, or shell= of an"
-            " integration"
-        )
-    return shell
+    return expect_shell()
 
 
 def shell_tools(shell: Shell | None = None) -> list[Tool[..., Any]]:

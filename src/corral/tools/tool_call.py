@@ -5,17 +5,22 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, MutableMapping
 from contextlib import suppress
+from contextvars import ContextVar
 from threading import get_ident
 from typing import Any
 
 from corral.concurrency.threads import thread_safe_scheduler
+from corral.errors import ToolError
 from corral.logs import safe_child
 from corral.types import ExecutionContext
 
-__all__ = ["Report", "ToolCall"]
+__all__ = ["SHELL", "Report", "ToolCall", "expect_shell"]
 
 Report = Callable[[float, float | None, str | None], object]
 """Function that receives `done`, `total` and `message` of a tool's progress, in the event loop."""
+
+SHELL: ContextVar[Any] = ContextVar("corral_shell", default=None)
+"""The agent's `Shell`, restricted; this room knows no shells. None: there is none."""
 
 _MOST_REPORTS = 1_000
 _MESSAGE_CHARS = 1_000
@@ -81,6 +86,15 @@ class ToolCall:
         extra: dict[str, object] = {"execution_id": self.execution_id, "sequence": self.sequence}
         return _CallLogger(safe_child(parent, f"tools.{self.tool}"), extra)
 
+    @property
+    def shell(self) -> Any:
+        """The agent's shell, a `corral.shells.Shell` restricted to commands and files.
+
+        Raises:
+            ToolError: there is none.
+        """
+        return expect_shell()
+
     def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
         """Reports progress as a `ToolCallProgress` event, from any thread.
 
@@ -110,6 +124,21 @@ class ToolCall:
     def _deliver(self, done: float, total: float | None, message: str | None) -> None:
         if self._report is not None:
             self._report(done, total, message)
+
+
+def expect_shell() -> Any:
+    """Returns the agent's shell.
+
+    Raises:
+        ToolError: there is none.
+    """
+    shell = SHELL.get()
+    if shell is None:
+        raise ToolError(
+            "this tool needs a shell, and there is none: shell_tools(shell), `with use_shell(shell)`, or shell= of an"
+            " integration"
+        )
+    return shell
 
 
 class _CallLogger(logging.LoggerAdapter[logging.Logger]):
