@@ -232,6 +232,7 @@ ALLOWED: dict[str, set[str]] = {
         "__init__",
         "arguments",
         "concurrency",
+        "egress",
         "errors",
         "events",
         "json_schema",

@@ -30,7 +30,7 @@ from corral.cli.run_options import add_env, add_running, env_of, running
 from corral.cli.screen import Screen, screen
 from corral.cli.text import counted
 from corral.cli.tool_loading import load_tools
-from corral.errors import ConfigError
+from corral.errors import ConfigError, MissingExtra
 from corral.types import Language
 
 __all__ = ["add_mcp"]
@@ -42,6 +42,7 @@ _REQUEST_ENDS = re.compile(rf",\s*(?:{_MEMBER},\s*)?{_ID}(?:,\s*{_MEMBER})?\}}\s
 """The number of a request, before or after its parameters; any other `"id"` may be of its data."""
 
 _PATH = "/mcp"
+_TOKEN_VARIABLE = "CORRAL_MCP_TOKEN"  # noqa: S105  # its name
 _PORT = 8788
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 _MESSAGE_BYTES = 2_000_000
@@ -61,7 +62,8 @@ and finds three tools: execute_code, search_tools and describe_tools. Programs c
 servers.json names in the same way, and those of --tools. What is printed goes to standard error; standard output has
 nothing but the protocol.
 
---http serves at http://HOST:PORT/mcp, to everybody who can connect: there are no passwords.
+--http serves at http://HOST:PORT/mcp. With CORRAL_MCP_TOKEN in the environment, clients need this bearer token; with
+--oauth-issuer, access tokens of that issuer. With neither, everybody who can connect may run programs.
 
 exit codes: 0 it was ended, 2 wrong usage or set-up
 """
@@ -85,6 +87,18 @@ def add_mcp(commands: Commands) -> None:
     http = parser.add_argument_group("over HTTP, instead of standard input and output")
     http.add_argument("--http", action="store_true", help="serve at a URL")
     add_address(http, default_port=_PORT)
+    http.add_argument("--oauth-issuer", metavar="URL", help="take access tokens of this OAuth issuer only")
+    http.add_argument(
+        "--oauth-resource", metavar="URL", help="what those tokens are for (aud); default: the URL that is served"
+    )
+    http.add_argument(
+        "--oauth-scope",
+        dest="oauth_scopes",
+        action="append",
+        default=[],
+        metavar="SCOPE",
+        help="that those tokens need; may be repeated",
+    )
     add_env(parser)
     context = add_caller(parser)
     context.add_argument(
@@ -101,6 +115,10 @@ def _mcp(arguments: argparse.Namespace) -> int:
     elsewhere = arguments.port != _PORT or arguments.allowed_hosts or arguments.allowed_origins
     if elsewhere and not arguments.http:
         raise ConfigError("--port, --allow-host and --allow-origin are for --http")
+    if not arguments.http and (arguments.oauth_issuer or arguments.oauth_resource or arguments.oauth_scopes):
+        raise ConfigError("--oauth-issuer, --oauth-resource and --oauth-scope are for --http")
+    if not arguments.oauth_issuer and (arguments.oauth_resource or arguments.oauth_scopes):
+        raise ConfigError("--oauth-resource and --oauth-scope are for --oauth-issuer")
     with ExitStack() as stack:
         wire = stack.enter_context(_wire()) if not (arguments.http or arguments.list) else None
         view = stack.enter_context(screen())
@@ -136,14 +154,22 @@ def _approve(how: str, served: Any) -> Approve | None:
 
 
 def _context(arguments: argparse.Namespace, served: Any) -> Any:
-    """Everybody is the caller that the options name; each MCP session is one of theirs, unless they name one too."""
+    """The caller that the options name; an OAuth token's subject is the user instead, with the token's scopes.
+
+    Each MCP session is a session of theirs, unless the options name one.
+    """
     named = caller(arguments)
+    token_of = _authorization().access_token_of if arguments.oauth_issuer else None
 
     def context(request: Any) -> ExecutionContext:
+        said: dict[str, Any] = {}
+        token = None if token_of is None else token_of(request)
+        if token is not None:
+            said = {"user_id": token.subject, "scopes": frozenset(token.scopes)}
         session = served.session_of(request)
-        if session is None or arguments.session_id is not None:
-            return named
-        return named.model_copy(update={"session_id": session})
+        if session is not None and arguments.session_id is None:
+            said["session_id"] = session
+        return named.model_copy(update=said) if said else named
 
     return context
 
@@ -262,7 +288,9 @@ async def _serve_http(
     corral: Corral, server: Any, listener: socket.socket, arguments: argparse.Namespace, view: Screen
 ) -> None:
     url = url_of(arguments.host, listener.getsockname()[1], arguments.allowed_hosts)
+    authorization = _authorized(arguments, f"{url}{_PATH}")
     app = server.streamable_http_app(
+        **authorization,
         streamable_http_path=_PATH,
         max_request_body_size=_MESSAGE_BYTES,
         max_sessions=_SESSIONS,
@@ -273,11 +301,36 @@ async def _serve_http(
     def stop() -> None:
         serving.should_exit = True
 
-    if not is_loopback(arguments.host):
-        view.err("warning: everybody who can connect may run programs: there are no passwords")
+    if not (authorization or is_loopback(arguments.host)):
+        view.err(
+            f"warning: everybody who can connect may run programs; {_TOKEN_VARIABLE} in the environment, or"
+            " --oauth-issuer, asks for tokens"
+        )
     async with _open(corral, server, view, f"at {url}{_PATH}"):
         with interruptible(stop):
             await serving.serve([listener])
+
+
+def _authorized(arguments: argparse.Namespace, url: str) -> dict[str, Any]:
+    """Arguments of the SDK's application that ask for tokens; none if everybody may connect."""
+    token = os.environ.get(_TOKEN_VARIABLE)
+    if arguments.oauth_issuer is not None:
+        if token is not None:
+            raise ConfigError(f"--oauth-issuer and {_TOKEN_VARIABLE} do not go together")
+        issued = _authorization().OAuthTokens(arguments.oauth_issuer, arguments.oauth_resource or url)
+        return {"token_verifier": issued, "auth": issued.settings(arguments.oauth_scopes)}
+    if token is None:
+        return {}
+    verifier = _authorization().OneToken(token)
+    return {"token_verifier": verifier, "auth": verifier.settings(url)}
+
+
+def _authorization() -> Any:
+    try:
+        return import_module("corral.integrations.mcp.authorization")
+    except ModuleNotFoundError as error:
+        reason = f"tokens for corral mcp need the module {error.name}: pip install 'corral[mcp,http,egress]'"
+        raise MissingExtra(reason) from error
 
 
 def _security(url: str, hosts: list[str], origins: list[str]) -> Any:
