@@ -3,9 +3,11 @@
 The same as for TypeScript; what a program cannot see there and can here, event loops, threads and TLS, is at the end.
 """
 
+# pyright: reportPrivateUsage=false
 from __future__ import annotations
 
 import ast
+import asyncio
 import datetime
 import ipaddress
 import json
@@ -26,6 +28,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from starlette.responses import JSONResponse, Response
 
+from corral.guest.python import client
+from corral.guest.python.calls import CallLimits
+from corral.guest.python.transports import http
 from corral.guest.runtime import http_runtime
 from tests.guest.serving import FROM_GUEST, FROM_HOST, TAGGED, Bridge, Server, token
 
@@ -560,3 +565,14 @@ def test_over_tls_the_bridge_has_to_prove_who_it_is(python: Python, tmp_path: Pa
         assert closed[2] == "the connection to the bridge was closed"
     finally:
         server.close()
+
+
+@pytest.mark.anyio
+async def test_items_that_come_after_a_program_has_left_their_stream_end_the_request() -> None:
+    """The connection is full then, so that the tool waits until the request is ended."""
+    bridge = client._Bridge("http://127.0.0.1:9", "token", http._HttpTransport())
+    turns = client._Turns(asyncio.get_running_loop(), bridge, CallLimits(1, 1, 1), 1_000)
+    reading = client._Reading()
+    reading.tell("cancel")
+    with pytest.raises(ConnectionAbortedError):
+        turns._deliver(reading, 1, [1])

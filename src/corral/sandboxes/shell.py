@@ -29,8 +29,8 @@ _SIGNALS = 128
 _READ_SOURCE = "import os;s=b''\nwhile not s.endswith(b'\\n'):s+=os.read(0,65536)\n"
 _PYTHON = f"{_READ_SOURCE}import base64;exec(compile(base64.b64decode(s),'guest.py','exec'))"
 """Nothing follows the line with the guest before the guest says READY."""
-_PYTHON_MB = 64
-"""Data of the interpreter and the guest, above a program's memory."""
+_OWN_DATA_MB: Mapping[Language, int | None] = {"python": 64, "typescript": None}
+"""Data of the engine and the guest, above a program's memory; None: the engine reserves more than it uses."""
 
 
 class ShellSandbox(BoxProvider[Shell]):
@@ -127,7 +127,8 @@ class ShellSandbox(BoxProvider[Shell]):
         return channel
 
     def _limited(self, config: SandboxConfig) -> str:
-        data = f"; ulimit -d {(config.memory_mb + _PYTHON_MB) * 1024}" if config.language == "python" else ""
+        own = _OWN_DATA_MB[config.language]
+        data = "" if own is None else f"; ulimit -d {(config.memory_mb + own) * 1024}"
         return f"ulimit -c 0; ulimit -t {self._cpu_seconds}{data}"
 
     def _check(self, shell: Shell) -> None:

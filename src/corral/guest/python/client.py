@@ -310,6 +310,8 @@ class _Turns:
         """Passes items on, and waits until they are read. Meanwhile the connection fills up, and the tool waits."""
         self._readings[sequence] = reading
         reading.read.clear()
+        if reading.cancelled:  # before that: nobody would set it again
+            raise ConnectionAbortedError
         self._in_loop(self.calls.deliver, sequence, items, bool(items))
         while items and not reading.read.wait(_LOOK_SECONDS):
             if self._bridge.closed or self._loop.is_closed():
