@@ -11,9 +11,11 @@ import platform
 import random
 import re
 import signal
+import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal, cast
 
 import anyio
@@ -25,7 +27,7 @@ from corral.errors import StartFailed
 from corral.guest import runtime
 from corral.sandboxes import DenoSandbox
 from corral.sandboxes.jailed import fork_self_test
-from corral.sandboxes.jailed.fork_server import ForkServer
+from corral.sandboxes.jailed.fork_server import ForkServer, fork
 from corral.types import Tier, TrustDomain
 from tests.conftest import TOOLS
 from tests.processes import assert_ending, descendants, guests
@@ -461,3 +463,16 @@ async def test_an_engine_is_tested_once_in_a_process(monkeypatch: pytest.MonkeyP
         async with Corral(sandbox=DenoSandbox(pool_size=0), check=False) as corral:
             assert (await corral.execute("return 1", context=ANN)).value == 1
         monkeypatch.setattr(fork_self_test, "self_test", pytest.fail)
+
+
+def test_a_server_whose_end_is_not_seen_yet_is_one_that_has_ended() -> None:
+    """The kernel closes the sockets of a process before it can be waited for."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    theirs.close()
+
+    def ask(message: bytes, descriptors: list[int]) -> None:
+        socket.send_fds(ours, [message], descriptors, socket.MSG_NOSIGNAL)
+
+    dying: Any = SimpleNamespace(tier="none", alive=True, process=SimpleNamespace(ask=ask))
+    with ours:
+        assert fork(dying) is None

@@ -262,8 +262,8 @@ async def test_a_denial_names_host_and_option_and_is_on_record(speaker: Speaker)
       socket.onerror = (event) => told.push([event.type, event.message, event.error.code, socket.readyState]);
       told.push(await ended(socket));
       (await opened("/echo?token=1")).close();
-      new WebSocket("wss://quiet.example");
-      await new Promise((done) => setTimeout(done, 50));
+      const quiet = new WebSocket("wss://quiet.example");
+      while (quiet.readyState !== WebSocket.CLOSED) await new Promise((done) => setTimeout(done));
       return told;
     """
     result = await run(network(speaker.origin), speaker.program(program), audit=events.extend)

@@ -24,6 +24,8 @@ _MOST_AT_ONCE = 256
 """Processes of one server, which keeps two descriptors for each of them, and has 1,024."""
 _BUSY = (errno.EAGAIN, errno.ETOOMANYREFS)
 """It is asked faster than it forks: unix(7)."""
+_GONE = (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN)
+"""Its end has closed the socket, a moment before its process counts as ended."""
 
 
 class ForkServer:
@@ -112,7 +114,7 @@ def fork(guest: StartedGuest, *, writes: bool = False) -> GuestProcess | None:
             guest.process.ask(_message(guest.tier, writes), theirs)
             return GuestProcess(child)
     except OSError as error:
-        if guest.alive and error.errno not in _BUSY:
+        if guest.alive and error.errno not in (*_BUSY, *_GONE):
             raise StartFailed(f"cannot ask for a process: {error.strerror or error}") from error
         return None
 
