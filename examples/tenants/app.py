@@ -18,7 +18,7 @@ from fastapi import Depends, FastAPI, HTTPException, Path, Request, Response
 from fastapi.security import APIKeyHeader
 from starlette.requests import ClientDisconnect
 
-from agents import invoice_agent
+from assistant import invoice_agent
 from database import store_program
 from jobs import Jobs
 from login import Logins

@@ -21,7 +21,7 @@ from pydantic_ai import UsageLimits
 from taskiq.api import run_receiver_task
 from taskiq_redis import ListQueueBroker
 
-from agents import invoice_agent
+from assistant import invoice_agent
 from database import program_of
 from service import Settings, context_of, open_corral
 from tools import approve_unattended

@@ -57,7 +57,7 @@ from tests.docs.markdown import blocks
 pytestmark = pytest.mark.anyio
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "tenants"
-MODULES = ("agents", "app", "database", "jobs", "login", "mail", "servers", "service", "tools")
+MODULES = ("app", "assistant", "database", "jobs", "login", "mail", "servers", "service", "tools")
 
 READ_AND_PAY = {"invoices:read", "invoices:pay", "mail:send"}
 ANN = ExecutionContext(user_id="ann", organization_id="acme", scopes=READ_AND_PAY)
@@ -790,7 +790,7 @@ async def test_an_agent_that_does_not_stop_is_stopped(
         asked += 1
         return ModelResponse([ToolCallPart("execute_code", {"code": "return 1"})])
 
-    monkeypatch.setattr(sys.modules["agents"], "choose_model", lambda: FunctionModel(again))
+    monkeypatch.setattr(sys.modules["assistant"], "choose_model", lambda: FunctionModel(again))
     with pytest.raises(UsageLimitExceeded):
         await jobs.run_agent("ann", "go on")
     assert asked == 8
