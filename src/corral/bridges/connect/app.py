@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 
 import anyio
@@ -17,16 +16,13 @@ from corral.bridges.grpc.schema import ToolSchema
 from corral.bridges.grpc.statuses import error_within
 from corral.bridges.web import Body, RequestHead, ended, grant_of, late, most_body_bytes, watch_request
 from corral.bridges.web.documents import DocumentCache
+from corral.bridges.web.runtimes import RUNTIMES
 from corral.errors import BridgeError, CorralError, MalformedMessage
 from corral.guest import bridge_runtime
-from corral.types import CallError, Language
+from corral.types import CallError
 
 __all__ = ["ConnectApp"]
 
-_RUNTIMES: Mapping[str, tuple[Language, bytes]] = {
-    "/corral.mjs": ("typescript", b"text/javascript; charset=utf-8"),
-    "/corral_tools.py": ("python", b"text/x-python; charset=utf-8"),
-}
 _MOST_DIGITS = 10
 """Digits of a timeout in milliseconds."""
 _ACCEPTED = b", ".join(sorted(CONTENT_TYPES))
@@ -60,9 +56,9 @@ class ConnectApp:
     async def _get(self, path: str, method: str, send: Send) -> None:
         if method == "GET" and path == "/health":
             await respond(send, 200, b"application/json", b'{"status":"ok"}')
-        elif method == "GET" and path in _RUNTIMES:
-            language, content_type = _RUNTIMES[path]
-            await respond(send, 200, content_type, bridge_runtime("connect", language).encode())
+        elif method == "GET" and path in RUNTIMES:
+            language, media_type = RUNTIMES[path]
+            await respond(send, 200, media_type.encode(), bridge_runtime("connect", language).encode())
         else:
             await respond(send, 405, b"text/plain", b"", (b"allow", b"POST"))
 

@@ -23,6 +23,7 @@ from corral.bridges.connect.forms import (
     refusal,
     respond,
 )
+from corral.bridges.web.response_stream import ResponseStream
 from corral.concurrency.threads import run_in_own_thread
 from corral.errors import BridgeError, InvalidToolOutput, MalformedMessage
 from corral.types import CallError
@@ -41,9 +42,9 @@ class ConnectExchange:
 
     def __init__(self, form: Form, send: Send, most_bytes: int, *, compressed: bool) -> None:
         self.body = b""
-        self.started = False
         self._form = form
         self._send = send
+        self._parts = ResponseStream(send, (b"content-type", form.content_type), (b"cache-control", b"no-store"))
         self._most_bytes = most_bytes
         self._compressed = compressed
         self._response: bytes | None = None
@@ -82,7 +83,7 @@ class ConnectExchange:
     async def write(self, message: Any) -> None:
         data = await self._by_size(message.ByteSize(), lambda: self._written(message))
         if self._form.stream:
-            await self._write_part(envelope(data))
+            await self._parts.write(envelope(data))
         else:
             self._response = data
 
@@ -102,31 +103,22 @@ class ConnectExchange:
     async def heartbeat(self) -> None:
         """Sends an empty message, where the method has one."""
         if self._ping is not None:
-            await self._write_part(self._ping)
+            await self._parts.write(self._ping)
 
     async def end(self) -> None:
         """Ends a response that succeeded."""
         if self._form.stream:
-            await self._write_part(envelope(b"{}", END), last=True)
+            await self._parts.write(envelope(b"{}", END), last=True)
         else:
             await respond(self._send, 200, self._form.content_type, self._response or b"")
 
     async def fail(self, error: CallError, status: int | None = None, code: StatusCode | None = None) -> None:
         """Ends a response with an error."""
-        if self.started:
+        if self._parts.started:
             content = to_json({"error": error_json(error, code)})
-            await self._write_part(envelope(content, END), last=True)
+            await self._parts.write(envelope(content, END), last=True)
         else:
             await refusal(self._form, error, status, code)({}, _nothing, self._send)
-
-    async def _write_part(self, data: bytes, *, last: bool = False) -> None:
-        if not self.started:
-            self.started = True
-            headers = [(b"content-type", self._form.content_type), (b"cache-control", b"no-store")]
-            if last:
-                headers.append((b"content-length", b"%d" % len(data)))
-            await self._send({"type": "http.response.start", "status": 200, "headers": headers})
-        await self._send({"type": "http.response.body", "body": data, "more_body": not last})
 
 
 async def _nothing() -> dict[str, Any]:

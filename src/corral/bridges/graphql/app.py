@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable
 from typing import Annotated, Any, NotRequired
 from urllib.parse import parse_qsl
 
@@ -41,18 +41,15 @@ from corral.bridges.web import (
     watch_request,
 )
 from corral.bridges.web.documents import DocumentCache
+from corral.bridges.web.runtimes import RUNTIMES
 from corral.concurrency.threads import run_in_own_thread
 from corral.errors import AccessDenied, BridgeError, CallBudgetExceeded, MalformedMessage
 from corral.guest import graphql_runtime
-from corral.types import CallError, Language
+from corral.types import CallError
 
 __all__ = ["GraphqlApp"]
 
 _OPERATIONS = ("", "/")
-_RUNTIMES: Mapping[str, tuple[Language, str]] = {
-    "/corral.mjs": ("typescript", "text/javascript"),
-    "/corral_tools.py": ("python", "text/x-python"),
-}
 _OF_RUNTIMES = "subscription($calls:[JSON!]!){_calls(calls:$calls)}"
 """Operation of corral's own runtimes."""
 _MOST_INTROSPECTIONS = 8
@@ -88,9 +85,9 @@ class GraphqlApp:
         method: str = scope["method"]
         if path == "/health":
             return Response(to_json({"status": "ok"}), media_type="application/json")
-        if path in _RUNTIMES:
-            language, media_type = _RUNTIMES[path]
-            return Response(graphql_runtime(language), media_type=f"{media_type}; charset=utf-8")
+        if path in RUNTIMES:
+            language, media_type = RUNTIMES[path]
+            return Response(graphql_runtime(language), media_type=media_type)
         allowed = {"/token": ("POST",), "/schema.graphql": ("GET",)}.get(path, ("GET", "POST"))
         if path not in (*_OPERATIONS, "/token", "/schema.graphql"):
             return failed(CallError.of(BridgeError("no such path")), 404)

@@ -12,9 +12,8 @@ from typing_extensions import override
 from corral.bridges.graphql.calls import OperationCalls, error_of
 from corral.bridges.graphql.responses import COMPLETE, event, failed_json, result_json
 from corral.bridges.graphql.schema import ToolSchema
-from corral.bridges.web import LineStream
+from corral.bridges.web import PlainLineStream
 from corral.bridges.web.server_events import EventStream
-from corral.guest import plain_json, revive_value
 from corral.types import CallError
 
 __all__ = ["OperationStream"]
@@ -61,16 +60,14 @@ class OperationStream(EventStream):
         if asked.tool is None:
             return await self.call_many(to_json(key), asked.input, calls)
 
-        async def write_items(items: Sequence[bytes], /, *, tagged: bool) -> None:
+        async def write_items(items: Sequence[bytes], /, *, tagged: bool) -> None:  # noqa: ARG001 - none are
             data = b""
             for item in items:
-                value = from_json(item)
-                value = from_json(plain_json(revive_value(value))) if tagged else value
-                data += event(result_json(result((value,))))
+                data += event(result_json(result((from_json(item),))))
             await self.write(data)
 
         await self.write(b":\n\n")
-        items = LineStream(write_items)
+        items = PlainLineStream(write_items)
         async with items.written():
             reply = await calls.stream(asked.tool, asked.input, items.open)
         if reply.error is not None:

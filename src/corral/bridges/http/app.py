@@ -32,9 +32,10 @@ from corral.bridges.web import (
     read_body,
     watch_request,
 )
+from corral.bridges.web.runtimes import RUNTIMES
 from corral.errors import AccessDenied, BridgeError, CallBudgetExceeded
 from corral.guest import plain_json
-from corral.types import MAX_TOOL_PATH, CallError, CallRequest, Reply
+from corral.types import MAX_TOOL_PATH, CallError, CallRequest, Language, Reply
 
 __all__ = ["bridge_app"]
 
@@ -131,11 +132,11 @@ def bridge_app(bridge: BridgeProtocol, host: BridgeHost) -> Starlette:
     async def health(request: Request) -> Response:  # noqa: ARG001
         return JSONResponse({"status": "ok"})
 
-    async def runtime(request: Request) -> Response:  # noqa: ARG001
-        return Response(bridge.guest_runtime("typescript"), media_type="text/javascript; charset=utf-8")
+    def runtime(language: Language, media_type: str) -> Callable[[Request], Awaitable[Response]]:
+        async def serve(request: Request) -> Response:  # noqa: ARG001
+            return Response(bridge.guest_runtime(language), media_type=media_type)
 
-    async def python_runtime(request: Request) -> Response:  # noqa: ARG001
-        return Response(bridge.guest_runtime("python"), media_type="text/x-python; charset=utf-8")
+        return serve
 
     app = Starlette(
         routes=[
@@ -143,8 +144,7 @@ def bridge_app(bridge: BridgeProtocol, host: BridgeHost) -> Starlette:
             Route("/token", authenticated(token), methods=["POST"]),
             Route("/openapi.json", authenticated(document), methods=["GET"]),
             Route("/health", health, methods=["GET"]),
-            Route("/corral.mjs", runtime, methods=["GET"]),
-            Route("/corral_tools.py", python_runtime, methods=["GET"]),
+            *(Route(path, runtime(*found), methods=["GET"]) for path, found in RUNTIMES.items()),
             Route("/calls", _only_post, methods=["POST"]),
         ],
         exception_handlers={HTTPException: _not_served},

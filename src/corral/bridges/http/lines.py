@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 from corral.bridges.base import Send
+from corral.bridges.web.response_stream import ResponseStream
 
 __all__ = ["NDJSON", "ReplyLines"]
 
 NDJSON = "application/x-ndjson"
 
-_HEADERS = [(b"content-type", NDJSON.encode())]
 
-
-class ReplyLines:
+class ReplyLines(ResponseStream):
     """Streamed body of one response."""
 
     def __init__(self, send: Send) -> None:
-        self.started = False
-        self._send = send
-
-    async def write(self, data: bytes, *, last: bool = False) -> None:
-        if not self.started:
-            self.started = True
-            length = [(b"content-length", b"%d" % len(data))] if last else []
-            await self._send({"type": "http.response.start", "status": 200, "headers": [*_HEADERS, *length]})
-        await self._send({"type": "http.response.body", "body": data, "more_body": not last})
+        super().__init__(send, (b"content-type", NDJSON.encode()))

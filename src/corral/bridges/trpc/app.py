@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 from urllib.parse import parse_qsl, unquote
 
@@ -31,18 +31,15 @@ from corral.bridges.web import (
     read_body,
     watch_request,
 )
+from corral.bridges.web.runtimes import RUNTIMES
 from corral.bridges.web.server_events import EventStream
 from corral.errors import AccessDenied, BridgeError, CallBudgetExceeded, MalformedMessage, MessageTooLarge
 from corral.guest import bridge_runtime, plain_json, revive_value
-from corral.types import MAX_TOOL_PATH, CallError, CallRequest, Language, Reply
+from corral.types import MAX_TOOL_PATH, CallError, CallRequest, Reply
 
 __all__ = ["TrpcApp"]
 
 _EVENTS = b"text/event-stream"
-_RUNTIMES: Mapping[str, tuple[Language, str]] = {
-    "corral.mjs": ("typescript", "text/javascript"),
-    "corral_tools.py": ("python", "text/x-python"),
-}
 _CALLS = "corral/calls"
 """Procedure of corral's own runtimes. No tool has such a name."""
 _RENEWAL = "corral/token"
@@ -76,9 +73,9 @@ class TrpcApp:
         path = scope["path"].removeprefix(scope.get("root_path", "")).strip("/")
         if path == "health":
             return Response(to_json({"status": "ok"}), media_type="application/json")
-        if path in _RUNTIMES:
-            language, media_type = _RUNTIMES[path]
-            return Response(bridge_runtime("trpc", language), media_type=f"{media_type}; charset=utf-8")
+        if (found := RUNTIMES.get(f"/{path}")) is not None:
+            language, media_type = found
+            return Response(bridge_runtime("trpc", language), media_type=media_type)
         if scope["method"] not in ("GET", "POST"):
             return self._failed(BridgeError("the method must be GET or POST"), 405)
         grant = await grant_of(self._host, head, "trpc")

@@ -1,29 +1,36 @@
-"""Streamed body of server-sent events, which begins with its first event."""
+"""Streamed body of server-sent events."""
 
 from __future__ import annotations
 
 import anyio
+from typing_extensions import override
 
 from corral.bridges.base import Send
+from corral.bridges.web.response_stream import ResponseStream
 
 __all__ = ["EventStream"]
 
-_HEADERS = [
+
+_HEADERS = (
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-store"),
     (b"x-accel-buffering", b"no"),
-]
+)
 
 
-class EventStream:
-    """Streamed body of one response; writers wait for each other."""
+class EventStream(ResponseStream):
+    """Streamed body of whole events; writers wait for each other."""
 
     heartbeat_event = b":\n\n"
     """A comment; clients may need another event."""
 
     def __init__(self, send: Send) -> None:
-        self.started = False
-        self._send = send
+        super().__init__(
+            send,
+            (b"content-type", b"text/event-stream"),
+            (b"cache-control", b"no-store"),
+            (b"x-accel-buffering", b"no"),
+        )
         self._writing = anyio.Lock()
 
     async def heartbeat(self) -> None:
@@ -36,11 +43,7 @@ class EventStream:
         """True once it is known that the response has events."""
         return self.started
 
-    async def write(self, data: bytes, *, last: bool = False) -> None:
-        """Sends whole events, before the first of them the response's head; `last` ends the response."""
+    @override
+    async def write(self, data: bytes, /, *, last: bool = False) -> None:
         async with self._writing:
-            if not self.started:
-                self.started = True
-                length = [(b"content-length", b"%d" % len(data))] if last else []
-                await self._send({"type": "http.response.start", "status": 200, "headers": [*_HEADERS, *length]})
-            await self._send({"type": "http.response.body", "body": data, "more_body": not last})
+            await super().write(data, last=last)

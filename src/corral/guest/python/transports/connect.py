@@ -13,7 +13,6 @@ from typing import Any
 
 from corral.guest.python.client import BridgeReply, BridgeRequest, Failure, Items, WrongReply, bridge_transport
 from corral.guest.python.transports.lines import encode_call, read_failure, read_reply
-from corral.guest.python.values import Encoded
 
 __all__ = ["connect", "connect_from_environment"]
 
@@ -28,10 +27,8 @@ _BESIDE_LINE = 16
 
 class _ConnectTransport:
     batch_calls = 64
+    encode = staticmethod(encode_call)
     renewal_path = f"{_SERVICE}/Renew"
-
-    def encode(self, sequence: int, path: str, input: Encoded, /) -> bytes:
-        return encode_call(sequence, path, input)
 
     def request(self, calls: Iterable[bytes], /) -> BridgeRequest:
         data = b'{"calls":[%b],"stream":true}' % b",".join(calls)

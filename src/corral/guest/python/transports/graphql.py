@@ -20,7 +20,6 @@ from corral.guest.python.client import (
     bridge_transport,
 )
 from corral.guest.python.transports.lines import Lines, encode_call, read_failure, read_reply
-from corral.guest.python.values import Encoded
 
 __all__ = ["connect", "connect_from_environment"]
 
@@ -31,10 +30,8 @@ _LINE = b'data: {"data":{"_calls":'
 
 class _GraphqlTransport:
     batch_calls = 64
+    encode = staticmethod(encode_call)
     renewal_path = "/token"
-
-    def encode(self, sequence: int, path: str, input: Encoded, /) -> bytes:
-        return encode_call(sequence, path, input)
 
     def request(self, calls: Iterable[bytes], /) -> BridgeRequest:
         return BridgeRequest("", b'{"query":"%b","variables":{"calls":[%b]}}' % (_OPERATION, b",".join(calls)))

@@ -12,17 +12,14 @@ from collections.abc import Iterable, Sequence
 
 from corral.guest.python.client import BridgeRequest, Failure, ReplyReader, bridge_transport
 from corral.guest.python.transports.lines import Lines, encode_call, read_failure, read_reply
-from corral.guest.python.values import Encoded
 
 __all__ = ["connect", "connect_from_environment"]
 
 
 class _HttpTransport:
     batch_calls = 64
+    encode = staticmethod(encode_call)
     renewal_path = "/token"
-
-    def encode(self, sequence: int, path: str, input: Encoded, /) -> bytes:
-        return encode_call(sequence, path, input)
 
     def request(self, calls: Iterable[bytes], /) -> BridgeRequest:
         return BridgeRequest("/calls", b'{"calls":[%b],"stream":true}' % b",".join(calls))

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 
 from corral.guest.python.client import BridgeRequest, Failure, ReplyReader, bridge_transport
 from corral.guest.python.transports.lines import Lines, encode_call, read_failure, read_reply
-from corral.guest.python.values import Encoded
 
 __all__ = ["connect", "connect_from_environment"]
 
@@ -20,10 +19,8 @@ _REPLY = b'data: {"'
 
 class _TrpcTransport:
     batch_calls = 64
+    encode = staticmethod(encode_call)
     renewal_path = "/corral/token"
-
-    def encode(self, sequence: int, path: str, input: Encoded, /) -> bytes:
-        return encode_call(sequence, path, input)
 
     def request(self, calls: Iterable[bytes], /) -> BridgeRequest:
         return BridgeRequest("/corral/calls", b'{"calls":[%b],"stream":true}' % b",".join(calls))
