@@ -258,10 +258,10 @@ def test_the_tool_of_a_call_that_ran_at_the_end_was_cancelled(engine: str, outco
 
 
 class CountedTokens(ExecutionTokens):
-    """Tokens that live 1.2 seconds, and are counted."""
+    """Tokens that live 2.4 seconds, and are counted."""
 
     def __init__(self) -> None:
-        super().__init__(ttl_seconds=1.2)
+        super().__init__(ttl_seconds=2.4)
         self.issued: Counter[str] = Counter()
 
     def issue(self, execution_id: str, context: ExecutionContext, *, ttl_seconds: float | None = None) -> str:
@@ -284,4 +284,4 @@ def test_a_program_outlives_its_tokens(tmp_path: Path) -> None:
         return run_elsewhere(engine, tmp_path, server.url, {"short": execution.token()}, RENEWALS)["seconds"]
 
     with Server(corral.asgi_app()) as server, ThreadPoolExecutor(2) as threads:
-        assert min(threads.map(run, ENGINES)) > 1.2
+        assert min(threads.map(run, ENGINES)) > 2.4
