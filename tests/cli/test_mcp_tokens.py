@@ -60,11 +60,15 @@ class Issuer:
             routes=[
                 Route("/.well-known/oauth-authorization-server", self._metadata),
                 Route("/keys", self._keys),
+                Route("/.well-known/oauth-authorization-server/keyless", self._keyless),
             ]
         )
 
     async def _metadata(self, _: Request) -> Response:
         return JSONResponse({"issuer": self.url, "jwks_uri": f"{self.url}/keys"})
+
+    async def _keyless(self, _: Request) -> Response:
+        return JSONResponse({"issuer": f"{self.url}/keyless"})
 
     async def _keys(self, _: Request) -> Response:
         self.asked += 1
@@ -184,7 +188,7 @@ async def test_unknown_keys_do_not_have_the_issuer_asked_each_time(issuer: Issue
 
 
 async def test_an_issuer_that_cannot_be_asked_lets_nobody_in(issuer: Issuer) -> None:
-    for place in ("http://127.0.0.1:9", f"{issuer.url}/elsewhere"):
+    for place in ("http://127.0.0.1:9", f"{issuer.url}/elsewhere", f"{issuer.url}/keyless"):
         assert await OAuthTokens(place, RESOURCE).verify_token(issuer.token(iss=place)) is None
 
 

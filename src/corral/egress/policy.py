@@ -8,6 +8,7 @@ from functools import cache
 from importlib.resources import files
 from ipaddress import IPv4Network, IPv6Network
 from typing import TYPE_CHECKING, Annotated, Literal, cast
+from urllib.parse import urlsplit
 
 import idna
 from publicsuffixlist import PublicSuffixList
@@ -17,7 +18,10 @@ from corral.egress.addresses import Address, is_internal_name, is_public, read_h
 from corral.errors import EgressBlocked
 from corral.types import Frozen, Positive, PositiveSeconds
 
-__all__ = ["EgressPolicy", "blocked", "too_large", "too_late"]
+__all__ = ["ANY_NETWORK", "EgressPolicy", "blocked", "service_policy", "too_large", "too_late"]
+
+ANY_NETWORK = ("0.0.0.0/0", "::/0")
+_PORTS = {"http": 80, "https": 443}
 
 _PORT = re.compile(r"^[^:]*:\d+$|\]:\d+$")
 
@@ -124,6 +128,24 @@ class EgressPolicy(Frozen):
         labels = host.split(".")
         parents = {"*." + ".".join(labels[start:]) for start in range(1, len(labels))}
         return self.hosts is not None and not self.hosts.isdisjoint({host, *parents})
+
+
+def service_policy(url: str, *, max_response_bytes: int, total_seconds: float) -> EgressPolicy:
+    """Makes the policy for the one service at a URL that the host's own settings name: it may be an internal one.
+
+    Raises:
+        ConfigError: there is no host in the URL.
+    """
+    parts = urlsplit(url)
+    scheme: Literal["http", "https"] = "http" if parts.scheme == "http" else "https"
+    return EgressPolicy(
+        hosts={parts.hostname or ""},
+        ports={parts.port or _PORTS[scheme]},
+        schemes={scheme},
+        exempt_networks=ANY_NETWORK,
+        max_response_bytes=max_response_bytes,
+        total_seconds=total_seconds,
+    )
 
 
 def blocked(host: str, reason: str) -> EgressBlocked:

@@ -144,7 +144,7 @@ class Runtime:
             known = ", ".join(sorted({*_ENGINES_OWN, *self.compilers}))
             raise ConfigError(f"compiler={name!r} is not known; known: {known}; Corral(compilers=...) names others")
         if name is not None and not LANGUAGES[request.language].npm:
-            raise ConfigError(f"compiler={name!r} makes JavaScript, leave language={request.language!r} out")
+            raise ConfigError(f"compiler={name!r} makes JavaScript; leave language={request.language!r} out")
         return found
 
     async def warm_up(self, language: Language) -> None:

@@ -22,7 +22,8 @@ from mcp.server.auth.settings import AuthSettings
 from pydantic_core import from_json
 from starlette.requests import Request
 
-from corral.egress import EgressPolicy, SafeClient
+from corral.egress import SafeClient
+from corral.egress.policy import service_policy
 from corral.errors import ConfigError, EgressBlocked
 from corral.logs import get_logger
 
@@ -41,8 +42,6 @@ _KEYS_SECONDS = 600.0
 _AGAIN_SECONDS = 30.0
 """Least time between two attempts, whatever tokens arrive."""
 _LEEWAY_SECONDS = 30
-_ANY_NETWORK = ("0.0.0.0/0", "::/0")
-"""The operator names the issuer, which may be inside."""
 
 
 class OneToken:
@@ -137,7 +136,7 @@ class OAuthTokens:
                 raise ValueError("its metadata names another issuer")
             listed = await _json(str(metadata.get("jwks_uri")))
             keys = jwt.PyJWKSet.from_dict(listed).keys
-        except (ValueError, httpx.HTTPError, EgressBlocked, jwt.PyJWTError) as error:
+        except (ValueError, ConfigError, httpx.HTTPError, EgressBlocked, jwt.PyJWTError) as error:
             logger.warning("the keys of the issuer %s cannot be read: %s", self._issuer, error)
             return
         self._keys = {each.key_id or "": each for each in keys}
@@ -153,18 +152,11 @@ async def _json(url: str) -> dict[str, Any]:
     """Reads a JSON object.
 
     Raises:
-        ValueError: there is none.
+        ValueError: there is none, or the URL is not well formed.
+        ConfigError: there is no host in the URL.
         EgressBlocked, httpx.HTTPError: it cannot be reached.
     """
-    parts = urlsplit(url)
-    policy = EgressPolicy(
-        hosts={parts.hostname or ""},
-        ports={parts.port or {"http": 80, "https": 443}.get(parts.scheme, 443)},
-        schemes={"http"} if parts.scheme == "http" else {"https"},
-        exempt_networks=_ANY_NETWORK,
-        max_response_bytes=_METADATA_BYTES,
-        total_seconds=_FETCH_SECONDS,
-    )
+    policy = service_policy(url, max_response_bytes=_METADATA_BYTES, total_seconds=_FETCH_SECONDS)
     async with SafeClient(policy, timeout=_FETCH_SECONDS) as client:
         response = await client.get(url)
     if response.status_code != 200:

@@ -17,7 +17,8 @@ from typing_extensions import override
 
 from corral.arguments import checked
 from corral.concurrency.threads import run_in_own_thread
-from corral.egress import EgressPolicy, SafeClient
+from corral.egress import SafeClient
+from corral.egress.policy import service_policy
 from corral.errors import ConfigError, EgressBlocked
 from corral.logs import get_logger
 from corral.sources.graphql.calls import Credentials, Endpoint, Operation, Service
@@ -35,7 +36,6 @@ __all__ = ["GraphqlSource"]
 
 logger = get_logger("corral.sources.graphql")
 
-_ANY_NETWORK = ("0.0.0.0/0", "::/0")
 _GRACE_SECONDS = 5.0
 _MAX_DESCRIPTION = 2_000
 
@@ -158,12 +158,8 @@ class GraphqlSource(ToolSource):
         return response.content
 
     def _own_client(self, max_response_bytes: int) -> SafeClient:
-        url = self._service.url
-        policy = EgressPolicy(
-            hosts={url.host},
-            ports={url.port or {"http": 80, "https": 443}[url.scheme]},
-            schemes={"https"} if url.scheme == "https" else {"http"},
-            exempt_networks=_ANY_NETWORK,
+        policy = service_policy(
+            str(self._service.url),
             max_response_bytes=max_response_bytes,
             total_seconds=self._timeout_seconds + _GRACE_SECONDS,
         )

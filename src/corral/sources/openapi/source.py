@@ -16,6 +16,7 @@ from typing_extensions import override
 
 from corral.arguments import checked
 from corral.egress import EgressPolicy, SafeClient
+from corral.egress.policy import ANY_NETWORK
 from corral.errors import ConfigError
 from corral.logs import get_logger
 from corral.sources.lazy_schema import DeferredSchema
@@ -38,7 +39,6 @@ __all__ = ["OpenApi"]
 logger = get_logger("corral.sources.openapi")
 
 _REASONS = 3
-_EVERYWHERE = ("0.0.0.0/0", "::/0")
 _GRACE_SECONDS = 5.0
 """Seconds that the client has beyond the tool's own time: the tool's error is the clearer one."""
 
@@ -151,7 +151,7 @@ class OpenApi(ToolSource):
             hosts={host for _, host, _ in origins},
             ports={port for *_, port in origins},
             schemes={scheme for scheme, *_ in origins},
-            exempt_networks=_EVERYWHERE if self._servers.is_given else (),
+            exempt_networks=ANY_NETWORK if self._servers.is_given else (),
             total_seconds=self._timeout_seconds + _GRACE_SECONDS,
         )
 
