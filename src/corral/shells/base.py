@@ -16,7 +16,7 @@ from corral.errors import CommandFailed, ConfigError
 from corral.isolation import Isolation
 from corral.shells.files import Files
 
-__all__ = ["Completed", "OnOutput", "Process", "Shell", "ShellCapabilities", "StreamName"]
+__all__ = ["Completed", "KeptOutput", "OnOutput", "Process", "Shell", "ShellCapabilities", "StreamName"]
 
 StreamName: TypeAlias = Literal["stdout", "stderr"]
 OnOutput: TypeAlias = Callable[[StreamName, bytes], Awaitable[None] | None]
@@ -176,7 +176,7 @@ class Shell(ABC):
         """
         if output_bytes < 0:
             raise ConfigError(f"output_bytes={output_bytes} is negative; give a number of bytes")
-        kept: dict[StreamName, _Kept] = {"stdout": _Kept(output_bytes), "stderr": _Kept(output_bytes)}
+        kept: dict[StreamName, KeptOutput] = {"stdout": KeptOutput(output_bytes), "stderr": KeptOutput(output_bytes)}
         code: int | None = None
         async with await self.spawn(command, cwd=cwd, env=env, stdin=input is not None) as process:
             with anyio.move_on_after(timeout_seconds) as deadline:
@@ -240,8 +240,8 @@ class _RestrictedShell(Shell):
 
 
 @dataclass(slots=True)
-class _Kept:
-    """The start and the end of an output."""
+class KeptOutput:
+    """The first and the last half of `most` bytes of an output."""
 
     most: int
     head: bytearray = field(default_factory=bytearray)
@@ -249,6 +249,7 @@ class _Kept:
     total: int = 0
 
     def add(self, data: bytes) -> None:
+        """Takes the next piece."""
         self.total += len(data)
         half = self.most - self.most // 2
         room = max(0, half - len(self.head))
@@ -259,9 +260,11 @@ class _Kept:
 
     @property
     def left_out(self) -> int:
+        """Bytes of the middle that are not kept."""
         return max(0, self.total - self.most)
 
     def text(self) -> str:
+        """Returns what is kept, with a note in the place of the middle."""
         if not self.left_out:
             return (self.head + self.tail).decode(errors="replace")
         end = self.tail[len(self.tail) - self.most // 2 :]
@@ -270,7 +273,7 @@ class _Kept:
 
 
 async def _followed(
-    process: Process, input_: str | bytes | None, kept: Mapping[StreamName, _Kept], on_output: OnOutput | None
+    process: Process, input_: str | bytes | None, kept: Mapping[StreamName, KeptOutput], on_output: OnOutput | None
 ) -> int:
     """Feeds a process, reads all that it writes, and returns its exit code."""
 

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from corral.errors import FileError
 from corral.sessions.text_files import MAX_READ_BYTES
-from corral.shells.files import FileInfo, FileKind, Files, expect_deletable
+from corral.shells.files import FileInfo, FileKind, Files, expect_deletable, sorted_entries
 
 if TYPE_CHECKING:
     from corral.shells.base import Completed, Shell
@@ -73,13 +73,8 @@ class CommandFiles(Files):
             return None
         if done.truncated:
             raise FileError(f"{path}: the list is larger than {_LIST_BYTES} bytes")
-        found: list[FileInfo] = []
-        for entry in base64.b64decode(done.stdout).decode(errors="replace").split("\0")[:-1]:
-            kind, size, name = entry.split(" ", 2)
-            found.append(FileInfo(name, _FIND_KINDS.get(kind, "other"), int(size)))
-        if len(found) > max_entries:
-            raise FileError(f"{path}: more than {max_entries} entries")
-        return sorted(found)
+        lines = base64.b64decode(done.stdout).decode(errors="replace").split("\0")[:-1]
+        return sorted_entries(path, map(_entry, lines), max_entries)
 
     @override
     async def make_directory(self, path: str) -> None:
@@ -106,6 +101,11 @@ class CommandFiles(Files):
         if done.exit_code != 0:
             _fail(path, done)
         return done
+
+
+def _entry(line: str) -> FileInfo:
+    kind, size, name = line.split(" ", 2)
+    return FileInfo(name, _FIND_KINDS.get(kind, "other"), int(size))
 
 
 def _fail(path: str, done: Completed) -> NoReturn:

@@ -6,7 +6,10 @@ from collections.abc import Mapping
 
 from corral.errors import ConfigError
 
-__all__ = ["checked_environment", "expect_command"]
+__all__ = ["MARK", "checked_environment", "expect_command"]
+
+MARK = "CORRAL_SHELL_COMMAND"
+"""Variable by which what a command has started is found, where nothing else holds it together."""
 
 
 def expect_command(command: str, cwd: str | None) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import posixpath
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterable, AsyncIterator
+from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from itertools import islice
 from typing import Literal, NamedTuple, TypeAlias
 
 from corral.errors import FileError
 from corral.sessions.text_files import MAX_READ_BYTES, decode_text, encode_text
 
-__all__ = ["FileInfo", "FileKind", "Files", "expect_deletable"]
+__all__ = ["FileInfo", "FileKind", "Files", "expect_deletable", "sorted_entries"]
 
 FileKind: TypeAlias = Literal["file", "directory", "link", "other"]
 
@@ -122,6 +123,18 @@ def expect_deletable(path: str) -> None:
     """
     if posixpath.normpath(path).strip("./") == "":
         raise FileError(f"{path or '.'}: the working directory and what is above it stay; delete what is in it")
+
+
+def sorted_entries(path: str, entries: Iterable[FileInfo], max_entries: int) -> list[FileInfo]:
+    """Returns the entries of a folder by their paths.
+
+    Raises:
+        FileError: there are more than `max_entries`.
+    """
+    found = sorted(islice(entries, max_entries + 1))
+    if len(found) > max_entries:
+        raise FileError(f"{path or '.'}: there are more than max_entries={max_entries}")
+    return found
 
 
 async def _pieces(data: bytes) -> AsyncIterator[bytes]:

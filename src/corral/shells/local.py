@@ -24,15 +24,14 @@ from corral.errors import ConfigError, FileError
 from corral.isolation import Isolation
 from corral.sessions.text_files import MAX_READ_BYTES
 from corral.shells.base import Process, Shell, ShellCapabilities
-from corral.shells.environment import checked_environment, expect_command
-from corral.shells.files import FileInfo, FileKind, Files, expect_deletable
+from corral.shells.environment import MARK, checked_environment, expect_command
+from corral.shells.files import FileInfo, FileKind, Files, expect_deletable, sorted_entries
 from corral.shells.pipes import PipeProcess
 
 __all__ = ["LocalShell"]
 
 T = TypeVar("T")
 
-_MARK = "CORRAL_SHELL_COMMAND"
 _READ_BYTES = 1 << 16
 _ROUNDS = 1000
 
@@ -86,7 +85,7 @@ class LocalShell(Shell):
         if not await anyio.Path(folder).is_dir():
             raise FileError(f"{cwd}: there is no such folder to run the command in")
         mark = uuid.uuid4().hex
-        variables = {**self._env, **checked_environment(env or {}), _MARK: mark}
+        variables = {**self._env, **checked_environment(env or {}), MARK: mark}
 
         def start() -> _LocalProcess:
             started = subprocess.Popen(
@@ -213,12 +212,7 @@ class _LocalFiles(Files):
             folder = self._home / path
             if not os.path.lexists(folder):
                 return None
-            found: list[FileInfo] = []
-            for entry in _entries(folder, recursive=recursive):
-                if len(found) == max_entries:
-                    raise FileError(f"{path or '.'}: there are more than max_entries={max_entries}")
-                found.append(entry)
-            return sorted(found)
+            return sorted_entries(path, _entries(folder, recursive=recursive), max_entries)
 
         return await self._run(path, list_)
 
@@ -324,7 +318,7 @@ def _marked(mark: str) -> set[int]:
 
 def _has_mark(process: Path, mark: str) -> bool:
     try:
-        return f"{_MARK}={mark}".encode() in (process / "environ").read_bytes().split(b"\0")
+        return f"{MARK}={mark}".encode() in (process / "environ").read_bytes().split(b"\0")
     except OSError:
         return False
 

@@ -19,7 +19,7 @@ from corral.isolation import Isolation
 from corral.sessions.text_files import MAX_READ_BYTES
 from corral.shells.base import Process, Shell, ShellCapabilities
 from corral.shells.environment import checked_environment, expect_command
-from corral.shells.files import FileInfo, FileKind, Files, expect_deletable
+from corral.shells.files import FileInfo, FileKind, Files, expect_deletable, sorted_entries
 from corral.shells.pushed import PushedProcess
 
 if TYPE_CHECKING:
@@ -229,12 +229,7 @@ class _MemoryFiles(Files):
         def list_(full: str) -> list[FileInfo] | None:
             if self._described(full) is None:
                 return None
-            found: list[FileInfo] = []
-            for entry in self._entries(full, "", recursive=recursive):
-                if len(found) == max_entries:
-                    raise FileError(f"{path or '.'}: there are more than max_entries={max_entries}")
-                found.append(entry)
-            return sorted(found)
+            return sorted_entries(path, self._entries(full, "", recursive=recursive), max_entries)
 
         return await self._run(path, list_)
 

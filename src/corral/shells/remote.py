@@ -14,13 +14,12 @@ from typing_extensions import override
 from corral.errors import FileError, ShellLost
 from corral.shells.base import Process, Shell
 from corral.shells.command_files import CommandFiles
-from corral.shells.environment import checked_environment, expect_command
+from corral.shells.environment import MARK, checked_environment, expect_command
 from corral.shells.files import Files
 from corral.shells.pushed import PushedProcess
 
 __all__ = ["RemoteProcess", "RemoteShell", "refusal"]
 
-_MARK = "CORRAL_SHELL_COMMAND"
 START_SECONDS = 60.0
 """Time that a service has to start a command, or to check its folder."""
 KILL_SECONDS = 10.0
@@ -119,13 +118,13 @@ class RemoteProcess(PushedProcess):
 
     def marked(self, command: str) -> str:
         """The command by bash, with the mark."""
-        return f"{_MARK}={self.mark} /bin/bash -c -- {shlex.quote(command)}"
+        return f"{MARK}={self.mark} /bin/bash -c -- {shlex.quote(command)}"
 
     @property
     def sweep(self) -> str:
         """A script that ends all processes with the mark in their environment, until there are none."""
         return (
-            f"while f=$(grep -lz '^{_MARK}={self.mark}$' /proc/[0-9]*/environ 2>/dev/null); [ -n \"$f\" ]; do "
+            f"while f=$(grep -lz '^{MARK}={self.mark}$' /proc/[0-9]*/environ 2>/dev/null); [ -n \"$f\" ]; do "
             'for e in $f; do p=${e#/proc/}; kill -9 "${p%/environ}" 2>/dev/null; done; done; true'
         )
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
 from typing import Self
 
 import anyio
 
 from corral.errors import ConfigError
 from corral.shells import Completed, Process, Shell
+from corral.shells.base import KeptOutput
 
 __all__ = ["LastingBash"]
 
@@ -19,48 +19,43 @@ _OUTPUT_BYTES = 64_000
 _COMMAND_BYTES = 1_000_000
 
 
-@dataclass(slots=True)
 class _Output:
-    """One output of bash, read up to a mark. Of what is before the mark, the first and the last half are kept."""
+    """One output of bash, read up to a mark."""
 
-    stream: AsyncIterator[bytes]
-    most: int
-    head: bytearray = field(default_factory=bytearray)
-    tail: bytearray = field(default_factory=bytearray)
-    dropped: int = 0
+    def __init__(self, stream: AsyncIterator[bytes], most: int) -> None:
+        self._stream = stream
+        self._most = most
+        self._rest = bytearray()
+        self.kept = KeptOutput(most)
 
     def begin(self) -> None:
-        self.head.clear()
-        self.tail.clear()
-        self.dropped = 0
+        self._rest.clear()
+        self.kept = KeptOutput(self._most)
 
     async def until(self, mark: bytes) -> str | None:
         """Returns what follows the mark on its line; None if the output ended first."""
         while True:
-            at = self.tail.find(mark)
-            if at >= 0 and (end := self.tail.find(b"\n", at + len(mark))) >= 0:
-                after = self.tail[at + len(mark) : end].decode(errors="replace")
-                del self.tail[at:]
-                self._fold(self.most // 2)
+            at = self._rest.find(mark)
+            if at >= 0 and (end := self._rest.find(b"\n", at + len(mark))) >= 0:
+                after = self._rest[at + len(mark) : end].decode(errors="replace")
+                del self._rest[at:]
                 return after
             if at < 0:
-                self._fold(self.most // 2 + len(mark) + 16)  # a mark may be in two pieces
+                self._keep(len(self._rest) - len(mark))  # a mark may be in two pieces
             try:
-                self.tail += await anext(self.stream)
+                self._rest += await anext(self._stream)
             except StopAsyncIteration:
                 return None
 
-    def _fold(self, stays: int) -> None:
-        """Leaves the last bytes in the tail; of those before, the first go to the head."""
-        spare = max(0, len(self.tail) - stays)
-        room = max(0, self.most - self.most // 2 - len(self.head))
-        self.head += self.tail[: min(spare, room)]
-        self.dropped += max(0, spare - room)
-        del self.tail[:spare]
-
     def text(self) -> str:
-        note = f"\n[{self.dropped} bytes left out]\n".encode() if self.dropped else b""
-        return (bytes(self.head) + note + bytes(self.tail)).decode(errors="replace")
+        """Returns the output up to the mark, or up to now."""
+        self._keep(len(self._rest))
+        return self.kept.text()
+
+    def _keep(self, size: int) -> None:
+        if size > 0:
+            self.kept.add(bytes(self._rest[:size]))
+            del self._rest[:size]
 
 
 class LastingBash:
@@ -152,7 +147,7 @@ class LastingBash:
             stdout=outputs[0].text(),
             stderr=errors,
             timed_out=deadline.cancelled_caught,
-            truncated=any(each.dropped for each in outputs),
+            truncated=any(each.kept.left_out for each in outputs),
         )
 
     async def _end(self) -> None:
