@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
 import tarfile
 import venv
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from deno import find_deno_bin
@@ -27,6 +28,7 @@ __all__ = [
     "deno_environment",
     "npm_folder",
     "npm_imports",
+    "run_deno",
 ]
 
 _NPM: Mapping[str, str] = {
@@ -89,6 +91,27 @@ def deno_arguments(name: str) -> list[str]:
 def npm_imports() -> dict[str, str]:
     """An import map of these packages, for programs in Deno."""
     return {name: _specifier(name) for name in _NPM}
+
+
+def run_deno(
+    folder: Path, script: Path, *arguments: str, command: Sequence[str] = ("run", "--allow-all"), **imports: str
+) -> str:
+    """Runs a copy of the script in the folder with these packages, and returns what it printed."""
+    config, copy = folder / "deno.json", folder / script.name
+    content = {"imports": {**npm_imports(), **imports}, "nodeModulesDir": "none"}
+    config.write_text(json.dumps(content), encoding="utf-8")
+    shutil.copy(script, copy)
+    done = subprocess.run(
+        [find_deno_bin(), *command, "--cached-only", "--no-lock", "--quiet", f"--config={config}", copy, *arguments],
+        cwd=folder,
+        env={"PATH": "/usr/bin:/bin", "HOME": str(folder), **deno_environment()},
+        capture_output=True,
+        encoding="utf-8",
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def npm_folder(name: str) -> Path:

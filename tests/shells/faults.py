@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import threading
-import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-import uvicorn
 from starlette.applications import Starlette
+
+from tests.bridges.http.serving import Server
 
 __all__ = ["Faults", "end_group", "served"]
 
@@ -45,13 +44,5 @@ def end_group(process: asyncio.subprocess.Process) -> None:
 @contextmanager
 def served(app: Starlette) -> Generator[str]:
     """Serves on loopback in a thread, and yields the URL."""
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="critical", ws="wsproto"))
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    try:
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join()
+    with Server(app, ws="wsproto") as server:
+        yield server.url

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
-from deno import find_deno_bin
 from grpc_tools import protoc
 
 from corral import Corral, Limits
@@ -19,7 +17,7 @@ from corral.bridges.connect import ConnectBridge
 from corral.bridges.grpc.messages import POOL
 from tests.bridges.grpc.serving import more_tools
 from tests.bridges.http.serving import CONTEXT, Audited, Clock, Served, Server, Waiting, approve
-from tests.foreign import deno_environment, npm_imports
+from tests.foreign import npm_imports, run_deno
 
 
 @pytest.fixture(scope="module")
@@ -47,26 +45,15 @@ def descriptors(corral: Corral, folder: Path) -> bytes:
 
 def test_connect_node(served: Served, tmp_path: Path) -> None:
     execution = served.grant(limits=Limits(calls=1_000))
-    imports = tmp_path / "imports.json"
-    subpath = {"@bufbuild/protobuf/wkt": npm_imports()["@bufbuild/protobuf"] + "/wkt"}
-    imports.write_text(json.dumps({"imports": npm_imports() | subpath}), encoding="utf-8")
     made = Corral([*more_tools(), Waiting().tool], check=False)
     given = {
         "url": served.server.url,
         "token": execution.token(),
         "descriptors": base64.b64encode(descriptors(made, tmp_path)).decode(),
     }
-    options = ["--allow-all", "--cached-only", "--no-lock", "--quiet", f"--import-map={imports}"]
-    done = subprocess.run(
-        [find_deno_bin(), "run", *options, str(Path(__file__).parent / "clients.mjs"), json.dumps(given)],
-        env=deno_environment(),
-        capture_output=True,
-        encoding="utf-8",
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    found: list[dict[str, Any]] = [json.loads(line) for line in done.stdout.splitlines()]
+    subpath = {"@bufbuild/protobuf/wkt": npm_imports()["@bufbuild/protobuf"] + "/wkt"}
+    printed = run_deno(tmp_path, Path(__file__).parent / "clients.mjs", json.dumps(given), **subpath)
+    found: list[dict[str, Any]] = [json.loads(line) for line in printed.splitlines()]
     for said in found:
         assert said.pop("rated")[::2] == ["ResourceExhausted", ["google.rpc.ErrorInfo", "google.rpc.RetryInfo"]]
         assert said.pop("denied")[0] == "Unauthenticated"

@@ -24,7 +24,7 @@ from corral.bridges.graphql import GraphqlBridge
 from tests.bridges.graphql.serving import Client, Served, tools
 from tests.bridges.http.serving import PATIENCE_SECONDS, Audited, Server, Waiting, approve
 from tests.bridges.http.serving import tools as other_tools
-from tests.foreign import deno_environment, npm_imports
+from tests.foreign import deno_environment, run_deno
 
 HERE = Path(__file__).parent
 closed = threading.Event()
@@ -51,38 +51,12 @@ def served() -> Iterator[Served]:
         yield Served(corral, server, audit, waiting)
 
 
-def run_deno(folder: Path, script: str, *arguments: str) -> str:
-    """Runs a script of this folder with the packages that tests have."""
-    imports = folder / "deno.json"
-    imports.write_text(json.dumps({"imports": npm_imports()}), encoding="utf-8")
-    (folder / script).write_text((HERE / script).read_text(encoding="utf-8"), encoding="utf-8")
-    command = [
-        deno.find_deno_bin(),
-        "run",
-        "--quiet",
-        "--cached-only",
-        "--no-lock",
-        "--allow-all",
-        "--config",
-        str(imports),
-    ]
-    done = subprocess.run(
-        [*command, str(folder / script), *arguments],
-        env=deno_environment(),
-        cwd=folder,
-        capture_output=True,
-        encoding="utf-8",
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 def test_clients_of_npm(served: Served, tmp_path: Path) -> None:
     execution = served.grant()
     given = {"url": f"{served.server.url}/graphql", "token": execution.token(), "other": "x.y.z"}
-    found: dict[str, Any] = dict(map(json.loads, run_deno(tmp_path, "clients.ts", json.dumps(given)).splitlines()))
+    found: dict[str, Any] = dict(
+        map(json.loads, run_deno(tmp_path, HERE / "clients.ts", json.dumps(given)).splitlines())
+    )
     moved = {"move": {"x": 5, "tags": ["t"], "side": "left"}}
     added = [{"add": 3, "refuse": None}, ["tool_error"]]
     assert found == {
@@ -115,7 +89,7 @@ def test_the_schema_is_valid_and_a_generator_makes_types_of_it(client: Client, t
     sdl = client.get("/schema.graphql").text
     assert not validate_schema(build_schema(sdl))
     (tmp_path / "schema.graphql").write_text(sdl, encoding="utf-8")
-    types = run_deno(tmp_path, "generate.ts")
+    types = run_deno(tmp_path, HERE / "generate.ts")
     (tmp_path / "types.ts").write_text(types, encoding="utf-8")
     program = """
     import type { MoveQuery, MoveQueryVariables } from "./types.ts";

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from types import TracebackType
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, Literal, NamedTuple, Self, TypeVar
 
 import anyio
 import uvicorn
@@ -147,7 +147,7 @@ class Audited:
 class Server:
     """An app, served from a thread until the block ends. What belongs to its event loop is done by `do`."""
 
-    def __init__(self, app: ASGIApp, http: str = "auto") -> None:
+    def __init__(self, app: ASGIApp, http: str = "auto", ws: Literal["none", "wsproto"] = "none") -> None:
         # Without the name of its protocol asyncio would not set TCP_NODELAY.
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         self._socket.bind(("127.0.0.1", 0))
@@ -158,7 +158,7 @@ class Server:
         config = uvicorn.Config(
             app,
             http=http,  # pyright: ignore[reportArgumentType]
-            ws="none",
+            ws=ws,
             lifespan="off",
             log_config=None,
             log_level="critical",

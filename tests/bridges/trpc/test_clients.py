@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import anyio
-import deno
 import httpx
 import pytest
 from starlette.applications import Starlette
@@ -18,9 +16,9 @@ from starlette.routing import Mount
 from corral import Corral, OutsideExecution
 from corral.bridges.trpc import TrpcBridge
 from tests.bridges.graphql.serving import tools
-from tests.bridges.http.serving import CONTEXT, PATIENCE_SECONDS, Audited, Server, Waiting, approve
+from tests.bridges.http.serving import CONTEXT, Audited, Server, Waiting, approve
 from tests.bridges.http.serving import tools as other_tools
-from tests.foreign import deno_environment, npm_imports
+from tests.foreign import run_deno
 
 HERE = Path(__file__).parent
 
@@ -53,40 +51,15 @@ def client(served: Served) -> Iterator[httpx.Client]:
     served.server.do(execution.end)
 
 
-def _deno(folder: Path, command: list[str], script: str, *arguments: str) -> str:
-    imports = folder / "deno.json"
-    imports.write_text(json.dumps({"imports": npm_imports(), "nodeModulesDir": "none"}), encoding="utf-8")
-    (folder / script).write_text((HERE / script).read_text(encoding="utf-8"), encoding="utf-8")
-    done = subprocess.run(
-        [
-            deno.find_deno_bin(),
-            *command,
-            "--cached-only",
-            "--no-lock",
-            "--quiet",
-            "--config",
-            str(imports),
-            script,
-            *arguments,
-        ],
-        cwd=folder,
-        env={"PATH": "/usr/bin:/bin", "HOME": str(folder), **deno_environment()},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_SECONDS * 3,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
 def test_the_links_of_the_real_client(served: Served, tmp_path: Path) -> None:
     execution, gone = served.grant(), served.grant()
     other = gone.token()
     served.server.do(gone.end)
     url = served.server.url
     given = {"plain": f"{url}/plain", "rich": f"{url}/rich", "token": execution.token(), "other": other}
-    printed = _deno(tmp_path, ["run", "--allow-net", "--allow-env", "--no-check"], "clients.ts", json.dumps(given))
+    printed = run_deno(
+        tmp_path, HERE / "clients.ts", json.dumps(given), command=["run", "--allow-net", "--allow-env", "--no-check"]
+    )
     found: dict[str, Any] = dict(json.loads(line) for line in printed.splitlines())
     point = {"x": 5, "y": 0.5, "tags": ["t"], "side": None}
     refused = ["tool_error", "UNPROCESSABLE_CONTENT", 422, "refuse"]
@@ -113,7 +86,7 @@ def test_a_typed_client_compiles_against_the_router(tmp_path: Path) -> None:
             return await corral.bridge_document("trpc")
 
     (tmp_path / "router.d.ts").write_text(anyio.run(document), encoding="utf-8")
-    _deno(tmp_path, ["check"], "typed.ts")
+    run_deno(tmp_path, HERE / "typed.ts", command=["check"])
 
 
 @pytest.mark.parametrize(
