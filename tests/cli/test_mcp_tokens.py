@@ -121,7 +121,7 @@ async def program(url: str, token: str, code: str) -> Any:
         return (await client.call_tool("execute_code", {"code": code})).structured_content
 
 
-async def refused(url: str, token: str | None) -> httpx.Response:
+async def hello(url: str, token: str | None) -> httpx.Response:
     headers = {"accept": "application/json, text/event-stream"}
     if token is not None:
         headers["authorization"] = f"Bearer {token}"
@@ -135,7 +135,7 @@ async def test_one_token_lets_clients_in_and_nobody_else(project: Project) -> No
         answer = await program(url, token, "return 1 + 1")
         assert answer["value"] == 2
         for wrong in (None, "x", token[:-1], f"{token}x"):
-            response = await refused(url, wrong)
+            response = await hello(url, wrong)
             assert response.status_code == 401, wrong
             assert "bearer" in response.headers["www-authenticate"].lower()
 
@@ -147,14 +147,30 @@ async def test_tokens_of_an_issuer_name_the_user_and_their_scopes(project: Proje
         user, _, session, *scopes = answer["value"]
         assert (user, scopes) == ("ann", ["mail:send", "mcp"])
         assert session is not None
-        without = await refused(url, None)
+        without = await hello(url, None)
         assert without.status_code == 401
         [place] = re.findall(r'resource_metadata="([^"]+)"', without.headers["www-authenticate"])
         assert place == "https://tools.example/.well-known/oauth-protected-resource/mcp"
         async with httpx.AsyncClient() as http:
             told = (await http.get(url.replace("/mcp", "/.well-known/oauth-protected-resource/mcp"))).json()
         assert (told["resource"], told["authorization_servers"]) == (RESOURCE, [issuer.url])
-        assert (await refused(url, issuer.token(scope="other"))).status_code == 403
+        assert (await hello(url, issuer.token(scope="other"))).status_code == 403
+
+
+async def test_a_session_belongs_to_the_user_who_opened_it(project: Project, issuer: Issuer) -> None:
+    arguments = ("--oauth-issuer", issuer.url, "--oauth-resource", RESOURCE)
+    with serving(project, *arguments) as url:
+        opened = await hello(url, issuer.token())
+        assert opened.status_code == 200
+        listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
+        session = {"mcp-session-id": opened.headers["mcp-session-id"], "accept": "application/json, text/event-stream"}
+        found: dict[str, int] = {}
+        async with httpx.AsyncClient(headers=session) as http:
+            for user in ("ann", "bob"):
+                headers = {"authorization": f"Bearer {issuer.token(sub=user)}"}
+                found[user] = (await http.post(url, json=listing, headers=headers)).status_code
+    assert found["ann"] == 200
+    assert found["bob"] in (403, 404)
 
 
 async def test_what_is_no_token_for_this_resource_is_refused(issuer: Issuer) -> None:
