@@ -74,14 +74,31 @@ async def invoices_of(pool: Any, context: ExecutionContext) -> AsyncGenerator[An
 
     The setting ends with the transaction: the pool's next user of the connection begins without an organization.
     """
-    async with pool.acquire() as connection, connection.transaction():
-        await connection.execute("SELECT set_config('app.organization', $1, true)", organization_of(context))
+    async with pool.acquire() as connection, _organization_set(connection, context):
         yield connection
+
+
+@asynccontextmanager
+async def _connected(url: str, context: ExecutionContext) -> AsyncGenerator[Any]:
+    """As `invoices_of`, by a connection of its own."""
+    connection = await asyncpg.connect(url)
+    try:
+        async with _organization_set(connection, context):
+            yield connection
+    finally:
+        await connection.close()
+
+
+@asynccontextmanager
+async def _organization_set(connection: Any, context: ExecutionContext) -> AsyncGenerator[None]:
+    async with connection.transaction():
+        await connection.execute("SELECT set_config('app.organization', $1, true)", organization_of(context))
+        yield
 
 
 async def store_program(url: str, context: ExecutionContext, name: str, source: str) -> None:
     """Stores a program of the caller's organization, or replaces it."""
-    async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool, invoices_of(pool, context) as connection:
+    async with _connected(url, context) as connection:
         await connection.execute(
             "INSERT INTO programs VALUES ($1, $2, $3) ON CONFLICT (organization, name) DO UPDATE SET source = $3",
             organization_of(context),
@@ -96,7 +113,7 @@ async def program_of(url: str, context: ExecutionContext, name: str) -> str:
     Raises:
         ToolError: there is none of this name.
     """
-    async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool, invoices_of(pool, context) as connection:
+    async with _connected(url, context) as connection:
         source = await connection.fetchval("SELECT source FROM programs WHERE name = $1", name)
     if source is None:
         raise ToolError(f"there is no program {name!r}")
