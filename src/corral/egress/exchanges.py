@@ -184,7 +184,7 @@ class Exchanges:
                 raise InvalidArguments("a request is not well formed")
 
     def begin(self) -> Exchange:
-        """A request of a program that does not number its own."""
+        """Begins a request whose number its sender does not choose."""
         return self._exchange(next(self._numbers))
 
     def _exchange(self, number: int) -> Exchange:
@@ -268,7 +268,7 @@ class Exchanges:
         size: int | None = None,
         **options: Any,
     ) -> httpx.Request:
-        """A request to an allowed origin, with the credential of its host in place of what the program gave.
+        """Makes a request to an allowed origin, with the credential of its host in place of what the program gave.
 
         `size` is that of a streamed body, where it is known.
         """

@@ -218,7 +218,7 @@ class Network(Frozen):
 
 
 class _Commands(NamedTuple):
-    """Commands of a shell, as those who ask."""
+    """Caller of requests that a shell's commands make."""
 
     execution_id: str
     context: ExecutionContext

@@ -27,7 +27,8 @@ _END = 1 << 31
 class CompiledProgram(NamedTuple):
     """JavaScript, and its source map (version 3, as JSON) if the compiler has one.
 
-    Without a map, places are those of the JavaScript."""
+    Without a map, places are those of the JavaScript.
+    """
 
     code: str
     source_map: str | None = None
@@ -159,7 +160,7 @@ async def compiled_code(source: str, name: str, compiler: Compiler) -> tuple[str
 
 
 def with_source(program: Program, source: str, way: SourceMap | None) -> Program:
-    """Returns a prepared program of compiled code with the places and the text of its source, for no type checker."""
+    """Returns a prepared program of compiled code with its source's text and places; it is not type-checked."""
     remarks = tuple(_placed(each, way) for each in program.diagnostics)
     references = program.references
     if references is not None and way is not None:

@@ -53,7 +53,10 @@ class OneToken:
 
     def __init__(self, token: str) -> None:
         if len(token) < _LEAST_SECRET_CHARS:
-            raise ConfigError(f"the token for clients is shorter than {_LEAST_SECRET_CHARS} characters")
+            raise ConfigError(
+                f"the token for clients (CORRAL_MCP_TOKEN) is shorter than {_LEAST_SECRET_CHARS} characters; "
+                "`openssl rand -hex 32` prints one of 64"
+            )
         self._token = token.encode()
 
     async def verify_token(self, token: str) -> AccessToken | None:
