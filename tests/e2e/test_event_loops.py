@@ -12,6 +12,19 @@ SCRIPT = """
 import anyio
 from corral import Corral, tool
 
+arrived = 0
+
+@tool
+async def meet(name: str) -> str:
+    global arrived, met
+    arrived += 1
+    if arrived == 1:
+        met = anyio.Event()
+        await met.wait()
+    else:
+        met.set()
+    return name
+
 @tool
 async def wait(seconds: float) -> float:
     await anyio.sleep(seconds)
@@ -23,12 +36,12 @@ def double(n: int) -> int:
 
 PROGRAM = '''
 console.log("hello");
-const waited = await Promise.all([0.02, 0.01].map(seconds => tools.wait({seconds})));
-return [waited, await tools.double({n: 21})];
+const met = await Promise.all(["a", "b"].map(name => tools.meet({name})));
+return [met, await tools.double({n: 21})];
 '''
 
 async def main():
-    async with Corral([wait, double]) as corral:
+    async with Corral([meet, wait, double]) as corral:
         async with corral.start(PROGRAM) as run:
             print([event.type async for event in run])
         print((await run.result()).value)
@@ -45,7 +58,7 @@ limits = Limits(wall_seconds=0.1)
 
 EXPECTED = """\
 ['started', 'checked', 'console', 'call', 'call', 'result', 'result', 'call', 'result', 'finished']
-[[0.02, 0.01], 42]
+[['a', 'b'], 42]
 cancelled
 timed_out
 """
