@@ -57,7 +57,7 @@ async def site(host: str, *, tls: ssl.SSLContext | None = None, files: Path | No
     made = Site(host, port, "https" if tls else "http", files)
     if tls is not None:
         listener = TLSListener(listener, tls, standard_compatible=False)
-    async with anyio.create_task_group() as tasks:
+    async with listener, anyio.create_task_group() as tasks:
 
         async def handle(stream: ByteStream) -> None:
             await _Visit(made, stream).serve()
@@ -65,7 +65,6 @@ async def site(host: str, *, tls: ssl.SSLContext | None = None, files: Path | No
         tasks.start_soon(listener.serve, handle)
         yield made
         tasks.cancel_scope.cancel()
-    await listener.aclose()
 
 
 class _Visit:

@@ -193,10 +193,11 @@ async def test_the_proxy_ends_with_the_shell() -> None:
         before: list[str] = []
         for _ in range(2):
             before = before or descriptors()
+            safe.go = anyio.Event()
+            safe.left.clear()
             async with JailedShell(network=network) as shell:
                 command = f"curl -sS --no-buffer https://api.example.com:{safe.port}/ticks"
-                async with await shell.spawn(command) as process, anyio.create_task_group() as tasks:
-                    tasks.start_soon(safe.wait_until_asked, "/ticks")
+                async with await shell.spawn(command) as process:
                     assert await anext(aiter(process.stdout)) == b"data: 0\n\n"
             safe.go.set()
             await safe.wait_until_left("/ticks")
