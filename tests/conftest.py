@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import anyio
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadScopeScheduling
 
 from corral import Corral, Limits, ToolError, define_tool, tool
 
@@ -25,14 +27,24 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 CASES = Path(__file__).parent / "cases"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keeps the tests of a file in one process with `--dist loadgroup`, and of the attacks those of one batch."""
-    for item in items:
-        parameters: dict[str, Any] = (
-            item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
-        )
-        batch = [str(parameters[name]) for name in ("mode", "tier") if name in parameters]
-        item.add_marker(pytest.mark.xdist_group("-".join(batch) if len(batch) == 2 else item.path.name))
+_BATCH = re.compile(r"[\[-]((?:product|granted|raw|(?:python-)?session|python|science)-(?:namespaces|landlock))[\]-]")
+
+
+class ByFileOrBatch(LoadScopeScheduling):
+    """Keeps the tests of a file in one process, and of the attacks those of one batch, which is run once a process.
+
+    Groups of pytest-xdist 3.8 would say the same, but have no effect with pytest 9.2: it no longer has the attribute that
+    they are kept in.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        batch = _BATCH.search(nodeid) if nodeid.startswith("tests/security/") else None
+        return batch[1] if batch else nodeid.partition("::")[0]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling | None:
+    return ByFileOrBatch(config, log) if config.getoption("dist") == "loadscope" else None
 
 
 def cases(file: str, *areas: str) -> list[dict[str, Any]]:

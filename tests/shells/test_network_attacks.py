@@ -177,7 +177,10 @@ sent = 0
 while not select.select([connection], [], [], 0.02)[0]:
     connection.send(b"GET http://a/ HTTP/1.1\r\nX: "[sent:sent + 1] or b"x")
     sent += 1
-print(sent < 100, connection.recv(1000))
+try:
+    print(sent < 100, connection.recv(1000))
+except ConnectionResetError:  # a byte was on its way
+    print(sent < 100, b"")
 """
     async with world() as found:
         await found.shell.files.write_text("slow.py", program)
