@@ -252,6 +252,7 @@ ALLOWED: dict[str, set[str]] = {
         "integrations",
         "rendering",
         "results",
+        "tools",
         "types",
     },
     "compilers": {"__init__", "errors", "packages", "programs"},

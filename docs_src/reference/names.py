@@ -52,6 +52,8 @@ MODULES: Mapping[str, str] = {
     "corral.egress": "*",
     "corral.chat": "*",
     "corral.chat.agents": "*",
+    "corral.chat.agents.anthropic": "*",
+    "corral.chat.agents.google_adk": "*",
     "corral.chat.agents.langchain": "*",
     "corral.chat.agents.openai": "*",
     "corral.chat.agents.openai_agents": "*",

@@ -8,7 +8,8 @@ import anyio
 import httpx
 import pytest
 
-from corral import Corral
+from corral import Corral, ExecutionContext
+from corral.chat import ChatBounds, chat_app
 from tests.chat.conftest import HTML, Browser, ProgramAgent, parts_of
 
 pytestmark = pytest.mark.anyio
@@ -141,6 +142,20 @@ async def test_stop_and_edit_and_bounds(ann: Browser, agent: ProgramAgent) -> No
     assert (await ann.send("return 1", id="../etc")).status_code == 422
     assert (await ann.client.delete("/api/conversations/talk")).status_code == 204
     assert await ann.get("/api/conversations") == []
+
+
+async def test_a_user_sends_so_many_messages_a_minute(corral: Corral, agent: ProgramAgent) -> None:
+    def authenticate(request: Any) -> ExecutionContext:
+        return ExecutionContext(user_id=request.headers["x-user"])
+
+    app = chat_app(corral, agent, authenticate=authenticate, bounds=ChatBounds(messages_per_minute=2))
+    ann, bob = Browser(app, "ann"), Browser(app, "bob")
+    for number in range(2):
+        parts_of(await ann.send("return 1", message=f"m{number}"))
+    refused = await ann.send("return 1", message="m2")
+    assert (refused.status_code, 20 <= int(refused.headers["retry-after"]) <= 30) == (429, True)
+    assert "you may send 2 messages a minute" in refused.json()["error"]
+    parts_of(await bob.send("return 1"))
 
 
 async def test_an_agents_error_is_for_the_log(ann: Browser, caplog: pytest.LogCaptureFixture) -> None:

@@ -6,9 +6,10 @@ Adapters for agent frameworks are modules of `corral.chat.agents`.
 from corral.chat.app import Authenticate, chat_app
 from corral.chat.bounds import ChatBounds
 from corral.chat.entrance import OneTimeLogin
+from corral.chat.postgres import PostgresChats
 from corral.chat.sqlite import SqliteChats
 from corral.chat.store import ChatStore, Conversation, MemoryChats
-from corral.chat.turn import ChatAgent, ChatTurn, Message, Part
+from corral.chat.turn import ChatAgent, ChatTurn, Message, Part, turn_context
 
 __all__ = [
     "Authenticate",
@@ -21,6 +22,8 @@ __all__ = [
     "Message",
     "OneTimeLogin",
     "Part",
+    "PostgresChats",
     "SqliteChats",
     "chat_app",
+    "turn_context",
 ]

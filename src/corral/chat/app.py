@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import html
 import inspect
+import math
 import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, cast
 
@@ -21,6 +23,7 @@ from starlette.staticfiles import StaticFiles
 
 from corral import Approved, Corral, Denied, ExecutionContext
 from corral.bridges.base import ASGIApp
+from corral.bridges.rates import Bucket, MemoryRates
 from corral.bridges.web.request_filter import RequestFilter, RequestHead
 from corral.chat.bounds import ChatBounds
 from corral.chat.entrance import SecurityHeaders
@@ -28,6 +31,7 @@ from corral.chat.records import ExecutionRecord, Owner, expired, owner_of
 from corral.chat.runs import Replies, Reply
 from corral.chat.store import ChatStore, Conversation, MemoryChats
 from corral.chat.turn import ChatAgent, ChatTurn, Message, text_of_message
+from corral.tools.rates import Rate
 from corral.types import CallError
 
 __all__ = ["Authenticate", "chat_app"]
@@ -42,6 +46,7 @@ _ID = r"^[A-Za-z0-9_-]{1,64}$"
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _TITLE_CHARS = 80
 _REASON_CHARS = 500
+_SECONDS_PER_MINUTE = 60
 _STREAM_HEADERS = {
     "x-vercel-ai-ui-message-stream": "v1",
     "cache-control": "no-cache",
@@ -138,6 +143,7 @@ class _ChatServer:
         self._title = title
         self._suggestions = list(suggestions)
         self._bounds = bounds
+        self._rates = MemoryRates()
         self._replies = Replies(corral, self._keep)
 
     def routes(self) -> Starlette:
@@ -191,6 +197,7 @@ class _ChatServer:
             raise HTTPException(409, "a reply of this conversation is in progress; stop it first")
         if self._replies.count(owner) >= self._bounds.replies:
             raise HTTPException(429, f"{self._bounds.replies} replies are in progress; wait for one, or stop it")
+        await self._take(owner)
         conversation = await self._store.load(owner, asked.id) or Conversation(id=asked.id)
         before = [each["id"] for each in conversation.messages]
         if message["id"] in before:  # edited, or asked for another reply
@@ -206,6 +213,16 @@ class _ChatServer:
         reply = self._start(conversation, context, owner)
         await self._store.save(owner, conversation)
         return self._stream(reply)
+
+    async def _take(self, owner: Owner) -> None:
+        """Counts a message of a user."""
+        most = self._bounds.messages_per_minute
+        key = sha256(str(owner).encode()).hexdigest()
+        refusal = await self._rates.take([Bucket(key, Rate(most, _SECONDS_PER_MINUTE))])
+        if refusal is not None:
+            seconds = math.ceil(refusal.seconds)
+            said = f"you may send {most} messages a minute; the next one in {seconds} s"
+            raise HTTPException(429, said, headers={"retry-after": str(seconds)})
 
     def _start(self, conversation: Conversation, context: ExecutionContext, owner: Owner) -> Reply:
         async def save(message: Message) -> None:
@@ -370,4 +387,4 @@ def _validated(model: type[Model], body: bytes | dict[str, Any]) -> Model:
 
 async def _error(_request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return JSONResponse({"error": error.detail}, error.status_code)
+    return JSONResponse({"error": error.detail}, error.status_code, error.headers)

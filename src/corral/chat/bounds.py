@@ -16,6 +16,8 @@ class ChatBounds(Frozen):
     """Body of one request: pages may send the whole conversation."""
     messages: Positive = 200
     """Messages of one conversation."""
+    messages_per_minute: Positive = 60
+    """Messages of one user. So many may come at once."""
     replies: Positive = 3
     """Replies in progress of one user."""
     reply_seconds: PositiveSeconds = 3600.0

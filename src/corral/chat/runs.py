@@ -12,7 +12,7 @@ from typing import Any
 from corral import Corral, Event, ExecutionStarted
 from corral.chat.messages import AssembledMessage, replayed
 from corral.chat.records import ExecutionRecord, Owner
-from corral.chat.turn import ChatAgent, ChatTurn, Message, Part
+from corral.chat.turn import TURN, ChatAgent, ChatTurn, Message, Part
 from corral.logs import get_logger
 from corral.rendering.preview import json_text
 
@@ -153,6 +153,7 @@ class Reply:
 
     async def _run(self) -> None:
         self._begun = True
+        TURN.set(self.turn)
         end: dict[str, Any] = {"type": "finish"}
         try:
             if self.stopped:

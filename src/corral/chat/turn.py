@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
+from corral.errors import ConfigError
 from corral.types import ExecutionContext
 
-__all__ = ["ChatAgent", "ChatTurn", "Message", "Part", "text_of_message"]
+__all__ = ["ChatAgent", "ChatTurn", "Message", "Part", "text_of_message", "turn_context"]
 
 Part: TypeAlias = Mapping[str, Any]
 """Chunk of the AI SDK's UI message stream, version 1, such as `{"type": "text-delta", "id": "0", "delta": "Hello"}`."""
@@ -31,6 +33,22 @@ class ChatTurn:
     def text(self) -> str:
         """Text of the user's message."""
         return text_of_message(self.messages[-1])
+
+
+TURN: ContextVar[ChatTurn] = ContextVar("turn")
+"""Turn that is being replied to. The server sets it in the task of the reply."""
+
+
+def turn_context(_call: object = None) -> ExecutionContext:
+    """Returns the caller of the reply in progress, for `code_mode(context=turn_context)`.
+
+    Raises:
+        ConfigError: no reply of a chat page is in progress.
+    """
+    turn = TURN.get(None)
+    if turn is None:
+        raise ConfigError("turn_context has a caller only while an agent replies on a chat page")
+    return turn.context
 
 
 class ChatAgent(Protocol):

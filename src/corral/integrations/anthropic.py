@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextvars import ContextVar
 from typing import Any, TypeAlias, TypedDict, cast
 
 from corral import ExecutionContext, Language, ModelTool
@@ -29,10 +30,14 @@ except ModuleNotFoundError as error:
         f"corral.integrations.anthropic needs the module {error.name}: pip install 'corral[anthropic]'"
     ) from error
 
-__all__ = ["RunnerParts", "code_mode"]
+__all__ = ["TOOL_USE_ID", "RunnerParts", "code_mode"]
 
 Context: TypeAlias = ExecutionContext | Callable[[], ExecutionContext] | None
 """On whose behalf programs run. A tool of this SDK learns nothing of the request that it is called for."""
+
+
+TOOL_USE_ID: ContextVar[str | None] = ContextVar("tool_use_id", default=None)
+"""Id of the `tool_use` block that is being answered, if the loop that answers it says so; the SDK's runner does not."""
 
 
 class RunnerParts(TypedDict):
@@ -85,7 +90,8 @@ def code_mode(
 
 def _runnable(tool: ModelTool, context: Context, on_event: OnEvent | None) -> BetaAsyncFunctionTool[Any]:
     async def run(**arguments: Any) -> str | list[Content]:
-        result = await tool.run(arguments, context() if callable(context) else context, on_event=on_event)
+        caller = context() if callable(context) else context
+        result = await tool.run(arguments, caller, on_event=on_event, tool_call_id=TOOL_USE_ID.get())
         if not result.success:
             raise ToolError(result.model_text())
         return parts_of(result, _text, _image)

@@ -13,6 +13,7 @@ __all__ = ["chat_agent_of"]
 
 _ADAPTERS: Mapping[str, str] = {
     "agents": "openai_agents:from_openai_agents",
+    "google": "google_adk:from_google_adk",
     "langgraph": "langchain:from_langchain",
     "pydantic_ai": "pydantic_ai:from_pydantic_ai",
 }

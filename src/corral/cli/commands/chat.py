@@ -22,8 +22,8 @@ from corral.types import ExecutionContext
 __all__ = ["add_chat"]
 
 _EPILOG = """\
-AGENT is module:name: a ChatAgent, or an agent of pydantic-ai, LangChain or openai-agents. Beside it, the module has the
-Corral of its programs, as `corral`; calls wait for a click if it has approve=lambda _: Later().
+AGENT is module:name: a ChatAgent, or an agent of pydantic-ai, LangChain, openai-agents or google-adk. Beside it, the
+module has the Corral of its programs, as `corral`; calls wait for a click if it has approve=lambda _: Later().
 
   corral chat --demo
   corral chat app:agent --store chats.db
@@ -48,7 +48,9 @@ def add_chat(commands: Commands) -> None:
     parser.add_argument("--demo", action="store_true", help="a scripted model and demo tools; needs no key")
     parser.add_argument("--host", default="127.0.0.1", help="an address of this machine; default: 127.0.0.1")
     parser.add_argument("--port", type=int, default=8788, metavar="N", help="0 takes a free one; default: 8788")
-    parser.add_argument("--store", type=Path, metavar="FILE", help="keep conversations in a SQLite file")
+    parser.add_argument(
+        "--store", metavar="STORE", help="keep conversations in a SQLite file, or at a postgresql:// URL"
+    )
 
 
 def _chat(arguments: argparse.Namespace) -> int:
@@ -74,7 +76,7 @@ def _chat(arguments: argparse.Namespace) -> int:
                 corral,
                 agent,
                 authenticate=login.authenticate,
-                store=None if arguments.store is None else chat.SqliteChats(arguments.store),
+                store=None if arguments.store is None else _store(chat, arguments.store),
                 suggestions=suggestions,
             )
             server = http_server(uvicorn, login.guard(app), lifespan="on")
@@ -94,6 +96,12 @@ async def _serve(corral: Any, server: Any, listener: socket.socket, address: str
             view.err("open this address in a browser; it works once:")
             view.out(address)
             await server.serve([listener])
+
+
+def _store(chat: Any, place: str) -> Any:
+    if place.startswith(("postgresql://", "postgres://")):
+        return chat.PostgresChats(place)
+    return chat.SqliteChats(place)
 
 
 def _loaded(name: str) -> ModuleType:

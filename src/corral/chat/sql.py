@@ -1,0 +1,115 @@
+"""Conversations and executions in two tables of a SQL database."""
+
+from __future__ import annotations
+
+import json
+import time
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+from typing_extensions import override
+
+from corral.chat.records import Owner
+from corral.chat.store import ChatStore, Conversation
+
+__all__ = ["SCHEMA", "SqlChats", "Statement"]
+
+Statement: TypeAlias = tuple[str, Sequence[Any]]
+"""Query with `$1`, `$2`, ... and their values."""
+
+SCHEMA = (
+    """
+    CREATE TABLE IF NOT EXISTS conversations (
+        owner TEXT NOT NULL, id TEXT NOT NULL, title TEXT NOT NULL, updated DOUBLE PRECISION NOT NULL,
+        messages TEXT NOT NULL, PRIMARY KEY (owner, id)
+    )
+    """,
+    "CREATE INDEX IF NOT EXISTS conversations_updated ON conversations (owner, updated)",
+    """
+    CREATE TABLE IF NOT EXISTS executions (
+        id TEXT PRIMARY KEY, owner TEXT NOT NULL, stored DOUBLE PRECISION NOT NULL, data TEXT NOT NULL
+    )
+    """,
+    "CREATE INDEX IF NOT EXISTS executions_stored ON executions (owner, stored)",
+    "CREATE INDEX IF NOT EXISTS executions_age ON executions (stored)",
+)
+_SAVE = """
+INSERT INTO conversations (owner, id, title, updated, messages) VALUES ($1, $2, $3, $4, $5)
+ON CONFLICT (owner, id) DO UPDATE SET title = excluded.title, updated = excluded.updated, messages = excluded.messages
+"""
+_PRUNE_CONVERSATIONS = """
+DELETE FROM conversations WHERE owner = $1 AND id NOT IN
+(SELECT id FROM conversations WHERE owner = $1 ORDER BY updated DESC LIMIT $2)
+"""
+_SAVE_EXECUTION = """
+INSERT INTO executions (id, owner, stored, data) VALUES ($1, $2, $3, $4)
+ON CONFLICT (id) DO UPDATE SET stored = excluded.stored, data = excluded.data WHERE executions.owner = excluded.owner
+"""
+_PRUNE_EXECUTIONS = """
+DELETE FROM executions WHERE owner = $1 AND id NOT IN
+(SELECT id FROM executions WHERE owner = $1 ORDER BY stored DESC LIMIT $2)
+"""
+_PRUNE_AGED = "DELETE FROM executions WHERE stored < $1"
+_SECONDS_PER_DAY = 86_400
+
+
+class SqlChats(ChatStore):
+    """Stores the last `conversations` and `executions` of each user; executions are deleted after `keep_days`."""
+
+    def __init__(self, conversations: int, executions: int, keep_days: float) -> None:
+        self._most_conversations = conversations
+        self._most_executions = executions
+        self._keep_seconds = keep_days * _SECONDS_PER_DAY
+
+    @abstractmethod
+    async def _rows(self, query: str, *values: Any) -> list[Any]:
+        """Rows of a query."""
+
+    @abstractmethod
+    async def _write(self, *statements: Statement) -> None:
+        """Carries out all statements in one transaction."""
+
+    @override
+    async def conversations(self, owner: Owner) -> list[Conversation]:
+        query = "SELECT id, title, updated FROM conversations WHERE owner = $1 ORDER BY updated DESC"
+        rows = await self._rows(query, str(owner))
+        return [Conversation(id=row[0], title=row[1], updated=row[2]) for row in rows]
+
+    @override
+    async def load(self, owner: Owner, conversation_id: str) -> Conversation | None:
+        query = "SELECT id, title, updated, messages FROM conversations WHERE owner = $1 AND id = $2"
+        for row in await self._rows(query, str(owner), conversation_id):
+            return Conversation(id=row[0], title=row[1], updated=row[2], messages=json.loads(row[3]))
+        return None
+
+    @override
+    async def save(self, owner: Owner, conversation: Conversation) -> None:
+        whose, messages = str(owner), json.dumps(conversation.messages)
+        values = whose, conversation.id, _storable(conversation.title), float(conversation.updated), messages
+        await self._write((_SAVE, values), (_PRUNE_CONVERSATIONS, (whose, self._most_conversations)))
+
+    @override
+    async def delete(self, owner: Owner, conversation_id: str) -> None:
+        await self._write(("DELETE FROM conversations WHERE owner = $1 AND id = $2", (str(owner), conversation_id)))
+
+    @override
+    async def save_execution(self, owner: Owner, data: dict[str, Any]) -> None:
+        now, whose = time.time(), str(owner)
+        await self._write(
+            (_SAVE_EXECUTION, (data["id"], whose, now, json.dumps(data))),
+            (_PRUNE_EXECUTIONS, (whose, self._most_executions)),
+            (_PRUNE_AGED, (now - self._keep_seconds,)),
+        )
+
+    @override
+    async def execution(self, owner: Owner, execution_id: str) -> dict[str, Any] | None:
+        query = "SELECT data FROM executions WHERE owner = $1 AND id = $2"
+        for row in await self._rows(query, str(owner), _storable(execution_id)):
+            return json.loads(row[0])
+        return None
+
+
+def _storable(text: str) -> str:
+    """Replaces what databases do not take in a text: lone surrogates, and NUL. In JSON both are escaped."""
+    return text.encode("utf-8", "replace").decode().replace("\0", "?")
