@@ -26,6 +26,7 @@ __all__ = [
     "SQLITE_SERVER",
     "deno_arguments",
     "deno_environment",
+    "graphiql_packages",
     "npm_folder",
     "npm_imports",
     "run_deno",
@@ -49,9 +50,12 @@ _NPM: Mapping[str, str] = {
     "@trpc/server": "11.25.2",
     "@urql/core": "6.0.3",
     "@zereight/mcp-gitlab": "2.1.64",
+    "graphiql": "3.9.0",  # the last with builds for a page, as react 18 is
     "graphql": "16.15.0",
     "graphql-request": "7.4.0",
     "graphql-sse": "2.6.1",
+    "react": "18.3.1",
+    "react-dom": "18.3.1",
     "superjson": "2.2.6",
 }
 _CACHE = Path(sys.prefix) / "deno"
@@ -118,6 +122,13 @@ def npm_folder(name: str) -> Path:
     """Where the files of a package of npm are."""
     [found] = _CACHE.glob(f"npm/*/{name}/{_NPM[name]}")
     return found
+
+
+def graphiql_packages(folder: Path) -> Path:
+    """Makes the folder a node_modules of what GraphiQL needs."""
+    for name in ("graphiql", "react", "react-dom"):
+        folder.joinpath(name).symlink_to(npm_folder(name))
+    return folder
 
 
 def fetch() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -10,25 +9,19 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser as Chromium
-from playwright.sync_api import BrowserContext, Locator, Page, expect, sync_playwright
+from playwright.sync_api import BrowserContext, Locator, Page, expect
 
-from tests.foreign import CHROMIUM
+from tests.chromium import chromium as browser
+from tests.chromium import watched
 from tests.forks import CORRAL
 
-expect.set_options(timeout=30_000)
 REFUND = "Refund the customers whose parcels are late"
 
 
 @pytest.fixture(scope="module")
 def chromium() -> Generator[Chromium]:
-    libraries = {"LD_LIBRARY_PATH": str(CHROMIUM / "lib"), "FONTCONFIG_FILE": str(CHROMIUM / "fonts.conf")}
-    with sync_playwright() as playwright:
-        options = ["--no-sandbox", "--headless", "--disable-gpu", "--disable-dev-shm-usage"]
-        browser = playwright.chromium.launch(
-            executable_path=CHROMIUM / "chromium", args=options, env={**os.environ, **libraries}
-        )
-        yield browser
-        browser.close()
+    with browser() as found:
+        yield found
 
 
 PROGRAMS = """
@@ -112,14 +105,6 @@ def page(person: BrowserContext, login: str) -> Generator[Page]:
     yield page
     page.close()
     assert problems == []
-
-
-def watched(page: Page) -> list[str]:
-    """Collects what the page complains about, such as a violation of its content security policy."""
-    problems: list[str] = []
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
-    return problems
 
 
 def program(page: Page, status: str) -> Locator:

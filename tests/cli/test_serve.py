@@ -22,6 +22,7 @@ from corral.cli.commands.serve import write_private
 from corral.errors import ConfigError
 from tests.bridges.http.engines import NODE
 from tests.cli.terminal import Project
+from tests.foreign import graphiql_packages
 from tests.forks import CORRAL, ForkedProcess
 
 MORE = """
@@ -176,10 +177,11 @@ def test_approvals_scopes_and_limits_hold_and_all_is_on_record(serve: Any, proje
         assert [serving.call("pay", euros=1).json(), serving.call("send").json()] == [1, "sent"]
 
 
-def test_several_protocols_are_served_beside_each_other(serve: Any) -> None:
+def test_several_protocols_are_served_beside_each_other(serve: Any, tmp_path: Path) -> None:
+    packages = graphiql_packages(tmp_path)
     protocols = ("http", "trpc", "graphql", "connect", "grpc")
     options = [option for name in protocols for option in ("--protocol", name)]
-    with serve(*options, "--grpc-port", "0") as serving:
+    with serve(*options, "--grpc-port", "0", "--graphiql", str(packages)) as serving:
         assert serving.url.endswith("/http")
         caller = serving.call("who").json()
         root = serving.url.removesuffix("/http")
@@ -188,7 +190,11 @@ def test_several_protocols_are_served_beside_each_other(serve: Any) -> None:
         assert answer == {"data": {"who": caller}}
         connect = serving.client.post(f"{root}/connect/corral.tools.Tools/who", json={})
         assert connect.json() == {"result": caller}
+        assert "<title>GraphiQL</title>" in serving.client.get(f"{root}/graphql/graphiql").text
+        assert serving.client.get(f"{root}/graphql/graphiql/page.js").status_code == 200
         _, _, err = serving.end(signal.SIGTERM)
+    page, err = err.split("\n", 1)
+    assert page == f"GraphiQL at {root}/graphql/graphiql"
     assert re.fullmatch(r"12 tools at http://127\.0\.0\.1:\d+/http, over gRPC at 127\.0\.0\.1:\d+\n", err)
 
 
@@ -235,6 +241,8 @@ def test_what_cannot_be_is_one_line(project: Project) -> None:
             ("--protocol", "grpc", "--grpc-port", port): f"error: cannot listen at port {port} of 127.0.0.1",
             ("--protocol", "grpc", "--grpc-port", "-1"): "error: --grpc-port -1 is not between 0 and 65535",
             ("--protocol", "grpc", "--host", "0.0.0.0"): "error: --protocol grpc on 0.0.0.0 would send tokens",  # noqa: S104
+            ("--port", "0", "--graphiql", "."): "error: --graphiql is a page of --protocol graphql",
+            ("--port", "0", "--protocol", "graphql", "--graphiql", "."): "error: graphiql: react/umd/",
             ("--port", "0", "--scope", "a b"): "error: the scope 'a b' cannot be in a token",
         }
         for options, message in wrong.items():

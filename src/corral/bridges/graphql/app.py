@@ -17,6 +17,7 @@ from corral.bridges.grants import Grant
 from corral.bridges.graphql.calls import OperationCalls
 from corral.bridges.graphql.documents import document_of, is_introspection, operation_of
 from corral.bridges.graphql.events import OperationStream
+from corral.bridges.graphql.graphiql import Graphiql
 from corral.bridges.graphql.responses import (
     COMPLETE,
     EVENTS,
@@ -67,11 +68,12 @@ _operation = TypeAdapter(Operation)
 
 
 class GraphqlApp:
-    """App over a pipeline. All of it requires a token, except `/health`."""
+    """App over a pipeline. All of it requires a token, except `/health`, the runtimes, and the page of GraphiQL."""
 
-    def __init__(self, host: BridgeHost, schemas: DocumentCache[ToolSchema]) -> None:
+    def __init__(self, host: BridgeHost, schemas: DocumentCache[ToolSchema], graphiql: Graphiql | None) -> None:
         self._host = host
         self._schemas = schemas
+        self._graphiql = graphiql
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -88,6 +90,8 @@ class GraphqlApp:
         if path in RUNTIMES:
             language, media_type = RUNTIMES[path]
             return Response(graphql_runtime(language), media_type=media_type)
+        if self._graphiql is not None and method == "GET" and (page := self._graphiql.response(path)) is not None:
+            return page
         allowed = {"/token": ("POST",), "/schema.graphql": ("GET",)}.get(path, ("GET", "POST"))
         if path not in (*_OPERATIONS, "/token", "/schema.graphql"):
             return failed(CallError.of(BridgeError("no such path")), 404)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import ClassVar
 
 from typing_extensions import override
@@ -11,6 +12,7 @@ from corral.arguments import checked
 from corral.bridges.base import ASGIApp, BridgeHost, Document
 from corral.bridges.grants import Grant
 from corral.bridges.graphql.app import GraphqlApp
+from corral.bridges.graphql.graphiql import Graphiql
 from corral.bridges.graphql.responses import failed
 from corral.bridges.graphql.schema import ToolSchema, make_schema
 from corral.bridges.web import RequestHead, WebBridge
@@ -31,11 +33,12 @@ class GraphqlBridge(WebBridge):
     """Tools as GraphQL, to an app that is mounted in a web server. It needs asyncio.
 
     Read-only tools are queries, other tools are mutations, and streams are subscriptions over server-sent events. A
-    token's schema has the tools that its scopes allow. `url`, `allowed_hosts` and `allowed_origins` are those of every
-    `WebBridge`.
+    token's schema has the tools that its scopes allow. `graphiql`, a `node_modules` with graphiql 3, react 18 and
+    react-dom 18, serves GraphiQL at `/graphiql`; the page itself needs no token. `url`, `allowed_hosts` and
+    `allowed_origins` are those of every `WebBridge`.
 
     Raises:
-        ConfigError: `url` is not an http or https URL.
+        ConfigError: `url` is not an http or https URL, or `graphiql` lacks a package.
     """
 
     name: ClassVar[str] = "graphql"
@@ -46,13 +49,16 @@ class GraphqlBridge(WebBridge):
         *,
         allowed_hosts: Iterable[str] = (),
         allowed_origins: Iterable[str] = (),
+        graphiql: str | Path | None = None,
     ) -> None:
         super().__init__(url, allowed_hosts=allowed_hosts, allowed_origins=allowed_origins)
         self._schemas = DocumentCache(make_schema, _size)
+        self._graphiql = None if graphiql is None else Graphiql(Path(graphiql))
+        self._has_page = self._graphiql is not None
 
     @override
     def routes(self, host: BridgeHost) -> ASGIApp:
-        return GraphqlApp(host, self._schemas)
+        return GraphqlApp(host, self._schemas, self._graphiql)
 
     @override
     def refusal(self, head: RequestHead, error: CallError, status: int) -> ASGIApp:

@@ -45,6 +45,8 @@ class WebBridge(BridgeProtocol):
         self.url = None if url is None else url.rstrip("/")
         self._hosts = frozenset(hosts)
         self._origins = frozenset(allowed_origins)
+        self._has_page = False
+        """The app serves a page, whose requests are accepted."""
 
     @abstractmethod
     def routes(self, host: BridgeHost) -> ASGIApp:
@@ -78,6 +80,7 @@ class WebBridge(BridgeProtocol):
             hosts=self._hosts,
             origins=self._origins,
             options_of=type(self).__name__,
+            same_origin=self._has_page,
         )
 
 

@@ -78,6 +78,12 @@ def add_serve(commands: Commands) -> None:
         help=f"port of --protocol grpc; 0 takes a free one; default: {_GRPC_PORT}",
     )
     address.add_argument(
+        "--graphiql",
+        type=Path,
+        metavar="FOLDER",
+        help="with --protocol graphql, serve GraphiQL from a node_modules with graphiql@3, react@18 and react-dom@18",
+    )
+    address.add_argument(
         "--env-file",
         type=Path,
         metavar="FILE",
@@ -93,6 +99,8 @@ def add_serve(commands: Commands) -> None:
 def _serve(arguments: argparse.Namespace) -> int:
     uvicorn = _uvicorn()
     protocols = [*dict.fromkeys(arguments.protocols or _PROTOCOLS[:1])]
+    if arguments.graphiql is not None and "graphql" not in protocols:
+        raise ConfigError("--graphiql is a page of --protocol graphql")
     with screen() as view:
         with moving(view, "loading tools"):
             grpc = _grpc(arguments) if "grpc" in protocols else None
@@ -108,8 +116,11 @@ def _serve(arguments: argparse.Namespace) -> int:
             asyncio.run(_until_stopped(_Serving(corral, None, grpc, arguments), view))
             return 0
         with listening(arguments.host, arguments.port) as listener:
-            url = url_of(arguments.host, listener.getsockname()[1], arguments.allowed_hosts)
-            app, url = _app(corral, url, [each for each in protocols if each != "grpc"], arguments)
+            root = url_of(arguments.host, listener.getsockname()[1], arguments.allowed_hosts)
+            names = [each for each in protocols if each != "grpc"]
+            app, url = _app(corral, root, names, arguments)
+            if arguments.graphiql is not None:
+                view.err(f"GraphiQL at {root if len(names) == 1 else f'{root}/graphql'}/graphiql")
             server = http_server(uvicorn, app, lifespan="off")
             if not (is_loopback(arguments.host) or arguments.allowed_hosts):
                 view.err(f"warning: requests have to name {url} or this machine; others need --allow-host NAME")
@@ -167,6 +178,7 @@ def _app(corral: Corral, url: str, protocols: list[str], arguments: argparse.Nam
             url=url if alone else f"{url}/{name}",
             allowed_hosts=arguments.allowed_hosts,
             allowed_origins=arguments.allowed_origins,
+            **({"graphiql": arguments.graphiql} if name == "graphql" else {}),
         )
         apps[name] = corral.asgi_app(bridge)
     if alone:
