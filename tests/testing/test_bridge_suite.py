@@ -7,7 +7,7 @@ import json
 import socket
 import sys
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
@@ -21,14 +21,21 @@ import uvicorn
 
 from corral import ExecutionContext, Limits
 from corral.bridges import ASGIApp, BridgeHost, BridgeProtocol, Call, Grant, PipeBridge
+from corral.bridges.connect import ConnectBridge
 from corral.bridges.graphql import GraphqlBridge
 from corral.bridges.grpc import GrpcBridge
 from corral.bridges.grpc.messages import CallReply
 from corral.bridges.grpc.messages import CallRequest as CallMessage
 from corral.bridges.http import HttpBridge
+from corral.bridges.trpc import TrpcBridge
 from corral.bridges.web import Body, Receive, RequestHead, Scope, Send, WebBridge, grant_of, load_of, watch_request
 from corral.errors import ConfigError, CorralError
 from corral.guest import client_runtime, decode_value, encode_value
+from corral.guest.python.calls import CorralError as GuestError
+from corral.guest.python.transports import connect as connect_transport
+from corral.guest.python.transports import graphql as graphql_transport
+from corral.guest.python.transports import http as http_transport
+from corral.guest.python.transports import trpc as trpc_transport
 from corral.testing import BridgeSuite, CallTool
 from corral.types import CallError, CallRequest, EncodedValue, Endpoint, HttpEndpoint, Language, PipeEndpoint, Reply
 
@@ -94,56 +101,59 @@ class TestPipe(BridgeSuite):
         yield call
 
 
-class TestHttp(BridgeSuite):
+class RuntimeSuite(BridgeSuite):
+    """The suite by corral's own runtime for programs in Python elsewhere."""
+
+    bridge: type[WebBridge]
+    runtime: Any
+    path: str = ""
+
     def protocol(self) -> BridgeProtocol:
-        return HttpBridge("http://127.0.0.1")
+        return self.bridge("http://127.0.0.1")
 
     @asynccontextmanager
     async def connect(self, protocol: BridgeProtocol, host: BridgeHost, endpoint: Endpoint) -> AsyncGenerator[CallTool]:
         assert isinstance(endpoint, HttpEndpoint)
-        async with client_of(protocol.asgi_app(host), endpoint.token) as http:
+        async with served(protocol.asgi_app(host)) as port, AsyncExitStack() as stack:
+
+            async def connected() -> Any:
+                url = f"http://127.0.0.1:{port}{self.path}"
+                return await stack.enter_async_context(self.runtime.connect(url, endpoint.token))
+
+            connection = await connected()
 
             async def call(tool: str, input: object) -> Reply:
-                sent = encode_value(input)
-                tagged = b',"tagged":true' if sent.tagged else b""
-                body = b'{"calls":[{"sequence":1,"tool":"%b","input":%b%b}]}' % (tool.encode(), sent.text, tagged)
-                answer = await http.post("/calls", content=body, headers={"content-type": "application/json"})
-                reply = json.loads(answer.text)
-                if "error" in reply:
-                    return Reply(error=error_of(reply["error"]))
-                value = json.dumps(reply.get("value")).encode()
-                return Reply(decode_value(value, tagged=reply.get("tagged", False)))
+                nonlocal connection
+                try:
+                    return Reply(await connection._calls.start(tool, json.dumps(tool), input, None))
+                except GuestError as error:
+                    after = getattr(error, "retry_after_seconds", None)
+                    name = type(error).__name__
+                    return Reply(
+                        error=CallError(code=error.code, name=name, message=str(error), retry_after_seconds=after)
+                    )
+                except anyio.get_cancelled_exc_class():
+                    connection.close()
+                    connection = await connected()
+                    raise
 
             yield call
 
 
-class TestGraphql(BridgeSuite):
-    def protocol(self) -> BridgeProtocol:
-        return GraphqlBridge("http://127.0.0.1")
+class TestHttp(RuntimeSuite):
+    bridge, runtime = HttpBridge, http_transport
 
-    @asynccontextmanager
-    async def connect(self, protocol: BridgeProtocol, host: BridgeHost, endpoint: Endpoint) -> AsyncGenerator[CallTool]:
-        assert isinstance(endpoint, HttpEndpoint)
-        operation = b"mutation($calls:[JSON!]!){_calls(calls:$calls)}"
-        async with client_of(protocol.asgi_app(host), endpoint.token) as http:
 
-            async def call(tool: str, input: object) -> Reply:
-                sent = encode_value(input)
-                tagged = b',"tagged":true' if sent.tagged else b""
-                calls = b'[{"sequence":1,"tool":"%b","input":%b%b}]' % (tool.encode(), sent.text, tagged)
-                body = b'{"query":"%b","variables":{"calls":%b}}' % (operation, calls)
-                answer = await http.post("/graphql", content=body, headers={"content-type": "application/json"})
-                result = json.loads(answer.text)
-                if "errors" in result:
-                    [error] = result["errors"]
-                    return Reply(error=error_of({**error["extensions"], "message": error["message"]}))
-                [reply] = result["data"]["_calls"]
-                if "error" in reply:
-                    return Reply(error=error_of(reply["error"]))
-                value = json.dumps(reply.get("value")).encode()
-                return Reply(decode_value(value, tagged=reply.get("tagged", False)))
+class TestGraphql(RuntimeSuite):
+    bridge, runtime, path = GraphqlBridge, graphql_transport, "/graphql"
 
-            yield call
+
+class TestTrpc(RuntimeSuite):
+    bridge, runtime = TrpcBridge, trpc_transport
+
+
+class TestConnect(RuntimeSuite):
+    bridge, runtime = ConnectBridge, connect_transport
 
 
 class TestGrpc(BridgeSuite):

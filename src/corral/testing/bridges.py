@@ -11,11 +11,21 @@ from typing import Any, TypeAlias, cast
 import anyio
 
 from corral.audit import AuditEvent, AuditLog, CallbackSink
-from corral.bridges import BridgeHost, BridgeProtocol, Grant, Grants, Policy, RateLimits, pipeline
+from corral.bridges import ApprovalRequest, BridgeHost, BridgeProtocol, Grant, Grants, Policy, RateLimits, pipeline
 from corral.errors import ToolError
 from corral.plugins import load_by_name
 from corral.tools import Tool, ToolRegistry, define_tool, tool
-from corral.types import CallRequest, Endpoint, ExecutionContext, HttpEndpoint, Limits, PipeEndpoint, Reply
+from corral.types import (
+    Approved,
+    CallRequest,
+    Denied,
+    Endpoint,
+    ExecutionContext,
+    HttpEndpoint,
+    Limits,
+    PipeEndpoint,
+    Reply,
+)
 
 __all__ = ["BridgeSuite", "CallTool"]
 
@@ -120,7 +130,68 @@ class BridgeSuite:
             assert error.retry_after_seconds is not None
             assert 0 < error.retry_after_seconds <= 86_400
 
+    async def test_names_that_no_tool_has_are_not_found(self) -> None:
+        async with self._world() as world, self._guest(world) as call:
+            for name in ("__proto__", "constructor", "toString", "größe", "a.b", "echo2"):
+                assert _code(await call(name, {})) == "tool_not_found", name
+
+    async def test_an_input_that_is_no_object_or_has_wrong_members_does_not_reach_the_tool(self) -> None:
+        async with self._world() as world, self._guest(world) as call:
+            inputs: list[object] = [
+                [1],
+                "text",
+                7,
+                None,
+                {"number": "seven"},
+                {"number": 1, "more": 2},
+                {"number": 0.5},
+            ]
+            for input in inputs:
+                assert _code(await call("double", input)) == "invalid_arguments", input
+            assert world.ran == []
+
+    async def test_large_values_come_back_as_they_went(self) -> None:
+        deep: Any = "bottom"
+        for _ in range(60):
+            deep = [deep] if isinstance(deep, dict) else {"in": deep}
+        values = ["ä" * 200_000, list(range(20_000)), {f"k{n}": n for n in range(5_000)}, bytes(200_000), deep]
+        async with self._world() as world, self._guest(world) as call:
+            for value in values:
+                assert _same((await call("echo", {"value": value})).value, value)
+
+    async def test_a_long_message_of_an_error_arrives_bounded(self) -> None:
+        async with self._world() as world, self._guest(world) as call:
+            error = (await call("go_on", {})).error
+            assert error is not None
+            assert error.code == "tool_error"
+            assert error.message.startswith("on and on")
+            assert len(error.message) <= 300_000
+
     # --- many calls
+
+    async def test_many_calls_at_once_have_their_own_answers(self) -> None:
+        async with self._world() as world, self._guest(world) as call:
+            replies: dict[int, Reply] = {}
+
+            async def double(number: int) -> None:
+                replies[number] = await call("double", {"number": number})
+
+            async with anyio.create_task_group() as tasks:
+                for number in range(64):
+                    tasks.start_soon(double, number)
+            assert {number: reply.value for number, reply in replies.items()} == {each: 2 * each for each in range(64)}
+
+    async def test_a_call_that_fails_leaves_those_beside_it(self) -> None:
+        async with self._world() as world, self._guest(world) as call:
+            codes: dict[int, str | None] = {}
+
+            async def one(number: int, name: str) -> None:
+                codes[number] = _code(await call(name, {"number": number} if name == "double" else {}))
+
+            async with anyio.create_task_group() as tasks:
+                for number, name in enumerate(("double", "refuse", "double", "missing", "double")):
+                    tasks.start_soon(one, number, name)
+            assert codes == {0: None, 1: "tool_error", 2: None, 3: "tool_not_found", 4: None}
 
     async def test_parallel_calls_run_at_the_same_time(self) -> None:
         async with self._world() as world, self._guest(world) as call:
@@ -194,6 +265,53 @@ class BridgeSuite:
                     case PipeEndpoint(handler=handler):  # there is no token: a pipe is its execution's
                         assert (await handler(CallRequest("whoami", {}, 1))).value == "ada"
 
+    async def test_tokens_that_are_none_open_nothing(self) -> None:
+        async with self._world() as world:
+            grant = _grant(world)
+            async with world.protocol.serve(world.host, grant) as endpoint:
+                if not isinstance(endpoint, HttpEndpoint):
+                    return  # a pipe has none
+                head, payload, signature = endpoint.token.split(".")
+                for token in ("x", "a.b.c", f"{head}.{payload}.", f"{head}.{payload}.{signature[::-1]}"):
+                    async with self.connect(world.protocol, world.host, replace(endpoint, token=token)) as call:
+                        assert _code(await call("double", {"number": 1})) == "invalid_token", token
+            assert world.ran == []
+
+    async def test_a_call_that_needs_an_approval_runs_only_with_one(self) -> None:
+        async with self._world() as world, self._guest(world) as call:
+            assert (await call("pay", {"euros": 5})).value == "paid 5"
+            error = (await call("pay", {"euros": 500})).error
+            assert error is not None
+            assert (error.code, "too much" in error.message) == ("approval_denied", True)
+            assert world.ran == ["pay"]
+
+    async def test_a_denied_call_is_on_record_with_its_caller_and_its_reason(self) -> None:
+        async with self._world() as world:
+            async with self._guest(world, ExecutionContext(user_id="eve", organization_id="acme")) as call:
+                await call("secret", {})
+            await world.audit.aclose()
+            [event] = world.events
+            assert (event.user_id, event.organization_id, event.tool) == ("eve", "acme", "secret")
+            assert (event.outcome, event.code) == ("denied", "scope_denied")
+
+    async def test_a_rate_is_counted_for_each_user_of_each_organization(self) -> None:
+        async with self._world() as world:
+            for organization, code in (("acme", None), ("acme", "rate_limited"), ("other", None)):
+                async with self._guest(world, ExecutionContext(user_id="ada", organization_id=organization)) as call:
+                    assert _code(await call("rare", {})) == code
+
+    async def test_tools_come_and_go(self) -> None:
+        async with self._world() as world, self._guest(world) as call:
+            world.tools.remove("double")
+            assert _code(await call("double", {"number": 1})) == "tool_not_found"
+
+            @tool(name="double")
+            async def triple(number: int) -> int:
+                return 3 * number
+
+            world.tools.register(triple)
+            assert (await call("double", {"number": 1})).value == 3
+
     # --- bounds
 
     async def test_an_input_over_its_bound_is_refused(self) -> None:
@@ -235,7 +353,8 @@ class BridgeSuite:
         events: list[AuditEvent] = []
         audit = AuditLog(CallbackSink(events.extend))
         grants = Grants(lambda: tokens)
-        host = BridgeHost(pipeline(Policy(grants=grants, rates=RateLimits(), audit=audit)), grants)
+        policy = Policy(grants=grants, rates=RateLimits(), audit=audit, approve=_approve)
+        host = BridgeHost(pipeline(policy), grants)
         world = _World(self.protocol(), host, grants, events, audit, ToolRegistry())
         world.tools.register(*_tools(world))
         with anyio.fail_after(_PATIENCE_SECONDS):
@@ -262,6 +381,11 @@ class BridgeSuite:
                 yield call
         finally:
             world.grants.close(grant)
+
+
+def _approve(request: ApprovalRequest) -> Approved | Denied:
+    input: Any = request.input
+    return Approved() if input["euros"] < 100 else Denied("too much")
 
 
 def _grant(world: _World, context: ExecutionContext | None = None, limits: Limits | None = None) -> Grant:
@@ -297,6 +421,15 @@ def _tools(world: _World) -> Collection[Tool]:
     async def break_down() -> None:
         raise ValueError("password=hunter2")
 
+    @tool
+    async def go_on() -> None:
+        raise ToolError("on and on " * 100_000)
+
+    @tool(needs_approval=True)
+    async def pay(euros: float) -> str:
+        world.ran.append("pay")
+        return f"paid {euros:g}"
+
     @tool(rate_limit="1/day")
     async def rare() -> str:
         return "done"
@@ -318,7 +451,8 @@ def _tools(world: _World) -> Collection[Tool]:
         finally:
             world.cancelled.set()
 
-    return define_tool(name="echo", execute=echo), double, whoami, secret, refuse, break_down, rare, meet, wait
+    echoing = define_tool(name="echo", execute=echo)
+    return echoing, double, whoami, secret, refuse, break_down, go_on, pay, rare, meet, wait
 
 
 def _code(reply: Reply) -> str | None:
