@@ -12,7 +12,11 @@ import pytest
 from typing_extensions import override
 
 from corral import Corral, ExecutionContext, Language, Limits, ToolError, tool
+from corral.bridges.connect import ConnectBridge
+from corral.bridges.graphql import GraphqlBridge
 from corral.bridges.http import HttpBridge
+from corral.bridges.trpc import TrpcBridge
+from corral.bridges.web import WebBridge
 from corral.errors import ConfigError
 from corral.sandboxes import ShellSandbox
 from corral.shells import LocalShell, Process, Shell, ShellCapabilities
@@ -54,8 +58,8 @@ async def refuse(reason: str) -> None:
 
 
 @asynccontextmanager
-async def opened(folder: Path) -> AsyncGenerator[Corral]:
-    bridge = HttpBridge()
+async def opened(folder: Path, made: type[WebBridge] = HttpBridge) -> AsyncGenerator[Corral]:
+    bridge = made()
     async with ExecuteOnly(folder) as shell:
         sandbox = ShellSandbox(shell, engines=ENGINES)
         corral = Corral(
@@ -66,7 +70,7 @@ async def opened(folder: Path) -> AsyncGenerator[Corral]:
             check=False,
         )
         with Server(corral.asgi_app()) as server:
-            bridge.url = server.url
+            bridge.url = f"{server.url}/graphql" if made is GraphqlBridge else server.url
             async with corral:
                 yield corral
     assert not list(folder.iterdir())
@@ -124,6 +128,22 @@ async def test_a_program_calls_tools_over_http(language: Language, tmp_path: Pat
         assert ended.status == "timed_out"
 
 
+@pytest.mark.parametrize("bridge", [GraphqlBridge, TrpcBridge, ConnectBridge])
+@pytest.mark.parametrize("language", CASES)
+async def test_a_program_calls_tools_over_other_protocols(
+    language: Language, bridge: type[WebBridge], tmp_path: Path
+) -> None:
+    program, _, refused, _ = CASES[language]
+    async with opened(tmp_path, bridge) as corral:
+        result = await corral.execute(program, language=language, env={"MODE": "test"})
+        assert result.error is None, result
+        assert result.value == {"sums": [2, 4], "env": {"MODE": "test"}, "big": 2**70}
+        assert sorted(call.name for call in result.tool_calls) == ["double", "double"]
+        told = await corral.execute(refused, language=language)
+        assert told.error is not None
+        assert (told.error.code, told.error.name) == ("tool_error", "ToolError"), told
+
+
 async def test_what_a_program_writes_is_bounded_and_its_end_is_seen(tmp_path: Path) -> None:
     async with opened(tmp_path) as corral:
         loud = await corral.execute(
@@ -150,7 +170,7 @@ async def test_it_needs_the_address_of_the_bridge(tmp_path: Path) -> None:
     accepted: Any = {"accept_unenforced": {"cpu_seconds", "memory_mb"}, "check": False}
     with pytest.raises(ConfigError, match=r"HttpBridge\(url=...\)"):
         await Corral(sandbox=ShellSandbox(shell), bridge=HttpBridge(), **accepted).execute("1", language="python")
-    with pytest.raises(ConfigError, match="supports 'http'"):
+    with pytest.raises(ConfigError, match="supports 'connect' and 'graphql' and 'http' and 'trpc'"):
         await Corral(sandbox=ShellSandbox(shell), **accepted).execute("1", language="python")
     with pytest.raises(ConfigError, match='bridge="http"'):
         ShellSandbox(shell, bridge="pipe")

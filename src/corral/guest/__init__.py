@@ -6,11 +6,13 @@
 
 from corral.guest.frames import Frame, FrameKind, FrameReader, encode_frame
 from corral.guest.runtime import (
+    WEB_PROTOCOLS,
     RuntimeDirectory,
+    WebProtocol,
     bridge_runtime,
     client_runtime,
+    elsewhere_guest,
     graphql_runtime,
-    http_guest,
     http_runtime,
     python_guest,
     python_server,
@@ -21,19 +23,21 @@ from corral.guest.runtime import (
 from corral.guest.values import ArrayBuffer, UnencodableValue, decode_value, encode_value, plain_json, revive_value
 
 __all__ = [
+    "WEB_PROTOCOLS",
     "ArrayBuffer",
     "Frame",
     "FrameKind",
     "FrameReader",
     "RuntimeDirectory",
     "UnencodableValue",
+    "WebProtocol",
     "bridge_runtime",
     "client_runtime",
     "decode_value",
+    "elsewhere_guest",
     "encode_frame",
     "encode_value",
     "graphql_runtime",
-    "http_guest",
     "http_runtime",
     "plain_json",
     "python_guest",

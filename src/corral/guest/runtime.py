@@ -18,7 +18,7 @@ from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 from types import CodeType
-from typing import Literal, cast
+from typing import Literal, TypeAlias, cast, get_args
 
 from corral.containment.temporary import TemporaryFolder
 from corral.errors import ConfigError
@@ -26,11 +26,13 @@ from corral.programs import strip_types
 from corral.types import Language
 
 __all__ = [
+    "WEB_PROTOCOLS",
     "RuntimeDirectory",
+    "WebProtocol",
     "bridge_runtime",
     "client_runtime",
+    "elsewhere_guest",
     "graphql_runtime",
-    "http_guest",
     "http_runtime",
     "python_guest",
     "python_server",
@@ -38,6 +40,10 @@ __all__ = [
     "typescript_guest",
     "typescript_server",
 ]
+
+WebProtocol: TypeAlias = Literal["connect", "graphql", "http", "trpc"]
+"""Protocol with runtimes for programs elsewhere."""
+WEB_PROTOCOLS: frozenset[str] = frozenset(get_args(WebProtocol))
 
 _PROCESS = (
     "kinds",
@@ -74,8 +80,9 @@ _PYTHON = ("values", "frames", "calls", "console", "hints", "errors", "paths", "
 _PYTHON_CLIENT = ("values", "calls", "client", "transports/lines")
 """Parts of the Python module that a program elsewhere imports, likewise."""
 _ELSEWHERE = ("decorators", "engine", "transports/elsewhere")
-_PYTHON_ELSEWHERE = ("values", "calls", "hints", "errors", "client", "transports/lines", "transports/http", "elsewhere")
-"""Parts of the guest that calls tools over HTTP, likewise."""
+"""Parts of the guest that calls tools over such a protocol, after the client and the transport."""
+_PYTHON_ELSEWHERE = ("values", "calls", "hints", "errors", "client", "transports/lines")
+"""The same in Python, before the transport."""
 _VM = 'import vm from "node:vm";\n'
 _IMPORT = re.compile(r"^import \{([^}]*)\} from \"\.{1,2}/(\w+)\.ts\";", re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:const|function|class) (?:\{([^}]*)\}|(\w+)))", re.MULTILINE)
@@ -156,27 +163,29 @@ def graphql_runtime(language: Language = "typescript") -> str:
 
 
 @cache
-def bridge_runtime(protocol: Literal["connect", "graphql", "http", "trpc"], language: Language) -> str:
+def bridge_runtime(protocol: WebProtocol, language: Language) -> str:
     """The module that a program imports to call tools over one of corral's protocols."""
     return client_runtime(language, _source(*_TRANSPORTS[language](protocol)))
 
 
-def http_guest(language: Language, job: Mapping[str, object]) -> bytes:
-    """The guest of one program that calls tools over HTTP, with the program in it, as one file for the engine."""
+def elsewhere_guest(protocol: WebProtocol, language: Language, job: Mapping[str, object]) -> bytes:
+    """The guest of one program that calls tools over a protocol, with the program in it, as one file for the engine."""
     text = json.dumps(job)
     if language == "python":
-        return f"{_python_elsewhere()}\nrun_elsewhere(json.loads({text!r}))\n".encode()
-    return f"{_typescript_elsewhere()}await elsewhere_.run(JSON.parse({json.dumps(text)}));\n".encode()
+        return f"{_python_elsewhere(protocol)}\nrun_elsewhere(json.loads({text!r}))\n".encode()
+    return f"{_typescript_elsewhere(protocol)}await elsewhere_.run(JSON.parse({json.dumps(text)}));\n".encode()
 
 
 @cache
-def _python_elsewhere() -> str:
-    return _python_file(map(_python, _PYTHON_ELSEWHERE))
+def _python_elsewhere(protocol: WebProtocol) -> str:
+    return _python_file(map(_python, (*_PYTHON_ELSEWHERE, f"transports/{protocol}", "elsewhere")))
 
 
 @cache
-def _typescript_elsewhere() -> str:
-    return _script(_stripped((*_CLIENT, "transports/http", *_ELSEWHERE)))
+def _typescript_elsewhere(protocol: WebProtocol) -> str:
+    # elsewhere.ts imports the transport of HTTP, in whose place are the others.
+    transport = ("http", strip_types(_source(*_TRANSPORTS["typescript"](protocol))))
+    return _script([*_stripped(_CLIENT), transport, *_stripped(_ELSEWHERE)])
 
 
 def client_runtime(language: Language, transport: str) -> str:

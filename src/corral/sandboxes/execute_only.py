@@ -1,17 +1,18 @@
-"""Programs in shells whose commands have no standard input: they call tools over HTTP, and write their outcome."""
+"""Programs in shells whose commands have no standard input: they call tools over the web, and write their outcome."""
 
 from __future__ import annotations
 
 import secrets
 import shlex
 from collections.abc import AsyncIterator, Callable, Mapping
+from typing import cast
 from urllib.parse import urlsplit
 
 import anyio
 
 from corral.concurrency.task_owned import unwrapped
 from corral.errors import CorralError, MalformedMessage, MessageTooLarge, SandboxLost
-from corral.guest import decode_value, http_guest
+from corral.guest import WebProtocol, decode_value, elsewhere_guest
 from corral.isolation import Isolation
 from corral.logs import get_logger
 from corral.sandboxes.base import Job, Sandbox
@@ -64,7 +65,8 @@ class ExecuteOnlySandbox(Sandbox):
         }
         try:
             file = self._file = f".corral-{secrets.token_hex(8)}.{_SUFFIXES[language]}"
-            await self._shell.files.write_binary(file, http_guest(language, told))
+            protocol = cast("WebProtocol", bridge.protocol)  # capabilities name no other
+            await self._shell.files.write_binary(file, elsewhere_guest(protocol, language, told))
             guest = guest_files(self._config)
             options = [*guest.options, *_PERMISSIONS[language](bridge.url), file]
             command = f"{self._engine} {shlex.join(options)}"

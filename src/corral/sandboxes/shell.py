@@ -14,6 +14,7 @@ import anyio
 from corral.arguments import checked
 from corral.concurrency.task_owned import spawn
 from corral.errors import ConfigError
+from corral.guest import WEB_PROTOCOLS, WebProtocol
 from corral.isolation import Isolation
 from corral.sandboxes.base import Sandbox
 from corral.sandboxes.channel import GuestChannel, GuestFiles, PostMortem
@@ -24,6 +25,7 @@ from corral.types import Capabilities, Language, SandboxConfig
 
 __all__ = ["ShellSandbox"]
 
+_PIPE = "pipe"
 _STDERR_BYTES = 16_384
 _SIGNALS = 128
 _READ_SOURCE = "import os;s=b''\nwhile not s.endswith(b'\\n'):s+=os.read(0,65536)\n"
@@ -43,9 +45,9 @@ class ShellSandbox(BoxProvider[Shell]):
     shell's unless given. `cpu_seconds` bounds the processor time of a guest by `ulimit`, and Python's memory is
     bounded likewise; the numbers of `Limits` are not enforced, so they are to be accepted as such.
 
-    `bridge` is "pipe" if the shell has standard input for commands, else "http": then a program is a file and a
-    command, calls tools over the Corral's `HttpBridge`, and has a token in its environment. A function's shell is taken
-    to have standard input unless `bridge` says otherwise.
+    `bridge` is "pipe" if the shell has standard input for commands. Else a program is a file and a command, and
+    calls tools over the Corral's `HttpBridge`, `GraphqlBridge`, `TrpcBridge` or `ConnectBridge` with a token in its
+    environment. A function's shell is taken to have standard input unless `bridge` names such a protocol.
 
     Raises:
         ConfigError: the shell starts no programs, or has no standard input although `bridge` is "pipe".
@@ -63,7 +65,7 @@ class ShellSandbox(BoxProvider[Shell]):
         isolation: Isolation | None = None,
         cpu_seconds: int = 60,
         executions_at_once: int = 8,
-        bridge: Literal["pipe", "http"] | None = None,
+        bridge: Literal["pipe"] | WebProtocol | None = None,
     ) -> None:
         self.executions_at_once = executions_at_once
         super().__init__()
@@ -71,20 +73,20 @@ class ShellSandbox(BoxProvider[Shell]):
         self._engines = dict(engines or {"python": "python3"})
         self._cpu_seconds = cpu_seconds
         if isinstance(shell, Shell):
-            self._bridge = bridge or ("pipe" if shell.capabilities.stdin else "http")
+            self._bridges = _bridges(bridge, stdin=shell.capabilities.stdin)
             self._check(shell)
             self.isolation = isolation or shell.capabilities.isolation
         else:
-            self._bridge = bridge or "pipe"
+            self._bridges = _bridges(bridge, stdin=True)
             self.isolation = isolation or Isolation.of_tier("none")
 
     @property
     def capabilities(self) -> Capabilities:
         own = super().capabilities
-        return replace(own, languages=frozenset(self._engines), bridges=frozenset({self._bridge}))
+        return replace(own, languages=frozenset(self._engines), bridges=self._bridges)
 
     async def start(self, config: SandboxConfig) -> Sandbox:
-        if self._bridge == "pipe":
+        if _PIPE in self._bridges:
             return await super().start(config)
         self.check_tier(config)
         place = await self.reserve(config)
@@ -135,11 +137,18 @@ class ShellSandbox(BoxProvider[Shell]):
         name, has = type(shell).__name__, shell.capabilities
         if not has.real_processes:
             raise ConfigError(f"ShellSandbox: {name} starts no programs, so it has no engine; take another shell")
-        if self._bridge == "pipe" and not has.stdin:
+        if _PIPE in self._bridges and not has.stdin:
             raise ConfigError(
                 f"ShellSandbox: {name} has no standard input for commands, over which programs call tools; have them "
                 'call over HTTP: ShellSandbox(..., bridge="http") and Corral(bridge=HttpBridge(url=...))'
             )
+
+
+def _bridges(bridge: str | None, *, stdin: bool) -> frozenset[str]:
+    """Protocols by which programs can call tools: the given one, or what the shell can."""
+    if bridge is not None:
+        return frozenset({bridge})
+    return frozenset({_PIPE}) if stdin else WEB_PROTOCOLS
 
 
 def _python(engine: str, guest: GuestFiles, source_bytes: int) -> str:
