@@ -1,4 +1,4 @@
-"""`python -m bench.bridge`: what the guards and the HTTP bridge cost."""
+"""`python -m bench.bridge`: what the guards, and the bridges over HTTP, cost."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from pathlib import Path
 from bench.bridge.http import measure_latency, measure_load
 from bench.bridge.pipe import measure_pipe
 from bench.host import describe_host
+from corral.guest import WebProtocol
 
-_PARTS = ("pipe", "http", "load")
+_PROTOCOLS: tuple[WebProtocol, ...] = ("http", "graphql", "trpc", "connect")
+_PARTS = ("pipe", *_PROTOCOLS, "load")
 
 
 def main() -> None:
@@ -28,8 +30,9 @@ def main() -> None:
         directory = Path(name)
         if "pipe" in parts:
             report["pipe, us a call"] = asyncio.run(measure_pipe(arguments.rounds, directory))
-        if "http" in parts:
-            report["http, us a call"] = measure_latency(arguments.rounds, directory)
+        for protocol in _PROTOCOLS:
+            if protocol in parts:
+                report[f"{protocol}, us"] = measure_latency(arguments.rounds, directory, protocol)
         if "load" in parts:
             report["load"] = measure_load(max(1, arguments.rounds // 2), directory)
     if arguments.json:

@@ -1,4 +1,4 @@
-"""Calls over HTTP from plain Deno processes: beside an echo of the same server, and from many executions at once."""
+"""Calls over HTTP and the protocols on it from plain Deno processes: beside an echo, and from many executions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shutil import copy
 
 import deno
 
-from corral.guest import http_runtime
+from corral.guest import WebProtocol, bridge_runtime
 
 __all__ = ["measure_latency", "measure_load"]
 
@@ -24,9 +24,9 @@ _CALLS = 1_000
 
 
 @contextmanager
-def _server() -> Generator[tuple[str, list[str]]]:
+def _server(protocol: WebProtocol) -> Generator[tuple[str, list[str]]]:
     """A server of its own process: its address, and a token for each execution."""
-    command = [sys.executable, "-m", "bench.bridge.server"]
+    command = [sys.executable, "-m", "bench.bridge.server", protocol]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -37,8 +37,9 @@ def _server() -> Generator[tuple[str, list[str]]]:
             process.stdin.close()
 
 
-def _prepared(directory: Path) -> Path:
-    (directory / "corral.mjs").write_text(http_runtime(), encoding="utf-8")
+def _prepared(directory: Path, protocol: WebProtocol) -> Path:
+    runtime = bridge_runtime(protocol, "typescript")
+    (directory / "corral.mjs").write_text(runtime, encoding="utf-8")
     return Path(copy(_CLIENT, directory / "client.mjs"))
 
 
@@ -58,25 +59,32 @@ def _client(script: Path, mode: str, url: str, token: str) -> subprocess.Popen[s
     )
 
 
-def measure_latency(rounds: int, directory: Path) -> dict[str, float]:
-    """Medians in microseconds of an echo and of a call from one program, one after another, and their ratio."""
-    script = _prepared(directory)
-    echoes, calls = list[float](), list[float]()
-    with _server() as (url, tokens):
+def measure_latency(rounds: int, directory: Path, protocol: WebProtocol = "http") -> dict[str, float]:
+    """Medians in microseconds of echoes and calls from one program, one after another and 64 at once; and ratios."""
+    script = _prepared(directory, protocol)
+    found: list[dict[str, float]] = []
+    with _server(protocol) as (url, tokens):
         for _ in range(rounds):
             with _client(script, "latency", url, tokens[0]) as client:
-                found = json.loads(client.communicate()[0])
-            echoes.append(found["echo"])
-            calls.append(found["call"])
-    echo, call = statistics.median(echoes), statistics.median(calls)
-    return {"echo": echo, "call": call, "ratio": call / echo}
+                found.append(json.loads(client.communicate()[0]))
+    echo, call, echoes, calls = (
+        statistics.median(each[name] for each in found) for name in ("echo", "call", "echoes", "calls")
+    )
+    return {
+        "echo": echo,
+        "call": call,
+        "ratio": call / echo,
+        "64 echoes": echoes,
+        "64 calls": calls,
+        "ratio of 64": calls / echoes,
+    }
 
 
 def measure_load(rounds: int, directory: Path) -> dict[str, float]:
     """The median of calls a second that one server answers to as many processes as it has executions."""
-    script = _prepared(directory)
+    script = _prepared(directory, "http")
     rates: list[float] = []
-    with _server() as (url, tokens):
+    with _server("http") as (url, tokens):
         for _ in range(rounds):
             with ExitStack() as stack:
                 clients = [stack.enter_context(_client(script, "load", url, token)) for token in tokens]

@@ -1,4 +1,7 @@
-"""The server that is measured: the bridge, and an echo that does nothing else. `bench.bridge.http` starts it."""
+"""The server that is measured: the bridge, and an echo that does nothing else. `bench.bridge.http` starts it.
+
+`python -m bench.bridge.server PROTOCOL`; the address that it prints is that of the protocol's app.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,11 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 
 from corral import Corral, ExecutionContext, Limits, tool
+from corral.bridges.connect import ConnectBridge
+from corral.bridges.graphql import GraphqlBridge
+from corral.bridges.http import HttpBridge
+from corral.bridges.trpc import TrpcBridge
+from corral.bridges.web import WebBridge
 
 EXECUTIONS = 16
 
@@ -32,9 +40,19 @@ async def _echo(receive: Receive, send: Send) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-async def _main() -> None:
+_BRIDGES: dict[str, tuple[type[WebBridge], str]] = {
+    "http": (HttpBridge, ""),
+    "graphql": (GraphqlBridge, "/graphql"),
+    "trpc": (TrpcBridge, ""),
+    "connect": (ConnectBridge, ""),
+}
+"""Bridges, and the path at which their app serves."""
+
+
+async def _main(protocol: str) -> None:
     corral = Corral([tool(add)], limits=Limits(calls=10_000_000))
-    bridge = corral.asgi_app()
+    make, path = _BRIDGES[protocol]
+    bridge = corral.asgi_app(make())
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] == "/echo":
@@ -49,7 +67,7 @@ async def _main() -> None:
         while not server.started:
             await asyncio.sleep(0.01)
         grants = [corral.grant(ExecutionContext(user_id=f"user{number}")) for number in range(EXECUTIONS)]
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}{path}"
         print(json.dumps({"url": url, "tokens": [grant.token() for grant in grants]}), flush=True)
         await asyncio.to_thread(sys.stdin.read)
         server.should_exit = True
@@ -58,4 +76,4 @@ async def _main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(_main())
+    asyncio.run(_main(sys.argv[1]))
