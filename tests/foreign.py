@@ -50,7 +50,7 @@ _NPM: Mapping[str, str] = {
     "@trpc/server": "11.25.2",
     "@urql/core": "6.0.3",
     "@zereight/mcp-gitlab": "2.1.64",
-    "graphiql": "3.9.0",  # the last with builds for a page, as react 18 is
+    "graphiql": "3.9.0",  # graphiql 5 and react 19 have no builds for a page
     "graphql": "16.15.0",
     "graphql-request": "7.4.0",
     "graphql-sse": "2.6.1",

@@ -77,6 +77,17 @@ def parts_of(response: httpx.Response) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
+def one_program(parts: list[dict[str, Any]], code: dict[str, Any]) -> Any:
+    """Checks that a reply ran one program, in the place of the model's only call, and returns the call's output."""
+    last = [part["data"] for part in parts if part["type"] == "data-execution"][-1]
+    assert (last["status"], len(last["calls"])) == ("succeeded", 1)
+    [made] = [part for part in parts if part["type"] == "tool-input-available"]
+    assert (made["toolCallId"], made["input"]) == (last["toolCallId"], code)
+    [given] = [part for part in parts if part["type"] == "tool-output-available"]
+    assert given["toolCallId"] == last["toolCallId"]
+    return given["output"]
+
+
 @pytest.fixture(scope="module")
 async def corral() -> AsyncIterator[Corral]:
     async with Corral([greet, pay], approve=lambda _: Later(), check=False) as corral:

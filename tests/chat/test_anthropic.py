@@ -25,6 +25,12 @@ async def whoami() -> str:
     return turn_context().user_id
 
 
+@beta_async_tool
+async def lend(euros: int) -> str:
+    """Lends money."""
+    raise LookupError(f"password=hunter2 for {euros}")
+
+
 async def test_its_words_and_programs_come_in_one_stream(corral: Corral) -> None:
     read: list[str] = []
     script = calling(Call("execute_code", CODE), Call("whoami", {}), Call("nonsense", {}), read=read)
@@ -60,6 +66,18 @@ async def test_a_program_that_fails_is_told_to_the_model_as_an_error(corral: Cor
             parts = parts_of(await Browser(app, "ann").send("fail"))
     assert read[0].startswith("is_error: ")
     assert [part["data"] for part in parts if part["type"] == "data-execution"][-1]["status"] == "failed"
+
+
+async def test_a_tool_of_the_hosts_that_fails_ends_no_reply_and_tells_no_details(corral: Corral) -> None:
+    read: list[str] = []
+    calls = Call("lend", {"euros": "many"}), Call("lend", {"euros": 5})
+    with stub(calling(*calls, read=read)) as provider:
+        async with AsyncAnthropic(base_url=provider.url, api_key="none", max_retries=0) as client:
+            agent = from_anthropic(client, "scripted", code_mode(corral, tools=[lend], context=turn_context))
+            app = chat_app(corral, agent, authenticate=lambda _: ExecutionContext(user_id="ann"))
+            parts = parts_of(await Browser(app, "ann").send("lend"))
+    assert read == ["is_error: Invalid arguments for function lend", "is_error: lend failed"]
+    assert parts[-1]["type"] == "finish"
 
 
 def test_outside_of_a_reply_there_is_no_caller() -> None:

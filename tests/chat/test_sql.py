@@ -69,7 +69,8 @@ async def test_aged_executions_go_and_texts_that_databases_do_not_take_are_store
     assert (found.title, found.messages) == ("a?b?", [message])
     await store.save_execution(ANN, {"id": "e1", "output": text})
     assert await store.execution(ANN, "e1") == {"id": "e1", "output": text}
-    assert await store.execution(ANN, text) is None
+    assert (await store.execution(ANN, text), await store.load(ANN, text)) == (None, None)
+    await store.delete(ANN, text)
     later = opened(keep_days=0.0)
     await later.save_execution(BOB, {"id": "e2"})
     assert await store.execution(ANN, "e1") is None

@@ -42,15 +42,6 @@ from corral.types import CallError, CallRequest, EncodedValue, Endpoint, HttpEnd
 pytestmark = pytest.mark.anyio
 
 
-def error_of(content: dict[str, Any]) -> CallError:
-    return CallError(
-        code=content["code"],
-        name=content["name"],
-        message=content["message"],
-        retry_after_seconds=content.get("retryAfterSeconds"),
-    )
-
-
 def as_sent(reply: Reply) -> Reply:
     """A reply as a guest decodes it."""
     if reply.error is not None:
@@ -127,8 +118,7 @@ class RuntimeSuite(BridgeSuite):
                 try:
                     return Reply(await connection._calls.start(tool, json.dumps(tool), input, None))
                 except GuestError as error:
-                    after = getattr(error, "retry_after_seconds", None)
-                    name = type(error).__name__
+                    name, after = type(error).__name__, error.retry_after_seconds
                     return Reply(
                         error=CallError(code=error.code, name=name, message=str(error), retry_after_seconds=after)
                     )

@@ -12,14 +12,12 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse
 
 from corral.bridges.base import ASGIApp, Message, Receive, Scope, Send
+from corral.bridges.web.page_headers import page_headers
 from corral.types import ExecutionContext
 
-__all__ = ["CONTENT_SECURITY_POLICY", "OneTimeLogin", "SecurityHeaders"]
+__all__ = ["OneTimeLogin", "SecurityHeaders"]
 
-CONTENT_SECURITY_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
+_HEADERS = page_headers()
 
 
 class SecurityHeaders:
@@ -32,11 +30,7 @@ class SecurityHeaders:
         async def send_bound(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                headers["content-security-policy"] = CONTENT_SECURITY_POLICY
-                headers["x-content-type-options"] = "nosniff"
-                headers["referrer-policy"] = "no-referrer"
-                headers["cross-origin-opener-policy"] = "same-origin"
-                headers["cross-origin-resource-policy"] = "same-origin"
+                headers.update(_HEADERS)
                 headers.setdefault("cache-control", "no-store")
             await send(message)
 

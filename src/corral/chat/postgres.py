@@ -48,7 +48,8 @@ class PostgresChats(SqlChats):
             await pool.close()
 
     @override
-    async def _rows(self, query: str, *values: Any) -> list[Any]:
+    async def _rows(self, statement: Statement) -> list[Any]:
+        query, values = statement
         return await (await self._opened()).fetch(query, *values)
 
     @override

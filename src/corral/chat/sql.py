@@ -63,7 +63,7 @@ class SqlChats(ChatStore):
         self._keep_seconds = keep_days * _SECONDS_PER_DAY
 
     @abstractmethod
-    async def _rows(self, query: str, *values: Any) -> list[Any]:
+    async def _rows(self, statement: Statement) -> list[Any]:
         """Rows of a query."""
 
     @abstractmethod
@@ -73,43 +73,49 @@ class SqlChats(ChatStore):
     @override
     async def conversations(self, owner: Owner) -> list[Conversation]:
         query = "SELECT id, title, updated FROM conversations WHERE owner = $1 ORDER BY updated DESC"
-        rows = await self._rows(query, str(owner))
+        rows = await self._rows(_statement(query, str(owner)))
         return [Conversation(id=row[0], title=row[1], updated=row[2]) for row in rows]
 
     @override
     async def load(self, owner: Owner, conversation_id: str) -> Conversation | None:
         query = "SELECT id, title, updated, messages FROM conversations WHERE owner = $1 AND id = $2"
-        for row in await self._rows(query, str(owner), conversation_id):
+        for row in await self._rows(_statement(query, str(owner), conversation_id)):
             return Conversation(id=row[0], title=row[1], updated=row[2], messages=json.loads(row[3]))
         return None
 
     @override
     async def save(self, owner: Owner, conversation: Conversation) -> None:
         whose, messages = str(owner), json.dumps(conversation.messages)
-        values = whose, conversation.id, _storable(conversation.title), float(conversation.updated), messages
-        await self._write((_SAVE, values), (_PRUNE_CONVERSATIONS, (whose, self._most_conversations)))
+        await self._write(
+            _statement(_SAVE, whose, conversation.id, conversation.title, float(conversation.updated), messages),
+            _statement(_PRUNE_CONVERSATIONS, whose, self._most_conversations),
+        )
 
     @override
     async def delete(self, owner: Owner, conversation_id: str) -> None:
-        await self._write(("DELETE FROM conversations WHERE owner = $1 AND id = $2", (str(owner), conversation_id)))
+        query = "DELETE FROM conversations WHERE owner = $1 AND id = $2"
+        await self._write(_statement(query, str(owner), conversation_id))
 
     @override
     async def save_execution(self, owner: Owner, data: dict[str, Any]) -> None:
         now, whose = time.time(), str(owner)
         await self._write(
-            (_SAVE_EXECUTION, (data["id"], whose, now, json.dumps(data))),
-            (_PRUNE_EXECUTIONS, (whose, self._most_executions)),
-            (_PRUNE_AGED, (now - self._keep_seconds,)),
+            _statement(_SAVE_EXECUTION, data["id"], whose, now, json.dumps(data)),
+            _statement(_PRUNE_EXECUTIONS, whose, self._most_executions),
+            _statement(_PRUNE_AGED, now - self._keep_seconds),
         )
 
     @override
     async def execution(self, owner: Owner, execution_id: str) -> dict[str, Any] | None:
         query = "SELECT data FROM executions WHERE owner = $1 AND id = $2"
-        for row in await self._rows(query, str(owner), _storable(execution_id)):
+        for row in await self._rows(_statement(query, str(owner), execution_id)):
             return json.loads(row[0])
         return None
 
 
-def _storable(text: str) -> str:
-    """Replaces what databases do not take in a text: lone surrogates, and NUL. In JSON both are escaped."""
-    return text.encode("utf-8", "replace").decode().replace("\0", "?")
+def _statement(query: str, *values: Any) -> Statement:
+    """Replaces in texts what databases do not take: lone surrogates, and NUL. In JSON both are escaped."""
+    return query, tuple(
+        value.encode("utf-8", "replace").decode().replace("\0", "?") if isinstance(value, str) else value
+        for value in values
+    )

@@ -48,7 +48,8 @@ class SqliteChats(SqlChats):
         await anyio.to_thread.run_sync(close)
 
     @override
-    async def _rows(self, query: str, *values: Any) -> list[Any]:
+    async def _rows(self, statement: Statement) -> list[Any]:
+        query, values = statement
         return await self._run(lambda database: database.execute(query, _named(values)).fetchall())
 
     @override

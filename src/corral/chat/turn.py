@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeAlias
 from corral.errors import ConfigError
 from corral.types import ExecutionContext
 
-__all__ = ["ChatAgent", "ChatTurn", "Message", "Part", "text_of_message", "turn_context"]
+__all__ = ["ChatAgent", "ChatTurn", "Message", "Part", "text_of_message", "texts_of", "turn_context"]
 
 Part: TypeAlias = Mapping[str, Any]
 """Chunk of the AI SDK's UI message stream, version 1, such as `{"type": "text-delta", "id": "0", "delta": "Hello"}`."""
@@ -66,3 +66,8 @@ class ChatAgent(Protocol):
 def text_of_message(message: Mapping[str, Any]) -> str:
     """Joins the texts of a message."""
     return "\n".join(str(part["text"]) for part in message["parts"] if part.get("type") == "text")
+
+
+def texts_of(messages: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """Role and text of each message that has a text."""
+    return [(each["role"], text) for each in messages if (text := text_of_message(each))]

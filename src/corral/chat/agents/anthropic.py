@@ -9,11 +9,14 @@ from anthropic import AsyncAnthropic
 from anthropic.lib.tools import ToolError
 
 from corral.arguments import checked
-from corral.chat.turn import ChatAgent, ChatTurn, Part, text_of_message
+from corral.chat.turn import ChatAgent, ChatTurn, Part, texts_of
 from corral.integrations.anthropic import TOOL_USE_ID, RunnerParts
+from corral.logs import get_logger
 from corral.types import Positive
 
 __all__ = ["from_anthropic"]
+
+logger = get_logger("corral.chat")
 
 _TOOL_STOPS = ("tool_use", "pause_turn")
 """Reasons to go on: tools are to be run here, or the provider's own have not ended."""
@@ -33,9 +36,7 @@ class _AnthropicChat:
         ]
 
     async def reply(self, turn: ChatTurn) -> AsyncIterator[Part]:
-        messages: list[Any] = [
-            {"role": each["role"], "content": text} for each in turn.messages if (text := text_of_message(each))
-        ]
+        messages: list[Any] = [{"role": role, "content": text} for role, text in texts_of(turn.messages)]
         for step in range(self._steps):
             async with self._client.beta.messages.stream(
                 model=self._model,
@@ -85,6 +86,11 @@ class _AnthropicChat:
             return {**result, "content": await tool.call(use.input)}
         except ToolError as error:
             return {**result, "content": error.content, "is_error": True}
+        except ValueError as error:  # the input does not fit
+            return {**result, "content": str(error), "is_error": True}
+        except Exception:
+            logger.exception("the tool %s of a chat failed", use.name)
+            return {**result, "content": f"{use.name} failed", "is_error": True}
         finally:
             TOOL_USE_ID.reset(token)
 

@@ -14,7 +14,7 @@ from google.adk.sessions import InMemorySessionService
 from google.genai import types
 
 from corral.arguments import checked
-from corral.chat.turn import ChatAgent, ChatTurn, Part, text_of_message
+from corral.chat.turn import ChatAgent, ChatTurn, Part, texts_of
 from corral.types import Positive
 
 __all__ = ["from_google_adk"]
@@ -33,9 +33,8 @@ class _AdkChat:
         runner = Runner(app_name=_APP, agent=self._agent, session_service=sessions)
         user, name = turn.context.user_id, turn.conversation_id
         session = await sessions.create_session(app_name=_APP, user_id=user, session_id=name)
-        for message in turn.messages[:-1]:
-            if text := text_of_message(message):
-                await sessions.append_event(session, self._event(message["role"], text))
+        for role, text in texts_of(turn.messages[:-1]):
+            await sessions.append_event(session, self._event(role, text))
         told = types.Content(role="user", parts=[types.Part(text=turn.text)])
         number, streamed = 0, False
         events = runner.run_async(user_id=user, session_id=name, new_message=told, run_config=self._run_config)

@@ -7,7 +7,7 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, ToolMessage
 
-from corral.chat.turn import ChatAgent, ChatTurn, Part, text_of_message
+from corral.chat.turn import ChatAgent, ChatTurn, Part, texts_of
 
 __all__ = ["from_langchain"]
 
@@ -18,11 +18,7 @@ class _LangChainChat:
         self._context = context
 
     async def reply(self, turn: ChatTurn) -> AsyncIterator[Part]:
-        history = [
-            HumanMessage(text) if each["role"] == "user" else AIMessage(text)
-            for each in turn.messages
-            if (text := text_of_message(each))
-        ]
+        history = [HumanMessage(text) if role == "user" else AIMessage(text) for role, text in texts_of(turn.messages)]
         stream = self._agent.astream(
             {"messages": history},
             context=self._context(turn),

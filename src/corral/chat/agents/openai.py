@@ -15,7 +15,7 @@ from openai.types.responses import (
 )
 
 from corral.arguments import checked
-from corral.chat.turn import ChatAgent, ChatTurn, Part, text_of_message
+from corral.chat.turn import ChatAgent, ChatTurn, Part, texts_of
 from corral.integrations.kit import read_arguments
 from corral.integrations.openai import CodeMode
 from corral.types import Positive
@@ -31,9 +31,7 @@ class _OpenAIChat:
         self._steps = steps
 
     async def reply(self, turn: ChatTurn) -> AsyncIterator[Part]:
-        items: list[Any] = [
-            {"role": each["role"], "content": text} for each in turn.messages if (text := text_of_message(each))
-        ]
+        items: list[Any] = [{"role": role, "content": text} for role, text in texts_of(turn.messages)]
         for step in range(self._steps):
             response: Response | None = None
             async with await self._client.responses.create(

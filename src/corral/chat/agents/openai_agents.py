@@ -8,7 +8,7 @@ from typing import Any, cast
 from agents import Agent, ItemHelpers, Runner, TResponseInputItem
 from agents.items import MessageOutputItem, RunItem, ToolCallItem, ToolCallOutputItem
 
-from corral.chat.turn import ChatAgent, ChatTurn, Part, text_of_message
+from corral.chat.turn import ChatAgent, ChatTurn, Part, texts_of
 from corral.integrations.kit import read_arguments
 
 __all__ = ["from_openai_agents"]
@@ -21,9 +21,7 @@ class _OpenAIAgentsChat:
 
     async def reply(self, turn: ChatTurn) -> AsyncIterator[Part]:
         history = [
-            cast("TResponseInputItem", {"role": each["role"], "content": text})
-            for each in turn.messages
-            if (text := text_of_message(each))
+            cast("TResponseInputItem", {"role": role, "content": text}) for role, text in texts_of(turn.messages)
         ]
         result = Runner.run_streamed(self._agent, history, context=self._context(turn))
         try:
