@@ -16,6 +16,7 @@ from pydantic import Field
 from corral import Corral, ExecutionContext
 from corral.chat import chat_app, turn_context
 from corral.chat.agents import chat_agent_of
+from corral.chat.agents.google_adk import from_google_adk
 from corral.integrations.google_adk import code_mode
 from tests.chat.conftest import Browser, one_program, parts_of
 
@@ -61,3 +62,19 @@ async def test_its_words_and_programs_come_in_one_stream_and_it_remembers_the_co
         if content.role in {"user", "model"}
     ]
     assert told == ["greet Ann", "Done.", "again"]
+
+
+async def test_a_reply_makes_so_many_requests_at_most(corral: Corral) -> None:
+    class Endless(ScriptedModel):
+        async def generate_content_async(
+            self, llm_request: LlmRequest, stream: bool = False
+        ) -> AsyncGenerator[LlmResponse, None]:
+            self.requests.append(llm_request)
+            part = Part.from_function_call(name="execute_code", args=CODE)
+            yield LlmResponse(content=Content(role="model", parts=[part]))
+
+    model = Endless()
+    agent = from_google_adk(LlmAgent(name="agent", model=model, **code_mode(corral, context=turn_context)), steps=2)
+    app = chat_app(corral, agent, authenticate=lambda _: ExecutionContext(user_id="ann"))
+    parts = parts_of(await Browser(app, "ann").send("greet Ann"))
+    assert (parts[-1]["type"], len(model.requests)) == ("error", 2)

@@ -9,12 +9,14 @@ from typing import Any, cast
 
 import anyio
 import asyncpg
+import httpx
 import pytest
 
 from corral import Corral, ExecutionContext
 from corral.chat import ChatStore, Conversation, PostgresChats, SqliteChats, chat_app
 from corral.chat.records import Owner
 from tests.chat.conftest import Browser, ProgramAgent, parts_of
+from tests.chat.test_page import serving
 
 pytestmark = pytest.mark.anyio
 
@@ -25,12 +27,16 @@ Open = Callable[..., ChatStore]
 """Opens the same database each time."""
 
 
+@pytest.fixture
+def postgres_url(postgres_server: str) -> str:
+    return f"postgresql://corral@/postgres?host={postgres_server}"
+
+
 @pytest.fixture(params=["sqlite", "postgres"])
 async def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
     if request.param == "sqlite":
         return partial(SqliteChats, tmp_path / "chats.db")
-    server: str = request.getfixturevalue("postgres_server")
-    url = f"postgresql://corral@/postgres?host={server}"
+    url: str = request.getfixturevalue("postgres_url")
     connection: Any = await cast("Any", asyncpg).connect(url)
     await connection.execute("DROP TABLE IF EXISTS conversations, executions")
     await connection.close()
@@ -96,6 +102,13 @@ async def test_a_file_is_its_owners_only(tmp_path: Path) -> None:
     assert await store.conversations(ANN) == []
     await store.aclose()
     assert (tmp_path / "chats.db").stat().st_mode & 0o777 == 0o600
+
+
+def test_the_command_keeps_conversations_in_postgres(postgres_url: str, tmp_path: Path) -> None:
+    with serving("--demo", "--store", postgres_url, folder=tmp_path) as address, httpx.Client() as http:
+        assert http.get(address, follow_redirects=True).status_code == 200
+        assert http.get(f"{address.partition('?')[0]}api/conversations").json() == []
+    assert not list(tmp_path.iterdir())
 
 
 async def test_an_approval_that_waited_when_the_server_ended_is_expired(corral: Corral, opened: Open) -> None:
