@@ -14,12 +14,16 @@ pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform != "linux", rea
 
 # Sends each of the texts in a file over a connection of its own, and prints what comes back as JSON.
 TALK = r"""
-import json, socket, sys
+import errno, json, socket, sys
 answers = []
 for text in json.load(open("texts.json")):
     with socket.create_connection(("127.0.0.1", 3128), 10) as connection:
-        connection.sendall(text.encode("latin-1"))
-        connection.shutdown(socket.SHUT_WR)
+        try:
+            connection.sendall(text.encode("latin-1"))
+            connection.shutdown(socket.SHUT_WR)
+        except OSError as error:  # the proxy may refuse a text before its end
+            if error.errno not in (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN):
+                raise
         answer = b""
         try:
             while piece := connection.recv(65536):
@@ -174,12 +178,12 @@ async def test_a_head_that_comes_too_slowly_is_not_waited_for(monkeypatch: pytes
 import select, socket
 connection = socket.create_connection(("127.0.0.1", 3128))
 sent = 0
-while not select.select([connection], [], [], 0.02)[0]:
-    connection.send(b"GET http://a/ HTTP/1.1\r\nX: "[sent:sent + 1] or b"x")
-    sent += 1
 try:
+    while not select.select([connection], [], [], 0.02)[0]:
+        connection.send(b"GET http://a/ HTTP/1.1\r\nX: "[sent:sent + 1] or b"x")
+        sent += 1
     print(sent < 100, connection.recv(1000))
-except ConnectionResetError:  # a byte was on its way
+except ConnectionError:  # a byte was on its way
     print(sent < 100, b"")
 """
     async with world() as found:
