@@ -1,15 +1,19 @@
 """The suite of bridge protocols: Corral's own and one of a third party pass it, and broken ones do not."""
 
+# pyright: reportPrivateUsage=false
 from __future__ import annotations
 
 import base64
 import json
 import socket
+import ssl
 import sys
-from collections.abc import AsyncGenerator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any, ClassVar, cast
+from urllib.parse import quote, unquote
 
 import anyio
 import deno
@@ -28,15 +32,28 @@ from corral.bridges.grpc.messages import CallReply
 from corral.bridges.grpc.messages import CallRequest as CallMessage
 from corral.bridges.http import HttpBridge
 from corral.bridges.trpc import TrpcBridge
-from corral.bridges.web import Body, Receive, RequestHead, Scope, Send, WebBridge, grant_of, load_of, watch_request
+from corral.bridges.web import (
+    Body,
+    Receive,
+    RequestHead,
+    Scope,
+    Send,
+    WebBridge,
+    ended,
+    grant_of,
+    load_of,
+    watch_request,
+)
 from corral.errors import ConfigError, CorralError
 from corral.guest import client_runtime, decode_value, encode_value
 from corral.guest.python.calls import CorralError as GuestError
+from corral.guest.python.client import Transport
 from corral.guest.python.transports import connect as connect_transport
 from corral.guest.python.transports import graphql as graphql_transport
 from corral.guest.python.transports import http as http_transport
 from corral.guest.python.transports import trpc as trpc_transport
-from corral.testing import BridgeSuite, CallTool
+from corral.guest.python.values import UnencodableValue
+from corral.testing import BridgeMessageSuite, BridgeStreamSuite, BridgeSuite, CallTool, SendMessage
 from corral.types import CallError, CallRequest, EncodedValue, Endpoint, HttpEndpoint, Language, PipeEndpoint, Reply
 
 pytestmark = pytest.mark.anyio
@@ -48,6 +65,14 @@ def as_sent(reply: Reply) -> Reply:
         return reply
     value = reply.encoded or encode_value(reply.value)
     return Reply(decode_value(value.text, tagged=value.tagged))
+
+
+def encoded(input: object) -> EncodedValue | Reply:
+    """An input as it leaves a guest, or the guest's own refusal."""
+    try:
+        return encode_value(input)
+    except UnencodableValue as error:
+        return Reply(error=CallError(code="invalid_arguments", name="InvalidArguments", message=str(error)))
 
 
 @asynccontextmanager
@@ -65,17 +90,57 @@ async def served(app: ASGIApp) -> AsyncGenerator[int]:
             server.should_exit = True
 
 
+NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""In place of httpx's own, which reads all certificates of the system for each client."""
+
+
 @asynccontextmanager
 async def client_of(app: ASGIApp, token: str) -> AsyncGenerator[httpx.AsyncClient]:
     headers = {"authorization": f"Bearer {token}"}
     async with (
         served(app) as port,
-        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=30) as http,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=30, verify=NO_TLS) as http,
     ):
         yield http
 
 
-class TestPipe(BridgeSuite):
+class PipeItems:
+    """The guest's end of a stream over a pipe: holds as many items as a program's buffer does, and asks for more."""
+
+    def __init__(self, left: Callable[[], object]) -> None:
+        self.left = left
+        self.items: deque[EncodedValue] = deque()
+        self.changed = anyio.Event()
+        self.ended = False
+
+    def put(self, item: EncodedValue) -> bool:
+        self.items.append(item)
+        self._change()
+        return self.ended
+
+    async def room(self) -> None:
+        while self.items and not self.ended:
+            await self.changed.wait()
+
+    async def next(self) -> EncodedValue | None:
+        while not self.items and not self.ended:
+            await self.changed.wait()
+        if not self.items:
+            return None
+        item = self.items.popleft()
+        self._change()
+        return item
+
+    def end(self) -> None:
+        self.ended = True
+        self._change()
+
+    def _change(self) -> None:
+        self.changed.set()
+        self.changed = anyio.Event()
+
+
+class TestPipe(BridgeStreamSuite):
     def protocol(self) -> BridgeProtocol:
         return PipeBridge()
 
@@ -85,19 +150,101 @@ class TestPipe(BridgeSuite):
         numbers = iter(range(1, 1000))
 
         async def call(tool: str, input: object) -> Reply:
-            sent = encode_value(input)
+            sent = encoded(input)
+            if isinstance(sent, Reply):
+                return sent
             arrived = decode_value(sent.text, tagged=sent.tagged)
             return as_sent(await endpoint.handler(CallRequest(tool, arrived, next(numbers), len(sent.text))))
 
         yield call
 
+    @asynccontextmanager
+    async def stream(
+        self, protocol: BridgeProtocol, host: BridgeHost, endpoint: Endpoint, tool: str, input: object
+    ) -> AsyncGenerator[AsyncIterator[Reply]]:
+        assert isinstance(endpoint, PipeEndpoint)
+        opened: list[PipeItems] = []
+        opening = anyio.Event()
+        last: list[Reply] = []
 
-class RuntimeSuite(BridgeSuite):
-    """The suite by corral's own runtime for programs in Python elsewhere."""
+        def open(left: Callable[[], object]) -> PipeItems:
+            opened.append(PipeItems(left))
+            opening.set()
+            return opened[0]
+
+        async def make() -> None:
+            last.append(as_sent(await endpoint.handler(CallRequest(tool, input, 1, 2, open_stream=open))))
+            opening.set()
+            for each in opened:
+                each.end()
+
+        async def items() -> AsyncGenerator[Reply]:
+            await opening.wait()
+            for each in opened:
+                while (item := await each.next()) is not None:
+                    yield Reply(decode_value(item.text, tagged=item.tagged))
+            if last[0].error is not None:
+                yield last[0]
+
+        async with anyio.create_task_group() as tasks, aclosing(items()) as iterator:
+            tasks.start_soon(make)
+            yield iterator
+            for each in opened:
+                each.left()
+                each.end()
+
+
+def failure_of(error: GuestError) -> Reply:
+    name, after = type(error).__name__, error.retry_after_seconds
+    return Reply(error=CallError(code=error.code, name=name, message=str(error), retry_after_seconds=after))
+
+
+class RuntimeSuite(BridgeStreamSuite, BridgeMessageSuite):
+    """The suites by corral's own runtime for programs in Python elsewhere."""
 
     bridge: type[WebBridge]
     runtime: Any
     path: str = ""
+    """Path at which the app serves."""
+    transport: Transport
+
+    @asynccontextmanager
+    async def stream(
+        self, protocol: BridgeProtocol, host: BridgeHost, endpoint: Endpoint, tool: str, input: object
+    ) -> AsyncGenerator[AsyncIterator[Reply]]:
+        assert isinstance(endpoint, HttpEndpoint)
+
+        async def replies(read: Any) -> AsyncGenerator[Reply]:
+            try:
+                async for item in read:
+                    yield Reply(item)
+            except GuestError as error:
+                yield failure_of(error)
+
+        async with (
+            served(protocol.asgi_app(host)) as port,
+            self.runtime.connect(f"http://127.0.0.1:{port}{self.path}", endpoint.token) as connection,
+            aclosing(aiter(connection.tools[tool](input))) as read,
+            aclosing(replies(read)) as found,
+        ):
+            yield found
+
+    @asynccontextmanager
+    async def raw(self, protocol: BridgeProtocol, host: BridgeHost, endpoint: Endpoint) -> AsyncGenerator[SendMessage]:
+        assert isinstance(endpoint, HttpEndpoint)
+        request = self.transport.request([])
+        async with client_of(protocol.asgi_app(host), endpoint.token) as http:
+
+            async def send(message: bytes) -> str | None:
+                headers = {"content-type": request.content_type}
+                answer = await http.post(f"{self.path}{request.path}", content=message, headers=headers)
+                if answer.status_code != 200:
+                    return self.transport.refusal(answer.content)[0]
+                reader = self.transport.reader([1], 1_000_000)
+                [(_, failure, _)] = [*reader.feed(answer.content), *reader.end()]
+                return failure[0] if failure else None
+
+            yield send
 
     def protocol(self) -> BridgeProtocol:
         return self.bridge("http://127.0.0.1")
@@ -118,10 +265,7 @@ class RuntimeSuite(BridgeSuite):
                 try:
                     return Reply(await connection._calls.start(tool, json.dumps(tool), input, None))
                 except GuestError as error:
-                    name, after = type(error).__name__, error.retry_after_seconds
-                    return Reply(
-                        error=CallError(code=error.code, name=name, message=str(error), retry_after_seconds=after)
-                    )
+                    return failure_of(error)
                 except anyio.get_cancelled_exc_class():
                     connection.close()
                     connection = await connected()
@@ -131,19 +275,20 @@ class RuntimeSuite(BridgeSuite):
 
 
 class TestHttp(RuntimeSuite):
-    bridge, runtime = HttpBridge, http_transport
+    bridge, runtime, transport = HttpBridge, http_transport, http_transport._HttpTransport()
 
 
 class TestGraphql(RuntimeSuite):
-    bridge, runtime, path = GraphqlBridge, graphql_transport, "/graphql"
+    bridge, runtime, transport = GraphqlBridge, graphql_transport, graphql_transport._GraphqlTransport()
+    path = "/graphql"
 
 
 class TestTrpc(RuntimeSuite):
-    bridge, runtime = TrpcBridge, trpc_transport
+    bridge, runtime, transport = TrpcBridge, trpc_transport, trpc_transport._TrpcTransport()
 
 
 class TestConnect(RuntimeSuite):
-    bridge, runtime = ConnectBridge, connect_transport
+    bridge, runtime, transport = ConnectBridge, connect_transport, connect_transport._ConnectTransport()
 
 
 class TestGrpc(BridgeSuite):
@@ -155,11 +300,14 @@ class TestGrpc(BridgeSuite):
         assert isinstance(endpoint, HttpEndpoint)
         metadata = (("authorization", f"Bearer {endpoint.token}"),)
         async with grpc.aio.insecure_channel(endpoint.url.removeprefix("http://")) as channel:
+            await channel.channel_ready()  # until then the client does not know how many calls may be open
             make: Any = channel.unary_unary
             method = make("/corral.v1.Bridge/Call", CallMessage.SerializeToString, CallReply.FromString)
 
             async def call(tool: str, input: object) -> Reply:
-                sent = encode_value(input)
+                sent = encoded(input)
+                if isinstance(sent, Reply):
+                    return sent
                 request = CallMessage(tool=tool, input=sent.text, tagged=sent.tagged)
                 try:
                     reply = await method(request, metadata=metadata)
@@ -207,13 +355,13 @@ class NoteBridge(WebBridge):
                 input = decode_value(body[1:], tagged=body[:1] == b"T")
                 number = load_of(grant).count(1)
                 watch.body_received()
-                tool = head.scope["path"].removeprefix("/")
+                tool = unquote(head.scope["raw_path"].decode().removeprefix("/"))
                 return await host.handle(
                     Call(CallRequest(tool, input, number, len(body) - 1), grant, protocol=self.name)
                 )
         except CorralError as error:
             return Reply(error=CallError.of(error))
-        return None
+        return Reply(error=ended()) if grant.ended else None
 
     def refusal(self, head: RequestHead, error: CallError, status: int) -> ASGIApp:
         async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
@@ -356,7 +504,10 @@ class TestThirdParty(BridgeSuite):
         async with client_of(protocol.asgi_app(host), endpoint.token) as http:
 
             async def call(tool: str, input: object) -> Reply:
-                answer = await http.post(f"/{tool}", content=marked(encode_value(input)))
+                sent = encoded(input)
+                if isinstance(sent, Reply):
+                    return sent
+                answer = await http.post(f"/{quote(tool, safe='')}", content=marked(sent))
                 if answer.status_code == 200:
                     return Reply(decode_value(answer.content[1:], tagged=answer.content[:1] == b"T"))
                 code, name, seconds, message = answer.text.split("\n", 3)
@@ -370,7 +521,7 @@ async def test_a_third_party_writes_its_own_refusals() -> None:
     class Nothing(BridgeSuite):
         protocol = TestThirdParty.protocol
 
-    async with Nothing()._world() as world:  # pyright: ignore[reportPrivateUsage]
+    async with Nothing()._world() as world:
         transport = httpx.ASGITransport(cast("Any", world.protocol.asgi_app(world.host)))
         async with httpx.AsyncClient(transport=transport, base_url="http://attacker.example") as http:
             answer = await http.post("/whoami")
@@ -386,7 +537,7 @@ async def test_a_third_party_brings_only_a_transport_for_programs_elsewhere(lang
     deno_run = [deno.find_deno_bin(), "run", "--quiet", "--no-config", "--allow-env", "--allow-net=127.0.0.1"]
     command = deno_run if language == "typescript" else [sys.executable]
     suite = TestThirdParty()
-    async with suite._world() as world, served(world.protocol.asgi_app(world.host)) as port:  # pyright: ignore[reportPrivateUsage]
+    async with suite._world() as world, served(world.protocol.asgi_app(world.host)) as port:
         grant = Grant(context=ExecutionContext(), limits=Limits(), tools=world.tools)
         with world.grants.live(grant):
             environment = {

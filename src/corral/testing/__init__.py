@@ -4,13 +4,15 @@ A suite is a class of asynchronous tests for pytest. Subclass it in a test modul
 implement its factory, and mark it with `pytest.mark.anyio`. Nothing here imports pytest.
 """
 
-from corral.testing.bridges import BridgeSuite, CallTool
+from corral.testing.bridges import BridgeMessageSuite, BridgeStreamSuite, BridgeSuite, CallTool, SendMessage
 from corral.testing.extensions import SinkSuite, SourceSuite
 from corral.testing.fakes import CallFailed, FakeGuest, FakeProgram, FakeSandbox, ScriptedModel
 from corral.testing.sandboxes import SandboxSuite
 from corral.testing.shells import FilesSuite, ShellSuite
 
 __all__ = [
+    "BridgeMessageSuite",
+    "BridgeStreamSuite",
     "BridgeSuite",
     "CallFailed",
     "CallTool",
@@ -20,6 +22,7 @@ __all__ = [
     "FilesSuite",
     "SandboxSuite",
     "ScriptedModel",
+    "SendMessage",
     "ShellSuite",
     "SinkSuite",
     "SourceSuite",

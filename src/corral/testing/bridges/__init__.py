@@ -1,0 +1,8 @@
+"""Conformance suites of bridge protocols: calls, streams, and messages that no guest of good faith sends."""
+
+from corral.testing.bridges.messages import BridgeMessageSuite, SendMessage
+from corral.testing.bridges.streams import BridgeStreamSuite
+from corral.testing.bridges.suite import BridgeSuite
+from corral.testing.bridges.world import CallTool
+
+__all__ = ["BridgeMessageSuite", "BridgeStreamSuite", "BridgeSuite", "CallTool", "SendMessage"]

@@ -1,0 +1,79 @@
+"""Tests of messages that a bridge has to refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+from corral.bridges import BridgeHost, BridgeProtocol
+from corral.testing.bridges.suite import BridgeSuite
+from corral.types import Endpoint, HttpEndpoint, Limits
+
+__all__ = ["BridgeMessageSuite", "SendMessage"]
+
+SendMessage: TypeAlias = Callable[[bytes], Coroutine[Any, Any, str | None]]
+"""Sends bytes in place of a message with calls; returns the code of the error, or None if there was none."""
+
+_DEEP = 100_000
+_LONG = 20_000_000
+_BROKEN: dict[str, bytes] = {
+    "nothing": b"",
+    "a byte": b"\x00",
+    "no UTF-8": b'{"calls":"\xff\xfe"}',
+    "half a message": b'{"calls":[{"sequence":1,"tool":"dou',
+    "another shape": b'{"calls":{"tool":"double"}}',
+    "a list": b"[]",
+    "a number": b"7",
+    "no JSON": b"double(1)",
+    "numbers that are none": b'{"calls":[{"sequence":NaN,"tool":"double","input":{"number":Infinity}}]}',
+    "depth": b"[" * _DEEP + b"]" * _DEEP,
+    "depth without an end": b'{"a":' * _DEEP,
+    "a long number": b"9" * 100_000,
+    "tags of protobuf without an end": b"\xff" * 1_000,
+    "a length of protobuf beyond its end": b"\x0a\xff\xff\xff\xff\x0f",
+    "a group of protobuf within itself": b"\x0b" * 10_000,
+}
+
+
+class BridgeMessageSuite(BridgeSuite):
+    """`BridgeSuite` for a protocol whose guests may be anybody: implement `raw` too."""
+
+    def raw(
+        self, protocol: BridgeProtocol, host: BridgeHost, endpoint: Endpoint
+    ) -> AbstractAsyncContextManager[SendMessage]:
+        """Opens an endpoint for messages of any form, for the duration of the block."""
+        raise NotImplementedError
+
+    async def test_what_is_no_message_is_refused_and_harms_nobody(self) -> None:
+        async with (
+            self._world() as world,
+            self._guest(world) as call,
+            world.protocol.serve(world.host, world.grant()) as endpoint,
+            self.raw(world.protocol, world.host, endpoint) as send,
+        ):
+            for name, message in _BROKEN.items():
+                assert await send(message) is not None, name
+                assert (await call("double", {"number": 1})).value == 2
+            assert world.ran == ["double"] * len(_BROKEN)
+
+    async def test_a_message_over_its_bound_is_refused(self) -> None:
+        async with (
+            self._world() as world,
+            world.protocol.serve(world.host, world.grant(limits=Limits(tool_input_bytes=1_000))) as endpoint,
+            self.raw(world.protocol, world.host, endpoint) as send,
+        ):
+            assert await send(b"1" * _LONG) is not None
+
+    async def test_a_message_of_nobody_is_refused_as_such(self) -> None:
+        async with (
+            self._world() as world,
+            self._world() as other,
+            world.protocol.serve(world.host, world.grant()) as endpoint,
+        ):
+            assert isinstance(endpoint, HttpEndpoint)
+            for token in other.grants.issue(other.grant()), "x":
+                async with self.raw(world.protocol, world.host, replace(endpoint, token=token)) as send:
+                    for message in b"", b"{", b"[" * _DEEP:
+                        assert await send(message) == "invalid_token"

@@ -1,0 +1,425 @@
+"""Tests of the calls of a bridge protocol."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import anyio
+
+from corral.testing.bridges.world import LINES, VALUES, BridgeHarness, at_once, code_of, nested, same
+from corral.tools import tool
+from corral.types import CallRequest, ExecutionContext, HttpEndpoint, Limits, PipeEndpoint, Reply
+
+__all__ = ["BridgeSuite"]
+
+
+class BridgeSuite(BridgeHarness):
+    """Tests that every bridge protocol has to pass. Implement `protocol` and `connect`.
+
+    Calls pass the guards of a real pipeline. All runs in one event loop: a server has to be started in it.
+    """
+
+    # --- values and errors
+
+    async def test_values_of_all_kinds_come_back_as_they_went(self) -> None:
+        async with self._world() as world, self._guest(world) as call:
+            for value in VALUES:
+                reply = await call("echo", {"value": value})
+                assert reply.error is None, f"{value!r}: {reply.error}"
+                assert same(reply.value, value), f"{value!r} came back as {reply.value!r}"
+
+    async def test_an_error_has_its_name_its_code_and_its_message(self) -> None:
+        expected = {
+            "missing": ("tool_not_found", "ToolNotFound", "missing"),
+            "double": ("invalid_arguments", "InvalidArguments", "number"),
+            "refuse": ("tool_error", "ToolError", "not today, größer"),
+            "break_down": ("tool_failed", "ToolFailed", "break_down"),
+        }
+        async with self._world() as world, self._guest(world) as call:
+            for name, (code, error_name, text) in expected.items():
+                error = (await call(name, {})).error
+                assert error is not None, name
+                assert (error.code, error.name) == (code, error_name)
+                assert text in error.message
+                assert "hunter2" not in error.message, "details of an exception must not leave the host"
+
+    async def test_a_rate_limit_says_when_to_retry(self) -> None:
+        async with self._world() as world, self._guest(world) as call:
+            assert (await call("rare", {})).value == "done"
+            error = (await call("rare", {})).error
+            assert error is not None
+            assert error.code == "rate_limited"
+            assert error.retry_after_seconds is not None
+            assert 0 < error.retry_after_seconds <= 86_400
+
+    async def test_names_that_no_tool_has_are_not_found(self) -> None:
+        async with self._world() as world, self._guest(world) as call:
+            for name in ("__proto__", "constructor", "toString", "größe", "a.b", "echo2"):
+                assert code_of(await call(name, {})) == "tool_not_found", name
+
+    async def test_an_input_that_is_no_object_or_has_wrong_members_does_not_reach_the_tool(self) -> None:
+        async with self._world() as world, self._guest(world) as call:
+            inputs: list[object] = [
+                [1],
+                "text",
+                7,
+                None,
+                {"number": "seven"},
+                {"number": 1, "more": 2},
+                {"number": 0.5},
+            ]
+            for input in inputs:
+                assert code_of(await call("double", input)) == "invalid_arguments", input
+            assert world.ran == []
+
+    async def test_large_values_come_back_as_they_went(self) -> None:
+        deep: Any = "bottom"
+        for _ in range(60):
+            deep = [deep] if isinstance(deep, dict) else {"in": deep}
+        values = ["ä" * 200_000, list(range(20_000)), {f"k{n}": n for n in range(5_000)}, bytes(200_000), deep]
+        async with self._world() as world, self._guest(world) as call:
+            for value in values:
+                assert same((await call("echo", {"value": value})).value, value)
+
+    async def test_a_long_message_of_an_error_arrives_bounded(self) -> None:
+        async with self._world() as world, self._guest(world) as call:
+            error = (await call("go_on", {})).error
+            assert error is not None
+            assert error.code == "tool_error"
+            assert error.message.startswith("on and on")
+            assert len(error.message) < 10_000
+
+    async def test_what_python_has_and_json_lacks_arrives_as_documented(self) -> None:
+        async with self._world() as world, self._guest(world) as call:
+            assert (await call("data", {})).value == {
+                "when": "2026-01-02T03:04:05.123456Z",
+                "id": "00000000-0000-0000-0000-000000000001",
+                "price": "1.10",
+                "pair": [1, 2],
+                "status": 200,
+            }
+            reply = await call("nothing", {})
+            assert (reply.value, reply.error) == (None, None)
+
+    async def test_inputs_arrive_with_the_types_that_the_tool_declares(self) -> None:
+        async with self._world() as world, self._guest(world) as call:
+            assert (await call("measure", {"data": bytes(range(256))})).value == 256
+            assert (await call("power", {"base": 3})).value == 9
+            assert (await call("power", {"base": 2**40, "exponent": 3})).value == 2**120
+
+    async def test_tools_of_a_namespace_have_it_in_their_names(self) -> None:
+        async with self._world() as world, self._guest(world) as call:
+            assert (await call("mail.send", {"to": "ada"})).value == "sent to ada"
+            for name in ("send", "mail", "mail.", ".send", "mail.send.send", "mail.missing"):
+                assert code_of(await call(name, {"to": "ada"})) == "tool_not_found", name
+
+    async def test_names_of_any_length_and_with_any_character_are_refused(self) -> None:
+        async with self._world() as world, self._guest(world) as call:
+            for name in (
+                "double\r\nx: 1",
+                "double\u2028",
+                " double",
+                "../double",
+                "%64ouble",
+                "\U0001f600",
+                "x" * 50_000,
+            ):
+                error = (await call(name, {"number": 1})).error
+                assert error is not None, name[:100]
+                assert error.code in {"tool_not_found", "message_too_large"}, name[:100]
+                assert len(error.message) < 10_000
+            assert world.ran == []
+            assert (await call("double", {"number": 1})).value == 2
+
+    async def test_an_output_that_cannot_travel_is_an_error_of_the_tool(self) -> None:
+        async with self._world() as world, self._guest(world) as call:
+            for name in ("offer", "dig"):
+                assert code_of(await call(name, {})) == "invalid_tool_output", name
+            assert (await call("double", {"number": 1})).value == 2
+
+    async def test_a_message_of_any_characters_arrives_as_it_is(self) -> None:
+        async with self._world() as world, self._guest(world) as call:
+            error = (await call("refuse_in_lines", {})).error
+            assert error is not None
+            assert (error.code, error.message) == ("tool_error", LINES)
+
+    # --- many calls
+
+    async def test_many_calls_at_once_have_their_own_answers(self) -> None:
+        async with self._world() as world, self._guest(world) as call:
+            replies = await at_once(call, [("double", {"number": number}) for number in range(64)])
+            assert [reply.value for reply in replies] == [2 * number for number in range(64)]
+
+    async def test_a_call_that_fails_leaves_those_beside_it(self) -> None:
+        one = {"number": 1}
+        async with self._world() as world, self._guest(world) as call:
+            calls: list[tuple[str, object]] = [
+                ("double", one),
+                ("refuse", {}),
+                ("double", one),
+                ("missing", {}),
+                ("double", one),
+            ]
+            codes = [code_of(reply) for reply in await at_once(call, calls)]
+            assert codes == [None, "tool_error", None, "tool_not_found", None]
+
+    async def test_parallel_calls_run_at_the_same_time(self) -> None:
+        async with self._world() as world, self._guest(world) as call:
+            replies = await at_once(call, [("meet", {"number": number}) for number in range(5)])
+            assert [reply.value for reply in replies] == [*range(5)]
+
+    async def test_calls_are_numbered_in_order_and_carry_the_name_of_the_protocol(self) -> None:
+        async with self._world() as world:
+            async with self._guest(world) as call:
+                for number in range(3):
+                    await call("double", {"number": number})
+            events = await world.recorded()
+            assert [event.sequence for event in events] == [1, 2, 3]
+            assert {event.protocol for event in events} == {world.protocol.name}
+            assert {event.outcome for event in events} == {"succeeded"}
+
+    async def test_a_slow_call_keeps_no_other_waiting(self) -> None:
+        async with self._world() as world, self._guest(world) as call:
+            replies: list[Reply] = []
+
+            async def hold() -> None:
+                replies.append(await call("hold", {"number": 7}))
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(hold)
+                for number in range(3):
+                    assert (await call("double", {"number": number})).value == 2 * number
+                await world.waiting.wait()
+                assert replies == []
+                world.released.set()
+            assert replies[0].value == 7
+
+    async def test_more_calls_than_may_be_in_flight_wait_for_their_turn(self) -> None:
+        async with self._world() as world, self._guest(world, limits=Limits(calls_in_flight=2)) as call:
+
+            async def release() -> None:
+                await world.waiting.wait()
+                world.released.set()
+
+            replies: list[Reply] = []
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(release)
+                replies = await at_once(call, [("hold", {"number": number}) for number in range(6)])
+            assert [reply.value for reply in replies] == [*range(6)]
+            assert 1 <= world.most_at_once <= 2
+
+    async def test_more_calls_at_once_than_a_batch_holds_have_their_own_answers(self) -> None:
+        async with self._world() as world, self._guest(world, limits=Limits(calls=500)) as call:
+            replies = await at_once(call, [("echo", {"value": f"n{number}" * 20}) for number in range(300)])
+            assert [reply.value for reply in replies] == [f"n{number}" * 20 for number in range(300)]
+
+    # --- permissions
+
+    async def test_a_tool_runs_only_with_its_scope(self) -> None:
+        async with self._world() as world:
+            async with self._guest(world) as call:
+                assert code_of(await call("secret", {})) == "scope_denied"
+                assert world.ran == []
+            async with self._guest(world, ExecutionContext(user_id="ada", scopes={"secrets"})) as call:
+                assert (await call("secret", {})).value == "hunter2"
+
+    async def test_calls_over_the_budget_do_not_run(self) -> None:
+        async with self._world() as world, self._guest(world, limits=Limits(calls=2)) as call:
+            codes = [code_of(await call("double", {"number": 1})) for _ in range(4)]
+            assert codes == [None, None, "call_budget_exceeded", "call_budget_exceeded"]
+            assert world.ran == ["double", "double"]
+
+    async def test_executions_at_the_same_time_have_their_own_callers(self) -> None:
+        async with (
+            self._world() as world,
+            self._guest(world, ExecutionContext(user_id="ada")) as of_ada,
+            self._guest(world, ExecutionContext(user_id="eve")) as of_eve,
+        ):
+            assert [(await call("whoami", {})).value for call in (of_ada, of_eve, of_ada)] == ["ada", "eve", "ada"]
+
+    async def test_an_execution_that_has_ended_makes_no_calls(self) -> None:
+        async with self._world() as world:
+            grant = world.grant()
+            async with (
+                world.protocol.serve(world.host, grant) as endpoint,
+                self.connect(world.protocol, world.host, endpoint) as call,
+            ):
+                assert (await call("whoami", {})).error is None
+                world.grants.close(grant)
+                assert code_of(await call("double", {"number": 1})) in {"execution_ended", "invalid_token"}
+            assert world.ran == []
+
+    async def test_foreign_and_broken_tokens_open_nothing(self) -> None:
+        async with self._world() as world, self._world() as other:
+            grant, foreign = world.grant(ExecutionContext(user_id="ada")), other.grant()
+            async with world.protocol.serve(world.host, grant) as endpoint:
+                match endpoint:
+                    case HttpEndpoint():
+                        signed, signature = endpoint.token.rsplit(".", 1)
+                        broken = ("x", "a.b.c", f"{signed}.", f"{signed}.{signature[::-1]}")
+                        for token in (other.grants.issue(foreign), *broken):
+                            wrong = replace(endpoint, token=token)
+                            async with self.connect(world.protocol, world.host, wrong) as call:
+                                assert code_of(await call("double", {"number": 1})) == "invalid_token", token
+                        assert world.ran == other.ran == []
+                    case PipeEndpoint(handler=handler):  # there is no token: a pipe is its execution's
+                        assert (await handler(CallRequest("whoami", {}, 1))).value == "ada"
+
+    async def test_a_call_that_needs_an_approval_runs_only_with_one(self) -> None:
+        async with self._world() as world, self._guest(world) as call:
+            assert (await call("pay", {"euros": 5})).value == "paid 5"
+            error = (await call("pay", {"euros": 500})).error
+            assert error is not None
+            assert (error.code, "too much" in error.message) == ("approval_denied", True)
+            assert world.ran == ["pay"]
+
+    async def test_a_denied_call_is_on_record_with_its_caller_and_its_reason(self) -> None:
+        async with self._world() as world:
+            async with self._guest(world, ExecutionContext(user_id="eve", organization_id="acme")) as call:
+                await call("secret", {})
+            [event] = await world.recorded()
+            assert (event.user_id, event.organization_id, event.tool) == ("eve", "acme", "secret")
+            assert (event.outcome, event.code) == ("denied", "scope_denied")
+
+    async def test_a_rate_is_counted_for_each_user_of_each_organization(self) -> None:
+        async with self._world() as world:
+            for organization, code in (("acme", None), ("acme", "rate_limited"), ("other", None)):
+                async with self._guest(world, ExecutionContext(user_id="ada", organization_id=organization)) as call:
+                    assert code_of(await call("rare", {})) == code
+
+    async def test_tools_come_and_go(self) -> None:
+        async with self._world() as world, self._guest(world) as call:
+            world.tools.remove("double")
+            assert code_of(await call("double", {"number": 1})) == "tool_not_found"
+
+            @tool(name="double")
+            async def triple(number: int) -> int:
+                return 3 * number
+
+            world.tools.register(triple)
+            assert (await call("double", {"number": 1})).value == 3
+
+    async def test_a_tool_with_two_scopes_needs_both(self) -> None:
+        async with self._world() as world:
+            for scopes, code in (
+                ({"secrets"}, "scope_denied"),
+                ({"keys"}, "scope_denied"),
+                ({"secrets", "keys"}, None),
+            ):
+                async with self._guest(world, ExecutionContext(scopes=scopes)) as call:
+                    assert code_of(await call("both", {})) == code
+            assert world.ran == ["both"]
+
+    async def test_a_call_whose_approval_fails_does_not_run(self) -> None:
+        async with self._world() as world, self._guest(world) as call:
+            error = (await call("pay", {"euros": -1})).error
+            assert error is not None
+            assert "hunter2" not in error.message
+            assert world.ran == []
+            assert (await call("pay", {"euros": 1})).error is None
+
+    async def test_nobody_is_asked_about_a_call_whose_input_does_not_fit(self) -> None:
+        async with self._world() as world, self._guest(world) as call:
+            assert code_of(await call("pay", {"euros": "many"})) == "invalid_arguments"
+            assert world.asked == []
+
+    async def test_each_of_many_calls_is_approved_or_denied_by_itself(self) -> None:
+        async with self._world() as world, self._guest(world) as call:
+            replies = await at_once(call, [("pay", {"euros": euros}) for euros in (1, 500, 2, 600, 3)])
+            assert [code_of(reply) for reply in replies] == [None, "approval_denied", None, "approval_denied", None]
+            assert world.ran == ["pay"] * 3
+
+    async def test_calls_that_fail_count_against_the_budget_too(self) -> None:
+        async with self._world() as world, self._guest(world, limits=Limits(calls=2)) as call:
+            codes = [code_of(await call(name, {})) for name in ("refuse", "break_down", "whoami")]
+            assert codes == ["tool_error", "tool_failed", "call_budget_exceeded"]
+
+    async def test_the_end_of_an_execution_cancels_its_calls(self) -> None:
+        async with self._world() as world:
+            grant, replies = world.grant(), list[Reply]()
+            async with (
+                world.protocol.serve(world.host, grant) as endpoint,
+                self.connect(world.protocol, world.host, endpoint) as call,
+                anyio.create_task_group() as tasks,
+            ):
+                if not isinstance(endpoint, HttpEndpoint):  # whoever has a pipe ends with its execution
+                    return
+
+                async def wait() -> None:
+                    replies.append(await call("wait", {}))
+
+                tasks.start_soon(wait)
+                await world.waiting.wait()
+                world.grants.close(grant)
+                await world.cancelled.wait()
+            assert replies[0].error is not None
+            assert replies[0].error.code in {"execution_ended", "invalid_token", "cancelled", "bridge_error"}
+
+    async def test_a_token_opens_nothing_after_its_time_and_a_renewed_one_does(self) -> None:
+        async with self._world() as world:
+            grant = world.grant()
+            async with world.protocol.serve(world.host, grant) as endpoint:
+                if not isinstance(endpoint, HttpEndpoint):  # there is no token: a pipe is its execution's
+                    return
+                dying = world.grants.issue(grant, ttl_seconds=0.001)
+                await anyio.sleep(0.01)
+                for token, code in (dying, "invalid_token"), (world.host.renew(grant)[0], None):
+                    async with self.connect(world.protocol, world.host, replace(endpoint, token=token)) as call:
+                        assert code_of(await call("double", {"number": 1})) == code
+            assert world.ran == ["double"]
+
+    async def test_failed_and_cancelled_calls_are_on_record_as_such(self) -> None:
+        async with self._world() as world:
+            async with self._guest(world) as call:
+                await call("break_down", {})
+                await call("double", {"number": "seven"})
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(call, "wait", dict[str, object]())
+                    await world.waiting.wait()
+                    tasks.cancel_scope.cancel()
+                await world.cancelled.wait()
+            found = [(event.tool, event.outcome, event.code) for event in await world.recorded()]
+            assert found[0] == ("break_down", "failed", "tool_failed")
+            assert found[1][2] == "invalid_arguments"
+            assert found[2][:2] == ("wait", "cancelled")
+
+    # --- bounds
+
+    async def test_an_input_over_its_bound_is_refused(self) -> None:
+        async with self._world() as world, self._guest(world, limits=Limits(tool_input_bytes=1_000)) as call:
+            assert code_of(await call("echo", {"value": "x" * 2_000})) == "message_too_large"
+            assert world.ran == []
+            assert (await call("echo", {"value": "x" * 100})).value == "x" * 100
+
+    async def test_an_output_over_its_bound_is_withheld(self) -> None:
+        async with self._world() as world, self._guest(world, limits=Limits(tool_output_bytes=1_000)) as call:
+            reply = await call("echo", {"value": "x" * 2_000})
+            assert code_of(reply) == "message_too_large"
+            assert reply.value is None
+
+    async def test_an_input_that_is_nested_too_deeply_is_refused(self) -> None:
+        async with self._world() as world, self._guest(world) as call:
+            for depth in (200, 5_000):
+                assert (await call("echo", {"value": nested(depth)})).error is not None
+            assert world.ran == []
+            assert (await call("echo", {"value": nested(50)})).value == nested(50)
+
+    async def test_a_guest_that_gives_up_cancels_its_call(self) -> None:
+        async with self._world() as world, self._guest(world) as call:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(call, "wait", dict[str, object]())
+                await world.waiting.wait()
+                tasks.cancel_scope.cancel()
+            await world.cancelled.wait()
+            assert (await call("double", {"number": 2})).value == 4
+
+    # --- descriptions
+
+    async def test_a_document_shows_only_tools_that_the_scopes_allow(self) -> None:
+        async with self._world() as world:
+            for scopes, shown in (frozenset[str](), False), (frozenset({"secrets"}), True):
+                document = await world.protocol.document(world.grant(ExecutionContext(scopes=scopes)))
+                if document is not None:
+                    assert b"whoami" in document.content
+                    assert (b"secret" in document.content) is shown

@@ -1,0 +1,364 @@
+"""The world of a test of a bridge: a host with a real pipeline, and tools that notice what is done to them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from decimal import Decimal
+from http import HTTPStatus
+from typing import Any, TypeAlias, cast
+from uuid import UUID
+
+import anyio
+
+from corral.audit import AuditEvent, AuditLog, CallbackSink
+from corral.bridges import ApprovalRequest, BridgeHost, BridgeProtocol, Grant, Grants, Policy, RateLimits, pipeline
+from corral.errors import ToolError
+from corral.plugins import load_by_name
+from corral.tools import Tool, ToolRegistry, define_tool, tool
+from corral.types import Approved, Denied, Endpoint, ExecutionContext, Limits, Reply
+
+__all__ = [
+    "FLOOD_ITEMS",
+    "FLOOD_ITEM_BYTES",
+    "LINES",
+    "VALUES",
+    "BridgeHarness",
+    "CallTool",
+    "World",
+    "at_once",
+    "code_of",
+    "nested",
+    "same",
+]
+
+CallTool: TypeAlias = Callable[[str, object], Coroutine[Any, Any, Reply]]
+"""Calls a tool as a guest: name and input. The reply has the decoded value, or the error as the guest sees it."""
+
+LINES = 'no:\r\nx-injected: 1\r\n\r\n"quoted" %0D%0A \\ \u2028 größer \U0001f600'
+"""Message with all that a header, a line of a stream or a status could trip over."""
+FLOOD_ITEMS = 2_000
+FLOOD_ITEM_BYTES = 50_000
+PATIENCE_SECONDS = 30.0
+VALUES: tuple[Any, ...] = (
+    None,
+    True,
+    False,
+    0,
+    -1,
+    2**53 - 1,
+    2**53 + 1,
+    -(2**70),
+    0.5,
+    -1e300,
+    math.nan,
+    math.inf,
+    -math.inf,
+    "",
+    'größer\n"\\\u2028',
+    "\U0001f600",
+    b"",
+    bytes(range(256)),
+    [],
+    {},
+    [[[]], {"a": [None]}],
+    {"a": {"b": [1, 2.5, "c", None, True]}},
+    {"$bytes": "AQI="},
+    {"$number": "NaN", "$other": 1},
+    {"": 0, "ä": 1, "__proto__": 2, "constructor": 3},
+    [b"\x00", math.nan, 2**64, {"$bigint": "1"}],
+)
+"""All kinds of values that cross the boundary, and objects that look like tags."""
+
+
+@dataclass
+class World:
+    """Host with a pipeline of its own, tools, and what they have noticed."""
+
+    protocol: BridgeProtocol
+    host: BridgeHost
+    grants: Grants
+    events: list[AuditEvent]
+    audit: AuditLog
+    tools: ToolRegistry
+    ran: list[str] = field(default_factory=list[str])
+    waiting: anyio.Event = field(default_factory=anyio.Event)
+    cancelled: anyio.Event = field(default_factory=anyio.Event)
+    met: int = 0
+    all_met: anyio.Event = field(default_factory=anyio.Event)
+    released: anyio.Event = field(default_factory=anyio.Event)
+    most_at_once: int = 0
+    at_once: int = 0
+    asked: list[object] = field(default_factory=list[object])
+    """Inputs of the calls that somebody was asked to approve."""
+    yielded: int = 0
+    closed: anyio.Event = field(default_factory=anyio.Event)
+
+    def grant(self, context: ExecutionContext | None = None, limits: Limits | None = None) -> Grant:
+        """Opens the grant of a new execution."""
+        grant = Grant(context=context or ExecutionContext(), limits=limits or Limits(), tools=self.tools)
+        self.grants.open(grant)
+        return grant
+
+    def approve(self, request: ApprovalRequest) -> Approved | Denied:
+        input: Any = request.input
+        self.asked.append(input)
+        if input["euros"] < 0:
+            raise ValueError("password=hunter2")
+        return Approved() if input["euros"] < 100 else Denied("too much")
+
+    async def recorded(self) -> list[AuditEvent]:
+        """All events; none follows."""
+        await self.audit.aclose()
+        return self.events
+
+
+class BridgeHarness:
+    """Worlds and guests for tests of a protocol. Suites are made of it."""
+
+    def protocol(self) -> BridgeProtocol:
+        """Makes the protocol to test."""
+        raise NotImplementedError
+
+    def connect(
+        self, protocol: BridgeProtocol, host: BridgeHost, endpoint: Endpoint
+    ) -> AbstractAsyncContextManager[CallTool]:
+        """Connects a guest to an endpoint for the duration of the block. If a call is cancelled, the guest gives up."""
+        raise NotImplementedError
+
+    @asynccontextmanager
+    async def _world(self) -> AsyncGenerator[World]:
+        tokens = load_by_name("corral.tokens", "http")
+        events: list[AuditEvent] = []
+        audit = AuditLog(CallbackSink(events.extend))
+        grants = Grants(lambda: tokens)
+        registry = ToolRegistry()
+        world: World
+
+        def approve(request: ApprovalRequest) -> Approved | Denied:
+            return world.approve(request)
+
+        policy = Policy(grants=grants, rates=RateLimits(), audit=audit, approve=approve)
+        host = BridgeHost(pipeline(policy), grants)
+        world = World(self.protocol(), host, grants, events, audit, registry)
+        world.tools.register(*_tools(world))
+        with anyio.fail_after(PATIENCE_SECONDS):
+            try:
+                await world.protocol.open(host)
+                yield world
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await grants.close_all()
+                    await world.protocol.aclose()
+                    await audit.aclose()
+
+    @asynccontextmanager
+    async def _guest(
+        self, world: World, context: ExecutionContext | None = None, limits: Limits | None = None
+    ) -> AsyncGenerator[CallTool]:
+        """Connects a guest of a new execution."""
+        grant = world.grant(context, limits)
+        try:
+            async with (
+                world.protocol.serve(world.host, grant) as endpoint,
+                self.connect(world.protocol, world.host, endpoint) as call,
+            ):
+                yield call
+        finally:
+            world.grants.close(grant)
+
+
+def _tools(world: World) -> Collection[Tool]:
+    async def echo(input: dict[str, Any]) -> object:
+        world.ran.append("echo")
+        return input["value"]
+
+    @tool
+    async def double(number: int) -> int:
+        world.ran.append("double")
+        return 2 * number
+
+    @tool
+    async def whoami(context: ExecutionContext) -> str:
+        return context.user_id
+
+    @tool(scopes={"secrets"})
+    async def secret() -> str:
+        world.ran.append("secret")
+        return "hunter2"
+
+    @tool
+    async def refuse() -> None:
+        raise ToolError("not today, größer")
+
+    @tool
+    async def break_down() -> None:
+        raise ValueError("password=hunter2")
+
+    @tool
+    async def go_on() -> None:
+        raise ToolError("on and on " * 100_000)
+
+    @tool(needs_approval=True)
+    async def pay(euros: float) -> str:
+        world.ran.append("pay")
+        return f"paid {euros:g}"
+
+    @tool(rate_limit="1/day")
+    async def rare() -> str:
+        return "done"
+
+    @tool
+    async def meet(number: int) -> int:
+        """Returns once five calls run."""
+        world.met += 1
+        if world.met == 5:
+            world.all_met.set()
+        await world.all_met.wait()
+        return number
+
+    @tool
+    async def wait() -> None:
+        world.waiting.set()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            world.cancelled.set()
+
+    @tool
+    async def nothing() -> None:
+        world.ran.append("nothing")
+
+    @tool
+    async def data() -> dict[str, Any]:
+        when = datetime(2026, 1, 2, 3, 4, 5, 123456, tzinfo=UTC)
+        return {"when": when, "id": UUID(int=1), "price": Decimal("1.10"), "pair": (1, 2), "status": HTTPStatus.OK}
+
+    @tool
+    async def measure(data: bytes) -> int:
+        return len(data)
+
+    @tool
+    async def power(base: int, exponent: int = 2) -> int:
+        return base**exponent
+
+    @tool(namespace="mail")
+    async def send(to: str) -> str:
+        return f"sent to {to}"
+
+    @tool
+    async def refuse_in_lines() -> None:
+        raise ToolError(LINES)
+
+    @tool(scopes={"secrets", "keys"})
+    async def both() -> str:
+        world.ran.append("both")
+        return "both"
+
+    @tool
+    async def hold(number: int) -> int:
+        """Returns once the test says so."""
+        world.at_once += 1
+        world.most_at_once = max(world.most_at_once, world.at_once)
+        world.waiting.set()
+        await world.released.wait()
+        world.at_once -= 1
+        return number
+
+    @tool(stream=True)
+    async def count(to: int) -> AsyncIterator[int]:
+        for number in range(to):
+            yield number
+
+    @tool(stream=True)
+    async def steps() -> AsyncIterator[str]:
+        """Goes on when the test says so."""
+        try:
+            yield "first"
+            world.waiting.set()
+            await world.released.wait()
+            yield "second"
+        finally:
+            world.closed.set()
+
+    @tool(stream=True)
+    async def stumble() -> AsyncIterator[int]:
+        yield 1
+        yield 2
+        raise ToolError("no more today")
+
+    @tool(stream=True, scopes={"secrets"})
+    async def secrets() -> AsyncIterator[str]:
+        world.ran.append("secrets")
+        yield "hunter2"
+
+    @tool(stream=True)
+    async def flood() -> AsyncIterator[str]:
+        """Far more than the buffers between host and guest hold."""
+        try:
+            for world.yielded in range(1, FLOOD_ITEMS + 1):
+                yield "x" * FLOOD_ITEM_BYTES
+        finally:
+            world.closed.set()
+
+    async def values(_: dict[str, Any]) -> AsyncIterator[Any]:
+        for value in VALUES:
+            yield value
+
+    async def offer(_: dict[str, Any]) -> object:
+        return object()
+
+    async def dig(_: dict[str, Any]) -> object:
+        return nested(200)
+
+    loose = (
+        define_tool(name="echo", execute=echo),
+        define_tool(name="offer", execute=offer),
+        define_tool(name="dig", execute=dig),
+        define_tool(name="values", execute=values, stream=True),
+    )
+    calls = double, whoami, secret, refuse, break_down, go_on, pay, rare, meet, wait, nothing, data, measure, power
+    return (*loose, *calls, send, refuse_in_lines, both, hold, count, steps, stumble, secrets, flood)
+
+
+async def at_once(call: CallTool, calls: Sequence[tuple[str, object]]) -> list[Reply]:
+    """Makes calls at the same time, and returns their replies in order."""
+    replies: dict[int, Reply] = {}
+
+    async def make(number: int, tool: str, input: object) -> None:
+        replies[number] = await call(tool, input)
+
+    async with anyio.create_task_group() as tasks:
+        for number, (tool, input) in enumerate(calls):
+            tasks.start_soon(make, number, tool, input)
+    return [replies[number] for number in range(len(calls))]
+
+
+def code_of(reply: Reply) -> str | None:
+    return None if reply.error is None else reply.error.code
+
+
+def same(one: Any, other: Any) -> bool:
+    """Compares values by type too; NaN equals itself."""
+    if type(one) is not type(other):
+        return False
+    match one:
+        case dict():
+            members = cast("dict[str, Any]", one)
+            return members.keys() == other.keys() and all(same(members[key], other[key]) for key in members)
+        case list():
+            items = cast("list[Any]", one)
+            return len(items) == len(other) and all(map(same, items, other))
+        case _:
+            return one == other or (one != one and other != other)
+
+
+def nested(depth: int) -> list[Any]:
+    """Lists in lists."""
+    value: list[Any] = []
+    for _ in range(depth):
+        value = [value]
+    return value
