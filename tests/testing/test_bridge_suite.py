@@ -291,18 +291,14 @@ class TestConnect(RuntimeSuite):
     bridge, runtime, transport = ConnectBridge, connect_transport, connect_transport._ConnectTransport()
 
 
-class TestGrpc(BridgeSuite):
+class TestGrpc(BridgeStreamSuite, BridgeMessageSuite):
     def protocol(self) -> BridgeProtocol:
         return GrpcBridge()
 
     @asynccontextmanager
     async def connect(self, protocol: BridgeProtocol, host: BridgeHost, endpoint: Endpoint) -> AsyncGenerator[CallTool]:
-        assert isinstance(endpoint, HttpEndpoint)
-        metadata = (("authorization", f"Bearer {endpoint.token}"),)
-        async with grpc.aio.insecure_channel(endpoint.url.removeprefix("http://")) as channel:
-            await channel.channel_ready()  # until then the client does not know how many calls may be open
-            make: Any = channel.unary_unary
-            method = make("/corral.v1.Bridge/Call", CallMessage.SerializeToString, CallReply.FromString)
+        async with self._channel(endpoint) as (channel, metadata):
+            method = channel.unary_unary("/corral.v1.Bridge/Call", CallMessage.SerializeToString, CallReply.FromString)
 
             async def call(tool: str, input: object) -> Reply:
                 sent = encoded(input)
@@ -310,20 +306,69 @@ class TestGrpc(BridgeSuite):
                     return sent
                 request = CallMessage(tool=tool, input=sent.text, tagged=sent.tagged)
                 try:
-                    reply = await method(request, metadata=metadata)
+                    return self._reply(await method(request, metadata=metadata))
                 except grpc.aio.AioRpcError as refused:
-                    code = dict(cast("Any", refused.trailing_metadata()))["corral-error-code"]
-                    return Reply(error=CallError(code=code, name="", message=refused.details() or ""))
-                if not reply.HasField("error"):
-                    return Reply(decode_value(reply.value, tagged=reply.tagged) if reply.HasField("value") else None)
-                error, after = reply.error, None
-                if error.HasField("retry_after_seconds"):
-                    after = error.retry_after_seconds
-                return Reply(
-                    error=CallError(code=error.code, name=error.name, message=error.message, retry_after_seconds=after)
-                )
+                    return self._refusal(refused)
 
             yield call
+
+    @asynccontextmanager
+    async def stream(
+        self, protocol: BridgeProtocol, host: BridgeHost, endpoint: Endpoint, tool: str, input: object
+    ) -> AsyncGenerator[AsyncIterator[Reply]]:
+        async with self._channel(endpoint) as (channel, metadata):
+            path = "/corral.v1.Bridge/Stream"
+            method = channel.unary_stream(path, CallMessage.SerializeToString, CallReply.FromString)
+            sent = encode_value(input)
+            reading = method(CallMessage(tool=tool, input=sent.text, tagged=sent.tagged), metadata=metadata)
+
+            async def replies() -> AsyncGenerator[Reply]:
+                try:
+                    async for reply in reading:
+                        yield self._reply(reply)
+                except grpc.aio.AioRpcError as refused:
+                    yield self._refusal(refused)
+
+            async with aclosing(replies()) as found:
+                yield found
+            reading.cancel()
+
+    @asynccontextmanager
+    async def raw(self, protocol: BridgeProtocol, host: BridgeHost, endpoint: Endpoint) -> AsyncGenerator[SendMessage]:
+        async with self._channel(endpoint) as (channel, metadata):
+            method = channel.unary_unary("/corral.v1.Bridge/Call", None, CallReply.FromString)
+
+            async def send(message: bytes) -> str | None:
+                try:
+                    reply = self._reply(await method(message, metadata=metadata))
+                except grpc.aio.AioRpcError as refused:
+                    reply = self._refusal(refused)
+                return reply.error.code if reply.error else None
+
+            yield send
+
+    @asynccontextmanager
+    async def _channel(self, endpoint: Endpoint) -> AsyncGenerator[tuple[Any, Any]]:
+        assert isinstance(endpoint, HttpEndpoint)
+        async with grpc.aio.insecure_channel(endpoint.url.removeprefix("http://")) as channel:
+            await channel.channel_ready()  # until then the client does not know how many calls may be open
+            yield channel, (("authorization", f"Bearer {endpoint.token}"),)
+
+    def _reply(self, reply: Any) -> Reply:
+        if not reply.HasField("error"):
+            return Reply(decode_value(reply.value, tagged=reply.tagged) if reply.HasField("value") else None)
+        error, after = reply.error, None
+        if error.HasField("retry_after_seconds"):
+            after = error.retry_after_seconds
+        return Reply(
+            error=CallError(code=error.code, name=error.name, message=error.message, retry_after_seconds=after)
+        )
+
+    def _refusal(self, refused: grpc.aio.AioRpcError) -> Reply:
+        """A status: corral's, or one that gRPC itself made."""
+        metadata = dict(cast("Any", refused.trailing_metadata()) or ())
+        code = metadata.get("corral-error-code", refused.code().name)
+        return Reply(error=CallError(code=code, name="", message=refused.details() or ""))
 
 
 class NoteBridge(WebBridge):

@@ -1,0 +1,226 @@
+"""The suites of bridge protocols by corral's own runtime for programs in TypeScript elsewhere, in a plain Deno."""
+
+# pyright: reportPrivateUsage=false
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import subprocess
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import aclosing, asynccontextmanager
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, ClassVar
+
+import anyio
+import pytest
+
+from corral.bridges import BridgeHost, BridgeProtocol
+from corral.bridges.connect import ConnectBridge
+from corral.bridges.graphql import GraphqlBridge
+from corral.bridges.http import HttpBridge
+from corral.bridges.trpc import TrpcBridge
+from corral.bridges.web import WebBridge
+from corral.guest import WebProtocol, bridge_runtime, decode_value
+from corral.programs import strip_types
+from corral.testing import BridgeStreamSuite, CallTool
+from corral.types import CallError, EncodedValue, Endpoint, HttpEndpoint, Reply
+from tests.bridges.http.engines import ENGINES
+from tests.testing.test_bridge_suite import encoded, served
+
+pytestmark = pytest.mark.anyio
+
+DRIVER = """
+import { connect } from "./runtime.mjs";
+import { decodeValue, encodeValue } from "./values.mjs";
+
+const connections = new Map();
+const streams = new Map();
+const answer = (id, rest) => console.log(JSON.stringify({ id, ...rest }));
+const value = (found) => found === undefined ? { text: "null", tagged: false } : encodeValue(found, "value", Infinity);
+
+async function act({ id, act, connection, url, token, tool, text, tagged, stream }) {
+  if (act === "connect") return void connections.set(connection, connect({ url, token }));
+  if (act === "close") return connections.get(connection).close();
+  if (act === "leave") return streams.get(stream).return().catch(() => {}); // fails where the call had failed
+  try {
+    if (act === "call") return answer(id, value(await connections.get(connection).tools[tool](decodeValue(text, tagged))));
+    if (act === "stream") {
+      const { tools } = connections.get(connection);
+      return void streams.set(stream, tools[tool](decodeValue(text, tagged))[Symbol.asyncIterator]());
+    }
+    const { done, value: item } = await streams.get(stream).next();
+    answer(id, done ? { end: true } : value(item));
+  } catch ({ code = "", name, message, retryAfterSeconds = null }) {
+    answer(id, { error: { code, name, message, retry_after_seconds: retryAfterSeconds } });
+  }
+}
+
+let rest = "";
+for await (const part of Deno.stdin.readable.pipeThrough(new TextDecoderStream())) {
+  const lines = (rest + part).split("\\n");
+  rest = lines.pop();
+  for (const line of lines) act(JSON.parse(line));
+}
+"""
+
+
+class Driver:
+    """A process with a program that calls what it is told to. Replies find their callers by number."""
+
+    def __init__(self, protocol: WebProtocol, folder: Path) -> None:
+        sources = {
+            "runtime.mjs": bridge_runtime(protocol, "typescript"),
+            "values.mjs": strip_types((files("corral.guest") / "typescript" / "values.ts").read_text("utf-8")),
+            "driver.mjs": DRIVER,
+        }
+        for name, source in sources.items():
+            (folder / name).write_text(source, encoding="utf-8")
+        self._process = subprocess.Popen(
+            [*ENGINES["deno"], "driver.mjs"],
+            cwd=folder,
+            env={"DENO_DIR": str(folder)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        self.numbers = itertools.count()
+        self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def tell(self, act: str, **arguments: object) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"act": act, **arguments}).encode() + b"\n")
+        self._process.stdin.flush()
+
+    async def ask(self, act: str, **arguments: object) -> dict[str, Any]:
+        number = next(self.numbers)
+        self._waiting[number] = asyncio.get_running_loop().create_future()
+        self.tell(act, id=number, **arguments)
+        try:
+            return await self._waiting[number]
+        finally:
+            del self._waiting[number]
+
+    def end(self) -> int:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._reader.join()
+        return self._process.wait(10)
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout:
+            for line in self._process.stdout:
+                reply = json.loads(line)
+                future = self._waiting.get(reply["id"])
+                if future is not None:
+                    future.get_loop().call_soon_threadsafe(_settle, future, reply)
+
+
+def _settle(future: asyncio.Future[dict[str, Any]], reply: dict[str, Any]) -> None:
+    if not future.done():
+        future.set_result(reply)
+
+
+def read(reply: dict[str, Any]) -> Reply:
+    if "error" in reply:
+        return Reply(error=CallError(**reply["error"]))
+    return Reply(decode_value(reply["text"].encode(), tagged=reply["tagged"]))
+
+
+class TypeScriptSuite(BridgeStreamSuite):
+    bridge: type[WebBridge]
+    name: WebProtocol
+    path: str = ""
+    driver: ClassVar[Driver]
+
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    def _driver(cls, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+        cls.driver = Driver(cls.name, tmp_path_factory.mktemp(cls.name))
+        yield
+        assert cls.driver.end() == 0
+
+    def protocol(self) -> BridgeProtocol:
+        return self.bridge("http://127.0.0.1")
+
+    @asynccontextmanager
+    async def connect(self, protocol: BridgeProtocol, host: BridgeHost, endpoint: Endpoint) -> AsyncGenerator[CallTool]:
+        async with self._served(protocol, host, endpoint) as (url, token):
+            connection = self._connected(url, token)
+
+            async def call(tool: str, input: object) -> Reply:
+                nonlocal connection
+                sent = encoded(input)
+                if isinstance(sent, Reply):
+                    return sent
+                try:
+                    return read(await self.driver.ask("call", connection=connection, tool=tool, **fields(sent)))
+                except anyio.get_cancelled_exc_class():
+                    self.driver.tell("close", connection=connection)
+                    connection = self._connected(url, token)
+                    raise
+
+            yield call
+            self.driver.tell("close", connection=connection)
+
+    @asynccontextmanager
+    async def stream(
+        self, protocol: BridgeProtocol, host: BridgeHost, endpoint: Endpoint, tool: str, input: object
+    ) -> AsyncGenerator[AsyncIterator[Reply]]:
+        sent = encoded(input)
+        assert not isinstance(sent, Reply)
+        async with self._served(protocol, host, endpoint) as (url, token):
+            connection, stream = self._connected(url, token), next(self.driver.numbers)
+            self.driver.tell("stream", connection=connection, stream=stream, tool=tool, **fields(sent))
+
+            async def replies() -> AsyncGenerator[Reply]:
+                while True:
+                    reply = await self.driver.ask("next", stream=stream)
+                    if reply.get("end"):
+                        return
+                    yield read(reply)
+                    if "error" in reply:
+                        return
+
+            async with aclosing(replies()) as found:
+                yield found
+            self.driver.tell("leave", stream=stream)
+            self.driver.tell("close", connection=connection)
+
+    @asynccontextmanager
+    async def _served(
+        self, protocol: BridgeProtocol, host: BridgeHost, endpoint: Endpoint
+    ) -> AsyncGenerator[tuple[str, str]]:
+        assert isinstance(protocol, WebBridge)
+        assert isinstance(endpoint, HttpEndpoint)
+        async with served(protocol.asgi_app(host)) as port:
+            yield f"http://127.0.0.1:{port}{self.path}", endpoint.token
+
+    def _connected(self, url: str, token: str) -> int:
+        connection = next(self.driver.numbers)
+        self.driver.tell("connect", connection=connection, url=url, token=token)
+        return connection
+
+
+def fields(value: EncodedValue) -> dict[str, object]:
+    return {"text": value.text.decode(), "tagged": value.tagged}
+
+
+class TestHttp(TypeScriptSuite):
+    bridge, name = HttpBridge, "http"
+
+
+class TestGraphql(TypeScriptSuite):
+    bridge, name, path = GraphqlBridge, "graphql", "/graphql"
+
+
+class TestTrpc(TypeScriptSuite):
+    bridge, name = TrpcBridge, "trpc"
+
+
+class TestConnect(TypeScriptSuite):
+    bridge, name = ConnectBridge, "connect"
