@@ -9,13 +9,14 @@ import os
 import tempfile
 from pathlib import Path
 
+from bench.bridge.grpc import measure_grpc
 from bench.bridge.http import measure_latency, measure_load
 from bench.bridge.pipe import measure_pipe
 from bench.host import describe_host
 from corral.guest import WebProtocol
 
 _PROTOCOLS: tuple[WebProtocol, ...] = ("http", "graphql", "trpc", "connect")
-_PARTS = ("pipe", *_PROTOCOLS, "load")
+_PARTS = ("pipe", *_PROTOCOLS, "grpc", "load")
 
 
 def main() -> None:
@@ -33,6 +34,8 @@ def main() -> None:
         for protocol in _PROTOCOLS:
             if protocol in parts:
                 report[f"{protocol}, us"] = measure_latency(arguments.rounds, directory, protocol)
+        if "grpc" in parts:
+            report["grpc, us"] = measure_grpc(arguments.rounds)
         if "load" in parts:
             report["load"] = measure_load(max(1, arguments.rounds // 2), directory)
     if arguments.json:

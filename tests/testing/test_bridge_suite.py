@@ -366,7 +366,7 @@ class TestGrpc(BridgeStreamSuite, BridgeMessageSuite):
 
     def _refusal(self, refused: grpc.aio.AioRpcError) -> Reply:
         """A status: corral's, or one that gRPC itself made."""
-        metadata = dict(cast("Any", refused.trailing_metadata()) or ())
+        metadata: dict[str, str] = dict(cast("Any", refused.trailing_metadata()) or ())
         code = metadata.get("corral-error-code", refused.code().name)
         return Reply(error=CallError(code=code, name="", message=refused.details() or ""))
 

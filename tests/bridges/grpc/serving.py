@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future
 from datetime import datetime
 from itertools import count
@@ -117,11 +117,11 @@ def more_tools() -> list[Any]:
 class GrpcServed:
     """The thread. What belongs to its event loop is done by `do`."""
 
-    def __init__(self) -> None:
+    def __init__(self, given: Sequence[Any] | None = None) -> None:
         self.audit, self.waiting, self.clock = Audited(), Waiting(), Clock()
         self.bridge = GrpcBridge()
         tokens = ExecutionTokens(KeyRing.generate(clock=self.clock))
-        given = [*more_tools(), self.waiting.tool]
+        given = [*more_tools(), self.waiting.tool] if given is None else given
         bridges = ["pipe", self.bridge]
         self.corral = Corral(given, bridge=bridges, audit=self.audit.log, approve=approve, tokens=tokens, check=False)
         self._loop: Future[asyncio.AbstractEventLoop] = Future()

@@ -44,7 +44,7 @@ class OperationCalls:
             return None
         if reply.encoded is None or reply.encoded.tagged:
             return from_json(plain_json(reply.value))
-        return reply.value
+        return from_json(reply.encoded.text)  # times and the like are texts there
 
     async def query(self, tool: str, input: object) -> object:
         """As `call`, for tools that are read-only. Raises GraphQLError for others."""

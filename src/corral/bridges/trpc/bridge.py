@@ -28,7 +28,7 @@ class TrpcBridge(WebBridge):
     """Tools as tRPC procedures, to an app that is mounted in a web server.
 
     Read-only tools are queries, other tools are mutations, and streams are subscriptions over server-sent events. With
-    the transformer `superjson`, which clients must have too, dates, bytes, large integers and NaN keep their types.
+    the transformer `superjson`, which clients must have too, bytes, large integers and NaN keep their types.
     `url`, `allowed_hosts` and `allowed_origins` are those of every `WebBridge`.
 
     Raises:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 from base64 import b64encode
-from collections.abc import Iterable, Mapping, Set
-from datetime import date, datetime
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from pydantic_core import to_jsonable_python
@@ -61,18 +60,9 @@ def _plain(value: object, path: tuple[str, ...], found: dict[str, list[Any]]) ->
             return _typed(text, "number", path, found)
         case bytes() | bytearray() | memoryview():
             return _typed([*bytes(cast("bytes", value))], ["typed-array", "Uint8Array"], path, found)
-        case datetime() if value.tzinfo is not None:
-            return _typed(value.isoformat().replace("+00:00", "Z"), "Date", path, found)
-        case date():
-            return value.isoformat()
         case Mapping():
             items = cast("Mapping[Any, Any]", value).items()
             return {str(key): _plain(each, (*path, str(key)), found) for key, each in items}
-        case Set():
-            inner: dict[str, list[Any]] = {}
-            plain = [_plain(each, (str(number),), inner) for number, each in enumerate(cast("Set[Any]", value))]
-            found[_key(path)] = ["set", inner] if inner else ["set"]
-            return plain
         case list() | tuple():
             elements = cast("Iterable[Any]", value)
             return [_plain(each, (*path, str(number)), found) for number, each in enumerate(elements)]
