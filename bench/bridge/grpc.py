@@ -64,7 +64,8 @@ class _Echo(grpc.GenericRpcHandler):
         async def echo(request: bytes, _context: object) -> bytes:
             return request
 
-        return grpc.unary_unary_rpc_method_handler(echo)
+        make: Any = grpc.unary_unary_rpc_method_handler
+        return make(echo)
 
 
 async def _serve() -> None:

@@ -42,7 +42,7 @@ class ConnectApp:
         if scope["method"] != "POST":
             await self._get(path, scope["method"], send)
             return
-        head = RequestHead(scope)
+        head = RequestHead.of(scope)
         form = form_of(head)
         if form is None:
             await respond(send, 415, b"text/plain", b"", (b"accept-post", _ACCEPTED))

@@ -34,6 +34,7 @@ T = TypeVar("T")
 _INLINE_BYTES = 16_384
 """Larger messages are read and written as JSON in a thread: protobuf does it in Python."""
 _MOST_REASON = 300
+_ENDED = envelope(b"{}", END)
 _NOT_WRITTEN = "the tool ran, but its result was withheld: JSON has no form for it; application/proto has"
 
 
@@ -49,6 +50,7 @@ class ConnectExchange:
         self._compressed = compressed
         self._response: bytes | None = None
         self._ping: bytes | None = None
+        self._ended = False
 
     def begin(self, *, stream: bool, ping: Any = None) -> None:
         if stream is not self._form.stream:
@@ -80,10 +82,11 @@ class ConnectExchange:
             reason = str(error).partition("\n")[0][:_MOST_REASON]
             raise MalformedMessage(f"the message is not of its type: {reason}") from None
 
-    async def write(self, message: Any) -> None:
+    async def write(self, message: Any, *, last: bool = False) -> None:
         data = await self._by_size(message.ByteSize(), lambda: self._written(message))
         if self._form.stream:
-            await self._parts.write(envelope(data))
+            self._ended = last
+            await self._parts.write(envelope(data) + (_ENDED if last else b""), last=last)
         else:
             self._response = data
 
@@ -106,14 +109,18 @@ class ConnectExchange:
             await self._parts.write(self._ping)
 
     async def end(self) -> None:
-        """Ends a response that succeeded."""
+        """Ends a response that succeeded, unless its last message has."""
+        if self._ended:
+            return
         if self._form.stream:
-            await self._parts.write(envelope(b"{}", END), last=True)
+            await self._parts.write(_ENDED, last=True)
         else:
             await respond(self._send, 200, self._form.content_type, self._response or b"")
 
     async def fail(self, error: CallError, status: int | None = None, code: StatusCode | None = None) -> None:
-        """Ends a response with an error."""
+        """Ends a response with an error, unless it has ended."""
+        if self._ended:
+            return
         if self._parts.started:
             content = to_json({"error": error_json(error, code)})
             await self._parts.write(envelope(content, END), last=True)

@@ -52,8 +52,8 @@ class Exchange(Protocol):
         """
         ...
 
-    async def write(self, message: Any) -> None:
-        """Sends a message; of a method that does not stream, the only one."""
+    async def write(self, message: Any, *, last: bool = False) -> None:
+        """Sends a message; of a method that does not stream, the only one. None follows the `last` one."""
         ...
 
 
@@ -160,9 +160,9 @@ class BridgeMethods:
     async def _calls(self, exchange: Exchange, grant: Grant) -> None:
         exchange.begin(stream=True, ping=CallsReply())
 
-        async def write(data: bytes, /, *, last: bool = False) -> None:  # noqa: ARG001 - the method itself ends the reply
+        async def write(data: bytes, /, *, last: bool = False) -> None:
             if data:
-                await exchange.write(CallsReply(line=data))
+                await exchange.write(CallsReply(line=data), last=last)
 
         async with exchange.message(CallsRequest, batch=True) as (request, size):
             await Batch(self._host, grant, self._protocol, parse_json(request.calls), size).answer(write)

@@ -121,7 +121,7 @@ class _Exchange:
         finally:
             room.release(len(body))
 
-    async def write(self, message: Any) -> None:
+    async def write(self, message: Any, *, last: bool = False) -> None:  # noqa: ARG002 - gRPC ends a stream by itself
         await self._context.write(message.SerializeToString())
 
 

@@ -65,7 +65,7 @@ class TrpcApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        response = await self._route(RequestHead(scope), scope, receive, send)
+        response = await self._route(RequestHead.of(scope), scope, receive, send)
         if response is not None:
             await response(scope, receive, send)
 

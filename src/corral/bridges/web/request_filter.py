@@ -15,6 +15,8 @@ _HEADERS = 100
 _HEADER_BYTES = 32_768
 _PATH_BYTES = 2_048
 _DIGITS = 18
+_PARSED = "corral.head"
+"""Member of a scope: the parsed head."""
 
 
 _COUNTING = {
@@ -43,6 +45,12 @@ class RequestHead:
             if (attribute := _COUNTING.get(name)) is not None:
                 self.twice |= getattr(self, attribute) is not None
                 setattr(self, attribute, value)
+
+    @classmethod
+    def of(cls, scope: Scope) -> RequestHead:
+        """Returns the head of a request that passed the filter, which has parsed it."""
+        head: RequestHead | None = scope.get(_PARSED)
+        return cls(scope) if head is None else head
 
     @property
     def token(self) -> str | None:
@@ -115,7 +123,7 @@ class RequestFilter:
             if fast_path is not None:
                 await fast_path(head, receive, send)
             else:
-                await self._app(scope, receive, send)
+                await self._app({**scope, _PARSED: head}, receive, send)
 
     def _refused(self, scope: Scope, head: RequestHead) -> tuple[CorralError, int] | None:
         if head.size > _HEADER_BYTES or len(scope["headers"]) > _HEADERS:
