@@ -122,7 +122,7 @@ const shelves = Array.from({ length: 1000 }, (_, index) => index + 1);
 const counts = await Promise.all(
   shelves.map(async (shelf) => {
     const count = await tools.count_stock({ shelf });
-    console.log(`shelf ${shelf}: ${count} articles ${"·".repeat(count)}`);
+    console.log(`shelf ${shelf}: ${count} articles ${"·".repeat(count * 1.6)}`);
     return count;
   }),
 );
