@@ -26,6 +26,7 @@ def chromium() -> Generator[Chromium]:
 
 PROGRAMS = """
 from corral import Corral, tool
+from corral.sessions import Sessions
 
 
 @tool
@@ -34,7 +35,7 @@ async def page(name: str) -> str:
 
 
 HOSTILE = "<img src=x onerror='document.title=1'><script>document.title = 2</script><b id=hostile>"
-corral = Corral([page], check=False)
+corral = Corral([page], sessions=Sessions(), check=False)
 
 
 class Programs:
@@ -54,6 +55,8 @@ class Programs:
 agent = Programs()
 """
 HOSTILE = """
+import fs from "node:fs";
+fs.writeFileSync("/workspace/<i id=hostile>.html", "<script>document.title = 5</script>");
 console.log("<img src=x onerror='document.title=3'>");
 const found = await tools.page({ name: "<script>document.title = 4</script>" });
 throw new Error(found);
@@ -213,6 +216,9 @@ def test_no_html_of_a_model_tool_or_program_is_interpreted(chromium: Chromium, t
         expect(failed.get_by_role("alert")).to_contain_text("<b id=hostile>")
         expect(failed.get_by_role("log")).to_contain_text("<img src=x")
         expect(page.get_by_role("button", name="Retry")).to_be_visible()
+        with page.expect_download() as download:
+            failed.get_by_role("link", name="/workspace/<i id=hostile>.html").click()
+        assert download.value.path().read_text() == "<script>document.title = 5</script>"
         assert page.locator("main img, main script, #hostile").count() == 0
         assert page.title() == "corral"
         assert problems == []

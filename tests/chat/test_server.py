@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import anyio
@@ -10,6 +11,8 @@ import pytest
 
 from corral import Corral, ExecutionContext
 from corral.chat import ChatBounds, chat_app
+from corral.errors import ConfigError
+from corral.sessions import Sessions
 from tests.chat.conftest import HTML, Browser, ProgramAgent, parts_of
 
 pytestmark = pytest.mark.anyio
@@ -188,3 +191,55 @@ async def test_requests_of_others_are_refused_and_every_response_is_bound(
     policy = response.headers["content-security-policy"]
     assert "default-src 'none'" in policy
     assert "frame-ancestors 'none'" in policy
+
+
+NAME = '/workspace/<b>ein "Bericht"\n x: größer.html'
+WRITES = f"""
+import fs from "node:fs";
+fs.writeFileSync({json.dumps(NAME)}, "<script>alert(1)</script>");
+fs.writeFileSync("/workspace/large.bin", "x".repeat(2_000));
+fs.writeFileSync("/workspace/passing.txt", "x");
+"""
+
+
+async def test_files_of_a_program_are_downloads_for_its_user_alone() -> None:
+    def authenticate(request: Any) -> ExecutionContext:
+        return ExecutionContext(user_id=request.headers["x-user"])
+
+    async with Corral([], sessions=Sessions(), check=False) as corral:
+        bounds = ChatBounds(file_bytes=1_000)
+        app = chat_app(corral, ProgramAgent(corral), authenticate=authenticate, bounds=bounds)
+        ann, bob = Browser(app, "ann"), Browser(app, "bob")
+        parts = parts_of(await ann.send(WRITES))
+        last = [part["data"] for part in parts if part["type"] == "data-execution"][-1]
+        assert sorted(last["files"]["created"]) == sorted([NAME, "/workspace/large.bin", "/workspace/passing.txt"])
+        address = f"/api/executions/{last['id']}/file"
+        found = await ann.client.get(address, params={"path": NAME})
+        assert (found.status_code, found.text) == (200, "<script>alert(1)</script>")
+        assert found.headers["content-type"] == "application/octet-stream"
+        assert found.headers["x-content-type-options"] == "nosniff"
+        named = "%3Cb%3Eein%20%22Bericht%22%0A%20x%3A%20gr%C3%B6%C3%9Fer.html"
+        assert found.headers["content-disposition"] == f"attachment; filename*=UTF-8''{named}"
+        assert (await bob.client.get(address, params={"path": NAME})).status_code == 404
+        for path in ("", "/etc/passwd", "/workspace/../etc/passwd", "/workspace", "/workspace/other.txt"):
+            assert (await ann.client.get(address, params={"path": path})).status_code == 404, path
+        large = await ann.client.get(address, params={"path": "/workspace/large.bin"})
+        assert (large.status_code, large.json()) == (
+            413,
+            {"error": "the file has 2,000 bytes, over the bound of 1,000"},
+        )
+        later = (
+            'import fs from "node:fs"; fs.unlinkSync("/workspace/passing.txt"); fs.mkdirSync("/workspace/passing.txt")'
+        )
+        parts_of(await ann.send(later, message="m2"))
+        assert (await ann.client.get(address, params={"path": "/workspace/passing.txt"})).status_code == 404
+
+
+async def test_a_corral_without_sessions_has_no_files_of_them(corral: Corral) -> None:
+    with pytest.raises(ConfigError, match="keeps no sessions"):
+        async with corral.session_files(ExecutionContext(session_id="talk")):
+            pass
+    async with Corral([], sessions=Sessions()) as keeping:
+        with pytest.raises(ConfigError, match="no session_id of its own"):
+            async with keeping.session_files(ExecutionContext()):
+                pass

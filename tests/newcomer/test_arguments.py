@@ -57,7 +57,8 @@ INTEGRATIONS = [
 METHODS = [
     Corral.execute, Corral.start, Corral.execute_sync, Corral.check, Corral.check_sync, Corral.tools_for,
     Corral.declarations, Corral.catalog, Corral.model_tool, Corral.model_tools, Corral.system_prompt, Corral.grant,
-    Corral.execution_token, Corral.asgi_app, Corral.bridge_document, Corral.observe, Corral.pending, Corral.decide, Corral.session, Corral.surroundings,
+    Corral.execution_token, Corral.asgi_app, Corral.bridge_document, Corral.observe, Corral.pending, Corral.decide, Corral.session, Corral.session_files,
+    Corral.surroundings,
 ]  # fmt: skip
 EVERY: list[Callable[..., Any]] = [
     Corral, *METHODS, tool, define_tool, Tool, tools_from, ToolRegistry.search, ToolRegistry.register, RateLimits,

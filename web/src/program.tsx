@@ -89,11 +89,7 @@ export const Program = memo(function Program({ execution, alone }: { execution: 
       {shown.images?.map((source, index) =>
         source.startsWith("data:image/") ? <img key={index} src={source} alt={`Image ${index + 1} of the result`} /> : null,
       )}
-      {shown.files && (
-        <p className="note">
-          Files: {[...shown.files.created, ...shown.files.changed, ...shown.files.deleted.map((each) => `${each} (deleted)`)].join(", ")}
-        </p>
-      )}
+      {shown.files && <Files files={shown.files} execution={shown.id} />}
       {shown.truncated?.map((each) => (
         <p className="note" key={each}>
           {each}
@@ -108,6 +104,30 @@ export const Program = memo(function Program({ execution, alone }: { execution: 
     </section>
   );
 });
+
+/** What the program left in its session: links to what is there, and the names of what is gone. */
+function Files({ files, execution }: { files: NonNullable<Execution["files"]>; execution: string }) {
+  const address = `${root}api/executions/${encodeURIComponent(execution)}/file?path=`;
+  return (
+    <>
+      <h3>Files</h3>
+      <ul className="files">
+        {[...files.created, ...files.changed].map((path) => (
+          <li key={path}>
+            <a href={address + encodeURIComponent(path)} download>
+              {path}
+            </a>
+          </li>
+        ))}
+        {files.deleted.map((path) => (
+          <li key={path}>
+            <s>{path}</s> deleted
+          </li>
+        ))}
+      </ul>
+    </>
+  );
+}
 
 const STEP = 50;
 

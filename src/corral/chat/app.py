@@ -26,6 +26,7 @@ from corral.bridges.base import ASGIApp
 from corral.bridges.rates import Bucket, MemoryRates
 from corral.bridges.web.request_filter import RequestFilter, RequestHead
 from corral.chat.bounds import ChatBounds
+from corral.chat.downloads import download
 from corral.chat.entrance import SecurityHeaders
 from corral.chat.records import ExecutionRecord, Owner, expired, owner_of
 from corral.chat.runs import Replies, Reply
@@ -167,6 +168,7 @@ class _ChatServer:
                 Route("/api/conversations/{conversation}", self._conversation),
                 Route("/api/conversations/{conversation}", self._delete, methods=["DELETE"]),
                 Route("/api/executions/{execution}", self._execution),
+                Route("/api/executions/{execution}/file", self._file),
                 Route("/api/approvals/{execution}/{sequence:int}", self._decide, methods=["POST"]),
                 Mount("/assets", StaticFiles(directory=_STATIC / "assets", check_dir=False)),
             ],
@@ -319,13 +321,24 @@ class _ChatServer:
     # --- executions
 
     async def _execution(self, request: Request) -> Response:
-        owner = owner_of(await self._caller(request))
+        data = await self._record(request, owner_of(await self._caller(request)))
+        return JSONResponse({**data, "whole": True})
+
+    async def _file(self, request: Request) -> Response:
+        context = await self._caller(request)
+        data = await self._record(request, owner_of(context))
+        path = request.query_params.get("path", "")
+        return await download(self._corral, context, data, path, self._bounds.file_bytes)
+
+    async def _record(self, request: Request, owner: Owner) -> dict[str, Any]:
         execution_id: str = request.path_params["execution"]
         record = self._replies.record(owner, execution_id)
-        data = record.data if record is not None else await self._store.execution(owner, execution_id)
+        if record is not None:
+            return record.data
+        data = await self._store.execution(owner, execution_id)
         if data is None:
             raise HTTPException(404, "there is no such execution")
-        return JSONResponse({**(data if record is not None else expired(data)), "whole": True})
+        return expired(data)
 
     async def _decide(self, request: Request) -> Response:
         context = await self._caller(request)

@@ -22,3 +22,5 @@ class ChatBounds(Frozen):
     """Replies in progress of one user."""
     reply_seconds: PositiveSeconds = 3600.0
     """Wall clock of one reply, with the approvals that it waits for."""
+    file_bytes: Positive = 50_000_000
+    """A file of a session that the page offers."""

@@ -69,6 +69,7 @@ class ExecutionRecord:
         self.data: dict[str, Any] = {
             "id": started.execution_id,
             "toolCallId": started.tool_call_id,
+            "session": started.context.session_id,
             "status": "running",
             "language": started.language,
             "source": started.source,

@@ -25,7 +25,7 @@ from corral.languages import LANGUAGES
 from corral.packages import Packages
 from corral.results import ExecutionResult
 from corral.sandboxes.selection import Sandboxes
-from corral.sessions import KeptSessions, KeptWorkspace, Mount, OpenSession, Sessions, open_session
+from corral.sessions import KeptSessions, KeptWorkspace, Mount, OpenSession, SessionFiles, Sessions, open_session
 from corral.shells.jailed import ShellLimits, SpaceShell, with_temporary
 from corral.shells.network import CommandNetwork
 from corral.skills import Skill, SkillSet
@@ -157,6 +157,25 @@ class CorralRunning(CorralLifetime):
                     await space_shell.aclose()
             self._sessions.discard(opened)
             await opened.aclose()
+
+    @checked
+    @asynccontextmanager
+    async def session_files(self, context: ExecutionContext) -> AsyncGenerator[SessionFiles]:
+        """Yields the files of the session in which programs of this context run, by `Corral(sessions=...)`.
+
+        The session is opened unless it is, and stays so for the duration of the block.
+
+        Raises:
+            ConfigError: this Corral keeps no sessions, or the context was made without a `session_id`.
+            StartFailed: it cannot be opened.
+        """
+        self._require_usable()
+        if self._kept_sessions is None:
+            raise ConfigError("this Corral keeps no sessions; make it with Corral(sessions=Sessions())")
+        if "session_id" not in context.model_fields_set:
+            raise ConfigError("the context has no session_id of its own; make it with ExecutionContext(session_id=...)")
+        async with self._kept_sessions.session(context) as session:
+            yield session.files
 
     def _kept_session(self, context: ExecutionContext) -> KeptWorkspace | None:
         """The session that the caller has named, if this Corral keeps any."""
