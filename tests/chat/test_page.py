@@ -27,6 +27,7 @@ def chromium() -> Generator[Chromium]:
 PROGRAMS = """
 from corral import Corral, tool
 from corral.sessions import Sessions
+from corral.shells import LocalShell, shell_tools
 
 
 @tool
@@ -35,7 +36,7 @@ async def page(name: str) -> str:
 
 
 HOSTILE = "<img src=x onerror='document.title=1'><script>document.title = 2</script><b id=hostile>"
-corral = Corral([page], sessions=Sessions(), check=False)
+corral = Corral([page, *shell_tools(LocalShell("."))], sessions=Sessions(), check=False)
 
 
 class Programs:
@@ -61,6 +62,7 @@ console.log("<img src=x onerror='document.title=3'>");
 const found = await tools.page({ name: "<script>document.title = 4</script>" });
 throw new Error(found);
 """
+COMMAND = "await tools.bash({ command: 'echo \\\\<u id=hostile\\\\>; echo 2; exec sleep 60' });"
 
 
 @contextmanager
@@ -219,6 +221,11 @@ def test_no_html_of_a_model_tool_or_program_is_interpreted(chromium: Chromium, t
         with page.expect_download() as download:
             failed.get_by_role("link", name="/workspace/<i id=hostile>.html").click()
         assert download.value.path().read_text() == "<script>document.title = 5</script>"
+        page.get_by_label("Message").fill(COMMAND)
+        page.get_by_role("button", name="Send").click()
+        expect(program(page, "runs").locator(".live")).to_have_text("<u id=hostile>\n2\n")
+        page.get_by_role("button", name="Stop").click()
+        expect(program(page, "was stopped")).to_be_visible()
         assert page.locator("main img, main script, #hostile").count() == 0
         assert page.title() == "corral"
         assert problems == []

@@ -64,8 +64,8 @@ export function Chat({ id, earlier, running, suggestions, onChange }: Props) {
     onChange();
   };
   const halt = () => {
-    void post(`api/chat/${id}/stop`, {});
-    void stop();
+    // The server ends the stream once programs have ended, so that their cards say so.
+    post<{ stopped: boolean }>(`api/chat/${id}/stop`, {}).then(({ stopped }) => (stopped ? undefined : stop()), stop);
   };
   const last = messages.at(-1);
   return (

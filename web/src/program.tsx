@@ -167,7 +167,7 @@ const Row = memo(
         <span className="time">{call.duration === undefined ? "…" : duration(call.duration)}</span>
         <span className="reply">
           {call.error ? call.error.message : call.output !== undefined ? `→ ${brief(call.output, 300)}` : ""}
-          {call.progress && `${call.progress.message ?? ""} ${call.progress.done}${call.progress.total ? ` of ${call.progress.total}` : ""}`}
+          {call.progress && call.duration === undefined && <Progress progress={call.progress} />}
           {wait && wait.state !== "waiting" && (
             <em>
               {` ${wait.state}`}
@@ -185,6 +185,16 @@ const Row = memo(
     before.total === after.total &&
     JSON.stringify(before.call) === JSON.stringify(after.call),
 );
+
+/** How far a call is: what its tool says, such as the end of a command's output so far, and the numbers it gave. */
+function Progress({ progress: { message, done, total } }: { progress: NonNullable<Call["progress"]> }) {
+  return (
+    <span className="live">
+      {message}
+      {total ? ` ${done} of ${total}` : !message && done}
+    </span>
+  );
+}
 
 function Span({ from, to, total, kind }: { from: number; to: number; total: number; kind: string }) {
   const place = (node: HTMLElement | null) => {

@@ -13,6 +13,8 @@ from typing import Generic, Protocol, TypeVar
 
 import anyio
 
+from corral.concurrency.task_groups import plain_task_group
+
 __all__ = ["OneShot", "asyncio_loop", "one_shot_factory", "periodic", "watch_readable"]
 
 T = TypeVar("T")
@@ -102,10 +104,12 @@ async def periodic(check: Callable[[], float | None]) -> AsyncGenerator[None]:
     """Calls `check` now and, within the block, again after the seconds that it returns, until it returns None."""
     loop = asyncio_loop()
     if loop is None:
-        async with anyio.create_task_group() as tasks:
+        async with plain_task_group() as tasks:
             tasks.start_soon(_check, check)
-            yield
-            tasks.cancel_scope.cancel()
+            try:
+                yield
+            finally:
+                tasks.cancel_scope.cancel()
         return
     timer: asyncio.TimerHandle | None = None
 

@@ -10,16 +10,20 @@ from typing import Annotated, Any
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from corral.concurrency.event_loop import periodic
 from corral.errors import ToolError
-from corral.shells.base import Shell
+from corral.shells.base import Shell, StreamName
 from corral.tools import Tool, tool
-from corral.tools.tool_call import SHELL, expect_shell
+from corral.tools.tool_call import SHELL, ToolCall, expect_shell
 
 __all__ = ["CommandResult", "current_shell", "shell_tools", "use_shell"]
 
 _MOST_LINES = 2_000
 _MOST_ENTRIES = 1_000
 _OUTPUT_BYTES = 64_000
+_TAIL_BYTES = 900
+"""Of the output so far in a report of progress."""
+_REPORT_SECONDS = 0.25
 
 
 class CommandResult(TypedDict):
@@ -64,6 +68,7 @@ def shell_tools(shell: Shell | None = None) -> list[Tool[..., Any]]:
         return current_shell() if given is None else given
 
     async def bash(
+        call: ToolCall,
         command: str,
         cwd: str | None = None,
         input: str | None = None,
@@ -73,9 +78,16 @@ def shell_tools(shell: Shell | None = None) -> list[Tool[..., Any]]:
 
         `cd` affects this command only. Of a long output the middle is left out.
         """
-        done = await here().run(
-            command, cwd=cwd, input=input, timeout_seconds=timeout_seconds, output_bytes=_OUTPUT_BYTES
-        )
+        live = _LiveOutput(call)
+        async with periodic(live.report):
+            done = await here().run(
+                command,
+                cwd=cwd,
+                input=input,
+                timeout_seconds=timeout_seconds,
+                output_bytes=_OUTPUT_BYTES,
+                on_output=live.add,
+            )
         return CommandResult(exit_code=done.exit_code, stdout=done.stdout, stderr=done.stderr)
 
     async def read_file(
@@ -152,3 +164,23 @@ def shell_tools(shell: Shell | None = None) -> list[Tool[..., Any]]:
 def _pattern(pattern: str) -> str:
     """A pattern for bash in which only `*`, `?`, brackets and braces have a meaning."""
     return "".join(each if each.isalnum() or each in "*?[]!^-_./{},@%+=:~" else f"\\{each}" for each in pattern)
+
+
+class _LiveOutput:
+    """Reports the end of a command's output as its call's progress, a few times a second."""
+
+    def __init__(self, call: ToolCall) -> None:
+        self._call = call
+        self._bytes = self._reported = 0
+        self._tail = b""
+
+    def add(self, _stream: StreamName, data: bytes, /) -> None:
+        self._bytes += len(data)
+        self._tail = (self._tail + data[-_TAIL_BYTES:])[-_TAIL_BYTES:]
+
+    def report(self) -> float:
+        """Reports what came since the last report; returns the seconds until the next."""
+        if self._bytes > self._reported:
+            self._reported = self._bytes
+            self._call.progress(self._bytes, message=self._tail.decode(errors="replace"))
+        return _REPORT_SECONDS
