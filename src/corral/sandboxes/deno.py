@@ -217,7 +217,7 @@ class _ForkingDeno(ForkProvider):
         starter = GuestStarter(
             tier,
             lambda _: Engine(_engine(), relative_paths=True, syscall_profile="server"),
-            RuntimeDirectory(),
+            RuntimeDirectory(lambda: {"zygote.js": typescript_server()}),
             DENO_ENVIRONMENT,
             garbage_mb=_GARBAGE_MB + _WARM_UP_MB,
             instead=_INSTEAD,
