@@ -57,7 +57,7 @@ def main() -> None:
     parser.add_argument(
         "--languages",
         metavar="typescript,python",
-        type=names(_PROGRAMS),
+        type=names(tuple(_PROGRAMS)),
         default=tuple(_PROGRAMS),
         help="default: both",
     )
