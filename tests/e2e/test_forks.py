@@ -24,8 +24,8 @@ import pytest
 
 from corral import Corral, ExecutionContext, ExecutionResult, Limits, define_tool, tool
 from corral.errors import StartFailed
-from corral.guest import runtime
-from corral.sandboxes import DenoSandbox
+from corral.guest import typescript_server
+from corral.sandboxes import DenoSandbox, deno
 from corral.sandboxes.jailed import fork_self_test
 from corral.sandboxes.jailed.fork_server import ForkServer, fork
 from corral.types import Tier, TrustDomain
@@ -38,7 +38,6 @@ pytestmark = pytest.mark.anyio
 ANN = ExecutionContext(user_id="ann")
 BOB = ExecutionContext(user_id="bob")
 SECONDS = 30
-_modules = runtime._modules
 libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -347,11 +346,11 @@ async def test_many_executions_at_once_do_what_each_alone_would(sandbox: DenoSan
 
 def changed(monkeypatch: pytest.MonkeyPatch, *changes: tuple[str, str]) -> None:
     """Has servers start with other code."""
-    modules = dict(_modules())
+    server = typescript_server()
     for old, new in changes:
-        assert old in modules["zygote.js"], old
-        modules["zygote.js"] = modules["zygote.js"].replace(old, new)
-    monkeypatch.setattr(runtime, "_modules", lambda: modules)
+        assert old in server, old
+        server = server.replace(old, new)
+    monkeypatch.setattr(deno, "typescript_server", lambda: server)
 
 
 REVOKE = 'native.permissions.revokeSync({ name: "ffi" });'

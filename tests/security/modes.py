@@ -12,10 +12,11 @@ from tests.security.attacks import Attack
 __all__ = ["ATTACKED", "PYTHON", "SESSIONS", "SHARING", "TIERS", "Mode", "Tier", "Verdict", "limits_for", "raw_seconds"]
 
 Tier: TypeAlias = Literal["namespaces", "landlock", "none"]
-Mode: TypeAlias = Literal["product", "session", "granted", "raw", "python", "science", "python-session"]
+Mode: TypeAlias = Literal["product", "session", "granted", "native", "raw", "python", "science", "python-session"]
 """product: as a model's program, in a process of its own, which a server of its user's forked. granted: as product, but the process is
 an engine of its own, which has every permission, eval and wasm are
-allowed, and the attack is made from a string, past what rewrites its imports. raw: a bare main program of an engine
+allowed, and the attack is made from a string, past what rewrites its imports. native: as granted, but in a process that was forked,
+by a server that has kept the permission for native calls and hands the engine's own interface on. raw: a bare main program of an engine
 that has every permission. python: as a Python program; all attacks are one user's, so they share a server. science: the
 same with packages. session and python-session: as product and python, in a session with a directory to write to, and
 modules of node."""
@@ -36,6 +37,9 @@ ATTACKED: Mapping[tuple[Mode, Tier], frozenset[str]] = {
     ("granted", "namespaces"): _ALL - {"result"},
     # Frames and limits are the host's, and `granted` has them in namespaces; what a jail bounds itself, `product` has.
     ("granted", "landlock"): frozenset({"escape", "module"}),
+    # What native code does in a forked process, beside its server and its siblings.
+    ("native", "namespaces"): frozenset({"escape", "own"}),
+    ("native", "landlock"): frozenset({"own"}),
     # No guest and no host, hence no frames, results or limits to attack; but native code.
     ("raw", "namespaces"): frozenset({"escape", "module", "own"}),
     ("raw", "landlock"): frozenset({"escape", "module", "own"}),

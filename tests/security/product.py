@@ -1,15 +1,17 @@
 """Attacks as a model would make them: programs, run by a Corral."""
 
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from typing import Any
 
 from corral import Corral, ExecutionContext, ExecutionResult, define_tool
 from corral.errors import BridgeError, MemoryExceeded, OutputExceeded, ProgramTimeout, SandboxLost
-from corral.sandboxes import CPythonSandbox, DenoSandbox
+from corral.sandboxes import CPythonSandbox, DenoSandbox, deno
 from corral.sandboxes.jailed.guest_starter import GuestKind
 from corral.sessions import Sessions
 from corral.types import SandboxConfig
@@ -36,8 +38,49 @@ class GrantedDenoSandbox(DenoSandbox):
     """Deno with every permission: a stand-in for a complete bypass of its own model."""
 
     def guest_kind(self, config: SandboxConfig) -> GuestKind:
-        kind = super().guest_kind(config)
-        return kind._replace(arguments=(kind.arguments[0], "--allow-all", *kind.arguments[1:]))
+        return _with_all_permissions(super().guest_kind(config))
+
+
+_GIVEN = 'globalThis[Symbol.for("given")]'
+"""A function, into whose results `surroundings` does not look."""
+_IMPORTED = 'await import("node:fs")'  # which does not load any more where the guest has removed what it looks for
+_KEPT = (
+    (
+        'native.permissions.revokeSync({ name: "ffi" });',
+        f'import("node:fs").then((files) => {{ {_GIVEN} = () => [native, files]; }});',
+    ),
+    ('throw new Error("the engine still grants native calls")', "0"),
+)
+"""Changes of the server that forks: a stand-in for a program that finds a way to native calls."""
+
+
+@contextmanager
+def _native_forks(sandbox: DenoSandbox) -> Generator[None]:
+    """Has the servers of this sandbox start with every permission, and keep them."""
+    forks, original = sandbox._forks, deno.typescript_server
+    assert forks is not None
+    usual = forks.guest_kind
+
+    def server() -> str:
+        code = original()
+        for old, new in _KEPT:
+            assert code.count(old) == 1, old
+            code = code.replace(old, new)
+        return code
+
+    def guest_kind(config: SandboxConfig) -> GuestKind:
+        return _with_all_permissions(usual(config))
+
+    deno.typescript_server, forks.guest_kind = server, guest_kind
+    try:
+        yield
+    finally:
+        deno.typescript_server = original
+
+
+def _with_all_permissions(kind: GuestKind) -> GuestKind:
+    rest = (each for each in kind.arguments[1:] if each != "--allow-ffi")
+    return kind._replace(arguments=(kind.arguments[0], "--allow-all", *rest))
 
 
 async def _echo(input: Any) -> Any:
@@ -59,7 +102,16 @@ async def attacked_corral(mode: Mode, tier: Tier) -> AsyncGenerator[Corral]:
         case "science":
             sandbox = CPythonSandbox(tier=tier, packages=["numpy", "pandas"])
         case _:
-            sandbox = DenoSandbox(tier=tier, isolation="fork")
+            native = mode == "native"
+            sandbox = DenoSandbox(tier=tier, isolation="fork", allow_eval=native, allow_wasm=native)
+    changed = _native_forks(sandbox) if mode == "native" and isinstance(sandbox, DenoSandbox) else nullcontext()
+    with changed:
+        async with _corral(mode, tier, sandbox) as corral:
+            yield corral
+
+
+@asynccontextmanager
+async def _corral(mode: Mode, tier: Tier, sandbox: DenoSandbox | CPythonSandbox) -> AsyncGenerator[Corral]:
     try:
         echo = define_tool(name="echo", description="Gives its input back.", execute=_echo)
         big = define_tool(name="big", description="Gives four megabytes.", execute=_big)
@@ -83,7 +135,9 @@ async def attempt(
         result = await corral.execute(code, context=EVERYBODY, language="python", limits=limits_for(attack))
         return result, await look(corral, EVERYBODY, python=True)
     context = ExecutionContext(user_id=user, session_id=user)
-    if mode == "granted":
+    if mode == "native":
+        code = f"const [Deno, files] = {_GIVEN}();\n{code.replace(_IMPORTED, 'files')}"
+    if mode in ("granted", "native"):
         code = f"return await new (async () => {{}}).constructor('tools', {json.dumps(_RESTORE + code)})(tools)"
     result = await corral.execute(code, context=context, limits=limits_for(attack))
     return result, await look(corral, context, whole=mode in SHARING)

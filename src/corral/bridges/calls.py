@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from corral.bridges.grants import Grant
 from corral.bridges.parking import Decision
@@ -21,7 +21,6 @@ class Call:
     """
 
     __slots__ = (
-        "_tool",
         "decision",
         "grant",
         "parsed",
@@ -31,12 +30,18 @@ class Call:
         "request",
         "streamed",
         "token",
+        "tool",
     )
 
     grant: Grant
     """Permissions and state of its execution. Set by the bridge, else by `authenticate`."""
     parsed: ParsedInput
     """Validated input. Set by `validate_input`."""
+    tool: Tool
+    """Tool of the call, looked up once, so that all guards see the one that runs.
+
+    Reading it raises ToolNotFound if there is none, with suggestions, the first few times in an execution.
+    """
 
     def __init__(
         self, request: CallRequest, grant: Grant | None = None, *, protocol: str = "pipe", token: str | None = None
@@ -55,25 +60,22 @@ class Call:
         """Note on the items of a stream, in place of an output."""
         self.decision: Decision | None = None
         """Decision on a call that needed an approval."""
-        self._tool: Tool | None = None
 
     @property
     def authenticated(self) -> bool:
         """True once `grant` is set."""
         return hasattr(self, "grant")
 
-    @property
-    def tool(self) -> Tool:
-        """Tool of the call, looked up once, so that all guards see the one that runs.
+    if not TYPE_CHECKING:
 
-        Raises:
-            ToolNotFound: no such tool; with suggestions, the first few times in an execution.
-        """
-        if self._tool is None:
-            tool = self._tool = self.grant.find_tool(self.request.tool)
+        def __getattr__(self, name: str) -> object:
+            """Finds the tool when it is first read."""
+            if name != "tool":
+                raise AttributeError(name)
+            tool = self.tool = self.grant.find_tool(self.request.tool)
             if tool.must_finish:
                 self.grant.must_finish.add(self.request.sequence)
-        return self._tool
+            return tool
 
     def warn(self, remark: str) -> None:
         """Sets the remark on the result."""

@@ -39,8 +39,10 @@ async def run_shielded_in_thread(function: Callable[[], T]) -> T:
 
 def thread_safe_scheduler() -> Callable[[Callable[[], object]], object]:
     """The running event loop's function that schedules calls from any thread."""
-    loop: Any = current_token().native_token
-    return loop.call_soon_threadsafe if isinstance(loop, asyncio.AbstractEventLoop) else loop.run_sync_soon
+    with suppress(RuntimeError):
+        return asyncio.get_running_loop().call_soon_threadsafe
+    token: Any = current_token().native_token  # trio's
+    return token.run_sync_soon
 
 
 def thread_safe_callback(function: Callable[[], object]) -> Callable[[], None]:

@@ -123,6 +123,15 @@ class LauncherClient:
         self._plans: dict[Plan, int] = {}
         self._numbers = itertools.count()
 
+    def begin(self) -> None:
+        """Starts the launcher, unless it runs, and does not wait for it.
+
+        Raises:
+            StartFailed: it could not be started.
+        """
+        with self._lock:
+            self._running()
+
     def spawn(self, plan: Plan, *, options: int | None = None) -> Child:
         """Asks for a child. It is born some time later: its lifeline tells.
 

@@ -89,11 +89,12 @@ class Execution:
         self._compiler = runtime.compiler(request)
         self._modules = (modules or runtime.modules) if LANGUAGES[request.language].npm else None
         self._loads_modules = runtime.loads_modules(request.language, modules=modules, in_session=workspace is not None)
-        if self._modules is not None and not self._provider.capabilities.modules:
+        capabilities = self._provider.capabilities
+        if self._modules is not None and not capabilities.modules:
             raise ConfigError(
                 f"sandbox {self._provider.name!r} gives programs no packages here; leave out Corral(modules=...)"
             )
-        self._protocol = runtime.protocols.supported_by(self._provider.name, self._provider.capabilities.bridges)
+        self._protocol = runtime.protocols.supported_by(self._provider.name, capabilities.bridges)
         self._events = EventStream(self.execution_id, request.context, request.tool_call_id, runtime.observations)
         self._listener: EventListener | None = None
         if on_event is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from logging import Logger
 
 import anyio
@@ -122,14 +123,9 @@ class Runtime:
         loads_modules: bool | None = None,
     ) -> SandboxConfig:
         """Makes the key of sandboxes: the same for one that is prepared and for the execution that takes it."""
-        return SandboxConfig(
-            language=language,
-            memory_mb=limits.memory_mb,
-            required_tier=self.required_tier,
-            trust_domain=trust_domain,
-            space=space,
-            modules=self.loads_modules(language) if loads_modules is None else loads_modules,
-        )
+        modules = self.loads_modules(language) if loads_modules is None else loads_modules
+        config = _config(language, limits.memory_mb, self.required_tier, trust_domain, modules)
+        return config if space is None else config.model_copy(update={"space": space})
 
     def compiler(self, request: ExecutionRequest) -> Compiler | None:
         """Returns the compiler for the source of a request; None if the engine takes it as it is.
@@ -169,6 +165,19 @@ class Runtime:
             self.protocols = self.protocols.copy()
         self.checker = Checker(packages=self.checker.packages)
         self._warm, self._warming = set(), anyio.Lock()
+
+
+@lru_cache(maxsize=1_000)
+def _config(
+    language: Language, memory_mb: int, required_tier: Tier, trust_domain: TrustDomain | None, modules: bool
+) -> SandboxConfig:
+    return SandboxConfig(
+        language=language,
+        memory_mb=memory_mb,
+        required_tier=required_tier,
+        trust_domain=trust_domain,
+        modules=modules,
+    )
 
 
 async def prepare_request(request: ExecutionRequest, compiler: Compiler | None, limits: Limits) -> Program:

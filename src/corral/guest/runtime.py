@@ -63,12 +63,8 @@ _PROCESS = (
     "process/execution",
     "process/warm_up",
 )
-"""Modules of a process with one execution, each after those that it needs."""
-_MAINS: Mapping[str, tuple[str, ...]] = {
-    "main": (*_PROCESS, "process/lines", "process/main"),
-    "zygote": (*_PROCESS, "process/libc", "process/fork", "process/zygote"),
-}
-"""Modules of each file that an engine is started with. One file, because the engine takes 4 ms longer for ten."""
+"""Modules of a process with one execution, each after those that it needs. They become one file, because the engine
+takes 4 ms longer for ten."""
 _REALM = (*_PROCESS[: _PROCESS.index("run") + 1], "realm/performance", "realm/timers", "realm/realm")
 """Modules evaluated in a realm: realm.ts, after all that it needs."""
 _PLATFORM = ("realm/intrinsics", "realm/platform")
@@ -102,7 +98,7 @@ class RuntimeDirectory:
 
     def __init__(
         self,
-        files: Callable[[], Mapping[str, str | bytes]] = lambda: _modules(),
+        files: Callable[[], Mapping[str, str | bytes]] = lambda: {"main.js": typescript_guest()},
         links: Callable[[], Mapping[str, Path]] = dict,
     ) -> None:
         self._files = files
@@ -240,14 +236,16 @@ _TRANSPORTS: Mapping[Language, Callable[[str], tuple[str, str]]] = {
 }
 
 
+@cache
 def typescript_guest() -> bytes:
     """The guest of one program in TypeScript, as one file for Deno."""
-    return _modules()["main.js"].encode()
+    return _script(_stripped((*_PROCESS, "process/lines", "process/main"))).encode()
 
 
+@cache
 def typescript_server() -> str:
     """The guest for TypeScript that forks a process for each program, as one file for Deno."""
-    return _modules()["zygote.js"]
+    return _script(_stripped((*_PROCESS, "process/libc", "process/fork", "process/zygote")))
 
 
 @cache
@@ -299,12 +297,12 @@ def _python(name: str) -> str:
 
 def _stripped(names: Iterable[str]) -> list[tuple[str, str]]:
     """Modules by their names without folders, as JavaScript."""
-    return [(name.rpartition("/")[2], strip_types(_source("typescript", f"{name}.ts"))) for name in names]
+    return [(name.rpartition("/")[2], _javascript(name)) for name in names]
 
 
 @cache
-def _modules() -> dict[str, str]:
-    return {f"{main}.js": _script(_stripped(parts)) for main, parts in _MAINS.items()}
+def _javascript(name: str) -> str:
+    return strip_types(_source("typescript", f"{name}.ts"))
 
 
 @cache

@@ -7,7 +7,6 @@ is an object with one key that starts with `$`; a flag says whether there are an
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import Any, cast
 
 from pydantic import BaseModel
@@ -64,12 +63,18 @@ def decode_value(payload: bytes, *, tagged: bool) -> Any:
     Raises:
         MalformedMessage: it is not JSON, not UTF-8, nested too deeply, or a tag is not well formed.
     """
-    with gc_disabled() if len(payload) > _LONG_BYTES else nullcontext():
-        try:
-            value: Any = from_json(payload)
-        except ValueError as error:
-            raise MalformedMessage("the sandbox sent a message that is not valid JSON") from error
-        return revive_value(value) if tagged else value
+    if len(payload) > _LONG_BYTES:
+        with gc_disabled():
+            return _decoded(payload, tagged)
+    return _decoded(payload, tagged)
+
+
+def _decoded(payload: bytes, tagged: bool) -> Any:
+    try:
+        value: Any = from_json(payload)
+    except ValueError as error:
+        raise MalformedMessage("the sandbox sent a message that is not valid JSON") from error
+    return revive_value(value) if tagged else value
 
 
 def revive_value(value: object) -> Any:

@@ -47,7 +47,8 @@ def to_plain_container(value: object) -> object:
 
 def read_iterator(data: object) -> object:
     """Reads out an iterator, which pydantic leaves lazy."""
-    return list(cast("Iterator[object]", data)) if isinstance(data, Iterator) else data
+    is_iterator = hasattr(type(data), "__next__") and isinstance(data, Iterator)  # the latter takes longer
+    return list(cast("Iterator[object]", data)) if is_iterator else data
 
 
 def to_program_data(data: object) -> object:

@@ -99,6 +99,7 @@ class DenoSandbox(JailedProvider):
                 instead=_INSTEAD,
             ),
         )
+        self._capabilities = replace(self._capabilities, modules=True)
         self._unjailed = None if can_limit else UnjailedDeno(allow_eval=allow_eval, allow_wasm=allow_wasm)
         self._forks: _ForkingDeno | None = None
         if can_limit and isolation in ("auto", "fork"):
@@ -110,9 +111,7 @@ class DenoSandbox(JailedProvider):
 
     @property
     def capabilities(self) -> Capabilities:
-        if self._unjailed is not None:
-            return self._unjailed.capabilities
-        return replace(super().capabilities, modules=True)
+        return super().capabilities if self._unjailed is None else self._unjailed.capabilities
 
     @property
     def fork_failure(self) -> str | None:
@@ -217,7 +216,7 @@ class _ForkingDeno(ForkProvider):
         starter = GuestStarter(
             tier,
             lambda _: Engine(_engine(), relative_paths=True, syscall_profile="server"),
-            RuntimeDirectory(),
+            RuntimeDirectory(lambda: {"zygote.js": typescript_server()}),
             DENO_ENVIRONMENT,
             garbage_mb=_GARBAGE_MB + _WARM_UP_MB,
             instead=_INSTEAD,

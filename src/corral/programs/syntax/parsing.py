@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Container, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
 
 from tree_sitter import Language, Node, Parser, Point, Query, QueryCursor, Tree
 
@@ -84,9 +85,12 @@ def parse_by(language: Language, text: bytes) -> Tree:
 
 
 def finder_in(language: Language, pattern: str) -> Callable[[Node], dict[str, list[Node]]]:
-    """Returns a function that gives the nodes matched by a query, by capture name. It walks faster than Python."""
-    query = Query(language, pattern)
-    return lambda root: QueryCursor(query).captures(root)
+    """Returns a function that gives the nodes matched by a query, by capture name. It walks faster than Python.
+
+    The query is compiled when it is first used: that takes milliseconds, and not every process reads programs.
+    """
+    query = cache(lambda: Query(language, pattern))
+    return lambda root: QueryCursor(query()).captures(root)
 
 
 def kind_id_in(language: Language, kind: str) -> int:

@@ -63,7 +63,7 @@ class GuestRun:
             start["modules"] = {"allowed": modules.allowed, "texts": texts, "failures": modules.failures}
         try:
             self._cpu_until = (self._link.cpu_time() or 0.0) + job.limits.cpu_seconds
-            async with periodic(self._watch_cpu):
+            async with periodic(self._watch_cpu, first=_LEAST_WAIT_SECONDS):
                 try:
                     self.content = await self._session.run(start)
                 except BridgeError as violation:

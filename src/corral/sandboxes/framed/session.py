@@ -206,9 +206,9 @@ class GuestSession:
         self._over = True
 
     def _wake(self) -> None:
-        if self._attention is not None:
-            self._attention.set(None)
-            self._attention = None
+        attention, self._attention = self._attention, None
+        if attention is not None:
+            attention.set(None)
 
     def _violated(self, violation: BridgeError) -> None:
         self._outcome = violation  # raised by `run`

@@ -207,6 +207,7 @@ class GuestStarter:
     def _ready_directory(self) -> Path:
         if not can_limit:
             raise StartFailed(". ".join(filter(None, ("processes can be contained on Linux only", self._instead))))
+        self._launcher.begin()  # while the guest's files are made
         directory = self._prepare()
         if directory != self._directory:
             self._forget()

@@ -71,12 +71,14 @@ class JailedProvider(SandboxProvider):
         self._starter = starter
         self._pool = Pool(start or starter.start, pool_size)
         self._close_servers = close_servers
+        self._capabilities = Capabilities(
+            languages=frozenset({self.language}), enforces=LIMITS_OF_SANDBOXES if can_limit else ENFORCED_BY_SESSION
+        )
         finalize_in_owner(self, _end, close_servers, self._pool, self._starter)
 
     @property
     def capabilities(self) -> Capabilities:
-        enforced = LIMITS_OF_SANDBOXES if can_limit else ENFORCED_BY_SESSION
-        return Capabilities(languages=frozenset({self.language}), enforces=enforced)
+        return self._capabilities
 
     async def warm(self, config: SandboxConfig) -> None:
         self._starter.retain()
