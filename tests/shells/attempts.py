@@ -162,6 +162,19 @@ _WITHOUT_NAMESPACES: Mapping[str, str] = {
     "another temporary directory": "echo x > /tmp/x || echo x > /var/tmp/x",
     "a process in another's group": "python3 -c 'import os; os.setpgid(0, int(os.environ[\"HOST\"]))'",
     "a device of the system": "head -c 1 /dev/mem || head -c 1 /dev/vda || echo x > /dev/kmsg",
+    "effective or permitted capabilities": (
+        "python3 -c 'import ctypes; h = (ctypes.c_uint32 * 2)(0x20080522, 0); d = (ctypes.c_uint32 * 6)(); "
+        "exit(ctypes.CDLL(None).capget(h, d) == 0 and not any(d))'"
+    ),
+    "mode of what can only be read": "chmod 777 $READ/file && [ $(stat -c %a $READ/file) = 777 ]",
+    "mode of a program by its descriptor": (
+        'python3 -c \'import os, stat; f = os.open("/usr/bin/ls", os.O_RDONLY); os.fchmod(f, 0o777); '
+        "exit(os.fstat(f).st_mode & 0o777 != 0o777)'"
+    ),
+    "times of a program by its descriptor": (
+        'python3 -c \'import os, stat; f = os.open("/usr/bin/ls", os.O_RDONLY); os.utime(f, (1, 1)); '
+        "exit(os.fstat(f).st_mtime != 1)'"
+    ),
     "hosts users": "cat /etc/passwd || getent passwd root",
 }
 _CALLS = r"""
@@ -185,7 +198,7 @@ async def jailed(tier: Tier = "namespaces", **options: Any) -> AsyncGenerator[Ja
         yield shell
 
 
-async def expect_no_escape(place: Path, tier: Tier) -> None:
+async def expect_no_escape(place: Path, tier: Tier, **options: Any) -> None:
     """Makes all attempts, at what is in a directory that every user may search."""
     secret, script, path = place / "secret", place / "script", place / "socket"
     secret.write_text("secret")
@@ -196,13 +209,15 @@ async def expect_no_escape(place: Path, tier: Tier) -> None:
         path.chmod(0o777)
         for each in (server, box):
             each.setblocking(False)
-        async with jailed(tier) as shell, jailed(tier) as other:
+        async with jailed(tier, **options) as shell, jailed(tier) as other:
             await other.files.write_text("private", "SECRET")
             attempts = dict(_attempts(secret, server.getsockname()[1]))
             if tier == "landlock":
                 attempts |= _WITHOUT_NAMESPACES
+            if "processes" in shell.capabilities.unenforced and os.geteuid() == 0:
+                del attempts["root"]  # by number, without a capability
             env = {
-                "SECRET": str(secret), "SCRIPT": str(script), "SOCKET": str(path), "HOST": str(os.getpid()),
+                "SECRET": str(secret), "SCRIPT": str(script), "SOCKET": str(path), "READ": str(place / "read"), "HOST": str(os.getpid()),
                 "OTHER": (await other.run("pwd")).stdout.strip(),
             }  # fmt: skip
             names = [*attempts]

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
 import pytest
+from anyio.abc import TaskStatus
 
 import corral
 from corral import Corral, Directory, Mount, Scratch
-from corral.errors import ConfigError, FileError, ShellError
-from corral.shells import JailedShell, ShellLimits
+from corral.egress import Network
+from corral.errors import ConfigError, FileError, LimitNotEnforceable, ShellError, StartFailed
+from corral.shells import JailedShell, Shell, ShellLimits
 from corral.types import Tier
 from tests.shells.attempts import expect_no_escape, jailed
 
@@ -29,12 +33,17 @@ def site_packages() -> list[str]:
     return [each for each in sys.path if each.endswith("site-packages")]
 
 
-@pytest.mark.parametrize("tier", _JAILS)
-async def test_no_attempt_gets_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tier: Tier) -> None:
+@pytest.mark.parametrize(("tier", "kept"), [("namespaces", False), ("landlock", False), ("landlock", True)])
+async def test_no_attempt_gets_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tier: Tier, kept: bool) -> None:
+    """With a directory of the host, commands keep the host's user, who may be root."""
     monkeypatch.setenv("SECRET_OF_THE_HOST", "secret")
     tmp_path.chmod(0o755)
+    (tmp_path / "read").mkdir()
+    (tmp_path / "read" / "file").write_text("read")
+    files = [Mount("/workspace"), *([Mount("/in", Directory(tmp_path / "read"))] if kept else [])]
     with anyio.fail_after(120):
-        await expect_no_escape(tmp_path, tier)
+        await expect_no_escape(tmp_path, tier, files=files)
+    assert (tmp_path / "read" / "file").stat().st_mode & 0o777 == 0o644
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="whoever is not root runs the test above as an ordinary user")
@@ -66,15 +75,19 @@ def test_no_attempt_gets_out_of_a_jail_whose_user_is_the_hosts() -> None:
         shutil.rmtree(place)
 
 
-async def test_programs_and_commands_share_a_session() -> None:
-    async with Corral() as corral, corral.session(shell=ShellLimits()) as session:
+@pytest.mark.parametrize("tier", _JAILS)
+async def test_programs_and_commands_share_a_session(tier: Tier) -> None:
+    limits = ShellLimits(tier=tier, accept_unenforced={"disk", "processes"})
+    async with Corral() as corral, corral.session(shell=limits) as session:
+        assert session.shell.capabilities.isolation == tier
+        assert session.exact_quota == (tier == "namespaces")
         await session.files.write_text("in.txt", "host")
         program = await session.execute(
             'import fs from "fs"; fs.writeFileSync("ts.txt", fs.readFileSync("in.txt", "utf8") + " ts")'
         )
         assert program.error is None
         done = await session.shell.run(
-            "cat ts.txt; printf '#!/bin/sh\\necho script' > run; chmod +x run; ./run; echo t > /tmp/t"
+            "cat ts.txt; printf '#!/bin/sh\\necho script' > run; bash run; echo t > $TMPDIR/t"
         )
         assert done.stdout == "host tsscript\n", done
         program = await session.execute(
@@ -97,9 +110,11 @@ async def test_a_session_without_a_shell_says_so() -> None:
             _ = session.shell
 
 
-async def test_bounds_of_memory_processes_disk_and_number() -> None:
+@pytest.mark.parametrize("tier", _JAILS)
+async def test_bounds_of_memory_processes_disk_and_number(tier: Tier) -> None:
     limits = ShellLimits(memory_mb=200, processes=20, commands=2)
-    async with jailed(files=[Mount("/workspace", Scratch(bytes=1_000_000, files=10))], limits=limits) as shell:
+    small = [Mount("/workspace", Scratch(bytes=1_000_000, files=10))]
+    async with jailed(tier, files=small, limits=limits) as shell:
         done = await shell.run("python3 -c 'bytearray(300 << 20)'")
         assert "MemoryError" in done.stderr
         done = await shell.run(
@@ -108,20 +123,170 @@ async def test_bounds_of_memory_processes_disk_and_number() -> None:
         assert done.exit_code == 137
         assert "200 MB of memory together" in done.stderr
         done = await shell.run("for i in $(seq 1 60); do sleep 5 & done; kill $(jobs -p)")
-        assert "Resource temporarily unavailable" in done.stderr
-        done = await shell.run(":(){ :|:& };:; sleep 0.3; echo alive")
-        assert "alive" in done.stdout
-        done = await shell.run(
-            "head -c 2000000 /dev/zero > big; stat -c %s big; for n in $(seq 1 20); do : > f$n; done; ls | wc -l"
-        )
-        size, count = map(int, done.stdout.split())
-        assert size <= 1_003_520  # whole pages
-        assert count == 10
-        assert "No space left" in done.stderr
+        assert "Resource temporarily unavailable" in done.stderr or "more than 20 processes" in done.stderr
+        if tier == "namespaces":
+            done = await shell.run(
+                "head -c 2000000 /dev/zero > big; stat -c %s big; for n in $(seq 1 20); do : > f$n; done; ls | wc -l"
+            )
+            size, count = map(int, done.stdout.split())
+            assert size <= 1_003_520  # whole pages
+            assert count == 10
+            assert "No space left" in done.stderr
+        else:  # the kernel holds no quota, and the host looks
+            done = await shell.run("head -c 2000000 /dev/zero > big; stat -c %s big; sleep 60")
+            assert done.stdout in ("", "1000001\n")
+            assert "/workspace holds 1,000,000 bytes and 10 files at most" in done.stderr
+            done = await shell.run("rm big; for n in $(seq 1 20); do : > f$n; done; sleep 60")
+            assert "/workspace holds 1,000,000 bytes and 10 files at most" in done.stderr
+        await shell.files.delete("big")
         async with await shell.spawn("sleep 60"), await shell.spawn("sleep 60"):
             with pytest.raises(ShellError, match="ShellLimits"):
                 await shell.run("true")
         assert (await shell.run("echo again")).stdout == "again\n"
+
+
+@pytest.mark.parametrize("tier", _JAILS)
+async def test_a_fork_bomb_a_full_disk_and_100_hung_commands_harm_no_other_session(tier: Tier) -> None:
+    files = [Mount("/workspace", Scratch(bytes=5_000_000, files=100))]
+    limits = ShellLimits(processes=30, commands=100)
+    accepting = replace(limits, tier=tier, accept_unenforced={"disk", "processes"})
+    async with (
+        Corral() as corral,
+        corral.session(shell=accepting) as good,
+        jailed(tier, files=files, limits=limits) as bombed,
+        jailed(tier, files=files, limits=limits) as filled,
+        jailed(tier, files=files, limits=limits) as held,
+        anyio.create_task_group() as tasks,
+    ):
+
+        async def begin(shell: Shell, command: str, *, task_status: TaskStatus[None]) -> None:
+            async with await shell.spawn(f"echo begun; {command}; sleep 1000") as process:
+                assert await anext(aiter(process.stdout)) == b"begun\n"
+                task_status.started()
+                await anyio.sleep_forever()
+
+        with anyio.fail_after(60):
+            for _ in range(100):
+                await tasks.start(begin, held, "trap '' TERM INT")
+            await tasks.start(begin, bombed, ":(){ :|:& };:")
+            await tasks.start(begin, filled, "while head -c 3000000 /dev/zero >> full; do :; done 2>/dev/null")
+            assert (await good.shell.run("seq 1 1000 | tail -1")).stdout == "1000\n"
+            assert (await good.shell.run("head -c 4000000 /dev/zero > f; stat -c %s f")).stdout == "4000000\n"
+            assert (await good.execute("return 6 * 7")).value == 42
+            with pytest.raises(ShellError, match="100 commands are running"):
+                await held.run("true")
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("tier", _JAILS)
+async def test_nothing_is_left_of_a_tree_that_resists(tier: Tier) -> None:
+    """By sessions and groups of its own, double forks, ignored signals, and processes that fork as they are ended."""
+    program = """
+import os, signal, sys
+for number in range(1, 32):
+    if number not in (9, 17, 19):
+        signal.signal(number, signal.SIG_IGN)
+print("ready", flush=True)
+while True:  # always another process, whose parent has ended
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+"""
+    async with jailed(tier) as shell:
+        await shell.files.write_text("resist.py", program)
+        command = (
+            "mkfifo held; exec 3<>held; trap '' TERM HUP INT QUIT; for i in 1 2 3; do python3 resist.py & done; "
+            "(setsid setsid sleep 1000 &); sleep 1000"
+        )
+        async with await shell.spawn(command) as process:
+            output = b""
+            async for piece in process.stdout:
+                output += piece
+                if output.count(b"ready\n") == 3:
+                    break
+        # Whoever had it open for writing is gone, so that reading ends.
+        done = await shell.run("(: > held &) ; cat held; echo end", timeout_seconds=20)
+        assert done.stdout == "end\n"
+
+
+async def test_a_jail_without_namespaces_says_what_it_does_not_hold() -> None:
+    own_user = os.geteuid() == 0
+    names = "disk" if own_user else "disk and processes"
+    accepted = ("disk",) if own_user else ("disk", "processes")
+    refused = (
+        f"^a shell in the tier 'landlock' does not enforce {names} on this system; use one with user namespaces, or "
+    )
+    with pytest.raises(LimitNotEnforceable, match=refused) as said:
+        async with JailedShell(limits=ShellLimits(tier="landlock")):
+            pass
+    assert f"ShellLimits(accept_unenforced={{{', '.join(map(repr, accepted))}}})" in str(said.value)
+    async with JailedShell(limits=ShellLimits(tier="landlock", accept_unenforced=accepted)) as shell:
+        assert shell.capabilities.unenforced == {*accepted}
+        assert "not bounded: disk" in shell.description
+        home = (await shell.run("pwd")).stdout.strip()
+        assert f"working directory {home}." in shell.description
+        # Both paths of a file are the same one for the host.
+        await shell.files.write_text("/workspace/deep/a", "1")
+        assert await shell.files.read_text(f"{home}/deep/a") == "1"
+        assert (await shell.run("cat a", cwd="/workspace/deep")).stdout == "1"
+        assert (await shell.run("cat a", cwd=f"{home}/deep")).stdout == "1"
+        assert (await shell.run("echo $TMPDIR > $TMPDIR/x", cwd="/tmp")).exit_code == 0
+        assert await shell.files.read_text("/tmp/x") != ""
+    for corral_, limits in (
+        (Corral(required_tier="namespaces"), ShellLimits(tier="landlock")),
+        (Corral(), ShellLimits(tier="landlock", accept_unenforced={"processes"})),
+    ):
+        async with corral_ as opened:
+            with pytest.raises((StartFailed, LimitNotEnforceable), match=r"required tier|disk"):
+                async with opened.session(shell=limits):
+                    pass
+    with pytest.raises(ConfigError, match="LocalShell"):
+        ShellLimits(tier="none")
+    with pytest.raises(ConfigError, match="takes 'disk' or 'processes'"):
+        ShellLimits(accept_unenforced={"memory_mb"})  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def test_where_namespaces_do_not_work_the_next_tier_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("corral.containment.commands.bubblewrap", lambda: None)
+    with pytest.raises(LimitNotEnforceable, match=r"tier 'landlock'.*namespaces: bubblewrap is not installed"):
+        async with JailedShell():
+            pass
+    async with JailedShell(limits=ShellLimits(accept_unenforced={"disk", "processes"})) as shell:
+        assert shell.capabilities.isolation == "landlock"
+        assert (await shell.run("echo $HOME")).exit_code == 0
+
+
+async def test_a_network_for_commands_needs_namespaces() -> None:
+    network = Network(allow=["https://api.example.com"])
+    limits = ShellLimits(tier="landlock", accept_unenforced={"disk", "processes"})
+    with pytest.raises(StartFailed, match="tier 'landlock' have no network"):
+        async with JailedShell(limits=limits, network=network):
+            pass
+
+
+@pytest.mark.parametrize("tier", _JAILS)
+async def test_nothing_is_left_when_a_supervisor_or_the_launcher_is_killed(tier: Tier) -> None:
+    async with jailed(tier) as shell, jailed(tier) as other:
+        for victim in ("supervisor", "launcher"):
+            await shell.files.delete("held")
+            command = "mkfifo held; exec 3<>held; trap '' TERM; (setsid sleep 1000 &); echo ready; sleep 1000"
+            process = await shell.spawn(command)
+            assert await anext(aiter(process.stdout)) == b"ready\n"
+            if victim == "launcher":
+                launcher = shell._launcher._process  # pyright: ignore[reportPrivateUsage]
+                assert launcher is not None
+                launcher.kill()
+            else:
+                contained = process._contained  # type: ignore[attr-defined]  # pyright: ignore
+                signal.pidfd_send_signal(contained._process, signal.SIGKILL)
+            with anyio.fail_after(20):
+                assert await process.wait() == 137
+                # Reading ends once nobody has it open for writing any more.
+                done = await other.run("true")
+                assert done.exit_code == 0
+                while (await shell.run("timeout 1 sh -c '(: > held &) ; cat held'")).exit_code == 124:
+                    pass
+            await process.aclose()
 
 
 async def test_a_directory_of_the_host_is_for_reading_unless_said(tmp_path: Path) -> None:

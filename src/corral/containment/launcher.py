@@ -45,6 +45,7 @@ import socket
 import struct
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -52,11 +53,13 @@ if TYPE_CHECKING or sys.platform != "win32":
     import fcntl
     import resource
 
-if TYPE_CHECKING or __name__ != "__main__":
+if TYPE_CHECKING:
     from corral.containment import privileges
-else:
+elif __name__ == "__main__":
     sys.path.append(str(Path(__file__).parent))  # last: no name there takes the place of a library's
-    import privileges
+    privileges = import_module("privileges")
+else:
+    privileges = import_module("corral.containment.privileges")  # whose packages a guest does not have
 
 __all__ = [
     "FILTER_FD",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias
 
 from corral.arguments import checked
 from corral.errors import ConfigError, LimitNotEnforceable
@@ -14,8 +14,6 @@ __all__ = ["ShellLimitName", "ShellLimits"]
 
 ShellLimitName: TypeAlias = Literal["disk", "processes"]
 """Bounds that a jail may not be able to hold: `disk` is what `Scratch(bytes=..., files=...)` says of directories."""
-
-_NAMES: frozenset[str] = frozenset(get_args(ShellLimitName))
 
 
 @checked
@@ -45,11 +43,6 @@ class ShellLimits:
             raise ConfigError(f"{self}: each must be positive")
         if self.tier == "none":
             raise ConfigError("ShellLimits(tier='none'): a jail has a tier; LocalShell is a shell without one")
-        if unknown := sorted(set(self.accept_unenforced) - _NAMES):
-            raise ConfigError(
-                f"accept_unenforced={unknown[0]!r} is no bound that a jail may lack; those are: "
-                f"{', '.join(sorted(_NAMES))}"
-            )
 
     def expect_accepted(self, tier: Tier, unenforced: Collection[ShellLimitName]) -> None:
         """Finds out if all that a jail does not hold is accepted.
