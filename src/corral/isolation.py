@@ -73,6 +73,8 @@ class Space:
     """Descriptors of a user and a mount namespace that have the sources; None: the host's."""
     user: int | None = None
     """User that guests run as where the host is root; None: the host's own. It is the namespaces' owner."""
+    own_user: bool = False
+    """Nothing else on this machine runs as that user, or belongs to it."""
     file_bytes: int = 0
     """Maximum size of a file that a guest writes."""
     home: str = "/"
@@ -93,6 +95,12 @@ class Space:
     def place(self, path: str) -> str:
         """Path by which a guest's process opens a directory that programs see at `path`."""
         return next((bind.source for bind in self.binds if self.mapped and bind.inside == path), path)
+
+    @property
+    def shares_user(self) -> bool:
+        """True if a guest that sees the file system of the host could change modes and times of files that are not the
+        session's."""
+        return self.namespaces is None and not self.own_user
 
     @property
     def writes(self) -> bool:

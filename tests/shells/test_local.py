@@ -10,6 +10,7 @@ import pytest
 
 from corral.shells import JailedShell, LocalShell, Shell, ShellLimits
 from corral.testing import FilesSuite, ShellSuite
+from tests.shells.attempts import jailed
 
 pytestmark = pytest.mark.anyio
 
@@ -29,6 +30,13 @@ class _Jailed:
             yield shell
 
 
+class _Landlocked:
+    @asynccontextmanager
+    async def shell(self) -> AsyncGenerator[Shell]:
+        async with jailed("landlock") as shell:
+            yield shell
+
+
 class TestLocalCommands(_Local, ShellSuite):
     pass
 
@@ -45,8 +53,16 @@ class TestJailedFiles(_Jailed, FilesSuite):
     pass
 
 
-@pytest.mark.parametrize("kind", [_Local, _Jailed])
-async def test_a_command_is_never_an_option(kind: type[_Local | _Jailed]) -> None:
+class TestLandlockedCommands(_Landlocked, ShellSuite):
+    pass
+
+
+class TestLandlockedFiles(_Landlocked, FilesSuite):
+    pass
+
+
+@pytest.mark.parametrize("kind", [_Local, _Jailed, _Landlocked])
+async def test_a_command_is_never_an_option(kind: type[_Local | _Jailed | _Landlocked]) -> None:
     async with kind().shell() as shell:
         assert (await shell.run("--version")).exit_code == 127
         assert (await shell.run("-c true")).exit_code == 127

@@ -3,17 +3,21 @@
 A command sees `/usr` read-only, a handful of files in `/etc`, processes and network of its own, and the directories of
 a space. Each runs in namespaces of its own, whose first process is bubblewrap: with its end, all that the command
 started ends too.
+
+In the tier `landlock` there are no namespaces. Rules leave the command the same files, at the host's own paths, and no
+`/proc`; it has no network, and a supervisor, which ends all that it started.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from corral.containment import seccomp
+from corral.containment import landlock, seccomp
 from corral.containment.launcher import FILTER_FD, INFO_FD, OPTIONS_FD
 from corral.containment.launcher_client import Plan
 from corral.containment.namespaces import bubblewrap
@@ -29,6 +33,10 @@ __all__ = [
     "command_environment",
     "command_options",
     "command_plan",
+    "command_ruleset",
+    "supervised_environment",
+    "supervised_options",
+    "supervised_plan",
     "write_etc",
 ]
 
@@ -42,9 +50,14 @@ _COMMAND = "CORRAL_COMMAND"
 _PRELUDE = f'ulimit -u "$1" || exit 125; set -- "${_COMMAND}"; unset {_COMMAND}; exec /bin/bash -c -- "$1"'
 _FILES = 256
 _OF_ETC = (
-    "alternatives", "bash.bashrc", "ca-certificates", "ld.so.cache", "localtime", "mime.types", "pki", "profile",
-    "protocols", "services", "ssl", "terminfo",
+    "alternatives", "bash.bashrc", "ca-certificates", "ld.so.cache", "localtime", "mime.types", "pki/ca-trust",
+    "pki/tls/certs", "pki/tls/openssl.cnf", "profile", "protocols", "services", "ssl/certs", "ssl/openssl.cnf",
+    "terminfo",
 )  # fmt: skip
+"""Not all of ssl and pki: private keys are in there."""
+_OF_ETC_AS_IT_IS = ("debian_version", "lsb-release", "os-release", "redhat-release")
+"""Without namespaces: what cannot be read is no missing file there, and pip gives up over one of these."""
+_DEVICES = ("full", "null", "random", "urandom", "zero")
 _CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 """File of certificates for programs that read no environment for it, as those with GnuTLS. A mount needs it there."""
 _USR_LINKS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
@@ -145,3 +158,64 @@ def command_options(
         options += ["--setenv", name, value]
     options += ["--chdir", cwd, "--seccomp", str(FILTER_FD), "--info-fd", str(INFO_FD)]
     return b"".join(os.fsencode(option) + b"\0" for option in options)
+
+
+def command_ruleset(space: Space) -> int:
+    """A descriptor of the Landlock rules for commands in a space.
+
+    Raises:
+        StartFailed: this kernel's Landlock is not enough.
+    """
+    if landlock.abi() < landlock.SCOPES_SIGNALS:
+        raise StartFailed("commands need a Landlock that keeps signals within, which Linux has from 6.12 on")
+    programs = [Path("/usr"), *(Path("/", name) for name in _USR_LINKS)]
+    programs += [Path("/etc", name) for name in (*_OF_ETC, *_OF_ETC_AS_IT_IS)]
+    rules = [(path.resolve(), landlock.PROGRAMS) for path in programs if path.exists()]
+    rules += [(Path("/dev", name), landlock.DEVICE) for name in _DEVICES]
+    rules += [(Path(bind.source), landlock.WORKSPACE if bind.writable else landlock.PROGRAMS) for bind in space.binds]
+    try:
+        return landlock.ruleset_of(rules)
+    except OSError as error:
+        raise StartFailed(f"Landlock refused the rules: {error}") from error
+
+
+def supervised_plan(space: Space, ruleset: int, *, processes: int, memory_bytes: int, file_bytes: int) -> Plan:
+    """The plan for every command in a space, in the tier `landlock`; `supervised_options` has the rest.
+
+    `processes` bounds all commands together, if the space's user is its own.
+    """
+    bounded = [(resource.RLIMIT_NPROC, processes)] if space.own_user else []
+    return Plan(
+        executable=Path("/bin/bash"),
+        arguments=(),
+        environment={},
+        limits=(
+            (resource.RLIMIT_CORE, 0),
+            (resource.RLIMIT_NOFILE, _FILES),
+            (resource.RLIMIT_DATA, memory_bytes),
+            (resource.RLIMIT_FSIZE, min(file_bytes, space.file_bytes)),
+            *bounded,
+        ),
+        user=space.user,
+        confine=True,
+        ruleset=ruleset,
+        filter=seccomp.filter_program(profile="offline shell", shared_user=space.shares_user),
+        supervise=True,
+    )
+
+
+def supervised_environment(space: Space) -> dict[str, str]:
+    """Environment that every command in the tier `landlock` has: as others, with the host's paths."""
+    places = {bind.inside: bind.source for bind in space.binds}
+    home = places[space.home]
+    return {
+        **command_environment(home),
+        "GIT_CONFIG_NOSYSTEM": "1",  # the system's configuration cannot be read, which git takes for an error
+        "TMPDIR": places.get("/tmp", home),  # noqa: S108
+    }
+
+
+def supervised_options(command: str, cwd: str, env: Mapping[str, str]) -> bytes:
+    """Arguments, environment and working directory of one command, by the host's paths."""
+    arguments = ["bash", "-c", "--", command]
+    return json.dumps({"arguments": arguments, "environment": env, "directory": cwd}).encode()

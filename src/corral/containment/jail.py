@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from corral.containment import landlock, seccomp
-from corral.containment.launcher import NOBODY
 from corral.containment.launcher_client import Plan
 from corral.containment.libraries import shared_libraries
 from corral.containment.namespaces import GUEST, Mount, bubblewrap, bwrap_command
+from corral.containment.privileges import NOBODY
 from corral.errors import StartFailed
 from corral.isolation import NO_SPACE, Space
 from corral.types import Tier
@@ -79,6 +79,10 @@ class Jail:
         self._ruleset: int | None = None
         self._libraries = (*shared_libraries(engine.executable), *engine.libraries)
         if tier == "landlock":
+            if engine.space.writes and landlock.abi() < landlock.COVERS_TRUNCATE:
+                raise StartFailed(
+                    "the tier 'landlock' has writable files from Linux 6.2 on, where it covers truncate(2)"
+                )
             executable = (engine.executable, *map(Path.resolve, self._libraries))
             readable = [directory, *(part for place in engine.mounts for part in place.shown())]
             listable = [place.path for place in engine.mounts if place.path.is_dir()]
@@ -151,7 +155,9 @@ class Jail:
             user=self.user,
             confine=self.tier == "landlock",
             ruleset=self._ruleset,
-            filter=seccomp.filter_program(profile=self.engine.syscall_profile, writes=space.writes)
+            filter=seccomp.filter_program(
+                profile=self.engine.syscall_profile, writes=space.writes, shared_user=space.shares_user
+            )
             if self.tier == "landlock"
             else None,
             serves=self._serves,

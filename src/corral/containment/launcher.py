@@ -7,13 +7,14 @@ threads and an event loop cannot safely run code between fork and exec, and PR_S
 Messages on the control socket (SOCK_SEQPACKET, JSON, descriptors attached):
     {"plan": number, "executable": path, "arguments": [...], "environment": {...}, "limits": [[resource, value], ...],
      "user": number | null, "confine": bool, "filter": base64 | null, "ruleset": bool,
-     "scratch": path | null, "directory": path | null, "enters": bool}
+     "scratch": path | null, "directory": path | null, "enters": bool, "supervise": bool}
      [landlock ruleset] [a user and a mount namespace to enter, and perhaps one of the network]
         remembered
     {"forget": [number, ...]}
         those plans are not needed any more, nor are their descriptors
     {"start": number}  [stdin, stdout, stderr, lifeline, what bubblewrap writes its report to, and its options]
-        one child by that plan; the last one only if the plan's arguments name it
+        one child by that plan; the last one only if the plan's arguments name it, or if the child is supervised: then
+        the one before is missing, and the options are JSON, {"arguments", "environment", "directory"}
     {"space": [[bytes, files], ...], "place": path, "user": number | null, "executable": bool}  [socket]
         a user and a mount namespace in which each folder "0", "1", ... of that place is a file system in memory, for
         so many bytes and files; the socket gets {"space": true} with descriptors of both namespaces and of the roots,
@@ -24,6 +25,9 @@ Messages on the control socket (SOCK_SEQPACKET, JSON, descriptors attached):
     {"end": true}
         kill all children, and end
 
+A supervised child has no namespaces to end with. It is the child of a supervisor, which is what the lifeline tells of:
+that ends, on SIGTERM too, once nothing is left of all that the child has started.
+
 A child's lifeline (SOCK_SEQPACKET) carries {"pid": n} with a descriptor of the process before the engine runs, or
 {"error": text} instead, and {"status": n} at its end, as Popen.returncode counts. The host closing it kills the child.
 """
@@ -33,7 +37,6 @@ from __future__ import annotations
 import array
 import base64
 import contextlib
-import ctypes
 import json
 import os
 import select
@@ -42,6 +45,7 @@ import socket
 import struct
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -49,21 +53,22 @@ if TYPE_CHECKING or sys.platform != "win32":
     import fcntl
     import resource
 
+if TYPE_CHECKING:
+    from corral.containment import privileges
+elif __name__ == "__main__":
+    sys.path.append(str(Path(__file__).parent))  # last: no name there takes the place of a library's
+    privileges = import_module("privileges")
+else:
+    privileges = import_module("corral.containment.privileges")  # whose packages a guest does not have
+
 __all__ = [
     "FILTER_FD",
     "INFO_FD",
-    "NOBODY",
     "OPTIONS_FD",
     "Children",
-    "drop_privileges",
-    "forgo_privileges",
-    "hide",
     "main",
     "receive",
-    "restrict",
-    "seal",
     "tell",
-    "tie_to_parent",
 ]
 
 FILTER_FD = 10
@@ -74,44 +79,19 @@ OPTIONS_FD = 12
 """Descriptor from which bubblewrap reads options, so that they do not show on its command line."""
 _MESSAGE_BYTES = 1 << 17
 _MAX_DESCRIPTORS = 8
+_ALL_DESCRIPTORS = 1 << 20
+_ROUNDS = 1000
 
-# linux/prctl.h, linux/seccomp.h, linux/capability.h, linux/close_range.h; the system calls have the same number on
-# every architecture (asm-generic/unistd.h).
-_PR_SET_PDEATHSIG = 1
-_PR_SET_DUMPABLE = 4
-_PR_SET_SECCOMP = 22
-_PR_CAPBSET_DROP = 24
-_PR_SET_NO_NEW_PRIVS = 38
-_PR_CAP_AMBIENT = 47
-_PR_CAP_AMBIENT_CLEAR_ALL = 4
-_SECCOMP_MODE_FILTER = 2
-_CAPABILITY_VERSION_3 = 0x20080522
-_SYS_LANDLOCK_RESTRICT_SELF = 446
-_SYS_CLOSE_RANGE = 436
-_CLOSE_RANGE_CLOEXEC = 4
 # linux/sched.h, linux/mount.h
 _CLONE_NEWNS = 0x0002_0000
 _CLONE_NEWUSER = 0x1000_0000
 _CLONE_NEWNET = 0x4000_0000
-NOBODY = 65534
-"""User that owns nothing, by convention; it is mapped in every container. It is also the one in a space's namespace,
-whoever it is outside: without capabilities, nobody maps root into a namespace below."""
 _MS_NOSUID, _MS_NODEV, _MS_NOEXEC = 2, 4, 8
 _MS_REC, _MS_SLAVE = 0x4000, 0x8_0000
-_ALL = 0xFFFF_FFFF
 # linux/sockios.h, linux/if.h
 _SIOCSIFFLAGS = 0x8914
 _IFF_UP = 1
 _BACKLOG = 64
-_LAST_CAPABILITY = 63
-
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-class _FilterProgram(ctypes.Structure):
-    """struct sock_fprog (linux/filter.h)."""
-
-    _fields_ = (("count", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
 
 
 def main(control: socket.socket, host: int) -> None:
@@ -136,6 +116,8 @@ class Children:
         """By the lifeline's descriptor: itself, and the child's process descriptor."""
         self._children: dict[int, tuple[int, int]] = {}
         """By process descriptor: pid, and the lifeline's descriptor."""
+        self._supervisors: set[int] = set()
+        """Process descriptors of those that have to end others first."""
 
     def take(self, message: bytes, descriptors: list[int]) -> bool:
         """Does what a message asks for; its descriptors are ours now. False if it was the last."""
@@ -164,19 +146,23 @@ class Children:
                     self._reap(descriptor)
                 elif descriptor in self._lifelines:
                     self._poll.unregister(descriptor)
-                    _kill(self._lifelines[descriptor][1])
+                    self._kill(self._lifelines[descriptor][1])
 
     def end(self) -> None:
         """Kills and reaps every child."""
         for child in self._children:
-            _kill(child)
+            self._kill(child)
         for child in list(self._children):
             self._reap(child)
 
     def ended(self, pid: int) -> None:
         """A child has ended; until this returns, nobody else can have its number."""
 
-    def start(self, lifeline: socket.socket, become: Callable[[], NoReturn]) -> int | None:
+    def _kill(self, child: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(child, signal.SIGTERM if child in self._supervisors else signal.SIGKILL)
+
+    def start(self, lifeline: socket.socket, become: Callable[[], NoReturn], *, supervises: bool = False) -> int | None:
         """A child that becomes what it is to be, or an error on its lifeline. Returns its process's descriptor."""
         try:
             pid = os.fork()
@@ -189,12 +175,15 @@ class Children:
         child = os.pidfd_open(pid)
         self._lifelines[lifeline.fileno()] = lifeline, child
         self._children[child] = pid, lifeline.fileno()
+        if supervises:
+            self._supervisors.add(child)
         self._poll.register(child, select.POLLIN)
         self._poll.register(lifeline, 0)  # POLLHUP, which is always reported, says that the host has closed it
         return child
 
     def _reap(self, child: int) -> None:
         pid, descriptor = self._children.pop(child)
+        self._supervisors.discard(child)
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # in `end` it may not have ended yet
         self.ended(pid)
         _, status = os.waitpid(pid, 0)
@@ -213,6 +202,8 @@ class _Launcher(Children):
         self._plans: dict[int, Mapping[str, Any]] = {}
         self._rulesets: dict[int, int] = {}
         self._namespaces: dict[int, list[int]] = {}
+        self._adopts = False
+        """True if it is the parent of those whose supervisor has not ended in order."""
 
     def serve_host(self, host: int) -> None:
         """Until the host says that it wants no more.
@@ -236,6 +227,9 @@ class _Launcher(Children):
                 self._rulesets[number] = descriptors.pop(0)
             if content["enters"]:
                 self._namespaces[number] = descriptors
+            if content["supervise"] and not self._adopts:
+                privileges.adopt_orphans()
+                self._adopts = True
             return True
         if "forget" in content:
             for number in content["forget"]:
@@ -259,6 +253,7 @@ class _Launcher(Children):
                 self.start(
                     lifeline,
                     lambda: _become(self._plans[plan], self._rulesets.get(plan), namespaces, descriptors, lifeline),
+                    supervises=self._plans[plan]["supervise"],
                 )
         finally:
             for descriptor in descriptors[:3] + descriptors[4:]:
@@ -285,6 +280,23 @@ class _Launcher(Children):
         # A child of bubblewrap's that was not told yet to end with it would wait for it for ever.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)
+        if self._adopts:
+            self._end_orphans(pid)
+
+    def _end_orphans(self, ended: int) -> None:
+        """Ends what a supervisor has left that somebody has killed. Its processes may fork meanwhile."""
+        known = {ended, *(pid for pid, _ in self._children.values())}
+        children = Path(f"/proc/self/task/{os.getpid()}/children")
+        for _ in range(_ROUNDS):
+            with contextlib.suppress(OSError):  # a kernel without such files
+                orphans = {int(each) for each in children.read_bytes().split()} - known
+                for orphan in orphans:
+                    os.kill(orphan, signal.SIGKILL)
+                for orphan in orphans:
+                    os.waitpid(orphan, 0)
+                if orphans:
+                    continue
+            return
 
     def clear(self) -> None:
         """Removes what the host did not live to remove."""
@@ -329,11 +341,6 @@ def receive(connection: socket.socket, size: int, count: int) -> tuple[bytes, li
     return data, list(descriptors)
 
 
-def _kill(child: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        signal.pidfd_send_signal(child, signal.SIGKILL)
-
-
 def tell(lifeline: socket.socket, message: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
     data = json.dumps(message).encode()
     with contextlib.suppress(OSError):  # the host may be gone, or may not care any more
@@ -362,7 +369,7 @@ def _become(
         executable = os.open(plan["executable"], os.O_PATH | os.O_CLOEXEC)
         if plan["directory"] is not None:
             os.chdir(plan["directory"])
-        _libc.syscall(_SYS_CLOSE_RANGE, 3, _ALL, _CLOSE_RANGE_CLOEXEC)  # all of ours do so anyway
+        privileges.close_on_exec()  # all of ours do so anyway
         for place, descriptor in enumerate(descriptors[:3]):
             os.dup2(descriptor, place)
         if not plan["confine"] and plan["filter"]:
@@ -376,32 +383,82 @@ def _become(
             resource.setrlimit(number, (value, value))
         step = "privileges"
         if plan["confine"] or plan["user"] is not None or (plan["filter"] and os.geteuid() != 0):
-            drop_privileges(plan["user"])  # without root, bubblewrap refuses whoever has a capability
+            privileges.drop_privileges(plan["user"])  # without root, bubblewrap refuses whoever has a capability
         if plan["enters"]:
             step = "namespaces"
             _enter(namespaces)
-        tie_to_parent(parent)  # after the change of user, which would undo it
-        tell(lifeline, {"pid": os.getpid()}, [me])
+        # after the change of user, which would undo it
+        privileges.tie_to_parent(parent, signal.SIGTERM if plan["supervise"] else signal.SIGKILL)
+        arguments, environment = plan["arguments"], plan["environment"]
+        if plan["supervise"]:
+            step = "supervision"
+            given = json.loads(_content(descriptors[4]))
+            arguments, environment = given["arguments"], given["environment"]
+            _supervise(lifeline, me)
+            os.chdir(given["directory"])
+        else:
+            tell(lifeline, {"pid": os.getpid()}, [me])
         step = "no_new_privs"
         if plan["confine"]:
-            forgo_privileges()
+            privileges.forgo_privileges()
         step = "landlock"
         if plan["ruleset"]:
             if ruleset is None:
                 raise OSError("the rules are not there")
-            restrict(ruleset)
+            privileges.restrict(ruleset)
         step = "seccomp"
         if plan["confine"] and plan["filter"]:
-            seal(base64.b64decode(plan["filter"]))
+            privileges.seal(base64.b64decode(plan["filter"]))
         step = "exec"
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # which Python ignores, and exec keeps ignored
         with contextlib.suppress(PermissionError):
-            os.execve(plan["executable"], plan["arguments"], plan["environment"])  # noqa: S606
+            os.execve(plan["executable"], arguments, environment)  # noqa: S606
         # Its path leads through directories that the guest's user may not enter; its descriptor does not.
-        os.execve(f"/proc/self/fd/{executable}", plan["arguments"], plan["environment"])  # noqa: S606
+        os.execve(f"/proc/self/fd/{executable}", arguments, environment)  # noqa: S606
     except BaseException as error:
         tell(lifeline, {"error": f"{step}: {error}"})
+        if plan["supervise"]:
+            os.write(2, f"{step}: {error}\n".encode())  # the lifeline is the supervisor's
     os._exit(125)
+
+
+def _supervise(lifeline: socket.socket, me: int) -> None:
+    """Returns in a child. This process ends with its status, or on SIGTERM, once all that came of it has ended.
+
+    Signals of processes in a Landlock domain that scopes them reach those within: for this process that is the
+    child's own domain, which is below, with all that is in it, whoever its parent is; it is not so the other way
+    round. And kill(2) of -1 leaves no moment for one of them to fork.
+    """
+    privileges.forgo_privileges()
+    privileges.scope_signals()
+    privileges.adopt_orphans()
+    heard = {signal.SIGTERM, signal.SIGCHLD}
+    signal.pthread_sigmask(signal.SIG_BLOCK, heard)
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, heard)
+        return
+    tell(lifeline, {"pid": os.getpid()}, [me])
+    os.closerange(0, _ALL_DESCRIPTORS)  # the command's, and those of others
+    code = None
+    while code is None and signal.sigwait(heard) == signal.SIGCHLD:
+        with contextlib.suppress(ChildProcessError):
+            while (ended := os.waitpid(-1, os.WNOHANG))[0] != 0:
+                if ended[0] == child:
+                    code = os.waitstatus_to_exitcode(ended[1])
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            with contextlib.suppress(OSError):  # there is none
+                os.kill(-1, signal.SIGKILL)
+            os.waitpid(-1, 0)
+    code = -signal.SIGKILL if code is None else code
+    os._exit(code if code >= 0 else 128 - code)
+
+
+def _content(descriptor: int) -> bytes:
+    """All of a file in memory."""
+    return os.pread(descriptor, os.fstat(descriptor).st_size, 0)
 
 
 def _enter(namespaces: Sequence[int]) -> None:
@@ -413,8 +470,8 @@ def _enter(namespaces: Sequence[int]) -> None:
     if len(namespaces) not in (2, 3):
         raise OSError("the session's namespaces are not there")
     for descriptor, kind in zip(namespaces, (_CLONE_NEWUSER, _CLONE_NEWNS, _CLONE_NEWNET), strict=False):
-        _check(_libc.setns(descriptor, kind))
-    drop_privileges(None)
+        privileges.call(privileges.libc.setns(descriptor, kind))
+    privileges.drop_privileges(None)
 
 
 def _become_space(content: Mapping[str, Any], reply: socket.socket) -> NoReturn:
@@ -428,20 +485,20 @@ def _become_space(content: Mapping[str, Any], reply: socket.socket) -> NoReturn:
         os.chdir(content["place"])
         step = "privileges"
         if user is not None:
-            drop_privileges(user)
-            _prctl(_PR_SET_DUMPABLE, 1)  # so that its files in /proc are its own
+            privileges.drop_privileges(user)
+            privileges.show()  # so that its files in /proc are its own
         step = "namespaces"
-        user_map, group_map = (f"{NOBODY} {each} 1" for each in (os.geteuid(), os.getegid()))
-        _check(_libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNS))
+        user_map, group_map = (f"{privileges.NOBODY} {each} 1" for each in (os.geteuid(), os.getegid()))
+        privileges.call(privileges.libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNS))
         for name, value in (("setgroups", "deny"), ("uid_map", user_map), ("gid_map", group_map)):
             Path(f"/proc/self/{name}").write_bytes(value.encode())
-        _check(_libc.mount(b"none", b"/", None, _MS_REC | _MS_SLAVE, None))
+        privileges.call(privileges.libc.mount(b"none", b"/", None, _MS_REC | _MS_SLAVE, None))
         step = "file systems"
         roots: list[int] = []
         for number, (size, files) in enumerate(content["space"]):
             options = f"size={size},nr_inodes={files + 1},mode=0777".encode()
             flags = _MS_NOSUID | _MS_NODEV | (0 if content["executable"] else _MS_NOEXEC)
-            _check(_libc.mount(b"tmpfs", str(number).encode(), b"tmpfs", flags, options))
+            privileges.call(privileges.libc.mount(b"tmpfs", str(number).encode(), b"tmpfs", flags, options))
             roots.append(os.open(str(number), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
         kept = [os.open(f"/proc/self/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in ("user", "mnt")]
         socket.send_fds(reply, [b'{"space": true}'], [*kept, *roots])
@@ -455,10 +512,10 @@ def _become_network(content: Mapping[str, Any], owner: int, reply: socket.socket
     step = "privileges"
     try:
         if content["user"] is not None:
-            drop_privileges(content["user"])
+            privileges.drop_privileges(content["user"])
         step = "namespaces"
-        _check(_libc.setns(owner, _CLONE_NEWUSER))
-        _check(_libc.unshare(_CLONE_NEWNET))
+        privileges.call(privileges.libc.setns(owner, _CLONE_NEWUSER))
+        privileges.call(privileges.libc.unshare(_CLONE_NEWNET))
         step = "loopback"
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         fcntl.ioctl(listener, _SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", _IFF_UP))
@@ -477,61 +534,6 @@ def _readable(data: bytes) -> int:
     os.write(writing, data)
     os.close(writing)
     return reading
-
-
-def drop_privileges(user: int | None) -> None:
-    """No capability is left in any set; root becomes `user`, without groups."""
-    if os.geteuid() == 0:
-        for capability in range(_LAST_CAPABILITY + 1):
-            _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)  # those that the kernel does not know fail
-    if user is not None:
-        os.setgroups([])
-        os.setresgid(user, user, user)
-        os.setresuid(user, user, user)
-    _prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
-    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
-    _check(_libc.capset(header, (ctypes.c_uint32 * 6)()))
-
-
-def forgo_privileges() -> None:
-    """Keeps this process from gaining privileges by what it executes, which the layers below ask for."""
-    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
-
-
-def restrict(ruleset: int) -> None:
-    """Puts this process under Landlock rules, for ever."""
-    _check(_libc.syscall(_SYS_LANDLOCK_RESTRICT_SELF, ruleset, 0))
-
-
-def tie_to_parent(parent: int) -> None:
-    """Has the kernel end this process with its parent, which `parent` names."""
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
-
-
-def hide() -> None:
-    """Keeps all but root out of this process's descriptors and memory, and of those that it forks.
-
-    Without it, /proc/PID/fd gives a pipe of one to another of the same user, where there is a /proc.
-    """
-    _prctl(_PR_SET_DUMPABLE, 0)
-
-
-def seal(program: bytes) -> None:
-    """Puts this process under a system call filter, for ever."""
-    description = _FilterProgram(len(program) // 8, program)
-    _check(_libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(description), 0, 0))
-
-
-def _prctl(option: int, value: int) -> None:
-    _check(_libc.prctl(option, value, 0, 0, 0))
-
-
-def _check(result: int) -> None:
-    if result != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
 
 
 if __name__ == "__main__":

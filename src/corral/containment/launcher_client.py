@@ -52,6 +52,10 @@ class Plan:
     enter: tuple[int, ...] = ()
     """Descriptors of a user and a mount namespace, of the same user, to go into first; a third one is of a network."""
 
+    supervise: bool = False
+    """It runs commands, each with its own arguments, environment and working directory, and ends all that they start.
+    """
+
     @property
     def wraps(self) -> bool:
         """The executable is not the guest itself but makes its jail, and will say which process the guest is."""
@@ -135,7 +139,8 @@ class LauncherClient:
     def spawn(self, plan: Plan, *, options: int | None = None) -> Child:
         """Asks for a child. It is born some time later: its lifeline tells.
 
-        `options` is a descriptor that a plan whose executable wraps the guest finds as `OPTIONS_FD`.
+        `options` is a descriptor that a plan whose executable wraps the guest finds as `OPTIONS_FD`, and that has
+        arguments, environment and directory as JSON for a plan that supervises.
 
         Raises:
             StartFailed: there is no launcher and none could be started.
@@ -315,6 +320,7 @@ def _message(plan: Plan, number: int) -> dict[str, object]:
         "confine": plan.confine,
         "ruleset": plan.ruleset is not None,
         "enters": bool(plan.enter),
+        "supervise": plan.supervise,
         "scratch": None if plan.scratch is None else str(plan.scratch),
         "directory": None if plan.directory is None else str(plan.directory),
         "filter": None if plan.filter is None else b64encode(plan.filter).decode(),

@@ -52,6 +52,7 @@ class ContainedProcess:
     """
 
     def __init__(self, child: Child) -> None:
+        self._end_by = signal.SIGKILL
         self.input = child.stdin
         self.output = child.stdout
         self._errors = child.stderr
@@ -86,9 +87,12 @@ class ContainedProcess:
             StartFailed: there is no launcher, or no descriptor left.
         """
         try:
-            return cls(launcher.spawn(plan, options=options))
+            made = cls(launcher.spawn(plan, options=options))
         except OSError as error:
             raise StartFailed(f"cannot start a sandbox: {error.strerror or error}") from error
+        if plan.supervise:
+            made._end_by = signal.SIGTERM
+        return made
 
     def await_output(self, seconds: float) -> bytes:
         """Blocks until the guest has written something, and returns it.
@@ -149,9 +153,22 @@ class ContainedProcess:
             else:
                 os.close(guest)
 
+    async def await_born(self) -> None:
+        """Waits until it is known which process it is, as `pid`.
+
+        Raises:
+            StartFailed: it is none.
+        """
+        while self._process is None and self._failure is None and self._status is None:
+            await anyio.wait_readable(self._lifeline)
+            self._hear()
+        if self._process is None:
+            raise StartFailed(f"the command did not start: {self._failure or self._status}")
+
     def first_process(self) -> int | None:
-        """A new descriptor of the process that a wrapper has made; None if it has ended."""
-        return None if self._guest is None else os.dup(self._guest)
+        """A new descriptor of the process that a wrapper has made, or of the supervisor; None if it has ended."""
+        found = self._guest if self._info is not None else self._process
+        return None if found is None else os.dup(found)
 
     async def await_gone(self) -> int:
         """Waits for the end of the process and of all within its namespaces; returns the status as `wait` does."""
@@ -285,7 +302,7 @@ class ContainedProcess:
         for process in (self._guest, self._process):
             if process is not None:
                 with contextlib.suppress(ProcessLookupError):
-                    signal.pidfd_send_signal(process, signal.SIGKILL)
+                    signal.pidfd_send_signal(process, self._end_by)
 
     def ask(self, message: bytes, descriptors: list[int]) -> None:
         """Sends a message to a guest whose standard input is a socket.

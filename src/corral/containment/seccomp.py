@@ -26,7 +26,8 @@ __all__ = ["ALLOWED", "SyscallProfile", "filter_program", "supported"]
 SyscallProfile: TypeAlias = Literal["engine", "server", "program", "checker", "shell", "offline shell"]
 """An engine runs programs itself. A server only forks: for each program a process, which puts itself under the filter
 of a program, who may do what an engine may, but start nothing. A checker reads programs and runs none. A shell runs
-commands in namespaces of its own; an offline one has no sockets but pairs, for want of a network of its own."""
+commands in namespaces of its own; an offline one does without them, so it has no sockets but pairs, and reaches what
+the kernel holds of processes for itself only."""
 
 # Name: (x86-64, arm64); None where an architecture does not have it. Numbers from Linux's
 # arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h. In the order in which they are compared.
@@ -102,11 +103,12 @@ _CALLS_OF_A_SHELL: dict[str, tuple[int | None, int | None]] = {
     "sendfile": (40, 71), "splice": (275, 76), "tee": (276, 77), "copy_file_range": (326, 285),
     "fadvise64": (221, 223), "readahead": (187, 213), "inotify_init": (253, None),
     "inotify_init1": (294, 26), "inotify_add_watch": (254, 27), "inotify_rm_watch": (255, 28), "openat2": (437, 437),
-    # Files: links, FIFOs, sockets, owners, attributes for reading, locks.
+    # Files: links, FIFOs, sockets, owners, attributes, locks.
     "creat": (85, None), "getdents": (78, None), "link": (86, None), "linkat": (265, 37), "symlink": (88, None),
     "symlinkat": (266, 36), "mknod": (133, None), "mknodat": (259, 33), "chown": (92, None), "lchown": (94, None),
     "fchown": (93, 55), "fchownat": (260, 54), "getxattr": (191, 8), "lgetxattr": (192, 9), "fgetxattr": (193, 10),
-    "listxattr": (194, 11), "llistxattr": (195, 12), "flistxattr": (196, 13), "utime": (132, None),
+    "listxattr": (194, 11), "llistxattr": (195, 12), "flistxattr": (196, 13), "setxattr": (188, 5),
+    "lsetxattr": (189, 6), "fsetxattr": (190, 7), "utime": (132, None),
     "utimes": (235, None), "futimesat": (261, None), "flock": (73, 32), "fallocate": (285, 47), "sync": (162, 81),
     "syncfs": (306, 267), "sync_file_range": (277, 84), "preadv2": (327, 286), "pwritev2": (328, 287),
     # Memory.
@@ -145,6 +147,7 @@ _O_WRONLY, _O_RDWR, _O_CREAT, _O_TRUNC = 0o1, 0o2, 0o100, 0o1000  # the same in 
 _WRITING = _O_WRONLY | _O_RDWR | _O_CREAT | _O_TRUNC
 _SOCK_FLAGS = 0o4000 | 0o2000000  # SOCK_NONBLOCK, SOCK_CLOEXEC
 _AF_UNIX = _SOCK_STREAM = 1
+_SOCK_SEQPACKET = 5
 _FUTEX_PRIVATE, _FUTEX_CLOCK_REALTIME = 0x80, 0x100
 _FUTEXES = tuple(operation | _FUTEX_PRIVATE for operation in (0, 1, 3, 4, 5, 9, 10))
 """FUTEX_WAIT, WAKE, REQUEUE, CMP_REQUEUE, WAKE_OP, WAIT_BITSET, WAKE_BITSET; not those that lend priority. Private
@@ -225,6 +228,8 @@ _NEW_NAMESPACES = 0x7E02_0080
 """CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET and NEWTIME (linux/sched.h)."""
 _AF_INET, _AF_INET6 = 2, 10
 _FILE_KINDS = 0o170000
+_NO_ATTRIBUTES = (_Check(0, (), error=errno.EOPNOTSUPP),)
+"""As on a file system without extended attributes, which programs expect, as when they copy an access list."""
 _CHECKS_OF_A_SHELL: dict[str, tuple[_Check, ...]] = _SET_ID_CHECKS | {
     "creat": (_Check(1, (0,), mask=_SET_ID),),
     "clone": (_Check(0, (0,), mask=_NEW_NAMESPACES, whole=True),),
@@ -259,8 +264,40 @@ _CHECKS_OF_A_SHELL: dict[str, tuple[_Check, ...]] = _SET_ID_CHECKS | {
     ),
     "clock_gettime": (),
     "arch_prctl": (_Check(0, (0x1001, 0x1002, 0x1003, 0x1004)),),
+    "setxattr": _NO_ATTRIBUTES,
+    "lsetxattr": _NO_ATTRIBUTES,
+    "fsetxattr": _NO_ATTRIBUTES,
 }  # fmt: skip
 """Namespaces bound all that these reach: processes, sockets, what the kernel holds for all processes of one."""
+
+_ITSELF = (_Check(0, (0,)),)
+_CHECKS_OF_AN_OFFLINE_SHELL: dict[str, tuple[_Check, ...]] = {
+    # Not datagrams, which could be sent to any socket that has a path.
+    "socketpair": (
+        _Check(0, (_AF_UNIX,), error=errno.EAFNOSUPPORT),
+        _Check(1, (_SOCK_STREAM, _SOCK_SEQPACKET), mask=0xFFFF_FFFF ^ _SOCK_FLAGS),
+    ),
+    # All of these work on other processes of the user too, whoever may not signal them.
+    "prlimit64": _ITSELF,
+    "sched_setaffinity": _ITSELF,
+    "sched_setscheduler": _ITSELF,
+    "setpriority": (_Check(0, (0,)), _Check(1, (0,))),  # PRIO_PROCESS
+    "clock_gettime": _OWN_CLOCKS,
+    # Landlock does not cover them.
+    "getxattr": _NO_ATTRIBUTES,
+    "lgetxattr": _NO_ATTRIBUTES,
+    "listxattr": _NO_ATTRIBUTES,
+    "llistxattr": _NO_ATTRIBUTES,
+}
+_NOT_OF_AN_OFFLINE_SHELL = frozenset({"inotify_add_watch", "inotify_init", "inotify_init1"})
+"""It tells the names of files in every folder that the user may read."""
+
+_NO_EFFECT = (_Check(0, (), error=0),)
+_CHECKS_OF_A_SHARED_USER: dict[str, tuple[_Check, ...]] = dict.fromkeys(
+    "chmod fchmod fchmodat chown lchown fchown fchownat utime utimes futimesat utimensat".split(), _NO_EFFECT
+)
+"""Landlock does not cover modes, owners and times, so these reach every file that the user owns. They succeed and
+change nothing: most programs take a refusal for an error, and go on without the change."""
 
 _FIRST_NEW_CALL = 424
 """pidfd_send_signal, of Linux 5.1. From here on a call has the same number on every architecture."""
@@ -291,10 +328,17 @@ def supported(machine: str | None = None) -> bool:
     return (machine or platform.machine()) in _MACHINES
 
 
-def filter_program(machine: str | None = None, profile: SyscallProfile = "engine", *, writes: bool = False) -> bytes:
+def filter_program(
+    machine: str | None = None,
+    profile: SyscallProfile = "engine",
+    *,
+    writes: bool = False,
+    shared_user: bool = False,
+) -> bytes:
     """The filter for `machine` as platform.machine() names it: an array of struct sock_filter, 8 bytes each.
 
-    With `writes` it lets files be written, where the layers around it show any that may be.
+    With `writes` it lets files be written, where the layers around it show any that may be. With `shared_user`, for
+    whoever sees the file system of a user who has other files too, it lets no modes, owners and times be changed.
 
     Raises:
         ValueError: there is no table of this machine's calls.
@@ -308,6 +352,8 @@ def filter_program(machine: str | None = None, profile: SyscallProfile = "engine
     calls, checks = _calls_of(profile)
     if writes and profile not in ("shell", "offline shell"):
         calls, checks = {**calls, **_CALLS_OF_A_WRITER}, {**checks, **_CHECKS_OF_A_WRITER}
+    if shared_user:
+        checks = {**checks, **_CHECKS_OF_A_SHARED_USER}
     for name, numbers in calls.items():
         if (number := numbers[column]) is not None:
             body = [instruction for check in checks.get(name, ()) for instruction in _checked(check)]
@@ -331,7 +377,10 @@ def _calls_of(
             return calls, _CHECKS_OF_A_PROGRAM
         case "shell" | "offline shell":
             calls = _CALLS | _CALLS_OF_A_SERVER | _CALLS_OF_A_WRITER | _CALLS_OF_A_SHELL | _CALLS_OF_A_SOCKET
-            return (calls | _CALLS_OF_A_NETWORK if profile == "shell" else calls), _CHECKS_OF_A_SHELL
+            if profile == "shell":
+                return calls | _CALLS_OF_A_NETWORK, _CHECKS_OF_A_SHELL
+            left = {name: numbers for name, numbers in calls.items() if name not in _NOT_OF_AN_OFFLINE_SHELL}
+            return left, _CHECKS_OF_A_SHELL | _CHECKS_OF_AN_OFFLINE_SHELL
 
 
 def _checked(check: _Check) -> list[bytes]:

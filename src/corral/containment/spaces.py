@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from corral.concurrency.threads import run_shielded_in_thread
-from corral.containment.launcher import NOBODY
+from corral.containment.privileges import NOBODY
 from corral.containment.temporary import TemporaryFolder
+from corral.containment.users import UserClaim, claim_user
 from corral.errors import StartFailed
 from corral.isolation import NO_SPACE, Bind, Space
 from corral.logs import get_logger
@@ -88,6 +89,7 @@ class OpenSpace:
     descriptors: list[int] = field(default_factory=list[int])
     folder: TemporaryFolder | None = None
     hosts: Sequence[SpaceHost] = ()
+    claim: UserClaim | None = None
 
     async def aclose(self) -> None:
         """Ends its guests, and frees all that it has but `roots`, which have owners of their own."""
@@ -98,6 +100,8 @@ class OpenSpace:
             os.close(descriptor)
         if self.folder is not None:
             await run_shielded_in_thread(self.folder.close)
+        if self.claim is not None:
+            self.claim.close()
 
 
 async def open_space(
@@ -113,17 +117,20 @@ async def open_space(
     """
     (first, config), *_ = hosts
     tier = await first.placement(config)
+    in_namespaces = all([await host.placement(each) == "namespaces" for host, each in hosts])
     user = await _user(hosts, places)
+    claim = claim_user() if user is not None and not in_namespaces else None
+    user = user if claim is None else claim.user
     made: list[int] = []
     unused: list[int] = []
     own = [place for place in places if place.directory is None]
     folder = TemporaryFolder()
-    opened = OpenSpace(space=NO_SPACE, roots=[], owner=None, exact=True, folder=folder)
+    opened = OpenSpace(space=NO_SPACE, roots=[], owner=None, exact=True, folder=folder, claim=claim)
     try:
         for number in range(len(own)):
             (folder.path / str(number)).mkdir(mode=0o700)
         try:
-            if own and tier == "namespaces":
+            if own and in_namespaces:
                 sizes = [(each.bytes, each.files) for each in own]
                 made = await first.make_space(sizes, folder.path, user, executable=executable)
         except StartFailed as error:
@@ -146,6 +153,7 @@ async def open_space(
             binds=tuple(binds),
             namespaces=(made[0], made[1]) if made else None,
             user=user,
+            own_user=claim is not None,
             # One more than there is room for: who fills it hears that it is full, and not that the file is too large.
             file_bytes=max((place.bytes + 1 for place in places if place.writable), default=0),
             mapped=tier != "namespaces",

@@ -16,8 +16,8 @@ import anyio
 import deno
 
 from corral.containment.jail import Engine, jails_to_try
-from corral.containment.launcher import NOBODY
 from corral.containment.launcher_client import LauncherClient
+from corral.containment.privileges import NOBODY
 from corral.containment.process import can_limit
 from corral.containment.spaces import Place, open_space
 from corral.doctor.escape_probe import Attempt, Facts, Trial, attempted, make_room

@@ -11,11 +11,11 @@ from typing_extensions import override
 
 from corral.concurrency.lifecycle import Lifecycle
 from corral.concurrency.threads import run_shielded_in_thread
+from corral.containment import LauncherClient
 from corral.errors import ConfigError
 from corral.executions import Execution, Runtime
 from corral.sandboxes.selection import Providers, Sandboxes
 from corral.sessions import KeptSessions, OpenSession
-from corral.shells.jailed import ShellHost
 from corral.tool_sources import ToolSources
 
 __all__ = ["CorralLifetime"]
@@ -32,7 +32,7 @@ class CorralLifetime(Lifecycle):
         self._live: set[Execution] = set()
         self._sessions: set[OpenSession] = set()
         self._kept_sessions: KeptSessions | None = None
-        self._shells = ShellHost()
+        self._commands = LauncherClient()
 
     @override
     async def aclose(self) -> None:
@@ -64,7 +64,7 @@ class CorralLifetime(Lifecycle):
                 await session.aclose()
             if self._kept_sessions is not None:
                 await self._kept_sessions.aclose()
-            await run_shielded_in_thread(self._shells.close)
+            await run_shielded_in_thread(self._commands.close)
             await runtime.protocols.aclose()
             await self._sources.aclose()
             await run_shielded_in_thread(runtime.checker.close)
@@ -87,7 +87,7 @@ class CorralLifetime(Lifecycle):
         runtime = self._runtime
         behind = self._sources, runtime.checker, runtime.providers, runtime.protocols
         self._sources = self._sources.copy()
-        self._live, self._sessions, self._shells = set(), set(), ShellHost()
+        self._live, self._sessions, self._commands = set(), set(), LauncherClient()
         if self._kept_sessions is not None:
             self._kept_sessions = self._kept_sessions.empty()
         runtime.renew(Providers(self._sandbox))

@@ -26,8 +26,9 @@ from corral.packages import Packages
 from corral.results import ExecutionResult
 from corral.sandboxes.selection import Sandboxes
 from corral.sessions import KeptSessions, KeptWorkspace, Mount, OpenSession, SessionFiles, Sessions, open_session
-from corral.shells.jailed import ShellLimits, SpaceShell, with_temporary
-from corral.shells.network import CommandNetwork
+from corral.shells.jailed import ShellHost, open_shell, with_temporary
+from corral.shells.jails.limits import ShellLimits
+from corral.shells.jails.network import CommandNetwork
 from corral.skills import Skill, SkillSet
 from corral.tool_sources import Tools, ToolSources
 from corral.tool_views import ToolViews
@@ -124,24 +125,32 @@ class CorralRunning(CorralLifetime):
 
         Raises:
             ConfigError: the mounts or skills do not fit together, a directory is not there, or no sandbox has files.
+            LimitNotEnforceable: the jail of commands does not hold a bound here, and this was not accepted.
             StartFailed: nothing on this system can make them, or contain commands.
         """
         self._require_usable()
         caller = context or ExecutionContext()
         mounts = with_temporary(files) if shell else tuple(files)
-        commands = (self._shells, SandboxConfig()) if shell else None
         hosts = await self._space_hosts(caller, languages)
         skill_set = SkillSet([*self._runtime.skills.skills.values(), *skills]) if skills else self._runtime.skills
-        opened = await open_session(caller, mounts, hosts, skill_set, commands=commands)
+
+        async def open_(host: ShellHost | None = None) -> OpenSession:
+            commands = None if host is None else (host, SandboxConfig())
+            return await open_session(caller, mounts, hosts, skill_set, commands=commands)
+
+        if shell:
+            opened, space_shell = await open_shell(
+                self._commands,
+                open_,
+                ShellLimits() if shell is True else shell,
+                required_tier=self._runtime.required_tier,
+                network=network if isinstance(network, CommandNetwork) else None,
+                audit=self._runtime.audit,
+            )
+        else:
+            opened, space_shell = await open_(), None
         self._sessions.add(opened)
-        space_shell: SpaceShell | None = None
         try:
-            if shell:
-                limits = ShellLimits() if shell is True else shell
-                space_shell = SpaceShell(self._shells, opened, limits)
-                if isinstance(network, CommandNetwork):
-                    await space_shell.open_network(network, self._runtime.audit)
-                await space_shell.probe()
             for host, config in hosts.values() if languages is not None else ():
                 await host.prepare_space(config.model_copy(update={"space": opened.space}))
             packages = modules or self._runtime.modules

@@ -260,7 +260,11 @@ def python_server() -> Mapping[str, str | bytes]:
 
     The code is what Python caches for each module, so that no start compiles it anew.
     """
-    names = [*(f"corral.guest.python.{name}" for name in _PYTHON), "corral.containment.launcher"]
+    names = [
+        *(f"corral.guest.python.{name}" for name in _PYTHON),
+        "corral.containment.privileges",
+        "corral.containment.launcher",
+    ]
     names.append("corral.guest.python.zygote")
     code = marshal.dumps([(name, _renamed(_code(name), f"<{name}>")) for name in names])
     return {"guest.py": _source("python", "boot.py"), "guest.bin": code}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -10,7 +11,7 @@ import anyio.to_thread
 
 from corral.sessions.tree import FileTree, Usage
 
-__all__ = ["Quota", "watch_quotas"]
+__all__ = ["Quota", "QuotaWatch", "watch_quotas"]
 
 _BYTES_PER_SECOND = 4e9
 _FILES_PER_SECOND = 200_000.0
@@ -29,29 +30,43 @@ class Quota(NamedTuple):
     most: Usage
 
 
-async def watch_quotas(quotas: Sequence[Quota], over: Callable[[str], None]) -> None:
-    """Calls `over` with the reason once a directory holds more than it may, and more than it did at first."""
-    most = [await _most(quota) for quota in quotas]
-    while True:
+class QuotaWatch:
+    """Looks at quotas. Its methods block."""
+
+    def __init__(self, quotas: Sequence[Quota]) -> None:
+        self._quotas = quotas
+        self._most = [_most(quota) for quota in quotas]
+
+    def look(self) -> tuple[str | None, float]:
+        """The reason why a directory holds more than it may, and more than it did at first, or the seconds to wait."""
         wait = _MOST_SECONDS
-        for quota, allowed in zip(quotas, most, strict=True):
+        for quota, allowed in zip(self._quotas, self._most, strict=True):
             try:
-                used = await anyio.to_thread.run_sync(quota.files.measure, allowed)
+                used = quota.files.measure(allowed)
             except OSError as error:
-                over(f"{quota.mount} cannot be measured: {error.strerror or error}")
-                return
+                return f"{quota.mount} cannot be measured: {error.strerror or error}", wait
             if used.bytes > allowed.bytes or used.files > allowed.files:
-                over(f"{quota.mount} holds {quota.most.bytes:,} bytes and {quota.most.files:,} files at most")
-                return
+                return f"{quota.mount} holds {quota.most.bytes:,} bytes and {quota.most.files:,} files at most", wait
             left = (allowed.bytes - used.bytes) / _BYTES_PER_SECOND, (allowed.files - used.files) / _FILES_PER_SECOND
             wait = min(wait, *left)
-        await anyio.sleep(max(_LEAST_SECONDS, wait))
+        return None, max(_LEAST_SECONDS, wait)
 
 
-async def _most(quota: Quota) -> Usage:
+async def watch_quotas(quotas: Sequence[Quota], over: Callable[[str], None]) -> None:
+    """Calls `over` with the reason once a directory holds more than it may, and more than it did at first."""
+    watch = await anyio.to_thread.run_sync(QuotaWatch, quotas)
+    while True:
+        reason, wait = await anyio.to_thread.run_sync(watch.look)
+        if reason is not None:
+            over(reason)
+            return
+        await anyio.sleep(wait)
+
+
+def _most(quota: Quota) -> Usage:
     """Amount that it may hold from now on: one that is over keeps what it has, so that a program can make room."""
-    found = await anyio.to_thread.run_sync(quota.files.measure, _ALL)
+    found = quota.files.measure(_ALL)
     if found.bytes > quota.most.bytes or found.files > quota.most.files:
-        await anyio.sleep(_DYING_SECONDS)
-        found = await anyio.to_thread.run_sync(quota.files.measure, _ALL)
+        time.sleep(_DYING_SECONDS)
+        found = quota.files.measure(_ALL)
     return Usage(*map(max, quota.most, found))

@@ -51,7 +51,7 @@ class OpenSession:
         self._trees = trees
         self._stores = stores
         """By the path of a mount."""
-        self._quotas = quotas
+        self.quotas = quotas
         """Quotas that the kernel does not hold."""
         self._seen: Snapshot = {}
         self._looking = anyio.Lock()
@@ -80,11 +80,11 @@ class OpenSession:
         """
         if self.files.host_has_written:
             await self.look()
-        if not self._quotas:
+        if not self.quotas:
             yield self
             return
         async with plain_task_group() as tasks:
-            tasks.start_soon(watch_quotas, self._quotas, over)
+            tasks.start_soon(watch_quotas, self.quotas, over)
             try:
                 yield self
             finally:
@@ -146,7 +146,7 @@ class OpenSession:
                     await self.look()
                 except Exception:
                     logger.exception("files of a session that is closed could not be stored")
-            for quota in self._quotas:
+            for quota in self.quotas:
                 with suppress(OSError):
                     await anyio.to_thread.run_sync(quota.files.clear)
             await self._space.aclose()

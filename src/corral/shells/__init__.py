@@ -4,7 +4,8 @@ from corral.shells.base import Completed, OnOutput, Process, Shell, ShellCapabil
 from corral.shells.daytona import DaytonaShell
 from corral.shells.e2b import E2BShell
 from corral.shells.files import FileInfo, FileKind, Files
-from corral.shells.jailed import JailedShell, ShellLimits
+from corral.shells.jailed import JailedShell
+from corral.shells.jails.limits import ShellLimits
 from corral.shells.local import LocalShell
 from corral.shells.memory import MemoryShell
 from corral.shells.tools import current_shell, shell_tools, use_shell

@@ -49,6 +49,8 @@ class ShellCapabilities:
     """False: names of files with control characters, such as a line break, are refused."""
     real_processes: bool = True
     """Commands are programs of an operating system: git, python3 and the like are those that are installed."""
+    unenforced: frozenset[str] = frozenset()
+    """Names of its bounds that it does not hold on this system, as `ShellLimits(accept_unenforced=...)` has them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,11 +1,11 @@
-"""`JailedShell`: commands in namespaces of their own, and files that quotas of the kernel bound."""
+"""`JailedShell`: commands in a jail of their own, and files that quotas bound."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+import signal
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Self
@@ -17,72 +17,43 @@ from corral.arguments import checked
 from corral.audit import AuditLog
 from corral.concurrency.task_owned import TaskOwnedContext
 from corral.concurrency.threads import run_shielded_in_thread
-from corral.containment import LauncherClient, Plan
-from corral.containment.commands import (
-    COMMAND_BYTES,
-    command_environment,
-    command_options,
-    command_plan,
-    write_etc,
-)
+from corral.containment import LauncherClient, reasons_by_tier
+from corral.containment.commands import COMMAND_BYTES
 from corral.containment.process import ContainedProcess
-from corral.containment.temporary import TemporaryFolder
-from corral.errors import ConfigError, FileError, ShellError, StartFailed
-from corral.isolation import Isolation, Space
+from corral.errors import ConfigError, FileError, LimitNotEnforceable, ShellError, StartFailed
+from corral.isolation import Isolation, Space, reaches
 from corral.sessions import Mount, OpenSession, Scratch, SessionFiles, open_session
 from corral.sessions.text_files import MAX_READ_BYTES
 from corral.shells.base import Process, Shell, ShellCapabilities
 from corral.shells.environment import checked_environment, expect_command
 from corral.shells.files import FileInfo, Files
-from corral.shells.network import CERTIFICATE, PORT, CommandNetwork, proxy_environment
+from corral.shells.jails.limits import ShellLimitName, ShellLimits
+from corral.shells.jails.network import CommandNetwork
+from corral.shells.jails.tiers import CommandJail, LandlockJail, NamespaceJail
+from corral.shells.jails.watch import CommandWatch
 from corral.shells.pipes import PipeProcess
-from corral.shells.watch import CommandWatch
 from corral.skills import SkillSet
 from corral.types import ExecutionContext, SandboxConfig, Tier
 
-__all__ = ["JailedShell", "ShellHost", "ShellLimits", "SpaceShell", "with_temporary"]
+__all__ = ["JailedShell", "ShellHost", "SpaceShell", "open_shell", "with_temporary"]
 
+_TIERS: tuple[Tier, ...] = ("namespaces", "landlock")
 TEMPORARY = Mount("/tmp", Scratch(bytes=64_000_000, files=5_000))  # noqa: S108
 """Directory for temporary files, which outlives a command."""
 _PROBE_SECONDS = 20.0
 
 
-@checked
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShellLimits:
-    """Bounds of commands.
-
-    `processes` are those of one command. `memory_mb` is what each process may ask for, and what all commands of the
-    shell may have together, looked at ten times a second; then they are ended. `commands` run at the same time.
-
-    Raises:
-        ConfigError: one of them is not positive.
-    """
-
-    processes: int = 64
-    memory_mb: int = 1024
-    commands: int = 16
-    file_bytes: int = 1_000_000_000
-
-    def __post_init__(self) -> None:
-        if min(self.processes, self.memory_mb, self.commands, self.file_bytes) < 1:
-            raise ConfigError(f"{self}: each must be positive")
-
-
 class ShellHost:
-    """Starts commands in the spaces of sessions, by one launcher. Thread-safe."""
+    """Has the spaces of sessions made for a shell of one tier. Thread-safe."""
 
-    def __init__(self) -> None:
-        self._launcher = LauncherClient()
+    def __init__(self, launcher: LauncherClient, tier: Tier) -> None:
+        self.launcher = launcher
+        self.tier: Tier = tier
         self._shells: dict[Space, SpaceShell] = {}
-
-    @property
-    def launcher(self) -> LauncherClient:
-        return self._launcher
 
     async def placement(self, config: SandboxConfig) -> Tier:  # noqa: ARG002
         """The tier of commands."""
-        return "namespaces"
+        return self.tier
 
     async def starts_as_nobody(self, config: SandboxConfig) -> bool:  # noqa: ARG002
         """True: what commands read of the host is the system's."""
@@ -93,7 +64,7 @@ class ShellHost:
     ) -> list[int]:
         """As `LauncherClient.make_space`."""
         return await run_shielded_in_thread(
-            partial(self._launcher.make_space, sizes, place, user, executable=executable)
+            partial(self.launcher.make_space, sizes, place, user, executable=executable)
         )
 
     async def prepare_space(self, config: SandboxConfig) -> None:
@@ -109,39 +80,106 @@ class ShellHost:
         if shell is not None:
             shell.close()
 
-    def close(self) -> None:
-        """Ends the launcher, and with it all commands. Idempotent."""
-        self._launcher.close()
+
+async def open_shell(
+    launcher: LauncherClient,
+    open_: Callable[[ShellHost], Awaitable[OpenSession]],
+    limits: ShellLimits,
+    *,
+    required_tier: Tier = "none",
+    env: Mapping[str, str] | None = None,
+    network: CommandNetwork | None = None,
+    audit: AuditLog | None = None,
+) -> tuple[OpenSession, SpaceShell]:
+    """Opens a session, by `open_`, and a shell in it, in the best tier that works and is good enough.
+
+    Raises:
+        ConfigError: as `open_`.
+        LimitNotEnforceable: that tier does not hold a bound, and this was not accepted.
+        StartFailed: commands cannot be contained here.
+    """
+    tiers: list[Tier] = [tier for tier in _TIERS if limits.tier in ("auto", tier) and reaches(tier, required_tier)]
+    reasons = [] if tiers else [(limits.tier, f"it is below the required tier {required_tier!r}")]
+    for tier in tiers:
+        host = ShellHost(launcher, tier)
+        session: OpenSession | None = None
+        shell: SpaceShell | None = None
+        try:
+            session = await open_(host)
+            shell = SpaceShell(host, session, limits, env)
+            if network is not None:
+                await shell.open_network(network, audit)
+            await shell.probe()
+            limits.expect_accepted(tier, shell.unenforced)
+        except BaseException as error:
+            with anyio.CancelScope(shield=True):
+                if shell is not None:
+                    await shell.aclose()
+                if session is not None:
+                    await session.aclose()
+            if isinstance(error, StartFailed):
+                reasons.append((tier, str(error)))
+                continue
+            if isinstance(error, LimitNotEnforceable) and reasons:
+                raise LimitNotEnforceable(f"{error}. {reasons_by_tier(reasons)}") from error
+            raise
+        return session, shell
+    raise StartFailed(f"commands cannot be contained here. {reasons_by_tier(reasons)}")
 
 
 class SpaceShell(Shell):
-    """Commands in the space of an open session."""
+    """Commands in the space of an open session.
+
+    Raises:
+        StartFailed: the system lacks something that the tier needs.
+    """
 
     def __init__(
         self, host: ShellHost, session: OpenSession, limits: ShellLimits, env: Mapping[str, str] | None = None
     ) -> None:
         space = session.space
-        self._host = host
         self._session = session
         self._space = space
         self._limits = limits
         self._given = checked_environment(env or {})
-        self._env = {**command_environment(space.home), **self._given}
-        self._etc = TemporaryFolder()
-        write_etc(self._etc.path, space.home)
-        self._network: int | None = None
-        self._plan = self._planned()
+        unenforced: set[ShellLimitName] = set() if session.exact_quota else {"disk"}
+        if host.tier == "landlock" and not space.own_user:
+            unenforced.add("processes")
+        kind = LandlockJail if host.tier == "landlock" else NamespaceJail
+        self._jail: CommandJail = kind(host.launcher, space, limits)
+        self.unenforced: frozenset[ShellLimitName] = frozenset(unenforced)
         self._proxy: TaskOwnedContext | None = None
-        self._files = _SpaceFiles(session.files, space)
+        self._files = _SpaceFiles(session.files, space, self._jail)
         self._live: set[JailedProcess] = set()
-        self._watch = CommandWatch(limits.memory_mb << 20, limits.processes)
-        self._proc = True
+        self._watch = CommandWatch(
+            limits.memory_mb << 20,
+            limits.processes,
+            session.quotas,
+            end_by=signal.SIGTERM if host.tier == "landlock" else signal.SIGKILL,
+        )
+        self._variant = 0
+        self._starting = 0
         self._closed = False
-        programs = "bash, coreutils and what else is installed in /usr of the host"
-        mounts = ", ".join(f"{bind.inside} ({'writable' if bind.writable else 'read-only'})" for bind in space.binds)
-        self._seen = f"A Linux shell in a jail on this machine: {programs}; directories {mounts}"
-        self.description = f"{self._seen}; no network; working directory {space.home}."
+        self._allowed: tuple[str, ...] = ()
+        self.description = self._described()
         host.add(space, self)
+
+    def _described(self) -> str:
+        jail, home = self._jail, self._space.home
+        mounts = ", ".join(
+            f"{jail.place(bind)} ({'writable' if bind.writable else 'read-only'})" for bind in self._space.binds
+        )
+        network = (
+            f"network by a proxy, which the environment names, to {', '.join(self._allowed)} only"
+            if self._allowed
+            else "no network"
+        )
+        unbounded = f"not bounded: {', '.join(sorted(self.unenforced))}; " if self.unenforced else ""
+        where = next((jail.place(bind) for bind in self._space.binds if bind.inside == home), home)
+        return (
+            f"A Linux shell {jail.seen} on this machine: bash, coreutils and what else is installed in /usr of the "
+            f"host; directories {mounts}; {network}; {unbounded}working directory {where}."
+        )
 
     async def open_network(self, network: CommandNetwork, audit: AuditLog | None) -> None:
         """Lets commands reach the origins of this network, and nothing else, by a proxy that only they reach.
@@ -151,31 +189,13 @@ class SpaceShell(Shell):
         """
         if not network.origins:
             return
-        space, make = self._space, self._host.launcher.make_network
-        if space.namespaces is None:
-            raise StartFailed("commands have a network only where the session's directories are in namespaces")
-        self._network, listener = await run_shielded_in_thread(partial(make, space.namespaces[0], space.user, PORT))
-        certificate = self._etc.path / CERTIFICATE
+        listener, certificate = await self._jail.open_network()
         self._proxy = TaskOwnedContext(
             _serving(network.serve_commands(listener, self._session.context, audit), certificate)
         )
         await self._proxy.open()
-        self._plan = self._planned()
-        self._env = {**command_environment(space.home), **proxy_environment(), **self._given}
-        self.description = (
-            f"{self._seen}; network by a proxy, which the environment names, to {', '.join(network.origins)} only; "
-            f"working directory {space.home}."
-        )
-
-    def _planned(self) -> Plan:
-        limits = self._limits
-        return command_plan(
-            self._space,
-            processes=limits.processes,
-            memory_bytes=limits.memory_mb << 20,
-            file_bytes=limits.file_bytes,
-            network=self._network,
-        )
+        self._allowed = network.origins
+        self.description = self._described()
 
     @property
     @override
@@ -185,18 +205,23 @@ class SpaceShell(Shell):
     @property
     @override
     def capabilities(self) -> ShellCapabilities:
-        network = "none" if self._network is None else "allowed"
-        return ShellCapabilities(isolation=Isolation.of_tier("namespaces"), network=network, links=False)
+        return ShellCapabilities(
+            isolation=Isolation.of_tier(self._jail.tier),
+            network="allowed" if self._allowed else "none",
+            links=False,
+            unenforced=self.unenforced,
+        )
 
     async def probe(self) -> None:
-        """Runs a first command, without /proc if a new one cannot be mounted here.
+        """Runs a first command, in the ways that its jail has.
 
         Raises:
-            StartFailed: no command can run in namespaces here.
+            StartFailed: no command can run here.
         """
         with anyio.move_on_after(_PROBE_SECONDS):
             reason = ""
-            for self._proc in (True, False):
+            for variant in range(self._jail.variants):
+                self._variant = variant
                 try:
                     done = await self.run("exit 0", timeout_seconds=None)
                 except StartFailed as error:
@@ -205,7 +230,7 @@ class SpaceShell(Shell):
                 if done.exit_code == 0:
                     return
                 reason = done.stderr.strip() or f"exit code {done.exit_code}"
-            raise StartFailed(f"commands cannot be contained here: {reason}")
+            raise StartFailed(f"a first command failed: {reason}")
         raise StartFailed(f"a first command did not end within {_PROBE_SECONDS:g} s")
 
     @override
@@ -215,37 +240,28 @@ class SpaceShell(Shell):
         expect_command(command, cwd)
         if len(os.fsencode(command)) > COMMAND_BYTES:
             raise ShellError(f"a command has {COMMAND_BYTES} bytes at most; write it into a file, and run that")
-        variables = {**self._env, **checked_environment(env or {})}
+        variables = {**self._jail.environment, **self._given, **checked_environment(env or {})}
         where = await self._folder(cwd)
         if self._closed:
             raise ConfigError("this shell is closed")
         self._live = {each for each in self._live if not each.ended}
-        if len(self._live) >= self._limits.commands:
+        if len(self._live) + self._starting >= self._limits.commands:
             raise ShellError(
                 f"{len(self._live)} commands are running, which is ShellLimits(commands=...); end some of them first"
             )
-        options = command_options(
-            self._space,
-            self._etc.path,
-            proc=self._proc,
-            command=command,
-            cwd=where,
-            env=variables,
-            trusted=None if self._network is None else self._etc.path / CERTIFICATE,
-        )
-        contained = _start(self._host.launcher, self._plan, options)
+        self._starting += 1
+        try:
+            contained = await self._jail.start(command, where, variables, self._variant)
+        finally:
+            self._starting -= 1
         self._session.files.host_has_written = True  # what it changes is not the next program's doing
         process = JailedProcess(contained, stdin=stdin)
         self._live.add(process)
-        try:
-            await contained.await_wrapped()
-        except BaseException:
-            process.close()
-            self._live.discard(process)
-            raise
         first = contained.first_process()
         if first is not None:
             self._watch.add(contained.pid, first, process)
+        if self._closed:
+            process.close()
         return process
 
     def close(self) -> None:
@@ -255,11 +271,7 @@ class SpaceShell(Shell):
             process.close()
         self._live.clear()
         self._watch.close()
-        self._host.launcher.forget([self._plan])
-        self._etc.close()
-        if self._network is not None:
-            os.close(self._network)
-            self._network = None
+        self._jail.close()
 
     @override
     async def aclose(self) -> None:
@@ -272,26 +284,26 @@ class SpaceShell(Shell):
         self.close()
 
     async def _folder(self, cwd: str | None) -> str:
-        """A folder for a command, as an absolute path.
+        """A folder for a command, as an absolute path that it sees.
 
         Raises:
             FileError: there is none.
         """
-        path = PurePosixPath(self._space.home, cwd or "")
+        path = PurePosixPath(self._jail.inside(str(PurePosixPath(self._space.home, cwd or ""))))
         for bind in self._space.binds:
             if path.is_relative_to(bind.inside):
                 found = await self._files.stat(str(path))
-                there = found is not None and found.kind == "directory"
+                if found is not None and found.kind == "directory":
+                    return str(PurePosixPath(self._jail.place(bind), path.relative_to(bind.inside)))
                 break
         else:
-            there = str(path) in ("/", "/usr") or (path.is_relative_to("/usr") and await anyio.Path(path).is_dir())
-        if not there:
-            raise FileError(f"{cwd}: there is no such folder to run the command in")
-        return str(path)
+            if str(path) in ("/", "/usr") or (path.is_relative_to("/usr") and await anyio.Path(path).is_dir()):
+                return str(path)
+        raise FileError(f"{cwd}: there is no such folder to run the command in")
 
 
 class JailedShell(Shell):
-    """A shell with directories of its own: the programs of this machine, in namespaces, without its files and network.
+    """A shell with directories of its own: the programs of this machine, in a jail, without its files and network.
 
     Open it with `async with`. `files` are as those of `Corral.session`; without a mount at /tmp there is a scratch
     directory. The directories end with the shell. `network` is a `corral.egress.Network` of origins that commands
@@ -299,6 +311,7 @@ class JailedShell(Shell):
 
     Raises:
         ConfigError: the mounts do not fit together, or a name in `env` is none.
+        LimitNotEnforceable: on entering: the jail that works here does not hold a bound, and this was not accepted.
         StartFailed: on entering: commands cannot be contained here.
     """
 
@@ -315,7 +328,7 @@ class JailedShell(Shell):
         self._limits = limits or ShellLimits()
         self._environment = checked_environment(env or {})
         self._network = network
-        self._host = ShellHost()
+        self._launcher = LauncherClient()
         self._session: OpenSession | None = None
         self._shell: SpaceShell | None = None
 
@@ -324,18 +337,20 @@ class JailedShell(Shell):
         if self._shell is not None:
             raise ConfigError("this shell is open already")
         try:
-            self._session = await open_session(
-                ExecutionContext(), self._mounts, {}, SkillSet(), commands=(self._host, SandboxConfig())
+            self._session, self._shell = await open_shell(
+                self._launcher,
+                lambda host: open_session(
+                    ExecutionContext(), self._mounts, {}, SkillSet(), commands=(host, SandboxConfig())
+                ),
+                self._limits,
+                env=self._environment,
+                network=self._network,
             )
-            self._shell = SpaceShell(self._host, self._session, self._limits, self._environment)
-            if self._network is not None:
-                await self._shell.open_network(self._network, None)
-            self.description = self._shell.description
-            await self._shell.probe()
         except BaseException:
             with anyio.CancelScope(shield=True):
                 await self.aclose()
             raise
+        self.description = self._shell.description
         return self
 
     @property
@@ -368,11 +383,11 @@ class JailedShell(Shell):
             await shell.aclose()
         if session is not None:
             await session.aclose()
-        await run_shielded_in_thread(self._host.close)
+        await run_shielded_in_thread(self._launcher.close)
 
 
 class JailedProcess(PipeProcess):
-    """A command in namespaces of its own."""
+    """A command in a jail."""
 
     def __init__(self, contained: ContainedProcess, *, stdin: bool) -> None:
         input_, output, errors = contained.take_streams()
@@ -424,9 +439,10 @@ async def _serving(proxy: AbstractAsyncContextManager[bytes], certificate: Path)
 class _SpaceFiles(Files):
     """Files of a session, by the contract of shells."""
 
-    def __init__(self, files: SessionFiles, space: Space) -> None:
+    def __init__(self, files: SessionFiles, space: Space, jail: CommandJail) -> None:
         self._files = files
         self._home = PurePosixPath(space.home)
+        self._jail = jail
 
     @override
     async def read_binary(self, path: str, *, max_bytes: int = MAX_READ_BYTES) -> bytes | None:
@@ -467,22 +483,10 @@ class _SpaceFiles(Files):
         return await self._files.delete(self._absolute(path))
 
     def _absolute(self, path: str) -> str:
-        return str(self._home / path)
+        return self._jail.inside(str(self._home / path))
 
 
 def with_temporary(files: Sequence[Mount]) -> tuple[Mount, ...]:
     """Mounts with one at /tmp, where there is none at or below it."""
     inside = any(mount.path == TEMPORARY.path or mount.path.startswith(f"{TEMPORARY.path}/") for mount in files)
     return tuple(files) if inside else (*files, TEMPORARY)
-
-
-def _start(launcher: LauncherClient, plan: Plan, options: bytes) -> ContainedProcess:
-    descriptor = os.memfd_create("options", os.MFD_CLOEXEC)
-    try:
-        os.write(descriptor, options)
-        os.lseek(descriptor, 0, os.SEEK_SET)
-        return ContainedProcess.spawn(launcher, plan, options=descriptor)
-    except OSError as error:
-        raise StartFailed(f"cannot start a command: {error.strerror or error}") from error
-    finally:
-        os.close(descriptor)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from corral.containment import landlock, seccomp
-from corral.containment.launcher import NOBODY, drop_privileges, forgo_privileges, hide, restrict, seal
+from corral.containment.privileges import NOBODY, drop_privileges, forgo_privileges, hide, restrict, seal
 
 __all__ = ["lock_down"]
 

@@ -25,7 +25,8 @@ import sys
 from functools import lru_cache
 from typing import Any, NoReturn
 
-from corral.containment.launcher import Children, hide, seal, tell, tie_to_parent
+from corral.containment.launcher import Children, tell
+from corral.containment.privileges import hide, seal, tie_to_parent
 from corral.guest.python.errors import packages
 from corral.guest.python.frames import NO_NONCE, PROTOCOL, FrameKind, encode_frame
 from corral.guest.python.program import Execution, Pipes, run_program, warm_up

@@ -1,4 +1,4 @@
-"""Bounds what the kernel does not: the memory of all commands together, and the processes of root's."""
+"""Bounds what the kernel does not: the memory of all commands together, processes, and directories on disk."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import os
 import select
 import signal
 import threading
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
+
+from corral.sessions.quota import Quota, QuotaWatch
 
 __all__ = ["CommandWatch"]
 
@@ -22,15 +25,22 @@ class _Command(Protocol):
 class CommandWatch:
     """Ends the largest command while all together have more memory than `most_bytes`, and each with too many processes.
 
-    The kernel counts processes (RLIMIT_NPROC, getrlimit(2)), but not those of the machine's root.
+    It ends all of them while a directory holds more than its quota. `end_by` is the signal for a first process.
+
+    The kernel counts processes (RLIMIT_NPROC, getrlimit(2)), but not those of the machine's root, and those of each
+    command apart only in namespaces.
 
     Counts anonymous and shared memory of every process below the first one of each command, from /proc (RssAnon and
     RssShmem, proc_pid_status(5)). Looks from a thread that lives while commands do.
     """
 
-    def __init__(self, most_bytes: int, most_processes: int) -> None:
+    def __init__(
+        self, most_bytes: int, most_processes: int, quotas: Sequence[Quota] = (), *, end_by: int = signal.SIGKILL
+    ) -> None:
         self._most_bytes = most_bytes
         self._most_processes = most_processes
+        self._quotas = quotas
+        self._end_by = end_by
         self._lock = threading.Lock()
         self._commands: dict[int, tuple[int, _Command]] = {}
         """By the descriptor of the first process: its number, and the command."""
@@ -53,8 +63,10 @@ class CommandWatch:
         self._closed.set()
 
     def _watch(self) -> None:
+        quotas = QuotaWatch(self._quotas) if self._quotas else None
+        wait = 0.0 if self._quotas else _SECONDS
         while True:
-            closed = self._closed.wait(_SECONDS)
+            closed = self._closed.wait(wait)
             with self._lock:
                 ended, _, _ = select.select([*self._commands], [], [], 0)
                 for descriptor in self._commands if closed else ended:
@@ -67,22 +79,30 @@ class CommandWatch:
                     self._thread = None
                     return
                 commands = dict(self._commands)
-            sizes: dict[int, int] = {}
-            for descriptor, (pid, command) in commands.items():
-                sizes[descriptor], count = _used(pid, self._most_processes)
-                if count > self._most_processes:
-                    _end(descriptor, command, f"the command had more than {self._most_processes} processes")
-            if sum(sizes.values()) > self._most_bytes:
-                largest = max(sizes, key=lambda descriptor: sizes[descriptor])
-                _, command = commands[largest]
-                most = self._most_bytes >> 20
-                _end(largest, command, f"the commands used more than {most} MB of memory together")
+            self._look_at(commands)
+            wait = _SECONDS
+            if quotas is not None:
+                reason, soon = quotas.look()
+                wait = min(wait, soon)
+                for descriptor, (_, command) in commands.items() if reason is not None else ():
+                    self._end(descriptor, command, reason or "")
 
+    def _look_at(self, commands: Mapping[int, tuple[int, _Command]]) -> None:
+        sizes: dict[int, int] = {}
+        for descriptor, (pid, command) in commands.items():
+            sizes[descriptor], count = _used(pid, self._most_processes)
+            if count > self._most_processes:
+                self._end(descriptor, command, f"the command had more than {self._most_processes} processes")
+        if sum(sizes.values()) > self._most_bytes:
+            largest = max(sizes, key=lambda descriptor: sizes[descriptor])
+            _, command = commands[largest]
+            most = self._most_bytes >> 20
+            self._end(largest, command, f"the commands used more than {most} MB of memory together")
 
-def _end(descriptor: int, command: _Command, reason: str) -> None:
-    command.reason = reason
-    with suppress(ProcessLookupError):
-        signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+    def _end(self, descriptor: int, command: _Command, reason: str) -> None:
+        command.reason = reason
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(descriptor, self._end_by)
 
 
 def _used(root: int, most_processes: int) -> tuple[int, int]:

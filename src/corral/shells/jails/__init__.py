@@ -1,0 +1,1 @@
+"""Jails of commands: their tiers, bounds and network."""

@@ -1,0 +1,205 @@
+"""Jails of a shell's commands, one for each tier: they start them, and know the paths by which these see files."""
+
+from __future__ import annotations
+
+import os
+import socket
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+
+from typing_extensions import override
+
+from corral.concurrency.threads import run_shielded_in_thread
+from corral.containment import LauncherClient, Plan
+from corral.containment.commands import (
+    command_environment,
+    command_options,
+    command_plan,
+    command_ruleset,
+    supervised_environment,
+    supervised_options,
+    supervised_plan,
+    write_etc,
+)
+from corral.containment.process import ContainedProcess
+from corral.containment.temporary import TemporaryFolder
+from corral.errors import StartFailed
+from corral.isolation import Bind, Space, Tier
+from corral.shells.jails.limits import ShellLimits
+from corral.shells.jails.network import CERTIFICATE, PORT, proxy_environment
+
+__all__ = ["CommandJail", "LandlockJail", "NamespaceJail"]
+
+
+class CommandJail(ABC):
+    """Starts commands in a space.
+
+    Raises:
+        StartFailed: the system lacks something for it.
+    """
+
+    tier: Tier
+    environment: dict[str, str]
+    """Environment of all commands."""
+    variants = 1
+    """Ways to start commands, of which one may work where those before it do not."""
+    seen = "in a jail"
+
+    def __init__(self, launcher: LauncherClient, space: Space) -> None:
+        self._launcher = launcher
+        self._space = space
+        self._plan: Plan
+
+    def place(self, bind: Bind) -> str:
+        """Path by which commands see a directory."""
+        return bind.inside
+
+    def inside(self, path: str) -> str:
+        """The session's own path for one that a command may have named."""
+        return path
+
+    @abstractmethod
+    async def start(self, command: str, cwd: str, env: Mapping[str, str], variant: int) -> ContainedProcess:
+        """Starts a command in a directory, by its path for commands.
+
+        Raises:
+            StartFailed: it cannot be started.
+        """
+
+    async def open_network(self) -> tuple[socket.socket, Path]:
+        """Returns a socket that listens where commands reach it alone, and the file for the certificates they trust.
+
+        Raises:
+            StartFailed: commands cannot have a network here.
+        """
+        raise StartFailed(
+            f"commands in the tier {self.tier!r} have no network; it needs namespaces, in which its proxy listens"
+        )
+
+    def close(self) -> None:
+        """Frees what it has. Its commands have been ended."""
+        self._launcher.forget([self._plan])
+
+    def _start(self, options: bytes) -> ContainedProcess:
+        descriptor = os.memfd_create("options", os.MFD_CLOEXEC)
+        try:
+            os.write(descriptor, options)
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            return ContainedProcess.spawn(self._launcher, self._plan, options=descriptor)
+        except OSError as error:
+            raise StartFailed(f"cannot start a command: {error.strerror or error}") from error
+        finally:
+            os.close(descriptor)
+
+
+class NamespaceJail(CommandJail):
+    """Namespaces of its own for each command, made by bubblewrap."""
+
+    tier = "namespaces"
+    variants = 2
+    """Without a new /proc, which cannot be mounted everywhere."""
+
+    def __init__(self, launcher: LauncherClient, space: Space, limits: ShellLimits) -> None:
+        super().__init__(launcher, space)
+        self._limits = limits
+        self._network: int | None = None
+        self._plan = self._planned()
+        self.environment = command_environment(space.home)
+        self._etc = TemporaryFolder()
+        write_etc(self._etc.path, space.home)
+
+    def _planned(self) -> Plan:
+        limits = self._limits
+        return command_plan(
+            self._space,
+            processes=limits.processes,
+            memory_bytes=limits.memory_mb << 20,
+            file_bytes=limits.file_bytes,
+            network=self._network,
+        )
+
+    @override
+    async def start(self, command: str, cwd: str, env: Mapping[str, str], variant: int) -> ContainedProcess:
+        options = command_options(
+            self._space,
+            self._etc.path,
+            proc=variant == 0,
+            command=command,
+            cwd=cwd,
+            env=env,
+            trusted=None if self._network is None else self._etc.path / CERTIFICATE,
+        )
+        contained = self._start(options)
+        try:
+            await contained.await_wrapped()
+        except BaseException:
+            contained.close()
+            raise
+        return contained
+
+    @override
+    async def open_network(self) -> tuple[socket.socket, Path]:
+        space, make = self._space, self._launcher.make_network
+        if space.namespaces is None:
+            raise StartFailed("commands have a network only where the session's directories are in namespaces")
+        owner, user = space.namespaces[0], space.user
+        self._network, listener = await run_shielded_in_thread(lambda: make(owner, user, PORT))
+        self._plan = self._planned()
+        self.environment |= proxy_environment()
+        return listener, self._etc.path / CERTIFICATE
+
+    @override
+    def close(self) -> None:
+        super().close()
+        self._etc.close()
+        if self._network is not None:
+            os.close(self._network)
+            self._network = None
+
+
+class LandlockJail(CommandJail):
+    """Rules of Landlock, and a supervisor for each command, without namespaces."""
+
+    tier = "landlock"
+    seen = "in a jail without namespaces, by the paths of the host,"
+
+    def __init__(self, launcher: LauncherClient, space: Space, limits: ShellLimits) -> None:
+        super().__init__(launcher, space)
+        self._ruleset = command_ruleset(space)
+        self._plan = supervised_plan(
+            space,
+            self._ruleset,
+            processes=(limits.processes + 1) * limits.commands,  # and their supervisors
+            memory_bytes=limits.memory_mb << 20,
+            file_bytes=limits.file_bytes,
+        )
+        self.environment = supervised_environment(space)
+
+    @override
+    def place(self, bind: Bind) -> str:
+        return bind.source
+
+    @override
+    def inside(self, path: str) -> str:
+        for bind in self._space.binds:
+            if path == bind.source or path.startswith(f"{bind.source}/"):
+                return bind.inside + path.removeprefix(bind.source)
+        return path
+
+    @override
+    async def start(self, command: str, cwd: str, env: Mapping[str, str], variant: int) -> ContainedProcess:
+        contained = self._start(supervised_options(command, cwd, env))
+        try:
+            await contained.await_born()
+        except BaseException:
+            contained.close()
+            raise
+        return contained
+
+    @override
+    def close(self) -> None:
+        super().close()
+        if self._ruleset >= 0:
+            os.close(self._ruleset)
+            self._ruleset = -1
