@@ -18,7 +18,7 @@ from corral.event_listener import Observation
 from corral.executions.request import Check, ExecutionRequest
 from corral.isolation import Space
 from corral.languages import LANGUAGES
-from corral.packages import Packages
+from corral.packages import Packages, PythonPackages
 from corral.programs import TooLongToParse, parsing_within, read_program
 from corral.programs.compiled import Compiler, SourceMap, compiled_code, with_source
 from corral.sandboxes import SandboxProvider
@@ -74,6 +74,8 @@ class Runtime:
     """Services of the host for all programs."""
     modules: Packages | None = None
     """Packages that programs in TypeScript may import."""
+    packages: PythonPackages | None = None
+    """Packages that programs in Python may import."""
     skills: SkillSet = field(default_factory=SkillSet)
     compilers: Mapping[str, Compiler] = field(default_factory=dict[str, Compiler])
     """By the name in requests."""
@@ -112,6 +114,10 @@ class Runtime:
         """Returns whether programs load modules: with packages of their own or of the Corral, and in each session."""
         return LANGUAGES[language].npm and (in_session or (modules or self.modules) is not None)
 
+    def packages_for(self, language: Language, packages: PythonPackages | None) -> PythonPackages | None:
+        """Returns the packages of Python for a program: its own, or those of the Corral."""
+        return None if LANGUAGES[language].npm else packages or self.packages
+
     def sandbox_config(
         self,
         language: Language,
@@ -120,8 +126,10 @@ class Runtime:
         trust_domain: TrustDomain | None = None,
         space: Space | None = None,
         loads_modules: bool | None = None,
+        packages: PythonPackages | None = None,
     ) -> SandboxConfig:
         """Makes the key of sandboxes: the same for one that is prepared and for the execution that takes it."""
+        found = self.packages_for(language, packages)
         return SandboxConfig(
             language=language,
             memory_mb=limits.memory_mb,
@@ -129,6 +137,7 @@ class Runtime:
             trust_domain=trust_domain,
             space=space,
             modules=self.loads_modules(language) if loads_modules is None else loads_modules,
+            packages=None if found is None else found.modules,
         )
 
     def compiler(self, request: ExecutionRequest) -> Compiler | None:
