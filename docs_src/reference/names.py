@@ -16,7 +16,7 @@ MODULES: Mapping[str, str] = {
     "corral": "*",
     "corral.sandboxes": "DenoSandbox CPythonSandbox FramedProvider GuestChannel GuestFiles PostMortem SandboxProvider "
     "Sandbox Job",
-    "corral.packages": "Packages",
+    "corral.packages": "Packages PythonPackages",
     "corral.compilers": "*",
     "corral.sandboxes.monty": "*",
     "corral.sources.mcp": "McpServer mcp_servers",

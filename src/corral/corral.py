@@ -25,7 +25,7 @@ from corral.checking import Checker
 from corral.errors import ConfigError
 from corral.executions import Check, Runtime
 from corral.facade.asking import CorralAsking
-from corral.packages import Packages
+from corral.packages import Packages, PythonPackages
 from corral.plugins import load_by_name
 from corral.programs.compiled import Compiler
 from corral.sandboxes.selection import Providers, Sandboxes
@@ -46,7 +46,8 @@ class Corral(CorralAsking):
     any task of the same event loop, cancels those that still run and frees all resources.
 
     `network` is a `corral.egress.Network` of origins that programs may ask by themselves; None: they have no network.
-    `modules` are packages of npm that programs in TypeScript may import. `sessions` gives callers who name a
+    `modules` are packages of npm that programs in TypeScript may import, and `packages` those of Python, besides the
+    ones of its sandbox. `sessions` gives callers who name a
     `session_id` files of their own, which stay from one program to the next. `skills` are folders with `SKILL.md` and
     modules, which are read here; `modules` has what bundles those in TypeScript. `compilers` are for programs in
     languages that become JavaScript, by the name that `execute(compiler=...)` takes.
@@ -69,6 +70,7 @@ class Corral(CorralAsking):
         accept_unenforced: Collection[LimitName] = (),
         network: ServiceSource | None = None,
         modules: Packages | None = None,
+        packages: PythonPackages | None = None,
         sessions: Sessions | None = None,
         skills: Sequence[Skill | str | Path] = (),
         compilers: Mapping[str, Compiler] | None = None,
@@ -128,6 +130,7 @@ class Corral(CorralAsking):
             parked=policy.parked,
             service_sources=() if network is None else (network,),
             modules=modules.with_skills(skill_set) if modules is not None and skill_set.skills else modules,
+            packages=packages,
             skills=skill_set,
             compilers=dict(compilers or {}),
             code_logger=(logger or getLogger("corral")).getChild("programs") if log_code else None,

@@ -44,7 +44,7 @@ _CLIENTS: Mapping[Language, str] = {
 }
 _IMPORTS: Mapping[Language, str] = {
     "typescript": "Programs may import {packages}parts of node such as {files}`path`, `stream` and `zlib`",
-    "python": "The standard library is there to import",
+    "python": "Programs may import {packages}the standard library",
 }
 Discovery: TypeAlias = Callable[[ExecutionContext], Mapping[str, Tool]]
 """Function from a caller to its `tools.search` and `tools.describe`, by name."""
@@ -115,7 +115,7 @@ class Surroundings:
     mounts: tuple[tuple[str, bool], ...] = ()
     """Directories of a session, and if programs may change them."""
     packages: tuple[str, ...] = ()
-    """Packages of npm."""
+    """Packages that they may import."""
     origins: tuple[str, ...] = ()
     """Origins that they may send requests to."""
     skills: tuple[tuple[str, str, str], ...] = ()
@@ -133,7 +133,7 @@ class Surroundings:
 
     def told(self, language: Language) -> str:
         """Rules about them for a model."""
-        packages = self.packages if LANGUAGES[language].npm else ()
+        packages = self.packages
         if not (self.mounts or packages or self.origins or self.skills):
             return _NOTHING[language]
         named = ", ".join([*map("`{}`".format, packages), ""]) + ("and " if packages else "")

@@ -9,6 +9,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -69,6 +70,7 @@ __all__ = [
     "Position",
     "Program",
     "Progress",
+    "PythonModules",
     "References",
     "Reply",
     "RequestHandler",
@@ -515,6 +517,19 @@ class Exit:
     dropped_log_bytes: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class PythonModules:
+    """Modules in a folder of the host that programs in Python find in their path."""
+
+    folder: Path
+    version: str
+    """Differs where the folder's content does."""
+    offered: tuple[str, ...]
+    """Names for programs; the folder has what these need, too."""
+    preloaded: tuple[str, ...] = ()
+    """Names of those that are imported before there is a program."""
+
+
 class SandboxConfig(Frozen):
     """Settings of a sandbox before its start: its whole key. One that outlives an execution serves its equals only."""
 
@@ -528,6 +543,8 @@ class SandboxConfig(Frozen):
     """Directories of the session that it serves, and no other."""
     modules: bool = False
     """True if programs in TypeScript may load packages and the engine's built-in modules."""
+    packages: PythonModules | None = None
+    """Packages of programs in Python, besides those of the provider."""
 
     @property
     def unowned(self) -> SandboxConfig:

@@ -112,6 +112,12 @@ class Jail:
             return f"{GUEST}/{name}"
         return f"{_WITHIN}/{name}" if self.engine.relative_paths else str(self.directory / name)
 
+    def mounted(self, inside: str) -> str:
+        """Path of the engine's mount that namespaces show at `inside`, as the guest sees it."""
+        if self.tier == "namespaces":
+            return inside
+        return next(str(mount.path) for mount in self.engine.mounts if mount.inside == inside)
+
     def plan(self, arguments: Sequence[str], environment: Mapping[str, str], *, data_bytes: int) -> Plan:
         """Plan for the launcher: these arguments, exactly this environment, and `data_bytes` as RLIMIT_DATA."""
         files = _SERVER_FILES if self._serves else _GUEST_FILES

@@ -33,7 +33,7 @@ from corral.executions.runtime import Runtime, prepare_request
 from corral.executions.workspace import Room, Workspace
 from corral.languages import LANGUAGES
 from corral.logs import Lines, get_logger
-from corral.packages import Packages
+from corral.packages import Packages, PythonPackages
 from corral.results import ExecutionResult, FileChanges, ProgramCapabilities
 from corral.sandboxes import Job, Sandbox, below_required_tier, failed_exit
 from corral.tools import ToolRegistry
@@ -57,7 +57,7 @@ class Execution:
     """Takes one request through its phases. `run` is called once, `cancel` at any time.
 
     `tools` and `services` are the tools that the caller sees. `service_sources` are further services of the host, after
-    the runtime's. `modules` are packages for this program, in place of the runtime's.
+    the runtime's. `modules` and `packages` are for this program, in place of the runtime's.
 
     Raises:
         ConfigError: the sandbox gives programs no packages.
@@ -72,6 +72,7 @@ class Execution:
         services: Services,
         workspace: Workspace | None = None,
         modules: Packages | None = None,
+        packages: PythonPackages | None = None,
         service_sources: tuple[ServiceSource, ...] = (),
         on_event: OnEvent | None = None,
         approve: Approve | None = None,
@@ -90,10 +91,15 @@ class Execution:
         self._modules = (modules or runtime.modules) if LANGUAGES[request.language].npm else None
         self._loads_modules = runtime.loads_modules(request.language, modules=modules, in_session=workspace is not None)
         capabilities = self._provider.capabilities
-        if self._modules is not None and not capabilities.modules:
-            raise ConfigError(
-                f"sandbox {self._provider.name!r} gives programs no packages here; leave out Corral(modules=...)"
-            )
+        self._packages = packages or runtime.packages
+        for option, wanted in {
+            "modules": self._modules,
+            "packages": runtime.packages_for(request.language, packages),
+        }.items():
+            if wanted is not None and not capabilities.modules:
+                raise ConfigError(
+                    f"sandbox {self._provider.name!r} gives programs no packages here; leave out Corral({option}=...)"
+                )
         self._protocol = runtime.protocols.supported_by(self._provider.name, capabilities.bridges)
         self._events = EventStream(self.execution_id, request.context, request.tool_call_id, runtime.observations)
         self._listener: EventListener | None = None
@@ -303,6 +309,7 @@ class Execution:
             trust_domain=self._request.context.trust_domain,
             space=None if self._room is None else self._room.space,
             loads_modules=self._loads_modules,
+            packages=self._packages,
         )
         if self._room is not None and await self._provider.space_host(config) is None:
             raise ConfigError(f"sandbox {name!r} has no files of a session; DenoSandbox and CPythonSandbox do")

@@ -19,7 +19,7 @@ from corral.event_listener import Observation
 from corral.executions.request import Check, ExecutionRequest
 from corral.isolation import Space
 from corral.languages import LANGUAGES
-from corral.packages import Packages
+from corral.packages import Packages, PythonPackages
 from corral.programs import TooLongToParse, parsing_within, read_program
 from corral.programs.compiled import Compiler, SourceMap, compiled_code, with_source
 from corral.sandboxes import SandboxProvider
@@ -33,6 +33,7 @@ from corral.types import (
     LimitName,
     Limits,
     Program,
+    PythonModules,
     SandboxConfig,
     Tier,
     TrustDomain,
@@ -75,6 +76,8 @@ class Runtime:
     """Services of the host for all programs."""
     modules: Packages | None = None
     """Packages that programs in TypeScript may import."""
+    packages: PythonPackages | None = None
+    """Packages that programs in Python may import."""
     skills: SkillSet = field(default_factory=SkillSet)
     compilers: Mapping[str, Compiler] = field(default_factory=dict[str, Compiler])
     """By the name in requests."""
@@ -113,6 +116,10 @@ class Runtime:
         """Returns whether programs load modules: with packages of their own or of the Corral, and in each session."""
         return LANGUAGES[language].npm and (in_session or (modules or self.modules) is not None)
 
+    def packages_for(self, language: Language, packages: PythonPackages | None) -> PythonPackages | None:
+        """Returns the packages of Python for a program: its own, or those of the Corral."""
+        return None if LANGUAGES[language].npm else packages or self.packages
+
     def sandbox_config(
         self,
         language: Language,
@@ -121,10 +128,18 @@ class Runtime:
         trust_domain: TrustDomain | None = None,
         space: Space | None = None,
         loads_modules: bool | None = None,
+        packages: PythonPackages | None = None,
     ) -> SandboxConfig:
         """Makes the key of sandboxes: the same for one that is prepared and for the execution that takes it."""
-        modules = self.loads_modules(language) if loads_modules is None else loads_modules
-        config = _config(language, limits.memory_mb, self.required_tier, trust_domain, modules)
+        found = self.packages_for(language, packages)
+        config = _config(
+            language,
+            limits.memory_mb,
+            self.required_tier,
+            trust_domain,
+            self.loads_modules(language) if loads_modules is None else loads_modules,
+            None if found is None else found.modules,
+        )
         return config if space is None else config.model_copy(update={"space": space})
 
     def compiler(self, request: ExecutionRequest) -> Compiler | None:
@@ -169,7 +184,12 @@ class Runtime:
 
 @lru_cache(maxsize=1_000)
 def _config(
-    language: Language, memory_mb: int, required_tier: Tier, trust_domain: TrustDomain | None, modules: bool
+    language: Language,
+    memory_mb: int,
+    required_tier: Tier,
+    trust_domain: TrustDomain | None,
+    modules: bool,
+    packages: PythonModules | None,
 ) -> SandboxConfig:
     return SandboxConfig(
         language=language,
@@ -177,6 +197,7 @@ def _config(
         required_tier=required_tier,
         trust_domain=trust_domain,
         modules=modules,
+        packages=packages,
     )
 
 

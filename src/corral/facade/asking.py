@@ -189,13 +189,14 @@ class CorralAsking(CorralRunning):
     def surroundings(self, language: Language = "typescript", session: Session | None = None) -> Surroundings:
         """Describes what programs have besides the language and tools: files of this session, or of `sessions`."""
         modules = (session and session.modules) or self._runtime.modules
-        modules = modules if LANGUAGES[language].npm else None
+        packages = self._runtime.packages_for(language, session and session.packages)
+        offered = packages if packages is not None else modules if LANGUAGES[language].npm else None
         network = [*self._runtime.service_sources, *([session.network] if session and session.network else [])]
         mounts = () if self._kept_sessions is None else self._kept_sessions.mounts
         skills = self._runtime.skills.skills if session is None else session.skills.skills
         return Surroundings(
             mounts=mounts if session is None else session.opened.space.mounts,
-            packages=() if modules is None else modules.allowed,
+            packages=() if offered is None else offered.allowed,
             origins=tuple(origin for source in network for origin in source.origins),
             skills=tuple((each.name, each.description, each.path) for each in skills.values()),
         )

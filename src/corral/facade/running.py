@@ -22,7 +22,7 @@ from corral.facade.lifetime import CorralLifetime
 from corral.facade.options import RunOptions, request_of
 from corral.facade.session import Session
 from corral.languages import LANGUAGES
-from corral.packages import Packages
+from corral.packages import Packages, PythonPackages
 from corral.results import ExecutionResult
 from corral.sandboxes.selection import Sandboxes
 from corral.sessions import KeptSessions, KeptWorkspace, Mount, OpenSession, SessionFiles, Sessions, open_session
@@ -109,13 +109,14 @@ class CorralRunning(CorralLifetime):
         skills: Sequence[Skill | str | Path] = (),
         languages: Collection[Language] | None = None,
         modules: Packages | None = None,
+        packages: PythonPackages | None = None,
         network: ServiceSource | None = None,
         shell: ShellLimits | bool = False,
     ) -> AsyncGenerator[Session]:
         """Opens directories that programs of one user share, and yields their handle; they end with the block.
 
-        `modules` and `network` are for its programs, in place of the Corral's and besides it. `skills` are beside those
-        of the Corral; programs find them all in /root/skills.
+        `modules` and `packages` are for its programs, in place of the Corral's, and `network` besides it. `skills` are
+        beside those of the Corral; programs find them all in /root/skills.
 
         With `shell`, `session.shell` runs commands in the same directories, within these bounds; without a mount at
         /tmp there is a scratch directory. They have `network` too, by a proxy; see docs/shells.md.
@@ -131,7 +132,7 @@ class CorralRunning(CorralLifetime):
         self._require_usable()
         caller = context or ExecutionContext()
         mounts = with_temporary(files) if shell else tuple(files)
-        hosts = await self._space_hosts(caller, languages)
+        hosts = await self._space_hosts(caller, languages, packages)
         skill_set = SkillSet([*self._runtime.skills.skills.values(), *skills]) if skills else self._runtime.skills
 
         async def open_(host: ShellHost | None = None) -> OpenSession:
@@ -153,10 +154,12 @@ class CorralRunning(CorralLifetime):
         try:
             for host, config in hosts.values() if languages is not None else ():
                 await host.prepare_space(config.model_copy(update={"space": opened.space}))
-            packages = modules or self._runtime.modules
-            if packages is not None and (modules or skills):  # else those of the Corral, which have its skills already
-                packages = packages.with_skills(skill_set)
-            yield Session(self, opened, modules=packages, network=network, skills=skill_set, shell=space_shell)
+            npm = modules or self._runtime.modules
+            if npm is not None and (modules or skills):  # else those of the Corral, which have its skills already
+                npm = npm.with_skills(skill_set)
+            yield Session(
+                self, opened, modules=npm, packages=packages, network=network, skills=skill_set, shell=space_shell
+            )
         finally:
             with anyio.CancelScope(shield=True):
                 for execution in [each for each in self._live if each.workspace is opened]:
@@ -196,7 +199,10 @@ class CorralRunning(CorralLifetime):
         return await open_session(context, files, await self._space_hosts(context, None), self._runtime.skills)
 
     async def _space_hosts(
-        self, context: ExecutionContext, languages: Collection[Language] | None
+        self,
+        context: ExecutionContext,
+        languages: Collection[Language] | None,
+        packages: PythonPackages | None = None,
     ) -> dict[Language, tuple[SpaceHost, SandboxConfig]]:
         """Providers that make directories for programs in these languages.
 
@@ -217,6 +223,7 @@ class CorralRunning(CorralLifetime):
                 runtime.limits,
                 trust_domain=context.trust_domain,
                 loads_modules=runtime.loads_modules(language, in_session=True),
+                packages=packages,
             )
             host = await provider.space_host(config)
             if host is not None:
@@ -351,6 +358,7 @@ class CorralRunning(CorralLifetime):
             request,
             workspace=workspace,
             modules=None if session is None else session.modules,
+            packages=None if session is None else session.packages,
             service_sources=() if session is None or session.network is None else (session.network,),
             tools=registry,
             services=services,

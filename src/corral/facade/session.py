@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from corral.bridges import ServiceSource
 from corral.errors import ConfigError
 from corral.executions import ExecutionRequest, Run
-from corral.packages import Packages
+from corral.packages import Packages, PythonPackages
 from corral.results import ExecutionResult
 from corral.sessions import OpenSession, SessionFiles
 from corral.shells import Shell
@@ -37,6 +37,7 @@ class Session:
         opened: OpenSession,
         *,
         modules: Packages | None = None,
+        packages: PythonPackages | None = None,
         network: ServiceSource | None = None,
         skills: SkillSet | None = None,
         shell: SpaceShell | None = None,
@@ -44,6 +45,7 @@ class Session:
         self._corral = corral
         self.opened = opened
         self.modules = modules
+        self.packages = packages
         self.network = network
         self.skills = skills or SkillSet()
         self._shell = shell

@@ -1,6 +1,7 @@
-"""Packages of npm that programs in TypeScript may import: installed exactly, bundled once, given to guests as text."""
+"""Packages that programs may import, by a lock: of npm, bundled once and given as text; of Python, as wheels."""
 
 from corral.packages.folder import PackageFolder, Pinned, parse_package
 from corral.packages.packages import Packages
+from corral.packages.python import PythonFolder, PythonPackages, Wheel
 
-__all__ = ["PackageFolder", "Packages", "Pinned", "parse_package"]
+__all__ = ["PackageFolder", "Packages", "Pinned", "PythonFolder", "PythonPackages", "Wheel", "parse_package"]

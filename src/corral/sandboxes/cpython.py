@@ -7,14 +7,16 @@ and the seed of its hashes, is then nobody else's.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 from corral.arguments import checked
+from corral.containment import Engine, Mount
 from corral.guest import RuntimeDirectory, python_server
 from corral.sandboxes.jailed.fork_provider import ForkProvider
-from corral.sandboxes.jailed.guest_starter import GUEST_FILE, GuestKind, GuestStarter
-from corral.sandboxes.jailed.python_runtime import PACKAGES, find_packages, installation
-from corral.types import Language, SandboxConfig, Tier
+from corral.sandboxes.jailed.guest_starter import GUEST_FILE, MOUNTED, GuestKind, GuestStarter
+from corral.sandboxes.jailed.python_runtime import OWN_PACKAGES, PACKAGES, find_packages, installation
+from corral.types import Capabilities, Language, PythonModules, SandboxConfig, Tier
 
 __all__ = ["CPythonSandbox"]
 
@@ -29,8 +31,10 @@ class CPythonSandbox(ForkProvider):
     """Starts processes of this Python in a jail. Programs import the standard library, and `packages`.
 
     `packages` are names of packages that this environment has, as pip or as `import` knows them: programs see them and
-    what they depend on, read-only, and find them imported already. `tier` is the jail: "auto" takes the best that this
-    system has, down to the one that is required. `pool_size` is how many servers are kept ready for users who are new.
+    what they depend on, read-only, and find them imported already. `Corral(packages=...)` adds others, by a lock.
+
+    `tier` is the jail: "auto" takes the best that this system has, down to the one that is required. `pool_size` is how
+    many servers are kept ready for users who are new.
 
     Raises:
         ConfigError: an argument has no such value, or a package is not installed.
@@ -46,16 +50,31 @@ class CPythonSandbox(ForkProvider):
         found = find_packages(self.packages)
         runtime = RuntimeDirectory(python_server, lambda: dict(found.entries))
         self._arguments = (
-            *("-I", "-S", "-B", f"{GUEST_FILE}guest.py", f"{GUEST_FILE}guest.bin", GUEST_FILE, PACKAGES, "--"),
-            *found.modules,
+            *("-I", "-S", "-B", f"{GUEST_FILE}guest.py", f"{GUEST_FILE}guest.bin"),
+            *("--modules", *found.modules, "--path", GUEST_FILE, PACKAGES),
         )
         super().__init__(
             tier=tier,
             pool_size=pool_size,
-            starter=GuestStarter(
-                tier, lambda _: installation(self.packages).engine, runtime, _ENVIRONMENT, garbage_mb=_GARBAGE_MB
-            ),
+            starter=GuestStarter(tier, self._engine, runtime, _ENVIRONMENT, garbage_mb=_GARBAGE_MB),
         )
 
+    @property
+    def capabilities(self) -> Capabilities:
+        return replace(super().capabilities, modules=True)
+
     def guest_kind(self, config: SandboxConfig) -> GuestKind:
-        return GuestKind(config.unowned, self._arguments)
+        return GuestKind(config.unowned, (*self._arguments, *_own_arguments(config.packages)))
+
+    def _engine(self, config: SandboxConfig) -> Engine:
+        engine = installation(self.packages).engine
+        if config.packages is None:
+            return engine
+        return replace(engine, mounts=(*engine.mounts, Mount(config.packages.folder, OWN_PACKAGES)))
+
+
+def _own_arguments(packages: PythonModules | None) -> tuple[str, ...]:
+    """Adds a folder to the path, and names the modules in it."""
+    if packages is None:
+        return ()
+    return (f"{MOUNTED}{OWN_PACKAGES}", "--preload", *packages.preloaded, "--offer", *packages.offered)

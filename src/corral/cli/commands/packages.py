@@ -1,19 +1,22 @@
-"""`corral packages`: npm packages that programs may import, in a folder that belongs to the user's code."""
+"""`corral packages`: packages that programs may import, in a folder that belongs to the user's code."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
 from corral.cli.parsing import Commands, add_command
 from corral.cli.progress import moving
 from corral.cli.screen import Screen, screen
 from corral.cli.text import counted
 from corral.errors import ConfigError
-from corral.packages import PackageFolder, parse_package
+from corral.packages import PackageFolder, PythonFolder, parse_package
 
 __all__ = ["add_packages"]
+
+_Folder: TypeAlias = PackageFolder | PythonFolder
 
 _FOLDER = Path("corral-packages")
 _EPILOG = """\
@@ -23,8 +26,9 @@ examples:
   corral packages list
   corral packages remove docx
   corral packages install                       what the lock says, after a checkout
+  corral packages add pandas==2.2.3 --python    wheels of Python, by a lock of their own
 
-Keep deno.json and deno.lock of the folder with your code. No script of a package is run.
+Keep deno.json, deno.lock and python/*.lock of the folder with your code. No script of a package is run.
 """
 
 
@@ -34,13 +38,17 @@ def add_packages(commands: Commands) -> None:
         "packages",
         _packages,
         takes="add|list|remove|install",
-        help="npm packages that programs in TypeScript may import",
-        description="Installs npm packages that programs in TypeScript may import: Corral(modules=Packages(FOLDER)).",
+        help="packages of npm and of Python that programs may import",
+        description="Installs packages that programs may import: of npm for Corral(modules=Packages(FOLDER)), and with "
+        "--python of Python for Corral(packages=PythonPackages(FOLDER)).",
         epilog=_EPILOG,
     )
     parser.add_argument("action", choices=tuple(_ACTIONS), metavar="ACTION", help="add, list, remove or install")
-    parser.add_argument("names", nargs="*", metavar="NAME", help="to add: NAME@VERSION; to remove: NAME")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help="to add: NAME@VERSION, of Python NAME==VERSION; to remove: NAME"
+    )
     parser.add_argument("--folder", type=Path, default=_FOLDER, metavar="PATH", help=f"default: {_FOLDER}")
+    parser.add_argument("--python", action="store_true", help="packages of Python: wheels for this Python and system")
     parser.add_argument(
         "--browser", action="store_true", help="for `add`: bundle its build for browsers, which needs less of node"
     )
@@ -48,33 +56,43 @@ def add_packages(commands: Commands) -> None:
 
 def _packages(arguments: argparse.Namespace) -> int:
     with screen() as view:
-        _ACTIONS[arguments.action](arguments, PackageFolder(arguments.folder), view)
+        if arguments.python:
+            _ACTIONS[arguments.action](arguments, PythonFolder(arguments.folder), view)
+        else:
+            _ACTIONS[arguments.action](arguments, PackageFolder(arguments.folder), view)
     return 0
 
 
-def _add(arguments: argparse.Namespace, folder: PackageFolder, view: Screen) -> None:
-    packages = [parse_package(each, browser=arguments.browser) for each in _named(arguments, "jszip@3.10.1")]
-    with moving(view, "installing"):
-        folder.add(packages)
+def _add(arguments: argparse.Namespace, folder: _Folder, view: Screen) -> None:
+    if isinstance(folder, PythonFolder):
+        if arguments.browser:
+            raise ConfigError("`corral packages add --python` takes no --browser: that is for packages of npm")
+        packages = [folder.parse(each) for each in _named(arguments, "pandas==2.2.3")]
+        with moving(view, "installing"):
+            folder.add(packages)
+    else:
+        packages = [parse_package(each, browser=arguments.browser) for each in _named(arguments, "jszip@3.10.1")]
+        with moving(view, "installing"):
+            folder.add(packages)
     for package in packages:
         view.out(f"added {package}")
 
 
-def _list(arguments: argparse.Namespace, folder: PackageFolder, view: Screen) -> None:
+def _list(arguments: argparse.Namespace, folder: _Folder, view: Screen) -> None:
     del arguments
     for _, package in sorted(folder.packages().items()):
-        view.out(f"{package}{' (browser)' if package.browser else ''}")
+        view.out(f"{package}{' (browser)' if getattr(package, 'browser', False) else ''}")
 
 
-def _remove(arguments: argparse.Namespace, folder: PackageFolder, view: Screen) -> None:
-    names = _named(arguments, "jszip")
+def _remove(arguments: argparse.Namespace, folder: _Folder, view: Screen) -> None:
+    names = _named(arguments, "pandas" if arguments.python else "jszip")
     with moving(view, "installing the others"):
         folder.remove(names)
     for name in names:
         view.out(f"removed {name}")
 
 
-def _install(arguments: argparse.Namespace, folder: PackageFolder, view: Screen) -> None:
+def _install(arguments: argparse.Namespace, folder: _Folder, view: Screen) -> None:
     if arguments.names:
         raise ConfigError("`corral packages install` takes no names: it installs all that the lock has")
     with moving(view, "installing"):
@@ -88,7 +106,7 @@ def _named(arguments: argparse.Namespace, example: str) -> list[str]:
     return arguments.names
 
 
-_ACTIONS: dict[str, Callable[[argparse.Namespace, PackageFolder, Screen], None]] = {
+_ACTIONS: dict[str, Callable[[argparse.Namespace, _Folder, Screen], None]] = {
     "add": _add,
     "list": _list,
     "remove": _remove,

@@ -38,6 +38,7 @@ _FIRST_FREE = 5
 _GUEST_FILES = 64
 _KIND = (socket.AF_UNIX, socket.SOCK_SEQPACKET, 0)
 """Said, because the system call filter keeps Python from asking."""
+_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 _PRELOADED = """
     array base64 bisect calendar collections contextlib copy csv ctypes dataclasses datetime decimal difflib enum
     fractions functools hashlib heapq html io itertools json linecache math operator pathlib pprint queue random re
@@ -104,17 +105,27 @@ def _filter(message: bytes) -> bytes | None:
 def serve(arguments: list[str]) -> None:
     """Gets everything ready, says so, and serves until nobody can ask any more.
 
-    `arguments`: the directories of packages, `--`, and the names of modules to import.
+    `arguments` are groups, each after its name: `--modules` to import, directories for the `--path`, and of modules in
+    these, those to `--preload` and those to `--offer` to programs.
     """
     hide()
-    split = arguments.index("--")
+    given: dict[str, list[str]] = {}
+    group: list[str] = []
+    for argument in arguments:
+        if argument.startswith("--"):
+            group = given[argument] = []
+        else:
+            group.append(argument)
     for name in _PRELOADED:
         importlib.import_module(name)
-    sys.path += arguments[:split]
+    sys.path += given["--path"]
     sys.dont_write_bytecode = True
-    packages.extend(arguments[split + 1 :])
-    for name in packages:
+    packages.extend([*given.get("--modules", ()), *given.get("--offer", ())])
+    for name in given.get("--modules", ()):
         importlib.import_module(name)
+    for name in given.get("--preload", ()):
+        with contextlib.suppress(Exception):  # the program's own import says why
+            importlib.import_module(name)
     if "numpy" in sys.modules:
         os.register_at_fork(after_in_child=sys.modules["numpy"].random.seed)
     os.register_at_fork(after_in_child=random.seed)
@@ -124,6 +135,8 @@ def serve(arguments: list[str]) -> None:
         os.dup2(2, place)  # so that no descriptor of another use gets these numbers
     control = socket.socket(*_KIND, fileno=os.dup(0))
     os.environ.clear()
+    for name in _THREADS:
+        os.putenv(name, "1")  # for libraries that a program imports, and not in its `os.environ`
     forks = _Forks(control)
     gc.collect()
     gc.freeze()

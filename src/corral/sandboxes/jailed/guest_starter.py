@@ -9,7 +9,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
 
-from corral.containment import Engine, Jail, LauncherClient, Plan, address_space_mb, jails_to_try, reasons_by_tier
+from corral.containment import (
+    Engine,
+    Jail,
+    LauncherClient,
+    Mount,
+    Plan,
+    address_space_mb,
+    jails_to_try,
+    reasons_by_tier,
+)
 from corral.containment.process import can_limit
 from corral.errors import StartFailed
 from corral.guest import RuntimeDirectory
@@ -19,7 +28,7 @@ from corral.sandboxes.framed.link import ReadyReader
 from corral.sandboxes.jailed.guest_process import GuestProcess
 from corral.types import TIERS, SandboxConfig, Tier, reaches
 
-__all__ = ["GUEST_FILE", "GuestKind", "GuestStarter", "StartedGuest"]
+__all__ = ["GUEST_FILE", "MOUNTED", "GuestKind", "GuestStarter", "StartedGuest"]
 
 logger = get_logger("corral.sandboxes")
 
@@ -28,6 +37,8 @@ V = TypeVar("V")
 
 GUEST_FILE = "guest:"
 """Begins an argument that names a file of the guest's code, wherever the jail shows it."""
+MOUNTED = "mount:"
+"""Begins an argument that is the path of a mount in namespaces, wherever the jail shows it."""
 _UNMEASURED_DATA_BYTES = 1 << 30
 """Limit of the first guest, which measures an idle guest's memory: Deno takes 550 MB, 512 of them reserved for code."""
 _READY_SECONDS = 30.0
@@ -37,8 +48,9 @@ _READY_SECONDS = 30.0
 _MAX_JAILS = 64
 """Jails and plans that one starter remembers; the oldest goes first."""
 
-_measured: dict[tuple[Path, Tier, int | None, Path, tuple[str, ...]], int] = {}
-"""Bytes of an idle guest, by executable, tier, user, place of the guest's code and arguments; of this process."""
+_measured: dict[tuple[Path, tuple[Mount, ...], Tier, int | None, Path, tuple[str, ...]], int] = {}
+"""Bytes of an idle guest, by executable, its mounts, tier, user, place of the guest's code and arguments; of this
+process."""
 _working: dict[tuple[Path, Path, Tier | Literal["auto"]], tuple[Tier, int | None]] = {}
 """Tier and user with which an executable starts on this machine, by the guest's place and the wanted tier."""
 
@@ -238,6 +250,7 @@ class GuestStarter:
     def _jail_in(self, space: Space, engine: Engine, kind: GuestKind, directory: Path) -> Jail:
         """Jail of the tier that works without the space too, with the space's user."""
         usual = self._jail(kind._replace(config=kind.config.model_copy(update={"space": None})), directory)
+        self._close_unlimited()  # it is outside of the space
         if space.namespaces is not None and usual.tier != "namespaces":
             raise StartFailed(f"the session's files are in namespaces, and programs run in tier {usual.tier!r} here")
         return Jail(usual.tier, engine, directory, user=space.user)
@@ -299,7 +312,7 @@ class GuestStarter:
         Others have their limit before they start: a host that is root, but not over all, may not set it later.
         """
         place = jail.directory.parents[1]  # where temporary files go
-        seen = (jail.engine.executable, jail.tier, jail.user, place, arguments)
+        seen = (jail.engine.executable, jail.engine.mounts, jail.tier, jail.user, place, arguments)
         bytes_ = _measured.get(seen)
         if bytes_ is None:
             process = self._start(self._plan(jail, arguments, _UNMEASURED_DATA_BYTES))
@@ -327,10 +340,7 @@ class GuestStarter:
             raise
 
     def _plan(self, jail: Jail, arguments: Sequence[str], data_bytes: int) -> Plan:
-        named = [
-            jail.path(argument.removeprefix(GUEST_FILE)) if argument.startswith(GUEST_FILE) else argument
-            for argument in arguments
-        ]
+        named = [_named(jail, argument) for argument in arguments]
         return replace(jail.plan(named, self._environment, data_bytes=data_bytes), scratch=self._runtime.home)
 
     def _start(self, plan: Plan) -> GuestProcess:
@@ -341,6 +351,13 @@ class GuestStarter:
             process.close()
             raise
         return process
+
+
+def _named(jail: Jail, argument: str) -> str:
+    """An argument as this jail's guests take it."""
+    if argument.startswith(GUEST_FILE):
+        return jail.path(argument.removeprefix(GUEST_FILE))
+    return jail.mounted(argument.removeprefix(MOUNTED)) if argument.startswith(MOUNTED) else argument
 
 
 def _remember(known: dict[K, V], key: K, value: V) -> None:

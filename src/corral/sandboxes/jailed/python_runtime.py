@@ -16,10 +16,12 @@ from typing import NamedTuple
 from corral.containment import Engine, Mount
 from corral.errors import ConfigError, StartFailed
 
-__all__ = ["PACKAGES", "Installation", "find_packages", "installation"]
+__all__ = ["OWN_PACKAGES", "PACKAGES", "Installation", "find_packages", "installation", "modules_of"]
 
 PACKAGES = "/packages"
 """Folder of packages in namespaces."""
+OWN_PACKAGES = "/python/packages"
+"""Folder of a session's or a Corral's own packages in namespaces."""
 _HOME = "/python"
 """Folder of the interpreter and its library, which it finds relative to itself."""
 _ZONES = Path("/usr/share/zoneinfo")
@@ -28,9 +30,14 @@ _SECONDS = 60
 _HIDDEN = ("site-packages", "dist-packages")
 """Of the standard library's directory: what the host has installed for itself."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_LIBRARIES = """
+    libatomic.so.1 libdl.so.2 libexpat.so.1 libgcc_s.so.1 libm.so.6 libmvec.so.1 libpthread.so.0 libresolv.so.2
+    librt.so.1 libstdc++.so.6 libutil.so.1 libz.so.1
+""".split()
+"""Libraries of the system that wheels may expect on any Linux: PEP 513 and its successors."""
 _PROBE = """
 import ctypes, importlib, json, os, sys
-modules, folders = json.loads(sys.argv[1])
+modules, folders, libraries = json.loads(sys.argv[1])
 sys.path += folders
 here = next((each for each in sys.path if each.endswith("lib-dynload")), None)
 skipped = ("_test", "xx", "_tkinter", "readline", "_curses", "_gdbm", "_dbm", "_ctypes_test", "nis")
@@ -40,6 +47,11 @@ for name in sorted(os.listdir(here)) if here and os.path.isdir(here) else ():
             ctypes.CDLL(os.path.join(here, name))
         except OSError:
             pass
+for name in libraries:
+    try:
+        ctypes.CDLL(name)
+    except OSError:
+        pass
 for name in modules:
     importlib.import_module(name)
 class Info(ctypes.Structure):
@@ -96,8 +108,7 @@ def find_packages(names: tuple[str, ...]) -> Packages:
             raise ConfigError(f"packages={name!r}: it is not installed as files of its own, as an editable one is not")
         entries |= own
         if wanted:
-            modules += [each for each in own if each.isidentifier()]
-            modules += [each.removesuffix(".py") for each in own if each.endswith(".py")]
+            modules += modules_of(found)
         pending += [(each, False) for each in _requirements(found)]
     return Packages(tuple(modules), tuple(sorted(entries.items())))
 
@@ -122,7 +133,7 @@ def installation(names: tuple[str, ...]) -> Installation:
     folders = sorted({str(path.parent) for _, path in packages.entries})
     try:
         done = subprocess.run(
-            [executable, "-I", "-S", "-c", _PROBE, json.dumps([packages.modules, folders])],
+            [executable, "-I", "-S", "-c", _PROBE, json.dumps([packages.modules, folders, _LIBRARIES])],
             capture_output=True,
             text=True,
             timeout=_SECONDS,
@@ -165,6 +176,12 @@ def _entries(found: Distribution) -> dict[str, Path]:
         if top not in ("..", "__pycache__") and not top.endswith(".pth") and not top.startswith("/"):
             entries[top] = Path(str(found.locate_file(top)))
     return entries
+
+
+def modules_of(found: Distribution) -> tuple[str, ...]:
+    """Names under which a distribution is imported."""
+    names = [each.partition(".")[0] if each.endswith((".py", ".so")) else each for each in _entries(found)]
+    return tuple(name for name in names if name.isidentifier())
 
 
 def _requirements(found: Distribution) -> list[str]:

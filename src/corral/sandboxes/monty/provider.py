@@ -62,6 +62,8 @@ class MontySandbox(SandboxProvider):
                 f"Monty is an interpreter without a jail, not of tier {config.required_tier!r}; accept it with "
                 "Corral(required_tier='landlock'), or use CPythonSandbox"
             )
+        if config.packages is not None:
+            raise ConfigError("Monty loads no packages; leave out `packages`, or use CPythonSandbox")
         kept = self.reuse and self._open
         return _InMonty(await self._boxes.reserve(config if kept else config.unowned, self._new_box))
 

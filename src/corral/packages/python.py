@@ -1,0 +1,227 @@
+"""Packages of Python for programs: a folder of wheels as a lock has them, which nothing on the host imports."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from hashlib import sha256
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from corral.arguments import checked, did_you_mean
+from corral.errors import ConfigError
+from corral.sandboxes.jailed.python_runtime import modules_of
+from corral.types import PythonModules
+
+__all__ = ["PythonFolder", "PythonPackages", "Wheel"]
+
+_EXACT = re.compile(r"([A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?)==([0-9][\w.!+-]*)", re.ASCII)
+_LOCKED = re.compile(r"(?P<name>[\w.-]+)==(?P<version>\S+) --hash=sha256:[0-9a-f]{64}(?P<named>  # named)?", re.ASCII)
+_ADD = "corral packages add NAME==VERSION --python"
+_INSTALL = "corral packages install --python"
+_SAID_CHARS = 2000
+
+
+class Wheel(NamedTuple):
+    """A package of exactly one version."""
+
+    name: str
+    version: str
+
+    def __str__(self) -> str:
+        return f"{self.name}=={self.version}"
+
+
+class PythonFolder:
+    """The part `python` of the user's folder of packages.
+
+    It has a lock for each Python and system, which is to be kept with the user's code, and a folder of the same name
+    with what is installed, which is not.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = Path(path).absolute() / "python"
+        self._tag = f"{sys.implementation.cache_tag}-{sysconfig.get_platform()}"
+
+    @property
+    def modules(self) -> Path:
+        """The folder that is to be in the path of programs."""
+        return self._path / self._tag
+
+    @property
+    def lock(self) -> Path:
+        return self._path / f"{self._tag}.lock"
+
+    def parse(self, text: str) -> Wheel:
+        """Reads `NAME==VERSION`.
+
+        Raises:
+            ConfigError: it is not a name with an exact version.
+        """
+        found = _EXACT.fullmatch(text)
+        if found is None:
+            raise ConfigError(f"{text!r} is not NAME==VERSION: write a name and an exact version, as in pandas==2.2.3")
+        return Wheel(_normal(found[1]), found[2])
+
+    def packages(self) -> dict[str, Wheel]:
+        """The packages that were named, by their names. None, if there is no lock for this Python.
+
+        Raises:
+            ConfigError: the lock is not one that `corral packages` has written.
+        """
+        return {name: wheel for name, (wheel, named) in self._locked().items() if named}
+
+    def add(self, packages: Iterable[Wheel]) -> None:
+        """Installs these packages beside those that are there. If that fails, the folder is as before.
+
+        Raises:
+            ConfigError: pip finds no wheels that fit together, or does not install them.
+        """
+        self._change(self.packages() | {each.name: each for each in packages})
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Takes packages out of the folder, and what only they needed.
+
+        Raises:
+            ConfigError: one of them is not there, or pip does not install the others.
+        """
+        packages = self.packages()
+        for name in names:
+            if packages.pop(_normal(name), None) is None:
+                raise ConfigError(f"there is no package {name!r} in {self._path}; there are: {_listed(packages)}")
+        self._change(packages)
+
+    def install(self) -> None:
+        """Installs exactly what the lock says.
+
+        Raises:
+            ConfigError: there is no lock for this Python, or pip does not install it.
+        """
+        if not self.lock.exists():
+            raise ConfigError(f"there is no {self.lock}, the lock for this Python and system; {_ADD} makes it")
+        self._locked()
+        self._replace(self.lock.read_text(encoding="utf-8"))
+
+    def require_installed(self) -> Mapping[str, tuple[str, ...]]:
+        """The modules of each package that was named, all of which are installed.
+
+        Raises:
+            ConfigError: there are none, or they are not installed.
+        """
+        locked = self._locked()
+        if not locked:
+            there = ", ".join(sorted(each.stem for each in self._path.glob("*.lock"))) or "no other"
+            raise ConfigError(
+                f"there are no packages of Python for {self._tag} in {self._path} (there are for: {there}); "
+                f"{_ADD} --folder {self._path.parent} adds one"
+            )
+        installed = {_normal(each.name): each for each in distributions(path=[str(self.modules)])}
+        for name, (wheel, _) in locked.items():
+            if name not in installed or installed[name].version != wheel.version:
+                raise ConfigError(f"{wheel} is not installed in {self._path}; {_INSTALL} --folder {self._path.parent}")
+        return {name: modules_of(installed[name]) for name, (_, named) in locked.items() if named}
+
+    def digest(self) -> str:
+        """A digest of all that decides what is installed."""
+        return sha256(self.lock.read_bytes()).hexdigest()
+
+    def _locked(self) -> dict[str, tuple[Wheel, bool]]:
+        """Locked packages by name, each with True if the user has named it."""
+        lines = self.lock.read_text(encoding="utf-8").splitlines() if self.lock.exists() else []
+        found: dict[str, tuple[Wheel, bool]] = {}
+        for line in lines:
+            match = _LOCKED.fullmatch(line)
+            if match is None:
+                raise ConfigError(f"{self.lock} is not of `corral packages`: {line[:100]!r}")
+            found[_normal(match["name"])] = Wheel(_normal(match["name"]), match["version"]), match["named"] is not None
+        return found
+
+    def _change(self, packages: Mapping[str, Wheel]) -> None:
+        self._path.mkdir(parents=True, exist_ok=True)
+        lock = "".join(f"{line}\n" for line in _resolved(packages)) if packages else ""
+        self._replace(lock)
+        self.lock.write_text(lock, encoding="utf-8")
+        ignored = self._path / ".gitignore"
+        if not ignored.exists():
+            ignored.write_text("*/\n", encoding="utf-8")
+
+    def _replace(self, lock: str) -> None:
+        """Has what this lock says in the folder of modules, and nothing else."""
+        with tempfile.TemporaryDirectory(dir=self._path) as scratch:
+            made, requirements = Path(scratch) / "made", Path(scratch) / "requirements.txt"
+            made.mkdir(mode=0o755)
+            requirements.write_text(lock, encoding="utf-8")
+            if lock:
+                _pip("--no-deps", "--require-hashes", "--target", str(made), "--requirement", str(requirements))
+            with contextlib.suppress(FileNotFoundError):
+                self.modules.rename(Path(scratch) / "old")
+            made.rename(self.modules)
+
+
+@checked
+class PythonPackages:
+    """Packages that programs in Python may import: `Corral(packages=PythonPackages("corral-packages"))`.
+
+    `folder` is one that `corral packages add --python` has made. `preload` are names of modules in it that are imported
+    before programs start, so that their own import takes no time. The folder is read here, and once.
+
+    Raises:
+        ConfigError: the packages are not installed, or `preload` names others.
+    """
+
+    def __init__(self, folder: str | Path, *, preload: Collection[str] = ()) -> None:
+        self._folder = PythonFolder(folder)
+        self.allowed: tuple[str, ...] = tuple(
+            sorted({name for names in self._folder.require_installed().values() for name in names})
+        )
+        for name in preload:
+            if name not in self.allowed:
+                raise ConfigError(
+                    f"preload: there is no module {name!r} in {self._folder.modules}; "
+                    f"{did_you_mean(name, self.allowed)}there are: {', '.join(self.allowed)}"
+                )
+        self.modules = PythonModules(self._folder.modules, self._folder.digest(), self.allowed, tuple(preload))
+
+    def __repr__(self) -> str:
+        return f"PythonPackages({str(self._folder.modules)!r}, preload={list(self.modules.preloaded)})"
+
+
+def _resolved(packages: Mapping[str, Wheel]) -> Iterator[str]:
+    """Lines of a lock for these packages and all that they need: wheels only, each with its hash."""
+    with tempfile.TemporaryDirectory() as scratch:
+        report = Path(scratch) / "report.json"
+        _pip("--dry-run", "--ignore-installed", "--report", str(report), *map(str, packages.values()))
+        content: dict[str, Any] = json.loads(report.read_bytes())
+    for each in cast("list[dict[str, Any]]", content["install"]):
+        name, version = _normal(each["metadata"]["name"]), each["metadata"]["version"]
+        digest = each["download_info"].get("archive_info", {}).get("hashes", {}).get("sha256")
+        if digest is None:
+            raise ConfigError(f"the registry has no sha256 of {name}=={version}, so that it cannot be locked")
+        yield f"{name}=={version} --hash=sha256:{digest}{'  # named' if name in packages else ''}"
+
+
+def _pip(*options: str) -> None:
+    """Runs `pip install` for wheels, which runs no code of theirs. Registry and credentials are the environment's."""
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"]
+    done = subprocess.run(
+        [*command, "--only-binary=:all:", *options], capture_output=True, text=True, errors="replace", check=False
+    )
+    if done.returncode != 0:
+        said = [line.removeprefix("ERROR: ") for line in done.stderr.splitlines() if line.startswith("ERROR: ")]
+        reason = "; ".join(said or done.stderr.strip().splitlines()[-1:])[:_SAID_CHARS]
+        raise ConfigError(f"pip does not install packages of Python: {reason}")
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _listed(packages: Mapping[str, Wheel]) -> str:
+    return ", ".join(sorted(packages)) or "none"
