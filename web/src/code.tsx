@@ -99,7 +99,7 @@ export const Code = memo(function Code({ code, language, label, failed, marks, g
           );
         })}
       </div>
-      <div className="tools">
+      <div className={isLong ? "tools always" : "tools"}>
         {isLong && (
           <button type="button" className="quiet" aria-expanded={unfolded} onClick={() => setUnfolded(!unfolded)}>
             {unfolded ? "Fold" : `Show ${lines.length} lines`}

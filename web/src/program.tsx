@@ -222,7 +222,8 @@ const Row = memo(
       setOpen(!open);
     };
     return (
-      <li className={call.error ? "call failed" : "call"}>
+      // What is out of sight is not laid out, so its height is a guess; that of an approval has to be right.
+      <li className={`call ${call.error ? "failed" : ""} ${open || wait?.state === "waiting" ? "" : "plain"}`}>
         <button type="button" className="row" aria-expanded={open} onClick={toggle}>
           <span className="what">
             <b>{call.tool}</b>
