@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import AsyncGenerator
 
 from corral import Corral, ExecutionContext
+from corral.chat.agents.environment import model_by_environment
 from corral.integrations.pydantic_ai import CodeMode
 from pydantic_ai import Agent
 from pydantic_ai.messages import (
@@ -22,7 +22,7 @@ from pydantic_ai.messages import (
 from pydantic_ai.models import Model
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 
-__all__ = ["choose_model", "invoice_agent"]
+__all__ = ["invoice_agent"]
 
 _OVERVIEW = """
 const unpaid = (await tools.list_invoices()).filter(({ paid }) => !paid);
@@ -30,22 +30,10 @@ return `${unpaid.length} unpaid: ${unpaid.map(({ number }) => number).join(", ")
 """
 
 
-def choose_model() -> Model | str:
-    """The model whose key the environment has, or a scripted one, which needs none."""
-    if os.environ.get("ANTHROPIC_API_KEY"):
-        return "anthropic:claude-sonnet-4-5"
-    if os.environ.get("OPENAI_API_KEY"):
-        return "openai:gpt-5"
-    if key := os.environ.get("GOOGLE_GENERATIVE_AI_API_KEY"):
-        os.environ.setdefault("GOOGLE_API_KEY", key)  # the name that pydantic-ai reads
-        return "google:gemini-2.5-pro"
-    return FunctionModel(_answer, stream_function=_stream, model_name="scripted")
-
-
 def invoice_agent(corral: Corral, model: Model | str | None = None) -> Agent[ExecutionContext, str]:
     """An agent whose programs run for its `deps`, the caller."""
     return Agent(
-        model or choose_model(),
+        model or model_by_environment() or _SCRIPTED,
         deps_type=ExecutionContext,
         instructions="You help with the invoices of one organization. Amounts are in cents.",
         capabilities=[CodeMode(corral)],
@@ -72,3 +60,7 @@ def _answer(messages: list[ModelMessage], _info: AgentInfo) -> ModelResponse:
 async def _stream(messages: list[ModelMessage], _info: AgentInfo) -> AsyncGenerator[str | DeltaToolCalls]:
     said = _next(messages)
     yield said if isinstance(said, str) else {0: DeltaToolCall(name="execute_code", json_args=json.dumps(said))}
+
+
+_SCRIPTED = FunctionModel(_answer, stream_function=_stream, model_name="scripted")
+"""Where there is no key."""

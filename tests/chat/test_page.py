@@ -112,6 +112,10 @@ def page(person: BrowserContext, login: str) -> Generator[Page]:
     assert problems == []
 
 
+def said(page: Page, text: str) -> Locator:
+    return page.get_by_role("region", name="Conversation").get_by_text(text)
+
+
 def program(page: Page, status: str) -> Locator:
     return page.get_by_role("region", name=f"Program {status}")
 
@@ -132,7 +136,7 @@ def test_an_approval_is_given_another_denied_and_a_reload_in_between_loses_nothi
     expect(ended).to_contain_text("refunded 24.00 euros of order 1001")
     expect(ended).to_contain_text("denied by")
     expect(ended.get_by_role("log")).to_contain_text("was not approved: too much")
-    expect(page.get_by_text("That is done.")).to_be_visible()
+    expect(said(page, "That is done.")).to_be_visible()
 
 
 def test_a_failure_marks_its_line_and_a_rejection_its_own(page: Page) -> None:
@@ -140,17 +144,17 @@ def test_a_failure_marks_its_line_and_a_rejection_its_own(page: Page) -> None:
     failed = program(page, "failed")
     expect(failed.get_by_role("alert")).to_contain_text("the carrier has no parcel of order 1004")
     expect(failed.locator(".hit")).to_contain_text("track_parcel")
-    expect(page.get_by_text("The carrier does not know this parcel.")).to_be_visible()
+    expect(said(page, "The carrier does not know this parcel.")).to_be_visible()
     expect(page.get_by_role("button", name="Send")).to_be_visible()  # the reply is over
-    page.get_by_label("Message").fill("Which customer has waited longest?")
+    page.get_by_label("Message", exact=True).fill("Which customer has waited longest?")
     page.keyboard.press("Enter")
     rejected = program(page, "was rejected")
     expect(rejected).to_contain_text("rejected by the type check")
     expect(rejected.locator(".hit, .marked").first).to_contain_text("delay")
     expect(program(page, "succeeded")).to_contain_text("Chiara")
-    expect(page.get_by_text("The result above names")).to_be_visible()
+    expect(said(page, "The result above names")).to_be_visible()
     page.get_by_role("button", name="Retry").click()  # of the last reply, in place of it
-    expect(page.get_by_text("The result above names")).to_have_count(1)
+    expect(said(page, "The result above names")).to_have_count(1)
 
 
 def test_two_tabs_show_the_same_reply_and_one_decision_holds(page: Page, person: BrowserContext) -> None:
@@ -182,7 +186,7 @@ def test_stop_ends_the_reply_and_its_program(page: Page) -> None:
     edited = page.get_by_label("Edited message")
     edited.fill("hello")
     edited.press("Enter")
-    expect(page.get_by_text("I am a script")).to_be_visible()
+    expect(said(page, "I am a script")).to_be_visible()
     expect(program(page, "was stopped")).to_have_count(0)
 
 
@@ -190,7 +194,7 @@ def test_a_thousand_calls_are_shortened_first_and_then_shown_whole(page: Page) -
     page.get_by_role("main").get_by_role("button", name="Count the stock").click()
     ended = program(page, "succeeded")
     expect(ended).to_contain_text("1000 calls", timeout=60_000)
-    expect(page.get_by_text("All shelves are counted.")).to_be_visible()
+    expect(said(page, "All shelves are counted.")).to_be_visible()
     expect(ended.locator(".call")).to_have_count(100)
     ended.get_by_role("button", name="Show all of it").click()
     expect(ended.locator(".call")).to_have_count(1_000)
@@ -212,7 +216,7 @@ def test_no_html_of_a_model_tool_or_program_is_interpreted(chromium: Chromium, t
         page = context.new_page()
         problems = watched(page)
         page.goto(address)
-        page.get_by_label("Message").fill(HOSTILE)
+        page.get_by_label("Message", exact=True).fill(HOSTILE)
         page.get_by_role("button", name="Send").click()
         failed = program(page, "failed")
         expect(failed.get_by_role("alert")).to_contain_text("<b id=hostile>")
@@ -221,7 +225,7 @@ def test_no_html_of_a_model_tool_or_program_is_interpreted(chromium: Chromium, t
         with page.expect_download() as download:
             failed.get_by_role("link", name="/workspace/<i id=hostile>.html").click()
         assert download.value.path().read_text() == "<script>document.title = 5</script>"
-        page.get_by_label("Message").fill(COMMAND)
+        page.get_by_label("Message", exact=True).fill(COMMAND)
         page.get_by_role("button", name="Send").click()
         expect(program(page, "runs").locator(".live")).to_have_text("<u id=hostile>\n2\n")
         page.get_by_role("button", name="Stop").click()

@@ -790,7 +790,7 @@ async def test_an_agent_that_does_not_stop_is_stopped(
         asked += 1
         return ModelResponse([ToolCallPart("execute_code", {"code": "return 1"})])
 
-    monkeypatch.setattr(sys.modules["assistant"], "choose_model", lambda: FunctionModel(again))
+    monkeypatch.setattr(sys.modules["assistant"], "model_by_environment", lambda: FunctionModel(again))
     with pytest.raises(UsageLimitExceeded):
         await jobs.run_agent("ann", "go on")
     assert asked == 8

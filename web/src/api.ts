@@ -57,8 +57,16 @@ export interface ConversationInfo {
 
 export const root = new URL(/* @vite-ignore */ "..", import.meta.url).pathname;
 
+const SAME_CLOCK_MS = 2_000;
+let behind = 0;
+
+/** Milliseconds since the epoch by the server's clock; its answers state the second. */
+export const serverNow = () => Date.now() + behind;
+
 export async function request<T>(path: string, options: RequestInit = {}): Promise<T> {
   const response = await fetch(root + path, options);
+  const ahead = Date.parse(response.headers.get("date") ?? "") - Date.now();
+  if (!Number.isNaN(ahead)) behind = Math.abs(ahead) < SAME_CLOCK_MS ? 0 : ahead;
   if (response.status === 204) return undefined as T;
   const body = await response.json();
   if (!response.ok) throw new Error(body.error ?? `status ${response.status}`);

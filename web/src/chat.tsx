@@ -1,9 +1,10 @@
 import { useChat } from "@ai-sdk/react";
 import { DefaultChatTransport, type UIMessage } from "ai";
-import { type FormEvent, type KeyboardEvent, memo, useEffect, useMemo, useRef, useState } from "react";
+import { type FormEvent, type KeyboardEvent, memo, useEffect, useId, useMemo, useRef, useState } from "react";
 import { type Execution, post, root } from "./api";
+import { Copy } from "./copy";
 import { Markdown } from "./markdown";
-import { Program } from "./program";
+import { Program, STATUS } from "./program";
 
 type Message = UIMessage<unknown, { execution: Execution; error: string }>;
 
@@ -13,9 +14,12 @@ interface Props {
   running: boolean;
   suggestions: string[];
   onChange: () => void;
+  onReload: () => void;
 }
 
-export function Chat({ id, earlier, running, suggestions, onChange }: Props) {
+const NEAR_THE_END = 120;
+
+export function Chat({ id, earlier, running, suggestions, onChange, onReload }: Props) {
   const transport = useMemo(
     () =>
       new DefaultChatTransport<Message>({
@@ -37,7 +41,9 @@ export function Chat({ id, earlier, running, suggestions, onChange }: Props) {
   });
   const [editing, setEditing] = useState<string>();
   const busy = status === "submitted" || status === "streaming";
-  const end = useRef<HTMLDivElement>(null);
+  const [halting, setHalting] = useState(false);
+  const [away, setAway] = useState(false);
+  const list = useRef<HTMLDivElement>(null);
   const follows = useRef(true);
 
   const resumed = useRef(false);
@@ -48,14 +54,17 @@ export function Chat({ id, earlier, running, suggestions, onChange }: Props) {
   }, [running, resumeStream]);
   useEffect(() => {
     const see = () => {
-      follows.current = window.innerHeight + window.scrollY > document.body.scrollHeight - 120;
+      follows.current = window.innerHeight + window.scrollY > document.body.scrollHeight - NEAR_THE_END;
+      setAway(!follows.current);
     };
+    const grown = new ResizeObserver(() => (follows.current ? toTheEnd() : see()));
+    grown.observe(list.current!);
     window.addEventListener("scroll", see, { passive: true });
-    return () => window.removeEventListener("scroll", see);
+    return () => {
+      grown.disconnect();
+      window.removeEventListener("scroll", see);
+    };
   }, []);
-  useEffect(() => {
-    if (follows.current) end.current?.scrollIntoView({ block: "end" });
-  }, [messages]);
 
   const send = (text: string, messageId?: string) => {
     follows.current = true;
@@ -63,17 +72,31 @@ export function Chat({ id, earlier, running, suggestions, onChange }: Props) {
     void sendMessage({ text, messageId });
     onChange();
   };
+  // The server ends the stream once programs have ended, so that their cards say so. A second time, nobody waits for it.
   const halt = () => {
-    // The server ends the stream once programs have ended, so that their cards say so.
-    post<{ stopped: boolean }>(`api/chat/${id}/stop`, {}).then(({ stopped }) => (stopped ? undefined : stop()), stop);
+    if (halting) void stop();
+    else setHalting(true);
   };
+  useEffect(() => {
+    if (!busy) setHalting(false);
+    else if (halting)
+      post<{ stopped: boolean }>(`api/chat/${id}/stop`, {}).then(
+        // Before the first byte the server may not know the reply yet: the next status asks again.
+        ({ stopped }) => void (stopped || status === "submitted" || stop()),
+        () => void stop(),
+      );
+  }, [busy, halting, id, status, stop]);
   const last = messages.at(-1);
   return (
     <>
-      <div className="messages" aria-live="polite" aria-busy={busy}>
+      <p className="unseen" role="status">
+        {announcement(last, busy)}
+      </p>
+      <div className="messages" role="region" aria-label="Conversation" aria-busy={busy} ref={list}>
         {messages.length === 0 && (
           <div className="welcome">
             <h2>What shall be done?</h2>
+            <p>Each answer shows the program behind it while it runs: its code, its calls, and what they returned.</p>
             {suggestions.map((each) => (
               <button type="button" key={each} onClick={() => send(each)}>
                 {each}
@@ -94,41 +117,82 @@ export function Chat({ id, earlier, running, suggestions, onChange }: Props) {
               ) : (
                 <>
                   <p>{textOf(message)}</p>
-                  {!busy && (
-                    <button type="button" className="quiet" onClick={() => setEditing(message.id)}>
-                      Edit
-                    </button>
-                  )}
+                  <div className="actions">
+                    <Copy text={textOf(message)} label="Copy message" />
+                    {!busy && (
+                      <button type="button" className="quiet" onClick={() => setEditing(message.id)}>
+                        Edit
+                      </button>
+                    )}
+                  </div>
                 </>
               )}
             </article>
           ) : (
             <article className="assistant" key={message.id} aria-label="Assistant">
               <Parts message={message} />
-              {!busy && message === last && (
-                <button type="button" className="quiet" onClick={() => void regenerate({ messageId: message.id })}>
-                  Retry
-                </button>
+              {(!busy || message !== last) && (
+                <div className="actions">
+                  {textOf(message) && <Copy text={textOf(message)} label="Copy reply" />}
+                  {message === last && (
+                    <button type="button" className="quiet" onClick={() => void regenerate({ messageId: message.id })}>
+                      Retry
+                    </button>
+                  )}
+                </div>
               )}
             </article>
           ),
         )}
-        {status === "submitted" && <p className="note">…</p>}
-        {error && (
-          <p className="why" role="alert">
-            {readable(error.message)}
+        {status === "submitted" && (
+          <p className="thinking" aria-hidden="true">
+            <span className="dot" />
+            <span className="dot" />
+            <span className="dot" />
           </p>
         )}
-        <div ref={end} />
+        {error && (
+          <div className="why" role="alert">
+            {isOfTheNetwork(error) ? "The connection to the server is lost." : readable(error.message)}
+            {isOfTheNetwork(error) && (
+              <button type="button" onClick={onReload}>
+                Reconnect
+              </button>
+            )}
+          </div>
+        )}
       </div>
       <div className="composer">
-        <Composer start="" label="Message" onSend={send} busy={busy} onStop={halt} />
+        {away && (
+          <button type="button" className="latest" onClick={toTheEnd}>
+            Latest ↓
+          </button>
+        )}
+        <Composer start="" label="Message" onSend={send} busy={busy} halting={halting} onStop={halt} />
       </div>
     </>
   );
 }
 
 const textOf = (message: Message) => message.parts.map((part) => (part.type === "text" ? part.text : "")).join("");
+
+const toTheEnd = () => window.scrollTo({ top: document.body.scrollHeight });
+
+const SPOKEN_CHARS = 1_000;
+
+/** What a screen reader says of a reply: where its last program is, and its words once it is complete. */
+function announcement(message: Message | undefined, busy: boolean): string {
+  if (message?.role !== "assistant") return busy ? "The reply begins." : "";
+  const program = message.parts.findLast((part) => part.type === "data-execution")?.data;
+  const waiting = program?.calls.find((call) => call.approval?.state === "waiting");
+  if (busy && waiting) return `${waiting.tool} needs your approval.`;
+  if (busy) return program ? `Program ${STATUS[program.status] ?? program.status}.` : "The reply begins.";
+  const said = message.parts.findLast((part) => part.type === "text")?.text ?? "";
+  return `The reply is complete. ${said.slice(0, SPOKEN_CHARS)}`;
+}
+
+/** True for what `fetch` throws of connections. Each browser has its own words for it. */
+const isOfTheNetwork = (error: Error) => error instanceof TypeError || error.name === "NetworkError";
 
 function readable(text: string): string {
   try {
@@ -195,8 +259,12 @@ const OtherTool = memo(function OtherTool({ part }: { part: Record<string, any> 
       <summary>
         {name} {part.state === "output-error" ? "failed" : ""}
       </summary>
-      <pre className="value">{JSON.stringify(part.input, null, 2)}</pre>
-      <pre className="value">{typeof answer === "string" ? answer : JSON.stringify(answer, null, 2)}</pre>
+      <pre className="value" tabIndex={0} role="region" aria-label={`Input of ${name}`}>
+        {JSON.stringify(part.input, null, 2)}
+      </pre>
+      <pre className="value" tabIndex={0} role="region" aria-label={`Output of ${name}`}>
+        {typeof answer === "string" ? answer : JSON.stringify(answer, null, 2)}
+      </pre>
     </details>
   );
 });
@@ -208,9 +276,11 @@ interface ComposerProps {
   onCancel?: () => void;
   onStop?: () => void;
   busy?: boolean;
+  halting?: boolean;
 }
 
-function Composer({ start, label, onSend, onCancel, onStop, busy }: ComposerProps) {
+function Composer({ start, label, onSend, onCancel, onStop, busy, halting }: ComposerProps) {
+  const hint = useId();
   const [text, setText] = useState(start);
   const submit = (event?: FormEvent) => {
     event?.preventDefault();
@@ -236,11 +306,15 @@ function Composer({ start, label, onSend, onCancel, onStop, busy }: ComposerProp
         value={text}
         onChange={(event) => setText(event.target.value)}
         onKeyDown={press}
+        aria-describedby={hint}
         autoFocus
       />
+      <span className="unseen" id={hint}>
+        Enter sends, Shift and Enter begin a line, Escape {onCancel ? "cancels" : "stops a reply"}.
+      </span>
       {busy ? (
         <button type="button" onClick={onStop}>
-          Stop
+          {halting ? "Stopping…" : "Stop"}
         </button>
       ) : (
         <button type="submit" className="yes" disabled={!text.trim()}>

@@ -1,4 +1,5 @@
-import { memo, useEffect, useState } from "react";
+import { memo, useEffect, useRef, useState } from "react";
+import { Copy } from "./copy";
 
 export interface Token {
   content: string;
@@ -25,11 +26,11 @@ function coloured(code: string, language: string): Promise<Token[][]> {
 }
 
 /** Lines of code; those that have changed since they were coloured are plain. */
-function useLines(code: string, language: string): Token[][] {
+function useLines(code: string, language: string | undefined): Token[][] {
   const text = code.replace(/\n$/, "");
   const [known, setKnown] = useState<Token[][]>([]);
   useEffect(() => {
-    if (!text || text.length > LONGEST) return;
+    if (!text || !language || text.length > LONGEST) return;
     let shown = true;
     void coloured(text, language).then((lines) => shown && setKnown(lines));
     return () => void (shown = false);
@@ -41,44 +42,71 @@ function useLines(code: string, language: string): Token[][] {
 }
 
 const LONGEST = 20_000;
+const FOLDED_LINES = 20;
 
 interface Props {
   code: string;
-  language: string;
+  language?: "typescript" | "python";
+  label: string;
   failed?: { line: number; message: string };
   marks?: Map<number, string>;
+  grows?: boolean;
+  bare?: boolean;
 }
 
-/** Code with line numbers. Every token is a text node. */
-export const Code = memo(function Code({ code, language, failed, marks }: Props) {
+/** Code with line numbers, unless it is bare; long code is folded. Every token is a text node. */
+export const Code = memo(function Code({ code, language, label, failed, marks, grows, bare }: Props) {
   const lines = useLines(code, language);
+  const [unfolded, setUnfolded] = useState(false);
+  const area = useRef<HTMLDivElement>(null);
+  const isLong = lines.length > FOLDED_LINES;
+  const seen = failed?.line ?? marks?.keys().next().value;
+  useEffect(() => {
+    const hit = area.current?.children[(seen ?? 0) - 1] as HTMLElement | undefined;
+    if (area.current && hit) area.current.scrollTop = hit.offsetTop - area.current.clientHeight / 2;
+  }, [seen]);
+  useEffect(() => {
+    if (grows && area.current) area.current.scrollTop = area.current.scrollHeight;
+  }, [grows, code]);
   return (
-    <div className="code" role="region" aria-label="Program" tabIndex={0}>
-      {lines.map((line, index) => {
-        const hit = failed?.line === index + 1;
-        const mark = hit ? failed.message : marks?.get(index + 1);
-        return (
-          <div key={index}>
-            <div className={hit ? "line hit" : mark ? "line marked" : "line"}>
-              <span className="number" aria-hidden="true">
-                {index + 1}
-              </span>
-              <code>
-                {line.map((token, place) => (
-                  <span key={place} ref={(node) => paint(node, token.light, token.dark)}>
-                    {token.content}
+    <div className={bare ? "listing bare" : "listing"}>
+      <div className={unfolded ? "code" : "code folded"} role="region" aria-label={label} tabIndex={0} ref={area}>
+        {lines.map((line, index) => {
+          const hit = failed?.line === index + 1;
+          const mark = hit ? failed.message : marks?.get(index + 1);
+          return (
+            <div key={index}>
+              <div className={hit ? "line hit" : mark ? "line marked" : "line"}>
+                {!bare && (
+                  <span className="number" aria-hidden="true">
+                    {index + 1}
                   </span>
-                ))}
-              </code>
-            </div>
-            {mark && (
-              <div className="why" role={hit ? "alert" : undefined}>
-                {mark}
+                )}
+                <code>
+                  {line.map((token, place) => (
+                    <span key={place} ref={(node) => paint(node, token.light, token.dark)}>
+                      {token.content}
+                    </span>
+                  ))}
+                </code>
               </div>
-            )}
-          </div>
-        );
-      })}
+              {mark && (
+                <div className="why" role={hit ? "alert" : undefined}>
+                  {mark}
+                </div>
+              )}
+            </div>
+          );
+        })}
+      </div>
+      <div className={isLong ? "tools always" : "tools"}>
+        {isLong && (
+          <button type="button" className="quiet" aria-expanded={unfolded} onClick={() => setUnfolded(!unfolded)}>
+            {unfolded ? "Fold" : `Show ${lines.length} lines`}
+          </button>
+        )}
+        <Copy text={code} label={`Copy ${label.toLowerCase()}`} />
+      </div>
     </div>
   );
 });

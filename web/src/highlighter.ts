@@ -4,8 +4,8 @@ import { createHighlighterCore } from "shiki/core";
 import { createJavaScriptRegexEngine } from "shiki/engine/javascript";
 import python from "shiki/langs/python.mjs";
 import typescript from "shiki/langs/typescript.mjs";
-import dark from "shiki/themes/github-dark.mjs";
-import light from "shiki/themes/github-light.mjs";
+import dark from "shiki/themes/github-dark-high-contrast.mjs";
+import light from "shiki/themes/github-light-high-contrast.mjs";
 
 const making = createHighlighterCore({
   langs: [typescript, python],
@@ -17,7 +17,7 @@ addEventListener("message", async ({ data }: MessageEvent<{ id: number; code: st
   const made = await making;
   const found = made.codeToTokensWithThemes(data.code, {
     lang: data.language === "python" ? "python" : "typescript",
-    themes: { light: "github-light", dark: "github-dark" },
+    themes: { light: "github-light-high-contrast", dark: "github-dark-high-contrast" },
   });
   const lines = found.map((line) =>
     line.map(({ content, variants }) => ({

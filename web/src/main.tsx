@@ -2,6 +2,7 @@ import { StrictMode, useCallback, useEffect, useState } from "react";
 import { createRoot } from "react-dom/client";
 import { type ConversationInfo, type Execution, request, root } from "./api";
 import { Chat } from "./chat";
+import { Conversations } from "./conversations";
 import { Program } from "./program";
 import "./style.css";
 
@@ -24,23 +25,23 @@ function App() {
   const [conversations, setConversations] = useState<ConversationInfo[]>([]);
   const [opened, setOpened] = useState<Opened>();
   const [problem, setProblem] = useState("");
-  const [listed, setListed] = useState(false);
+  const [visit, setVisit] = useState(0);
 
   const refresh = useCallback(() => {
     request<ConversationInfo[]>("api/conversations").then(setConversations, (error: Error) => setProblem(error.message));
   }, []);
   const open = useCallback((id: string) => {
-    setListed(false);
     request<Opened>(`api/conversations/${encodeURIComponent(id)}`).then(
       (found) => {
         location.hash = found.id;
         setOpened(found);
+        setVisit((count) => count + 1);
+        setProblem("");
       },
-      () => begin(),
+      (error: Error) => (error instanceof TypeError ? setProblem("The server does not answer.") : begin()),
     );
   }, []);
   const begin = () => {
-    setListed(false);
     history.replaceState(null, "", location.pathname);
     setOpened({ id: newId(), messages: [], running: false });
   };
@@ -58,7 +59,7 @@ function App() {
   }, [about]);
 
   const remove = (id: string) =>
-    request(`api/conversations/${encodeURIComponent(id)}`, { method: "DELETE" }).then(
+    void request(`api/conversations/${encodeURIComponent(id)}`, { method: "DELETE" }).then(
       () => {
         refresh();
         if (opened?.id === id) begin();
@@ -71,31 +72,15 @@ function App() {
   };
   return (
     <div className="page">
-      <nav className={listed ? "listed" : ""} aria-label="Conversations">
-        <header>
-          <b>{about?.title ?? "corral"}</b>
-          <button type="button" className="menu" aria-expanded={listed} onClick={() => setListed(!listed)}>
-            Conversations
-          </button>
-        </header>
-        <button type="button" className="new" onClick={begin}>
-          New conversation
-        </button>
-        <ul>
-          {conversations.map((each) => (
-            <li key={each.id} className={each.id === opened?.id ? "here" : ""}>
-              <button type="button" onClick={() => open(each.id)} aria-current={each.id === opened?.id ? "page" : undefined}>
-                {each.title}
-                {each.running && <span className="dot" role="img" aria-label="in progress" />}
-              </button>
-              <button type="button" className="quiet" aria-label={`Delete ${each.title}`} onClick={() => void remove(each.id)}>
-                ×
-              </button>
-            </li>
-          ))}
-        </ul>
-        {about && <footer>{about.user}</footer>}
-      </nav>
+      <Conversations
+        title={about?.title ?? "corral"}
+        user={about?.user}
+        conversations={conversations}
+        here={opened?.id}
+        onNew={begin}
+        onOpen={open}
+        onDelete={remove}
+      />
       <main>
         {problem && (
           <p className="why" role="alert">
@@ -104,12 +89,13 @@ function App() {
         )}
         {opened && about && (
           <Chat
-            key={opened.id}
+            key={`${opened.id} ${visit}`}
             id={opened.id}
             earlier={opened.messages}
             running={opened.running}
             suggestions={about.suggestions}
             onChange={changed}
+            onReload={() => open(opened.id)}
           />
         )}
       </main>
@@ -138,7 +124,7 @@ function ExecutionPage({ id }: { id: string }) {
       <p>
         <a href={root}>Conversations</a>
       </p>
-      <h2>{id}</h2>
+      <h1>{id}</h1>
       {problem && (
         <p className="why" role="alert">
           {problem}
@@ -146,7 +132,7 @@ function ExecutionPage({ id }: { id: string }) {
       )}
       {execution && (
         <>
-          <p className="note">{new Date(execution.began * 1000).toLocaleString()}</p>
+          <p className="note">Began {new Date(execution.began * 1000).toLocaleString()}</p>
           <Program execution={execution} alone />
         </>
       )}

@@ -1,8 +1,9 @@
-import { memo, useEffect, useMemo, useRef, useState } from "react";
-import { type Approval, type Call, type Execution, post, request, root } from "./api";
+import { memo, useCallback, useEffect, useMemo, useRef, useState } from "react";
+import { type Approval, type Call, type Execution, post, request, root, serverNow } from "./api";
 import { Code } from "./code";
+import { Copy } from "./copy";
 
-const STATUS: Record<string, string> = {
+export const STATUS: Record<string, string> = {
   writing: "is being written",
   running: "runs",
   waiting: "waits for you",
@@ -21,9 +22,10 @@ export const Program = memo(function Program({ execution, alone }: { execution: 
   const [problem, setProblem] = useState("");
   const rows = useGrowing(whole?.calls.length ?? 0);
   const shown = whole && !isLive(execution) ? whole : execution;
+  const elapsed = useElapsed(shown);
   const total = Math.max(
     0.05,
-    shown.duration ?? 0,
+    shown.duration ?? elapsed ?? 0,
     ...shown.calls.map((call) => call.started + (call.duration ?? 0)),
     ...shown.calls.map((call) => call.approval?.until ?? call.approval?.at ?? 0),
   );
@@ -38,23 +40,35 @@ export const Program = memo(function Program({ execution, alone }: { execution: 
         : undefined,
     [shown.error],
   );
-  const load = () =>
-    request<Execution>(`api/executions/${execution.id}`).then(setWhole, (error: Error) => setProblem(error.message));
+  const load = useCallback(
+    () =>
+      void request<Execution>(`api/executions/${execution.id}`).then(setWhole, (error: Error) => setProblem(error.message)),
+    [execution.id],
+  );
+  const isShort = !alone && !whole && !isLive(execution);
   return (
     <section className="program" data-status={shown.status} aria-label={`Program ${STATUS[shown.status] ?? shown.status}`}>
       <header>
         <span className="dot" aria-hidden="true" />
-        <b>Program</b>
-        <span role="status">{STATUS[shown.status] ?? shown.status}</span>
+        <h2>Program</h2>
+        <span>{STATUS[shown.status] ?? shown.status}</span>
         <span className="facts">
           {checkText(shown)}
           {shown.isolation && ` · ${shown.isolation.kind}`}
           {` · ${shown.callCount} ${shown.callCount === 1 ? "call" : "calls"}`}
           {shown.duration !== undefined && ` · ${duration(shown.duration)}`}
+          {elapsed !== undefined && ` · ${duration(Math.floor(elapsed))}`}
         </span>
         {!alone && <a href={`${root}executions/${encodeURIComponent(shown.id)}`}>open</a>}
       </header>
-      <Code code={shown.source} language={shown.language} failed={failed} marks={marks} />
+      <Code
+        code={shown.source}
+        language={shown.language}
+        label="Program"
+        failed={failed}
+        marks={marks}
+        grows={shown.status === "writing"}
+      />
       {shown.error && !shown.error.line && (
         <div className="why" role="alert">
           <b>{shown.error.name}</b>: {shown.error.message}
@@ -66,9 +80,16 @@ export const Program = memo(function Program({ execution, alone }: { execution: 
           {shown.callCount > shown.calls.length && (
             <p className="note">The latest {shown.calls.length} of {shown.callCount} calls.</p>
           )}
-          <ol className="calls">
+          <ol className="calls" tabIndex={0} aria-label="Calls">
             {shown.calls.slice(0, rows).map((call) => (
-              <Row key={call.n} call={call} total={total} execution={shown.id} />
+              <Row
+                key={call.n}
+                call={call}
+                total={total}
+                now={call.duration === undefined ? elapsed : undefined}
+                execution={shown.id}
+                onOpen={isShort ? load : undefined}
+              />
             ))}
           </ol>
         </>
@@ -83,7 +104,7 @@ export const Program = memo(function Program({ execution, alone }: { execution: 
       {"value" in shown && shown.value !== null && (
         <>
           <h3>Result</h3>
-          <Value value={shown.value} />
+          <Value value={shown.value} label="Result" />
         </>
       )}
       {shown.images?.map((source, index) =>
@@ -100,7 +121,11 @@ export const Program = memo(function Program({ execution, alone }: { execution: 
           Show all of it
         </button>
       )}
-      {problem && <p className="why">{problem}</p>}
+      {problem && (
+        <p className="why" role="alert">
+          {problem}
+        </p>
+      )}
     </section>
   );
 });
@@ -108,11 +133,12 @@ export const Program = memo(function Program({ execution, alone }: { execution: 
 /** What the program left in its session: links to what is there, and the names of what is gone. */
 function Files({ files, execution }: { files: NonNullable<Execution["files"]>; execution: string }) {
   const address = `${root}api/executions/${encodeURIComponent(execution)}/file?path=`;
+  const written = [...files.created, ...files.changed];
   return (
     <>
       <h3>Files</h3>
       <ul className="files">
-        {[...files.created, ...files.changed].map((path) => (
+        {written.map((path) => (
           <li key={path}>
             <a href={address + encodeURIComponent(path)} download>
               {path}
@@ -125,8 +151,20 @@ function Files({ files, execution }: { files: NonNullable<Execution["files"]>; e
           </li>
         ))}
       </ul>
+      {written.filter(isImage).slice(0, IMAGES_SHOWN).map((path) => (
+        <SessionImage key={path} path={path} address={`${address}${encodeURIComponent(path)}&image=1`} />
+      ))}
     </>
   );
+}
+
+const IMAGES_SHOWN = 8;
+const isImage = (path: string) => /\.(png|jpe?g|gif|webp)$/i.test(path);
+
+/** An image as it is now; nothing if the file is gone, or is no image after all. */
+function SessionImage({ path, address }: { path: string; address: string }) {
+  const [broken, setBroken] = useState(false);
+  return broken ? null : <img src={address} alt={path} loading="lazy" onError={() => setBroken(true)} />;
 }
 
 const STEP = 50;
@@ -144,38 +182,94 @@ function useGrowing(total: number): number {
 
 const isLive = (execution: Execution) => execution.status === "running" || execution.status === "waiting";
 
+const TICK_MS = 1_000;
+
+/** Seconds that a program has taken so far; undefined once it has ended. */
+function useElapsed(execution: Execution): number | undefined {
+  const [, setTick] = useState(0);
+  const live = isLive(execution);
+  useEffect(() => {
+    if (!live) return;
+    const timer = setInterval(() => setTick((tick) => tick + 1), TICK_MS);
+    return () => clearInterval(timer);
+  }, [live]);
+  return live ? Math.max(0, serverNow() / 1000 - execution.began) : undefined;
+}
+
 function checkText(execution: Execution): string {
   if (execution.check?.verdict === "rejected") return "rejected by the type check";
   if (execution.checked || execution.check?.verdict === "passed") return "type-checked";
   return isLive(execution) && !execution.check ? "starting" : "not type-checked";
 }
 
+interface RowProps {
+  call: Call;
+  total: number;
+  /** Seconds since the program began, while the call runs. */
+  now?: number;
+  execution: string;
+  /** Loads the values that the stream has shortened. */
+  onOpen?: () => void;
+}
+
 const Row = memo(
-  function Row({ call, total, execution }: { call: Call; total: number; execution: string }) {
-    const end = call.duration === undefined ? total : call.started + call.duration;
+  function Row({ call, total, now, execution, onOpen }: RowProps) {
+    const [open, setOpen] = useState(false);
+    const end = call.duration === undefined ? (now ?? total) : call.started + call.duration;
     const wait = call.approval;
+    const toggle = () => {
+      if (!open) onOpen?.();
+      setOpen(!open);
+    };
     return (
-      <li className={call.error ? "call failed" : "call"}>
-        <span className="what">
-          <b>{call.tool}</b>
-          <code>({brief(call.input, 160)})</code>
-        </span>
-        <span className="bar" aria-hidden="true">
-          <Span from={call.started} to={end} total={total} kind="work" />
-          {wait && <Span from={wait.at} to={wait.until ?? end} total={total} kind="wait" />}
-        </span>
-        <span className="time">{call.duration === undefined ? "…" : duration(call.duration)}</span>
-        <span className="reply">
-          {call.error ? call.error.message : call.output !== undefined ? `→ ${brief(call.output, 300)}` : ""}
-          {call.progress && call.duration === undefined && <Progress progress={call.progress} />}
-          {wait && wait.state !== "waiting" && (
-            <em>
-              {` ${wait.state}`}
-              {wait.by && ` by ${wait.by}`}
-              {wait.reason && `: ${wait.reason}`}
-            </em>
-          )}
-        </span>
+      // What is out of sight is not laid out, so its height is a guess; that of an approval has to be right.
+      <li className={`call ${call.error ? "failed" : ""} ${open || wait?.state === "waiting" ? "" : "plain"}`}>
+        <button type="button" className="row" aria-expanded={open} onClick={toggle}>
+          <span className="what">
+            <b>{call.tool}</b>
+            <code>({brief(call.input, 160)})</code>
+          </span>
+          <span className="bar" aria-hidden="true">
+            <Span from={call.started} to={end} total={total} kind="work" />
+            {wait && <Span from={wait.at} to={wait.until ?? end} total={total} kind="wait" />}
+          </span>
+          <span className="time">
+            {call.duration !== undefined ? duration(call.duration) : now === undefined ? "…" : duration(Math.max(1, Math.floor(end - call.started)))}
+          </span>
+        </button>
+        {!open && <Reply call={call} />}
+        {wait && wait.state !== "waiting" && (
+          <p className="decision">
+            {wait.state}
+            {wait.by && ` by ${wait.by}`}
+            {wait.reason && `: ${wait.reason}`}
+          </p>
+        )}
+        {open && (
+          <dl>
+            <dt>Input</dt>
+            <dd>
+              <Value value={call.input} label={`Input of ${call.tool}`} />
+            </dd>
+            {call.error ? (
+              <>
+                <dt>Error</dt>
+                <dd>
+                  <Value value={call.error.message} label={`Error of ${call.tool}`} />
+                </dd>
+              </>
+            ) : (
+              call.output !== undefined && (
+                <>
+                  <dt>Output</dt>
+                  <dd>
+                    <Value value={call.output} label={`Output of ${call.tool}`} />
+                  </dd>
+                </>
+              )
+            )}
+          </dl>
+        )}
         {wait?.state === "waiting" && <Ask call={call} approval={wait} execution={execution} />}
       </li>
     );
@@ -183,16 +277,25 @@ const Row = memo(
   (before, after) =>
     before.execution === after.execution &&
     before.total === after.total &&
+    before.now === after.now &&
+    before.onOpen === after.onOpen &&
     JSON.stringify(before.call) === JSON.stringify(after.call),
 );
+
+/** What came of a call, in a line or two; what it says of itself while it runs. */
+function Reply({ call }: { call: Call }) {
+  if (call.error) return <p className="reply">{call.error.message}</p>;
+  if (call.output !== undefined) return <p className="reply">{brief(call.output, 300)}</p>;
+  return call.progress && call.duration === undefined ? <Progress progress={call.progress} /> : null;
+}
 
 /** How far a call is: what its tool says, such as the end of a command's output so far, and the numbers it gave. */
 function Progress({ progress: { message, done, total } }: { progress: NonNullable<Call["progress"]> }) {
   return (
-    <span className="live">
+    <p className="reply live">
       {message}
       {total ? ` ${done} of ${total}` : !message && done}
-    </span>
+    </p>
   );
 }
 
@@ -216,7 +319,10 @@ function Ask({ call, approval, execution }: { call: Call; approval: Approval; ex
   const decide = (approved: boolean) => {
     setSent(true);
     post(`api/approvals/${encodeURIComponent(execution)}/${call.n}`, approved ? { approved } : { approved, reason }).catch(
-      (error: Error) => setProblem(error.message),
+      (error: Error) => {
+        setProblem(error.message);
+        setSent(false);
+      },
     );
   };
   const readable = approval.shown !== null && approval.shown !== undefined;
@@ -284,7 +390,7 @@ const Console = memo(
   function Console({ logs }: { logs: Execution["logs"] }) {
     const rows = useGrowing(logs.length);
     return (
-      <div className="console" role="log" aria-label="Console" tabIndex={0}>
+      <div className="console" role="log" aria-live="off" aria-label="Console" tabIndex={0}>
         {logs.slice(0, rows).map(([level, text], index) => (
           <div key={index} className={level}>
             {text}
@@ -296,16 +402,24 @@ const Console = memo(
   (before, after) => before.logs.length === after.logs.length && before.logs[0]?.[2] === after.logs[0]?.[2],
 );
 
-function Value({ value }: { value: unknown }) {
+function Value({ value, label }: { value: unknown; label: string }) {
+  const text = typeof value === "string" ? value : JSON.stringify(value, null, 2);
   return (
-    <pre className="value" tabIndex={0}>
-      {typeof value === "string" ? value : JSON.stringify(value, null, 2)}
-    </pre>
+    <div className="listing">
+      <pre className="value" tabIndex={0} role="region" aria-label={label}>
+        {text}
+      </pre>
+      <div className="tools">
+        <Copy text={text} label={`Copy ${label.toLowerCase()}`} />
+      </div>
+    </div>
   );
 }
 
 export function duration(seconds: number): string {
-  return seconds < 1 ? `${Math.round(seconds * 1000)} ms` : `${seconds.toFixed(1)} s`;
+  if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
+  if (seconds < 60) return `${Number.isInteger(seconds) ? seconds : seconds.toFixed(1)} s`;
+  return `${Math.floor(seconds / 60)} min ${Math.floor(seconds % 60)} s`;
 }
 
 function brief(value: unknown, most: number): string {

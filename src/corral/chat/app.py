@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import inspect
 import math
 import re
@@ -10,21 +9,20 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from hashlib import sha256
-from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
-from starlette.routing import Mount, Route
-from starlette.staticfiles import StaticFiles
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
 
 from corral import Approved, Corral, Denied, ExecutionContext
 from corral.bridges.base import ASGIApp
 from corral.bridges.rates import Bucket, MemoryRates
 from corral.bridges.web.request_filter import RequestFilter, RequestHead
+from corral.chat.assets import asset, index_page
 from corral.chat.bounds import ChatBounds
 from corral.chat.downloads import download
 from corral.chat.entrance import SecurityHeaders
@@ -42,7 +40,6 @@ Authenticate: TypeAlias = Callable[[Request], Awaitable[ExecutionContext | None]
 
 Model = TypeVar("Model", bound=BaseModel)
 
-_STATIC = Path(__file__).parent / "static"
 _ID = r"^[A-Za-z0-9_-]{1,64}$"
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _TITLE_CHARS = 80
@@ -150,6 +147,7 @@ class _ChatServer:
     def routes(self) -> Starlette:
         @asynccontextmanager
         async def lifespan(_app: Starlette) -> AsyncGenerator[None]:
+            await self._store.open()
             try:
                 yield
             finally:
@@ -170,7 +168,7 @@ class _ChatServer:
                 Route("/api/executions/{execution}", self._execution),
                 Route("/api/executions/{execution}/file", self._file),
                 Route("/api/approvals/{execution}/{sequence:int}", self._decide, methods=["POST"]),
-                Mount("/assets", StaticFiles(directory=_STATIC / "assets", check_dir=False)),
+                Route("/assets/{name}", asset),
             ],
             exception_handlers={HTTPException: _error},
             lifespan=lifespan,
@@ -180,9 +178,7 @@ class _ChatServer:
 
     async def _page(self, request: Request) -> Response:
         await self._caller(request)
-        text = (_STATIC / "index.html").read_text(encoding="utf-8")
-        root = html.escape(request.scope.get("root_path", ""), quote=True)
-        return HTMLResponse(text.replace('"./', f'"{root}/'))
+        return index_page(request.scope.get("root_path", ""))
 
     async def _about(self, request: Request) -> Response:
         context = await self._caller(request)
@@ -328,7 +324,8 @@ class _ChatServer:
         context = await self._caller(request)
         data = await self._record(request, owner_of(context))
         path = request.query_params.get("path", "")
-        return await download(self._corral, context, data, path, self._bounds.file_bytes)
+        show = "image" in request.query_params
+        return await download(self._corral, context, data, path, self._bounds.file_bytes, as_image=show)
 
     async def _record(self, request: Request, owner: Owner) -> dict[str, Any]:
         execution_id: str = request.path_params["execution"]

@@ -1,4 +1,4 @@
-"""Files of a session as downloads: only those that an execution made or changed, and never as a page."""
+"""Files of a session as downloads or images: only those that an execution made or changed, and never as a page."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from corral import Corral, ExecutionContext
 from corral.errors import CorralError
+from corral.rendering.images import image_type
 
 __all__ = ["download"]
 
@@ -21,12 +22,19 @@ _GONE = "the file is no longer there"
 
 
 async def download(
-    corral: Corral, context: ExecutionContext, execution: Mapping[str, Any], path: str, most_bytes: int
+    corral: Corral,
+    context: ExecutionContext,
+    execution: Mapping[str, Any],
+    path: str,
+    most_bytes: int,
+    *,
+    as_image: bool,
 ) -> Response:
     """Returns a file that an execution of this caller made or changed, as it is now.
 
     Raises:
-        HTTPException: the execution did not write it, it is gone, or it has more than `most_bytes`.
+        HTTPException: the execution did not write it, it is gone, it has more than `most_bytes`, or it is to be shown
+            as an image and does not begin as a PNG, JPEG, WebP or GIF.
     """
     files: Mapping[str, list[str]] = execution.get("files") or {}
     if path not in (*files.get("created", ()), *files.get("changed", ())):
@@ -43,23 +51,39 @@ async def download(
             raise HTTPException(404, _GONE)
         if entry.size > most_bytes:
             raise HTTPException(413, f"the file has {entry.size:,} bytes, over the bound of {most_bytes:,}")
-        return _Download(pieces, path, most_bytes, stack.pop_all())
+        headers, media_type = _attachment(path), "application/octet-stream"
+        if as_image:
+            first = await anext(pieces, b"")
+            kind = image_type(first)
+            if kind is None:
+                raise HTTPException(415, "the file is no image that the page shows")
+            headers, media_type, pieces = {}, kind, _joined(first, pieces)
+        return _Download(_bounded(pieces, most_bytes), media_type, headers, stack.pop_all())
 
 
 class _Download(StreamingResponse):
     """Keeps the session open until the last byte has left."""
 
-    def __init__(self, pieces: AsyncIterator[bytes], path: str, most_bytes: int, session: AsyncExitStack) -> None:
+    def __init__(
+        self, pieces: AsyncIterator[bytes], media_type: str, headers: Mapping[str, str], session: AsyncExitStack
+    ) -> None:
         self._session = session
-        headers = {
-            "content-disposition": f"attachment; filename*=UTF-8''{quote(path.rpartition('/')[2], safe='')}",
-        }
-        super().__init__(_bounded(pieces, most_bytes), media_type="application/octet-stream", headers=headers)
+        super().__init__(pieces, media_type=media_type, headers=headers)
 
     @override
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with self._session:
             await super().__call__(scope, receive, send)
+
+
+def _attachment(path: str) -> dict[str, str]:
+    return {"content-disposition": f"attachment; filename*=UTF-8''{quote(path.rpartition('/')[2], safe='')}"}
+
+
+async def _joined(first: bytes, others: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield first
+    async for piece in others:
+        yield piece
 
 
 async def _bounded(pieces: AsyncIterator[bytes], most_bytes: int) -> AsyncIterator[bytes]:

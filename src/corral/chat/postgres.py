@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from corral.arguments import checked
 from corral.chat.sql import SCHEMA, SqlChats, Statement
-from corral.errors import MissingExtra
+from corral.errors import ConfigError, MissingExtra
 
 __all__ = ["PostgresChats"]
 
@@ -40,6 +40,16 @@ class PostgresChats(SqlChats):
 
     def __repr__(self) -> str:
         return "PostgresChats()"  # without the password
+
+    @override
+    async def open(self) -> None:
+        try:
+            await self._opened()
+        except ValueError as error:  # its text may have the whole URL
+            raise ConfigError("conversations cannot be kept in PostgreSQL: the URL is not valid") from error
+        except (OSError, _driver().PostgresError, _driver().InterfaceError) as error:
+            reason = " ".join(str(error).split()) or f"no answer in {_CONNECT_SECONDS} s"
+            raise ConfigError(f"conversations cannot be kept in PostgreSQL: {reason}") from error
 
     @override
     async def aclose(self) -> None:

@@ -117,7 +117,9 @@ class Reply:
         self._readers.discard(reader)
 
     def stop(self) -> None:
-        """Ends the reply and the programs of its agent."""
+        """Ends the reply and the programs of its agent. A second time it changes nothing: the agent cleans up."""
+        if self.stopped:
+            return
         self.stopped = True
         if self._begun:  # a task that is cancelled before its first step would store nothing
             self.task.cancel()

@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from corral.arguments import checked
 from corral.chat.sql import SCHEMA, SqlChats, Statement
+from corral.errors import ConfigError
 
 __all__ = ["SqliteChats"]
 
@@ -36,6 +37,14 @@ class SqliteChats(SqlChats):
         self.path = Path(path)
         self._connection: sqlite3.Connection | None = None
         self._lock = threading.Lock()
+
+    @override
+    async def open(self) -> None:
+        try:
+            await self._run(lambda _: None)
+        except (OSError, sqlite3.Error) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise ConfigError(f"conversations cannot be kept in {self.path}: {reason}") from error
 
     @override
     async def aclose(self) -> None:

@@ -28,6 +28,13 @@ class Conversation:
 class ChatStore(ABC):
     """Storage of conversations and executions. Everything belongs to an owner, and is not found for others."""
 
+    async def open(self) -> None:
+        """Connects. Without it the first use does; a wrong address is then only seen by a user.
+
+        Raises:
+            ConfigError: there is no such storage.
+        """
+
     @abstractmethod
     async def conversations(self, owner: Owner) -> list[Conversation]:
         """Lists conversations without their messages, newest first."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, TypeAlias, cast
 
-__all__ = ["Picture", "pictures_in", "without_pictures"]
+__all__ = ["Picture", "image_type", "pictures_in", "without_pictures"]
 
 _MOST = 20
 _MOST_BYTES = 20_000_000
@@ -51,7 +51,7 @@ class Picture:
     @property
     def is_common(self) -> bool:
         """True if it is one of what all models that see pictures take: PNG, JPEG, GIF, WebP."""
-        return _type_of(self.data) is not None
+        return image_type(self.data) is not None
 
     @property
     def base64(self) -> str:
@@ -91,7 +91,8 @@ def _shortened(found: re.Match[str]) -> str:
     return f"[picture {_BY_START[found['start'][:4]]}, {(len(found['start']) + len(found['rest'])) * 3 // 4:,} bytes]"
 
 
-def _type_of(data: bytes) -> str | None:
+def image_type(data: bytes) -> str | None:
+    """Media type of bytes that begin as a PNG, JPEG, GIF or WebP."""
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "image/webp"
     return next((kind for start, kind in _SIGNATURES.items() if data.startswith(start)), None)
@@ -120,7 +121,7 @@ class _Search:
                 return [*inside, *items[len(inside) :]] if changed else items
             case bytes() | bytearray():
                 data = bytes(value)
-                return value if (kind := _type_of(data)) is None else self._marked(Picture(data, kind))
+                return value if (kind := image_type(data)) is None else self._marked(Picture(data, kind))
             case _:
                 return value
 
@@ -155,7 +156,7 @@ def _picture(data: str | bytes | bytearray, declared: str | None) -> Picture | N
     read = _decoded(data) if isinstance(data, str) else bytes(data)
     if not read:
         return None
-    kind = _type_of(read)
+    kind = image_type(read)
     if kind is None and declared is not None and _MEDIA_TYPE.fullmatch(declared):
         kind = declared
     return None if kind is None else Picture(read, kind)

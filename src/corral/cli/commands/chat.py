@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from corral import Corral
 from corral.cli.http_server import http_server, is_loopback, listening, url_of
 from corral.cli.options import interruptible
 from corral.cli.parsing import Commands, add_command
@@ -24,9 +25,12 @@ __all__ = ["add_chat"]
 _EPILOG = """\
 AGENT is module:name: a ChatAgent, or an agent of pydantic-ai, LangChain, openai-agents or google-adk. Beside it, the
 module has the Corral of its programs, as `corral`; calls wait for a click if it has approve=lambda _: Later().
+It may be the Corral itself. Then, and for the demo's tools if there is no AGENT, the first key of ANTHROPIC_API_KEY,
+OPENAI_API_KEY and GOOGLE_GENERATIVE_AI_API_KEY chooses the model, by pydantic-ai.
 
   corral chat --demo
   corral chat app:agent --store chats.db
+  corral chat app:corral
 
 The page is for whoever opens the printed address first. Ctrl-C ends the server.
 
@@ -55,20 +59,21 @@ def add_chat(commands: Commands) -> None:
 
 def _chat(arguments: argparse.Namespace) -> int:
     uvicorn, chat = _loaded("uvicorn"), _loaded("corral.chat")
-    if arguments.demo == (arguments.agent is not None):
-        raise ConfigError("name the agent, module:name, or use --demo")
+    if arguments.demo and arguments.agent is not None:
+        raise ConfigError("name the agent, module:name, or use --demo, not both")
     if not is_loopback(arguments.host):
         raise ConfigError(
             f"--host {arguments.host} is not of this machine alone; mount corral.chat.chat_app for others"
         )
     with screen() as view:
         suggestions: tuple[str, ...] = ()
-        if arguments.demo:
+        if arguments.agent is None:
             demo = _loaded("corral.chat.demo")
-            corral = demo.demo_corral()
-            agent, suggestions = demo.DemoAgent(corral), demo.SUGGESTIONS
+            corral, suggestions = demo.demo_corral(), demo.SUGGESTIONS
+            agent = demo.DemoAgent(corral) if arguments.demo else _by_environment(corral)
         else:
             corral, agent = _found(arguments.agent)
+        store = chat.MemoryChats() if arguments.store is None else _store(chat, arguments.store)
         with listening(arguments.host, arguments.port) as listener:
             port = listener.getsockname()[1]
             login = chat.OneTimeLogin(ExecutionContext(user_id=getpass.getuser()), port)
@@ -76,16 +81,17 @@ def _chat(arguments: argparse.Namespace) -> int:
                 corral,
                 agent,
                 authenticate=login.authenticate,
-                store=None if arguments.store is None else _store(chat, arguments.store),
+                store=store,
                 suggestions=suggestions,
             )
             server = http_server(uvicorn, login.guard(app), lifespan="on")
             address = f"{url_of(arguments.host, port, [])}/?code={login.code}"
-            asyncio.run(_serve(corral, server, listener, address, view))
+            asyncio.run(_serve(corral, store, server, listener, address, view))
     return 0
 
 
-async def _serve(corral: Any, server: Any, listener: socket.socket, address: str, view: Screen) -> None:
+async def _serve(corral: Any, store: Any, server: Any, listener: socket.socket, address: str, view: Screen) -> None:
+    await store.open()
     async with corral:
 
         def stop() -> None:
@@ -124,7 +130,21 @@ def _found(place: str) -> tuple[Any, Any]:
         raise ConfigError(f"{module_name} cannot be imported: there is no module {error.name!r}") from error
     if not hasattr(module, name):
         raise ConfigError(f"{module_name} has no {name!r}")
-    corral = getattr(module, "corral", None)
-    if not (hasattr(corral, "observe") and hasattr(corral, "pending")):
+    found, corral = getattr(module, name), getattr(module, "corral", None)
+    if isinstance(found, Corral):
+        return found, _by_environment(found)
+    if not isinstance(corral, Corral):
         raise ConfigError(f"{module_name} has no Corral named 'corral', whose programs the page shows")
-    return corral, _loaded("corral.chat.agents").chat_agent_of(getattr(module, name))
+    return corral, _loaded("corral.chat.agents").chat_agent_of(found)
+
+
+def _by_environment(corral: Corral) -> Any:
+    """Makes an agent with the model whose key is set."""
+    try:
+        found = importlib.import_module("corral.chat.agents.environment")
+    except ModuleNotFoundError as error:
+        raise MissingExtra(
+            f"a chat without an agent needs the module {error.name}: pip install 'corral[pydantic-ai]'; "
+            "or use --demo, which needs no key"
+        ) from error
+    return found.chat_agent_by_environment(corral)

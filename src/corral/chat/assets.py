@@ -1,0 +1,58 @@
+"""Files of the page: compressed, and sent again only if they have changed."""
+
+from __future__ import annotations
+
+import gzip
+import html
+import mimetypes
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+__all__ = ["asset", "index_page"]
+
+_STATIC = Path(__file__).parent / "static"
+
+
+@dataclass(frozen=True, slots=True)
+class _Asset:
+    content: bytes
+    compressed: bytes
+    etag: str
+    media_type: str
+
+
+def index_page(root_path: str) -> Response:
+    """Returns the page of an app that is mounted at `root_path`."""
+    text = (_STATIC / "index.html").read_text(encoding="utf-8")
+    return HTMLResponse(text.replace('"./', f'"{html.escape(root_path, quote=True)}/'))
+
+
+async def asset(request: Request) -> Response:
+    """Returns a script or style of the page."""
+    found = _assets().get(request.path_params["name"])
+    if found is None:
+        raise HTTPException(404, "the page has no such file")
+    headers = {"etag": found.etag, "cache-control": "no-cache", "vary": "accept-encoding"}
+    if request.headers.get("if-none-match") == found.etag:
+        return Response(status_code=304, headers=headers)
+    if "gzip" not in request.headers.get("accept-encoding", ""):
+        return Response(found.content, media_type=found.media_type, headers=headers)
+    return Response(found.compressed, media_type=found.media_type, headers={**headers, "content-encoding": "gzip"})
+
+
+@cache
+def _assets() -> dict[str, _Asset]:
+    return {path.name: _read(path) for path in sorted((_STATIC / "assets").iterdir())}
+
+
+def _read(path: Path) -> _Asset:
+    content = path.read_bytes()
+    etag = f'"{sha256(content).hexdigest()[:32]}"'
+    media_type = mimetypes.types_map[path.suffix]
+    return _Asset(content, gzip.compress(content, mtime=0), etag, media_type)
