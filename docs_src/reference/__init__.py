@@ -12,6 +12,7 @@ from typing import Any
 import griffe
 from docs_src.reference.markdown import section
 from docs_src.reference.names import MODULES, Found, found_in
+from docs_src.reference.shells import table_of_shells
 
 __all__ = ["FOLDER", "documented", "pages"]
 
@@ -37,6 +38,7 @@ def pages() -> dict[str, str]:
     return {
         "README.md": "\n".join(index) + "\n",
         **{f"{module}.md": _page(module, names) for module, names in found.items()},
+        "shells.md": table_of_shells(),
     }
 
 

@@ -19,6 +19,7 @@ _OWN: Mapping[str, Mapping[str, str]] = {
         "e2b": "corral.sandboxes.clouds:e2b",
         "monty": "corral.sandboxes.monty:MontySandbox",
         "python": "corral.sandboxes.auto_python:PythonSandbox",
+        "vercel": "corral.sandboxes.clouds:vercel",
     },
     "corral.bridges": {
         "connect": "corral.bridges.connect:ConnectBridge",

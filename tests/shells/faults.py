@@ -7,7 +7,7 @@ import os
 import signal
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from starlette.applications import Starlette
 
@@ -25,7 +25,10 @@ class Faults:
     silent: bool = False
     delay_seconds: float = 0.0
     """Before a command starts, or gets input."""
-    sent: int = field(default=0)
+
+    def mend(self) -> None:
+        """Has no faults from now on."""
+        self.refuse, self.cut, self.silent, self.delay_seconds = None, False, False, 0.0
 
     async def delayed(self) -> None:
         await asyncio.sleep(self.delay_seconds)

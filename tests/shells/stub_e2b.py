@@ -36,6 +36,7 @@ class StubE2B(Faults):
     """Sandboxes by name, each a folder."""
 
     boxes: dict[str, str] = field(default_factory=dict)
+    base: str = ""
     running: dict[int, tuple[str, asyncio.subprocess.Process]] = field(default_factory=dict)
 
     def app(self) -> Starlette:

@@ -10,37 +10,24 @@ from contextlib import asynccontextmanager
 
 import anyio
 import pytest
-from starlette.applications import Starlette
 
 from corral import Corral, Limits, tool
 from corral.errors import ShellLost
 from corral.sandboxes import ShellSandbox
-from corral.shells import DaytonaShell, E2BShell, Shell, remote
+from corral.shells import Shell
+from corral.shells.clouds import remote
 from corral.types import Isolation
-from tests.shells.faults import served
-from tests.shells.stub_daytona import StubDaytona
-from tests.shells.stub_e2b import StubE2B
+from tests.shells.clouds import CLOUDS, Stub, opened_cloud
 
 pytestmark = pytest.mark.anyio
-
-KINDS = ("e2b", "daytona")
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 class _Cloud:
     """A service with faults, and shells in it."""
 
-    def __init__(self, kind: str) -> None:
-        self.stub: StubE2B | StubDaytona = StubE2B() if kind == "e2b" else StubDaytona()
-        self.open: Callable[[], Awaitable[Shell]] = E2BShell.create if kind == "e2b" else DaytonaShell.create
-
-    @property
-    def app(self) -> Starlette:
-        return self.stub.app()
+    def __init__(self, stub: Stub, open: Callable[[], Awaitable[Shell]]) -> None:
+        self.stub = stub
+        self.open = open
 
     @asynccontextmanager
     async def shell(self) -> AsyncGenerator[Shell]:
@@ -72,26 +59,18 @@ class _Cloud:
         )
 
 
-@pytest.fixture(params=KINDS)
-def cloud(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Generator[_Cloud]:
-    cloud = _Cloud(request.param)
-    with served(cloud.app) as url:
-        if isinstance(cloud.stub, StubDaytona):
-            cloud.stub.base = url
-        settings = {
-            "E2B_API_KEY": "e2b_" + "0" * 40,
-            "E2B_HTTP_VERSION": "1.1",
-            "E2B_API_URL": url,
-            "E2B_SANDBOX_URL": url,
-            "DAYTONA_API_KEY": "key",
-            "DAYTONA_API_URL": f"{url}/api",
-            "DAYTONA_TARGET": "us",
-        }
-        for name, value in settings.items():
-            monkeypatch.setenv(name, value)
-        yield cloud
-        cloud.stub.silent = False
-        asyncio.run(cloud.kill_boxes())
+@pytest.fixture(scope="module", params=CLOUDS)
+def service(request: pytest.FixtureRequest) -> Generator[_Cloud]:
+    cloud = CLOUDS[request.param]
+    with opened_cloud(cloud) as stub:
+        yield _Cloud(stub, cloud.open)
+
+
+@pytest.fixture
+def cloud(service: _Cloud) -> Generator[_Cloud]:
+    yield service
+    service.stub.mend()
+    asyncio.run(service.kill_boxes())
 
 
 async def test_a_stream_that_is_cut_is_no_end(cloud: _Cloud) -> None:
@@ -152,7 +131,7 @@ async def test_a_computer_that_falls_silent_during_a_program_is_no_hang(
     async with cloud.corral() as corral:
         with anyio.fail_after(10):
             result = await corral.execute(
-                "await tools.hush()\nawait tools.hush()", language="python", limits=Limits(wall_seconds=2.0)
+                "await tools.hush()\nawait tools.hush()", language="python", limits=Limits(wall_seconds=1.0)
             )
         assert result.status == "timed_out", result
         cloud.stub.silent = False
@@ -177,11 +156,11 @@ async def test_endless_output_is_bounded_in_memory(cloud: _Cloud) -> None:
         async with await shell.spawn("yes aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa") as process:
             await anext(aiter(process.stdout))
             tracemalloc.start()
-            await anyio.sleep(1.0)  # nobody reads
+            await anyio.sleep(0.4)  # nobody reads
             _, most = tracemalloc.get_traced_memory()
             tracemalloc.stop()
             assert most < 40_000_000
-        done = await shell.run("yes $(seq 1 200 | tr -d '\\n')", timeout_seconds=1, output_bytes=1000)
+        done = await shell.run("yes $(seq 1 200 | tr -d '\\n')", timeout_seconds=0.5, output_bytes=1000)
         assert done.timed_out
         assert done.truncated
         assert len(done.stdout) < 1100

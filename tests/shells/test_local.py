@@ -7,34 +7,47 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import pytest
+from docs_src.reference.shells import CAPABILITIES
 
+from corral import Mount, Scratch
 from corral.shells import JailedShell, LocalShell, Shell, ShellLimits
 from corral.testing import FilesSuite, ShellSuite
 from tests.shells.attempts import jailed
+from tests.shells.shared import SharedShell
 
 pytestmark = pytest.mark.anyio
 
 
-class _Local:
+class _Local(SharedShell):
     @asynccontextmanager
-    async def shell(self) -> AsyncGenerator[Shell]:
+    async def fresh_shell(self) -> AsyncGenerator[Shell]:
         with tempfile.TemporaryDirectory() as folder:
             async with LocalShell(folder) as shell:
                 yield shell
 
 
-class _Jailed:
+class _Jailed(SharedShell):
     @asynccontextmanager
-    async def shell(self) -> AsyncGenerator[Shell]:
-        async with JailedShell() as shell:
+    async def fresh_shell(self) -> AsyncGenerator[Shell]:
+        async with JailedShell([Mount("/workspace", Scratch(files=20_000))]) as shell:
             yield shell
 
 
-class _Landlocked:
+class _Landlocked(SharedShell):
     @asynccontextmanager
-    async def shell(self) -> AsyncGenerator[Shell]:
-        async with jailed("landlock") as shell:
+    async def fresh_shell(self) -> AsyncGenerator[Shell]:
+        async with jailed("landlock", mounts=[Mount("/workspace", Scratch(files=20_000))]) as shell:
             yield shell
+
+
+@pytest.fixture(scope="module", autouse=True)
+async def opened(anyio_backend: object) -> AsyncGenerator[None]:
+    async with _Local.shared(), _Jailed.shared(), _Landlocked.shared():
+        yield
+
+
+def test_the_reference_has_the_capabilities_of_a_jailed_shell() -> None:
+    assert _Jailed.opened.capabilities == CAPABILITIES["JailedShell"]
 
 
 class TestLocalCommands(_Local, ShellSuite):

@@ -16,20 +16,22 @@ from corral.errors import ConfigError, FileError, ShellError
 from corral.sandboxes import ShellSandbox
 from corral.shells import MemoryShell, Shell
 from corral.testing import FilesSuite, ShellSuite
+from tests.shells.shared import SharedShell
 
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-class _Memory:
+class _Memory(SharedShell):
     @asynccontextmanager
-    async def shell(self) -> AsyncGenerator[Shell]:
+    async def fresh_shell(self) -> AsyncGenerator[Shell]:
         async with MemoryShell() as shell:
             yield shell
+
+
+@pytest.fixture(scope="module", autouse=True)
+async def opened(anyio_backend: object) -> AsyncGenerator[None]:
+    async with _Memory.shared():
+        yield
 
 
 class TestCommands(_Memory, ShellSuite):

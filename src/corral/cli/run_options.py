@@ -59,7 +59,7 @@ def add_running(parser: argparse.ArgumentParser) -> None:
         "--sandbox",
         default=os.environ.get(_SANDBOX) or "auto",
         metavar="NAME",
-        help=f"deno, cpython, monty, e2b, daytona, or that of a package; default: {_SANDBOX}, or what works here",
+        help=f"deno, cpython, monty, e2b, daytona, vercel, or that of a package; default: {_SANDBOX}, or what works",
     )
     isolation.add_argument(
         "--engine", choices=("auto", "cpython", "monty"), default="auto", help="for Python; default: what works here"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from corral.isolation import Isolation
 from corral.sandboxes.shell import ShellSandbox
-from corral.shells import DaytonaShell, E2BShell
+from corral.shells import DaytonaShell, E2BShell, VercelShell
 
-__all__ = ["daytona", "e2b"]
+__all__ = ["daytona", "e2b", "vercel"]
 
 
 def daytona() -> ShellSandbox:
@@ -17,3 +17,8 @@ def daytona() -> ShellSandbox:
 def e2b() -> ShellSandbox:
     """Makes a sandbox whose programs in Python run in sandboxes of E2B, by the SDK's environment variables."""
     return ShellSandbox(E2BShell.create, isolation=Isolation("e2b", "vm"))
+
+
+def vercel() -> ShellSandbox:
+    """Makes a sandbox whose programs in Python run in Vercel Sandboxes, by the SDK's environment variables."""
+    return ShellSandbox(VercelShell.create, isolation=Isolation("vercel", "vm"))

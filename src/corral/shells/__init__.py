@@ -1,8 +1,9 @@
 """Shells: commands and files of a computer, on this machine or elsewhere."""
 
 from corral.shells.base import Completed, OnOutput, Process, Shell, ShellCapabilities, StreamName
-from corral.shells.daytona import DaytonaShell
-from corral.shells.e2b import E2BShell
+from corral.shells.clouds.daytona import DaytonaShell
+from corral.shells.clouds.e2b import E2BShell
+from corral.shells.clouds.vercel import VercelShell
 from corral.shells.files import FileInfo, FileKind, Files
 from corral.shells.jailed import JailedShell
 from corral.shells.jails.limits import ShellLimits
@@ -26,6 +27,7 @@ __all__ = [
     "ShellCapabilities",
     "ShellLimits",
     "StreamName",
+    "VercelShell",
     "current_shell",
     "shell_tools",
     "use_shell",

@@ -35,6 +35,10 @@ class ShellCapabilities:
     """`spawn(stdin=True)` works."""
     streaming: bool = True
     """Output arrives while a command runs; else at its end."""
+    partial_lines: bool = True
+    """The start of a line arrives before its end."""
+    large_output: bool = True
+    """False: what is over 1 MiB of an output is left out, and its errors say so."""
     separate_stderr: bool = True
     """False: errors are in `stdout`."""
     network: Literal["none", "allowed", "full"] = "full"
@@ -47,6 +51,10 @@ class ShellCapabilities:
     """Files can be symbolic links, which `stat` follows."""
     control_names: bool = True
     """False: names of files with control characters, such as a line break, are refused."""
+    many_files: bool = True
+    """False: there are at most 10,000, and more are refused."""
+    ends_every_process: bool = True
+    """False: of what a command started, processes that have cleared their environment (`env -i`) may outlive it."""
     real_processes: bool = True
     """Commands are programs of an operating system: git, python3 and the like are those that are installed."""
     unenforced: frozenset[str] = frozenset()

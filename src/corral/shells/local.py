@@ -64,6 +64,7 @@ class LocalShell(Shell):
         self._env = {"LANG": "C.UTF-8", **kept, **checked_environment(env or {})}
         self._files = _LocalFiles(self.directory)
         self._live: set[_LocalProcess] = set()
+        self._closed = False
         self.description = f"Bash on the user's own machine, without isolation; working directory {self.directory}."
 
     @property
@@ -74,13 +75,15 @@ class LocalShell(Shell):
     @property
     @override
     def capabilities(self) -> ShellCapabilities:
-        return ShellCapabilities(isolation=Isolation.of_tier("none"))
+        return ShellCapabilities(isolation=Isolation.of_tier("none"), ends_every_process=False)
 
     @override
     async def spawn(
         self, command: str, *, cwd: str | None = None, env: Mapping[str, str] | None = None, stdin: bool = False
     ) -> Process:
         expect_command(command, cwd)
+        if self._closed:
+            raise ConfigError("this shell is closed")
         folder = self.directory / (cwd or "")
         if not await anyio.Path(folder).is_dir():
             raise FileError(f"{cwd}: there is no such folder to run the command in")
@@ -106,6 +109,7 @@ class LocalShell(Shell):
 
     @override
     async def aclose(self) -> None:
+        self._closed = True
         for process in [*self._live]:
             await process.aclose()
         self._live.clear()

@@ -72,6 +72,7 @@ class MemoryShell(Shell):
         self._steps = command_steps
         self._commands = commands
         self._running: set[_MemoryProcess] = set()
+        self._closed = False
         self._system: FileSystem = self._bashkit.FileSystem()
         for entry in self._system.read_dir("/"):
             if f"/{entry['name']}" not in _FOLDERS:
@@ -95,7 +96,9 @@ class MemoryShell(Shell):
             isolation=Isolation("memory", "interpreter"),
             stdin=False,
             network="none",
+            large_output=False,
             binary_output=False,
+            many_files=False,
             links=False,
             control_names=False,
             real_processes=False,
@@ -108,6 +111,8 @@ class MemoryShell(Shell):
         if stdin:
             raise ConfigError("MemoryShell has no standard input for commands; write a file, and read it there")
         expect_command(command, cwd)
+        if self._closed:
+            raise ConfigError("this shell is closed")
         variables = {**self._env, **checked_environment(env or {})}
         if asyncio_loop() is None:
             raise ConfigError("MemoryShell works on asyncio only, not on this event loop")
@@ -136,6 +141,7 @@ class MemoryShell(Shell):
 
     @override
     async def aclose(self) -> None:
+        self._closed = True
         for process in self._running:
             await process.aclose()
         self._running.clear()

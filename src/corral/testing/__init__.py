@@ -8,7 +8,8 @@ from corral.testing.bridges import BridgeMessageSuite, BridgeStreamSuite, Bridge
 from corral.testing.extensions import SinkSuite, SourceSuite
 from corral.testing.fakes import CallFailed, FakeGuest, FakeProgram, FakeSandbox, ScriptedModel
 from corral.testing.sandboxes import SandboxSuite
-from corral.testing.shells import FilesSuite, ShellSuite
+from corral.testing.shell_files import FilesSuite
+from corral.testing.shells import ShellSuite
 
 __all__ = [
     "BridgeMessageSuite",

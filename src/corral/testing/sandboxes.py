@@ -104,7 +104,7 @@ class SandboxSuite:
 
     async def test_a_program_without_end_is_timed_out_and_the_next_one_runs(self) -> None:
         async with self._corral() as corral:
-            limits = Limits(wall_seconds=2.0)
+            limits = Limits(wall_seconds=1.0)  # of which it uses the processor
             result = await self._run(corral, self._programs.endless, limits=limits)
             assert result.status == "timed_out"
             assert (await self._run(corral, self._programs.parallel)).value == [2, 4, 6]

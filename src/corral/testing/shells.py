@@ -1,100 +1,217 @@
-"""Conformance suites of shells: commands, and files."""
+"""Conformance suite of shells: commands."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TypeVar
+import os
+import secrets
+from collections.abc import Awaitable
 
 import anyio
 
 from corral.errors import CommandFailed, ConfigError, FileError
-from corral.shells import FileInfo, Shell
+from corral.shells import StreamName
+from corral.testing.behaviours import BehaviourSuite, differs, expect_failure, expect_file_error
+from corral.types import Isolation
 
-__all__ = ["FilesSuite", "ShellSuite"]
+__all__ = ["ShellSuite"]
 
-E = TypeVar("E", bound=Exception)
-
-_PATIENCE_SECONDS = 30.0
-
-
-class _Suite:
-    def shell(self) -> AbstractAsyncContextManager[Shell]:
-        """Opens the shell to test, with an empty working directory."""
-        raise NotImplementedError
-
-    @asynccontextmanager
-    async def _opened(self) -> AsyncGenerator[Shell]:
-        async with self.shell() as shell:
-            with anyio.fail_after(_PATIENCE_SECONDS):
-                yield shell
+_NO_PROCESSES = "there are no processes"
+_NO_STDIN = "refused"
+_NOT_SEEN = "not tested: its start is not seen"
 
 
-class ShellSuite(_Suite):
-    """Tests of commands that every shell has to pass. Implement `shell`; each test opens one.
+class ShellSuite(BehaviourSuite):
+    """Tests of commands that every shell has to pass. Implement `shell`, and `fresh_shell` if that is always the same.
 
     Tests of what `capabilities` denies expect that it is refused, or leave it out.
     """
 
-    async def test_output_and_exit_code(self) -> None:
+    # Output
+
+    @differs(separate_stderr="both are in `stdout`")
+    async def test_output_and_errors_are_apart(self) -> None:
         async with self._opened() as shell:
-            done = await shell.run("echo out; echo err >&2; exit 3")
-            assert done.exit_code == 3
-            assert not done.timed_out
-            assert not done.truncated
+            done = await shell.run("echo out; echo err >&2")
             if shell.capabilities.separate_stderr:
                 assert (done.stdout, done.stderr) == ("out\n", "err\n")
             else:
                 assert (sorted(done.stdout.splitlines()), done.stderr) == (["err", "out"], "")
-            assert (await shell.run("no-such-program-anywhere")).exit_code == 127
-            assert (await shell.run("true")).exit_code == 0
-            assert (await shell.run("echo 'größer ☃'")).stdout == "größer ☃\n"
 
-    async def test_a_command_has_no_input_unless_given(self) -> None:
+    async def test_a_command_without_output_has_none(self) -> None:
         async with self._opened() as shell:
-            assert (await shell.run("cat; echo end")).stdout == "end\n"
-            if not shell.capabilities.stdin:
-                await _failure(shell.run("cat", input="x"), ConfigError)
-                return
-            assert (await shell.run("cat; echo end", input="a\nb\n")).stdout == "a\nb\nend\n"
-            assert (await shell.run("wc -c", input=b"\0\xff" * 300_000)).stdout.strip() == "600000"
-            assert (await shell.run("echo unread", input="x" * 1_000_000)).stdout == "unread\n"
+            done = await shell.run("true")
+            assert (done.exit_code, done.stdout, done.stderr) == (0, "", "")
+            assert not done.timed_out
+            assert not done.truncated
 
-    async def test_environment_and_folder(self) -> None:
+    async def test_blank_lines_and_a_last_line_without_an_end_stay_as_they_are(self) -> None:
         async with self._opened() as shell:
-            done = await shell.run('echo "$GREETING"', env={"GREETING": "a 'b' \"c\"\n$d"})
-            assert done.stdout == "a 'b' \"c\"\n$d\n"
-            assert (await shell.run('echo "[$GREETING]"')).stdout == "[]\n"
-            await shell.files.make_directory("deep/er")
-            home = (await shell.run("pwd")).stdout.strip()
-            assert (await shell.run("pwd", cwd="deep/er")).stdout.strip() == f"{home}/deep/er"
-            assert (await shell.run("pwd", cwd=f"{home}/deep")).stdout.strip() == f"{home}/deep"
-            assert (await shell.run("cd deep; pwd")).stdout.strip() == f"{home}/deep"
-            assert (await shell.run("pwd")).stdout.strip() == home
+            assert (await shell.run(r"printf '\n\nx\n\n'; printf end")).stdout == "\n\nx\n\nend"
 
-    async def test_a_folder_that_is_not_there_is_an_error_before_the_start(self) -> None:
+    async def test_output_in_any_script(self) -> None:
         async with self._opened() as shell:
-            for cwd in ("nowhere", "/no/such/folder"):
-                await _fails(shell.run("echo started > proof", cwd=cwd), cwd)
-            assert await shell.files.stat("proof") is None
+            assert (await shell.run("echo 'größer ☃ 𝄞 日本'")).stdout == "größer ☃ 𝄞 日本\n"
 
-    async def test_a_nul_is_refused(self) -> None:
+    async def test_characters_are_whole_where_pieces_of_output_meet(self) -> None:
         async with self._opened() as shell:
-            for command, env in (("echo a\0b", {}), ("true", {"A": "a\0b"}), ("true", {"A=B": "c"})):
-                await _failure(shell.run(command, env=env), ConfigError)
+            done = await shell.run("printf '☃%.0s' $(seq 1 40000)", output_bytes=200_000)
+            assert done.stdout == "☃" * 40_000
 
+    async def test_output_that_is_no_text_has_replacement_characters(self) -> None:
+        async with self._opened() as shell:
+            assert (await shell.run(r"printf 'a\xffb'")).stdout == "a\ufffdb"
+
+    @differs(binary_output="replaced, or without NUL")
+    async def test_a_process_gives_bytes_exactly(self) -> None:
+        async with self._opened() as shell:
+            if shell.capabilities.binary_output:
+                async with await shell.spawn(r"printf '\x00\xff\xfe\r\n'") as process:
+                    assert b"".join([piece async for piece in process.stdout]) == b"\0\xff\xfe\r\n"
+                    assert await process.wait() == 0
+
+    async def test_both_outputs_may_be_long_at_the_same_time(self) -> None:
+        async with self._opened() as shell:
+            done = await shell.run("seq 1 9000; seq 1 9000 >&2", output_bytes=100_000)
+            expected = "".join(f"{number}\n" for number in range(1, 9001))
+            assert done.stdout + done.stderr == expected * 2
+
+    @differs(large_output="cut at 1 MiB; the errors say so")
+    async def test_an_output_of_3_MB_is_whole(self) -> None:  # noqa: N802
+        async with self._opened() as shell:
+            await shell.run("printf '%01000d' $(seq 1 1500) > large.txt", check=True)
+            done = await shell.run("cat large.txt large.txt", output_bytes=4_000_000)
+            if shell.capabilities.large_output:
+                assert (len(done.stdout), done.stderr) == (3_000_000, "")
+            else:
+                assert len(done.stdout) < 3_000_000
+                assert "left out" in done.stderr
+
+    async def test_a_long_output_is_cut_in_the_middle(self) -> None:
+        async with self._opened() as shell:
+            done = await shell.run("seq 1 9000", output_bytes=1000)
+            assert done.truncated
+            assert done.stdout.startswith("1\n2\n")
+            assert done.stdout.endswith("8999\n9000\n")
+            assert len(done.stdout) < 1100
+
+    async def test_an_output_within_its_bound_is_whole(self) -> None:
+        async with self._opened() as shell:
+            done = await shell.run("seq 1 3", output_bytes=6)
+            assert (done.stdout, done.truncated) == ("1\n2\n3\n", False)
+            assert (await shell.run("seq 1 3", output_bytes=0)).truncated
+            await expect_failure(shell.run("true", output_bytes=-1), ConfigError)
+
+    async def test_on_output_gets_all_of_it_also_what_is_cut(self) -> None:
+        async with self._opened() as shell:
+            pieces: list[bytes] = []
+
+            def keep(_: StreamName, data: bytes) -> None:
+                pieces.append(data)
+
+            await shell.run("seq 1 9000", output_bytes=1000, on_output=keep)
+            assert b"".join(pieces) == b"".join(b"%d\n" % number for number in range(1, 9001))
+
+    async def test_on_output_may_be_asynchronous_and_names_the_stream(self) -> None:
+        async with self._opened() as shell:
+            seen: set[StreamName] = set()
+
+            def keep(name: StreamName, _: bytes) -> Awaitable[None]:
+                seen.add(name)
+                return anyio.lowlevel.checkpoint()
+
+            await shell.run("echo a; echo b >&2", on_output=keep)
+            assert seen == ({"stdout", "stderr"} if shell.capabilities.separate_stderr else {"stdout"})
+
+    async def test_an_error_of_on_output_ends_the_command_and_is_the_callers(self) -> None:
+        def fail(*_: object) -> None:
+            raise LookupError("no")
+
+        async with self._opened() as shell:
+            await expect_failure(shell.run("echo first; sleep 1000", on_output=fail), LookupError)
+
+    @differs(streaming="at its end")
+    async def test_output_arrives_while_the_command_runs(self) -> None:
+        async with self._opened() as shell:
+            if shell.capabilities.streaming:
+                async with await shell.spawn("echo ready; sleep 1000") as process:
+                    assert await anext(aiter(process.stdout)) == b"ready\n"
+
+    @differs(streaming="at its end", partial_lines="with its line")
+    async def test_the_start_of_a_line_arrives_before_its_end(self) -> None:
+        async with self._opened() as shell:
+            if shell.capabilities.streaming and shell.capabilities.partial_lines:
+                async with await shell.spawn("printf 'name? '; sleep 1000") as process:
+                    assert await anext(aiter(process.stdout)) == b"name? "
+
+    # Ends
+
+    async def test_an_exit_code_is_the_commands(self) -> None:
+        async with self._opened() as shell:
+            assert (await shell.run("exit 3")).exit_code == 3
+            assert (await shell.run("(exit 255)")).exit_code == 255
+
+    async def test_a_program_that_is_not_there_is_127(self) -> None:
+        async with self._opened() as shell:
+            done = await shell.run("no-such-program-anywhere")
+            assert done.exit_code == 127
+            assert "no-such-program-anywhere" in done.stdout + done.stderr
+
+    async def test_an_error_of_syntax_is_an_exit_code_and_a_text(self) -> None:
+        async with self._opened() as shell:
+            done = await shell.run("echo 'unfinished")
+            assert done.exit_code not in {0, None}
+            assert done.stdout + done.stderr
+
+    @differs(real_processes=_NO_PROCESSES)
+    async def test_a_signal_is_128_and_its_number(self) -> None:
+        async with self._opened() as shell:
+            if shell.capabilities.real_processes:
+                assert (await shell.run("kill -9 $$")).exit_code == 137
+                assert (await shell.run("bash -c 'kill -TERM $$'; exit $?")).exit_code == 143
+
+    async def test_the_exit_code_can_be_asked_for_again(self) -> None:
+        async with self._opened() as shell, await shell.spawn("exit 4") as process:
+            assert [await process.wait() for _ in range(2)] == [4, 4]
+
+    async def test_check_raises_for_another_exit_code_with_what_was_written(self) -> None:
+        async with self._opened() as shell:
+            assert (await shell.run("echo a", check=True)).stdout == "a\n"
+            failure = await expect_failure(shell.run("echo reason >&2; exit 4", check=True), CommandFailed)
+            assert failure.exit_code == 4
+            assert "reason" in str(failure)
+
+    @differs(streaming="nothing is kept")
     async def test_a_time_out_keeps_what_was_written(self) -> None:
         async with self._opened() as shell:
             done = await shell.run("echo before; sleep 1000; echo after", timeout_seconds=1.0)
-            assert done.timed_out
-            assert done.exit_code is None
+            assert (done.timed_out, done.exit_code) == (True, None)
             assert done.stdout == ("before\n" if shell.capabilities.streaming else done.stdout)
             assert "after" not in done.stdout
+
+    async def test_check_raises_for_a_time_out_and_the_shell_goes_on(self) -> None:
+        async with self._opened() as shell:
+            slow = shell.run("sleep 1000", timeout_seconds=0.2, check=True)
+            assert (await expect_failure(slow, CommandFailed)).exit_code is None
             assert (await shell.run("echo alive")).stdout == "alive\n"
 
-    async def test_nothing_is_left_of_a_command_that_is_ended(self) -> None:
+    async def test_cancelling_ends_a_command(self) -> None:
         async with self._opened() as shell:
-            if not shell.capabilities.real_processes:
+            with anyio.move_on_after(0.5) as scope:
+                await shell.run("sleep 1000; echo late > cancelled", timeout_seconds=None)
+            assert scope.cancelled_caught
+            assert await shell.files.stat("cancelled") is None
+
+    async def test_a_process_may_be_ended_twice_and_after_its_end(self) -> None:
+        async with self._opened() as shell, await shell.spawn("true") as process:
+            assert await process.wait() == 0
+            await process.kill()
+            await process.kill()
+            await process.aclose()
+
+    @differs(real_processes=_NO_PROCESSES, streaming=_NOT_SEEN)
+    async def test_an_end_ends_all_that_ignores_signals_or_left_the_group(self) -> None:
+        async with self._opened() as shell:
+            if not (shell.capabilities.real_processes and shell.capabilities.streaming):
                 return
             await shell.run("mkfifo held")
             async with await shell.spawn(
@@ -104,40 +221,158 @@ class ShellSuite(_Suite):
             # Whoever had it open for writing is gone, so that reading ends.
             assert (await shell.run("(: > held &) ; cat held; echo end")).stdout == "end\n"
 
-    async def test_cancelling_ends_a_command(self) -> None:
+    @differs(real_processes=_NO_PROCESSES, ends_every_process="may go on", streaming=_NOT_SEEN)
+    async def test_an_end_ends_what_has_cleared_its_environment_too(self) -> None:
         async with self._opened() as shell:
-            with anyio.move_on_after(0.5) as scope:
-                await shell.run("sleep 1000", timeout_seconds=None)
-            assert scope.cancelled_caught
-            assert (await shell.run("echo next")).stdout == "next\n"
+            has = shell.capabilities
+            if not (has.real_processes and has.ends_every_process and has.streaming):
+                return
+            await shell.run("mkfifo hidden")
+            async with await shell.spawn(
+                "exec 3<>hidden; (env -i setsid sleep 1000 >&3 2>&3 &) ; echo ready; sleep 1000"
+            ) as process:
+                assert await anext(aiter(process.stdout)) == b"ready\n"
+            assert (await shell.run("(: > hidden &) ; cat hidden; echo end")).stdout == "end\n"
 
-    async def test_a_signal_ends_a_command_with_128_and_its_number(self) -> None:
+    @differs(real_processes=_NO_PROCESSES)
+    async def test_what_a_command_leaves_behind_does_not_hold_it(self) -> None:
         async with self._opened() as shell:
             if shell.capabilities.real_processes:
-                assert (await shell.run("kill -9 $$")).exit_code == 137
-                assert (await shell.run("bash -c 'kill -TERM $$'; exit $?")).exit_code == 143
+                assert (await shell.run("sleep 1000 & echo done")).stdout == "done\n"
 
-    async def test_long_output_is_cut_in_the_middle(self) -> None:
+    async def test_closing_a_shell_ends_its_commands_and_it_starts_no_more(self) -> None:
+        async with self._opened(fresh=True) as shell:
+            process = await shell.spawn("sleep 1000")
+            await shell.aclose()
+            await shell.aclose()
+            with anyio.fail_after(10):
+                await process.aclose()
+            await expect_failure(shell.run("true"), ConfigError)
+
+    # Input
+
+    async def test_a_command_has_no_input_unless_given(self) -> None:
         async with self._opened() as shell:
-            pieces: list[bytes] = []
-            done = await shell.run("seq 1 30000", output_bytes=1000, on_output=lambda _, data: pieces.append(data))
-            assert done.truncated
-            assert done.stdout.startswith("1\n2\n")
-            assert done.stdout.endswith("29999\n30000\n")
-            assert len(done.stdout) < 1100
-            assert b"".join(pieces) == b"".join(b"%d\n" % number for number in range(1, 30_001))
-            assert (await shell.run("seq 1 3", output_bytes=6)).stdout == "1\n2\n3\n"
-            assert (await shell.run("seq 1 3", output_bytes=0)).truncated
+            assert (await shell.run("cat; echo end")).stdout == "end\n"
 
-    async def test_output_that_is_no_text(self) -> None:
+    @differs(stdin=_NO_STDIN)
+    async def test_input_is_read_to_its_end(self) -> None:
         async with self._opened() as shell:
-            assert (await shell.run(r"printf 'a\xffb'")).stdout == "a\ufffdb"
-            if shell.capabilities.binary_output:
-                async with await shell.spawn(r"printf '\x00\xff\xfe'") as process:
-                    assert b"".join([piece async for piece in process.stdout]) == b"\0\xff\xfe"
-                    assert await process.wait() == 0
+            if shell.capabilities.stdin:
+                assert (await shell.run("cat; echo end", input="a\nb ☃\n")).stdout == "a\nb ☃\nend\n"
+            else:
+                await expect_failure(shell.run("cat", input="x"), ConfigError)
 
-    async def test_commands_at_the_same_time(self) -> None:
+    @differs(stdin=_NO_STDIN)
+    async def test_input_of_bytes_is_exact(self) -> None:
+        async with self._opened() as shell:
+            if shell.capabilities.stdin:
+                done = await shell.run("cat > input.bin; wc -c < input.bin", input=b"\0\xff\r\n" * 50_000)
+                assert done.stdout.strip() == "200000"
+                assert (await shell.run("tail -c 4 input.bin | od -An -tx1")).stdout.split() == ["00", "ff", "0d", "0a"]
+
+    @differs(stdin=_NO_STDIN)
+    async def test_input_that_is_not_read_is_dropped(self) -> None:
+        async with self._opened() as shell:
+            if shell.capabilities.stdin:
+                assert (await shell.run("echo unread", input="x" * 200_000)).stdout == "unread\n"
+
+    @differs(stdin=_NO_STDIN, streaming="answers arrive at the end")
+    async def test_input_and_output_take_turns(self) -> None:
+        async with self._opened() as shell:
+            if not (shell.capabilities.stdin and shell.capabilities.streaming):
+                return
+            async with await shell.spawn('while read line; do echo "got $line"; done; echo end', stdin=True) as process:
+                output = aiter(process.stdout)
+                for word in ("one", "two"):
+                    await process.write(f"{word}\n".encode())
+                    assert await anext(output) == f"got {word}\n".encode()
+                await process.close_stdin()
+                await process.close_stdin()
+                assert b"".join([piece async for piece in output]) == b"end\n"
+                assert await process.wait() == 0
+                await process.write(b"late\n")
+
+    async def test_a_process_without_input_refuses_it(self) -> None:
+        async with self._opened() as shell, await shell.spawn("true") as process:
+            await expect_failure(process.write(b"x"), ConfigError)
+
+    # Environment and folder
+
+    async def test_a_variable_has_quotes_lines_and_dollars(self) -> None:
+        async with self._opened() as shell:
+            done = await shell.run('echo "$GREETING"', env={"GREETING": "a 'b' \"c\"\n$d ☃"})
+            assert done.stdout == "a 'b' \"c\"\n$d ☃\n"
+
+    async def test_a_variable_is_of_its_command_only(self) -> None:
+        async with self._opened() as shell:
+            await shell.run("export B=b", env={"A": "a"})
+            assert (await shell.run('echo "[$A$B]"')).stdout == "[]\n"
+
+    async def test_variables_of_the_calling_process_are_not_there(self) -> None:
+        name = f"CORRAL_{secrets.token_hex(4).upper()}"
+        os.environ[name] = "secret"
+        try:
+            async with self._opened(fresh=True) as shell:
+                assert "secret" not in (await shell.run("env", output_bytes=1_000_000)).stdout
+        finally:
+            del os.environ[name]
+
+    async def test_a_name_of_a_variable_is_checked(self) -> None:
+        async with self._opened() as shell:
+            for env in ({"A=B": "c"}, {"": "c"}, {"A": "a\0b"}):
+                await expect_failure(shell.run("true", env=env), ConfigError)
+
+    async def test_a_nul_in_a_command_is_refused(self) -> None:
+        async with self._opened() as shell:
+            await expect_failure(shell.run("echo a\0b"), ConfigError)
+            await expect_failure(shell.run("true", cwd="a\0b"), ConfigError)
+
+    async def test_a_folder_may_be_relative_or_absolute(self) -> None:
+        async with self._opened() as shell:
+            await shell.files.make_directory("deep/er")
+            home = (await shell.run("pwd")).stdout.strip()
+            assert (await shell.run("pwd", cwd="deep/er")).stdout.strip() == f"{home}/deep/er"
+            assert (await shell.run("pwd", cwd=f"{home}/deep")).stdout.strip() == f"{home}/deep"
+
+    async def test_cd_is_for_one_command(self) -> None:
+        async with self._opened() as shell:
+            home, there = (await shell.run("pwd; mkdir -p there; cd there; pwd")).stdout.splitlines()
+            assert there == f"{home}/there"
+            assert (await shell.run("pwd")).stdout == f"{home}\n"
+
+    async def test_a_folder_that_is_not_there_is_an_error_before_the_start(self) -> None:
+        async with self._opened() as shell:
+            for cwd in ("nowhere", "/no/such/folder"):
+                await expect_file_error(shell.run("echo started > proof", cwd=cwd), cwd)
+            assert await shell.files.stat("proof") is None
+
+    async def test_a_file_is_no_folder_to_run_in(self) -> None:
+        async with self._opened() as shell:
+            await shell.files.write_text("no-folder", "x")
+            await expect_failure(shell.run("true", cwd="no-folder"), FileError)
+
+    # Bash
+
+    async def test_quotes_lines_and_here_documents_reach_bash_as_they_are(self) -> None:
+        async with self._opened() as shell:
+            assert (await shell.run("printf '%s|' \"a b\" 'c\"d' e\\ f\nprintf x")).stdout == 'a b|c"d|e f|x'
+            assert (await shell.run("cat <<'EOF'\n$HOME `x`\nEOF")).stdout == "$HOME `x`\n"
+
+    async def test_a_command_of_60_kB(self) -> None:  # noqa: N802
+        async with self._opened() as shell:
+            assert (await shell.run(f": {'y' * 60_000}; echo ok")).stdout == "ok\n"
+
+    async def test_a_command_is_never_an_option_of_bash(self) -> None:
+        async with self._opened() as shell:
+            assert (await shell.run("--version")).exit_code == 127
+
+    async def test_pipes_functions_arrays_and_tests_of_bash(self) -> None:
+        async with self._opened() as shell:
+            script = 'f() { for x in "${@:2}"; do [[ $x == b* ]] && echo "${x^^} $((${#x} + 1))"; done; }; a=(b1 c b22)'
+            assert (await shell.run(f'{script}; f - "${{a[@]}}" | sort -r')).stdout == "B22 4\nB1 3\n"
+
+    async def test_outputs_of_commands_at_the_same_time_do_not_mix(self) -> None:
         async with self._opened() as shell:
             outputs: dict[int, str] = {}
 
@@ -149,45 +384,12 @@ class ShellSuite(_Suite):
                     tasks.start_soon(run, number)
             assert outputs == {number: f"{number + 500}\n" for number in range(8)}
 
-    async def test_a_conversation(self) -> None:
+    # The shell itself
+
+    async def test_it_says_what_it_is(self) -> None:
         async with self._opened() as shell:
-            if not (shell.capabilities.stdin and shell.capabilities.streaming):
-                return
-            async with await shell.spawn('while read line; do echo "got $line"; done; echo end', stdin=True) as process:
-                output = aiter(process.stdout)
-                await process.write(b"one\n")
-                assert await anext(output) == b"got one\n"
-                await process.write(b"two\n")
-                assert await anext(output) == b"got two\n"
-                await process.close_stdin()
-                await process.close_stdin()
-                assert b"".join([piece async for piece in output]) == b"end\n"
-                assert await process.wait() == 0
-                await process.kill()
-                await process.kill()
-
-    async def test_a_process_without_input_refuses_it(self) -> None:
-        async with self._opened() as shell, await shell.spawn("true") as process:
-            await _failure(process.write(b"x"), ConfigError)
-
-    async def test_what_a_command_leaves_behind_does_not_hold_it(self) -> None:
-        async with self._opened() as shell:
-            if shell.capabilities.real_processes:
-                assert (await shell.run("sleep 1000 & echo done")).stdout == "done\n"
-
-    async def test_check_raises_for_another_exit_code(self) -> None:
-        async with self._opened() as shell:
-            assert (await shell.run("echo a", check=True)).stdout == "a\n"
-            failure = await _failure(shell.run("echo reason >&2; exit 4", check=True), CommandFailed)
-            assert failure.exit_code == 4
-            assert "reason" in str(failure)
-
-    async def test_an_error_of_on_output_is_the_callers(self) -> None:
-        def fail(*_: object) -> None:
-            raise LookupError("no")
-
-        async with self._opened() as shell:
-            await _failure(shell.run("echo first; sleep 1000", on_output=fail), LookupError)
+            assert shell.description
+            assert isinstance(shell.capabilities.isolation, Isolation)
 
     async def test_the_restricted_view_ends_nothing(self) -> None:
         async with self._opened() as shell:
@@ -197,178 +399,3 @@ class ShellSuite(_Suite):
             assert (await view.run("cat seen.txt")).stdout == "x"
             assert view.capabilities == shell.capabilities
             assert view.description == shell.description
-
-    async def test_quoting_and_long_commands(self) -> None:
-        async with self._opened() as shell:
-            assert (await shell.run("printf '%s|' \"a b\" 'c\"d' e\\ f\nprintf x")).stdout == 'a b|c"d|e f|x'
-            assert (await shell.run(f": {'y' * 60_000}; echo ok")).stdout == "ok\n"
-            assert (await shell.run("cat <<'EOF'\n$HOME `x`\nEOF")).stdout == "$HOME `x`\n"
-
-
-class FilesSuite(_Suite):
-    """Tests of files that every shell has to pass. Implement `shell`; each test opens one."""
-
-    async def test_bytes_text_and_streams(self) -> None:
-        async with self._opened() as shell:
-            files = shell.files
-            data = bytes(range(256)) * 1000
-            await files.write_binary("data.bin", data)
-            assert await files.read_binary("data.bin") == data
-            stream = await files.read_stream("data.bin")
-            assert stream is not None
-            assert b"".join([piece async for piece in stream]) == data
-            await files.write_text("text.txt", "größer\n☃\n")
-            assert await files.read_text("text.txt") == "größer\n☃\n"
-            await files.write_text("latin.txt", "größer", encoding="latin-1")
-            assert await files.read_binary("latin.txt") == "größer".encode("latin-1")
-
-            async def pieces() -> AsyncGenerator[bytes]:
-                yield b"one "
-                yield b"two"
-
-            await files.write_stream("deep/stream.txt", pieces())
-            assert await files.read_text("deep/stream.txt") == "one two"
-            await files.write_text("empty", "")
-            assert await files.read_binary("empty") == b""
-
-    async def test_what_is_not_there(self) -> None:
-        async with self._opened() as shell:
-            files = shell.files
-            assert await files.read_binary("none") is None
-            assert await files.read_text("none/at/all") is None
-            assert await files.read_stream("none") is None
-            assert await files.stat("none") is None
-            assert await files.list("none") is None
-            assert await files.delete("none") is False
-
-    async def test_writing_makes_folders_and_replaces(self) -> None:
-        async with self._opened() as shell:
-            files = shell.files
-            await files.write_text("a/b/c.txt", "a long first text")
-            await files.write_text("a/b/c.txt", "second")
-            assert await files.read_text("a/b/c.txt") == "second"
-            await _fails(files.write_text("a/b", "x"), "a/b")
-            await _fails(files.read_text("a/b"), "a/b")
-            await _fails(files.write_text("a/b/c.txt/d", "x"), "a/b/c.txt/d")
-            await files.make_directory("a/b")
-            assert await files.read_text("a/b/c.txt") == "second"
-
-    async def test_ranges_of_lines(self) -> None:
-        async with self._opened() as shell:
-            files = shell.files
-            await files.write_text("lines", "1\n2\n3\n4")
-            assert await files.read_text("lines", lines=(2, 3)) == "2\n3\n"
-            assert await files.read_text("lines", lines=(3, None)) == "3\n4"
-            assert await files.read_text("lines", lines=(1, 1)) == "1\n"
-            assert await files.read_text("lines", lines=(9, 12)) == ""
-
-    async def test_bounds_and_encodings(self) -> None:
-        async with self._opened() as shell:
-            files = shell.files
-            await files.write_binary("bytes", b"\xff" * 100)
-            await _fails(files.read_binary("bytes", max_bytes=99), "bytes")
-            assert await files.read_binary("bytes", max_bytes=100) == b"\xff" * 100
-            await _fails(files.read_text("bytes"), "bytes")
-            await _fails(files.read_text("bytes", encoding="no-such"), "bytes")
-            await _fails(files.write_text("x", "☃", encoding="ascii"), "x")
-            await _failure(files.read_binary("a\0b"), FileError)
-
-    async def test_lists(self) -> None:
-        async with self._opened() as shell:
-            files = shell.files
-            assert await files.list() == []
-            for name in ("b.txt", "a/one", "a/deep/two"):
-                await files.write_text(name, name)
-            await files.make_directory("empty")
-            assert [(each.path, each.kind) for each in await files.list() or ()] == [
-                ("a", "directory"),
-                ("b.txt", "file"),
-                ("empty", "directory"),
-            ]
-            found = await files.list("a", recursive=True)
-            assert [each.path for each in found or ()] == ["deep", "deep/two", "one"]
-            assert await files.list("empty") == []
-            await _fails(files.list("b.txt"), "b.txt")
-            await _fails(files.list("", recursive=True, max_entries=3), "3")
-
-    async def test_stat(self) -> None:
-        async with self._opened() as shell:
-            files = shell.files
-            await files.write_text("folder/file", "12345")
-            assert await files.stat("folder/file") == FileInfo("folder/file", "file", 5)
-            found = await files.stat("folder")
-            assert found is not None
-            assert found.kind == "directory"
-
-    async def test_delete(self) -> None:
-        async with self._opened() as shell:
-            files = shell.files
-            await files.write_text("tree/a/b", "x")
-            await files.write_text("tree/c", "x")
-            assert await files.delete("tree/c") is True
-            assert await files.delete("tree") is True
-            assert await files.stat("tree") is None
-            assert await files.delete("tree") is False
-            for path in ("", ".", "./", "/", ".."):
-                await _failure(files.delete(path), FileError)
-
-    async def test_links(self) -> None:
-        async with self._opened() as shell:
-            files = shell.files
-            await files.write_text("target", "text")
-            if (await shell.run("ln -s target link")).exit_code != 0:
-                assert not shell.capabilities.links
-                return
-            kinds = {each.path: each.kind for each in await files.list() or ()}
-            assert kinds == {"target": "file", "link": "link"}
-            if shell.capabilities.links:
-                assert await files.read_text("link") == "text"
-                assert await files.stat("link") == FileInfo("link", "file", 4)
-            else:
-                await _fails(files.read_text("link"), "link")
-            assert await files.delete("link") is True
-            assert await files.read_text("target") == "text"
-
-    async def test_names_of_every_kind(self) -> None:
-        async with self._opened() as shell:
-            names = ["-dash", "größer", "a b", "it's", '"quoted"', "$HOME", "*", "#x", "a;b", "back\\slash"]
-            if shell.capabilities.control_names:
-                names.append("a\nb")
-            else:
-                await _failure(shell.files.write_text("names/a\nb", ""), FileError)
-            for name in names:
-                await shell.files.write_text(f"names/{name}", name)
-            found = await shell.files.list("names")
-            assert {each.path for each in found or ()} == set(names)
-            for name in names:
-                assert await shell.files.read_text(f"names/{name}") == name
-                assert await shell.files.delete(f"names/{name}") is True
-
-    async def test_commands_and_files_see_each_other(self) -> None:
-        async with self._opened() as shell:
-            await shell.files.write_text("from-host/a.txt", "host")
-            done = await shell.run("cat from-host/a.txt; mkdir made; printf shell > made/b.txt; rm from-host/a.txt")
-            assert done.stdout == "host", done
-            assert await shell.files.read_text("made/b.txt") == "shell"
-            assert await shell.files.stat("from-host/a.txt") is None
-
-    async def test_many_files(self) -> None:
-        async with self._opened() as shell:
-            await shell.run("mkdir many; cd many; seq 1 2000 | while read n; do : > f$n; done", check=True)
-            found = await shell.files.list("many")
-            assert found is not None
-            assert len(found) == 2000
-
-
-async def _fails(work: Awaitable[object], word: str) -> None:
-    """Finds a `FileError` with this word."""
-    failure = await _failure(work, FileError)
-    assert word in str(failure), failure
-
-
-async def _failure(work: Awaitable[object], kind: type[E]) -> E:
-    try:
-        await work
-    except kind as error:
-        return error
-    raise AssertionError(f"there was no {kind.__name__}")

@@ -14,7 +14,7 @@ from corral.concurrency.task_owned import spawn
 from corral.errors import MissingExtra, ShellLost
 from corral.isolation import Isolation
 from corral.shells.base import ShellCapabilities, StreamName
-from corral.shells.remote import RemoteProcess, RemoteShell, refusal
+from corral.shells.clouds.remote import RemoteProcess, RemoteShell, refusal
 
 __all__ = ["E2BShell"]
 
@@ -54,7 +54,7 @@ class E2BShell(RemoteShell):
     @property
     @override
     def capabilities(self) -> ShellCapabilities:
-        return ShellCapabilities(isolation=Isolation("e2b", "vm"), binary_output=False)
+        return ShellCapabilities(isolation=Isolation("e2b", "vm"), binary_output=False, ends_every_process=False)
 
     @override
     def process(self, *, stdin: bool) -> RemoteProcess:

@@ -11,9 +11,9 @@ from typing import ClassVar, cast
 import anyio
 from typing_extensions import override
 
-from corral.errors import FileError, ShellLost
+from corral.errors import ConfigError, FileError, ShellLost
 from corral.shells.base import Process, Shell
-from corral.shells.command_files import CommandFiles
+from corral.shells.clouds.command_files import CommandFiles
 from corral.shells.environment import MARK, checked_environment, expect_command
 from corral.shells.files import Files
 from corral.shells.pushed import PushedProcess
@@ -39,6 +39,7 @@ class RemoteShell(Shell):
     def __init__(self) -> None:
         self._files = CommandFiles(self)
         self._closed = False
+        self._live: set[RemoteProcess] = set()
         self.description = f"Bash on a Linux computer of {self.service}."
 
     @abstractmethod
@@ -59,17 +60,18 @@ class RemoteShell(Shell):
         self, command: str, *, cwd: str | None = None, env: Mapping[str, str] | None = None, stdin: bool = False
     ) -> Process:
         expect_command(command, cwd)
+        if self._closed:
+            raise ConfigError("this shell is closed")
         variables = checked_environment(env or {})
-        enter = ""
         if cwd is not None:
             folder = shlex.quote(cwd if cwd.startswith("/") else f"./{cwd}")
             if (await self.run(f"[ -d {folder} ]")).exit_code != 0:
                 raise FileError(f"{cwd}: there is no such folder to run the command in")
-            enter = f"cd {folder} && "
+            command = f"cd {folder} && exec /bin/bash -c -- {shlex.quote(command)}"
         process = self.process(stdin=stdin)
         try:
             with anyio.fail_after(START_SECONDS + _GRACE_SECONDS):
-                await process.start(f"{enter}exec /bin/bash -c -- {shlex.quote(command)}", variables, START_SECONDS)
+                await process.start(command, variables, START_SECONDS)
         except BaseException as error:
             process.finish(None, error)
             process.discard()
@@ -78,6 +80,7 @@ class RemoteShell(Shell):
             if not isinstance(error, Exception):
                 raise
             raise ShellLost(f"{self.service} does not start a command: {refusal(error)}") from error
+        self._live = {each for each in self._live if not each.ended} | {process}
         return process
 
     @override
@@ -86,6 +89,9 @@ class RemoteShell(Shell):
             return
         self._closed = True
         with anyio.CancelScope(shield=True):
+            with anyio.move_on_after(_FREE_SECONDS):
+                for process in self._live:
+                    await process.leave()
             try:
                 with anyio.fail_after(KILL_SECONDS + _GRACE_SECONDS):
                     await self.end(KILL_SECONDS)
@@ -127,6 +133,12 @@ class RemoteProcess(PushedProcess):
             f"while f=$(grep -lz '^{MARK}={self.mark}$' /proc/[0-9]*/environ 2>/dev/null); [ -n \"$f\" ]; do "
             'for e in $f; do p=${e#/proc/}; kill -9 "${p%/environ}" 2>/dev/null; done; done; true'
         )
+
+    async def leave(self) -> None:
+        """Leaves it to the end of its computer."""
+        self.finish(None, ConnectionError("the shell was closed"))
+        self.discard()
+        await self.free()
 
     @override
     async def kill(self) -> None:

@@ -19,7 +19,7 @@ from corral.concurrency.task_owned import spawn
 from corral.errors import MissingExtra, ShellLost
 from corral.isolation import Isolation
 from corral.shells.base import ShellCapabilities, StreamName
-from corral.shells.remote import KILL_SECONDS, RemoteProcess, RemoteShell, refusal
+from corral.shells.clouds.remote import KILL_SECONDS, RemoteProcess, RemoteShell, refusal
 
 __all__ = ["DaytonaShell"]
 
@@ -80,7 +80,9 @@ class DaytonaShell(RemoteShell):
     @property
     @override
     def capabilities(self) -> ShellCapabilities:
-        return ShellCapabilities(isolation=Isolation("daytona", "kernel"), binary_output=False)
+        return ShellCapabilities(
+            isolation=Isolation("daytona", "kernel"), partial_lines=False, binary_output=False, ends_every_process=False
+        )
 
     @override
     def process(self, *, stdin: bool) -> RemoteProcess:

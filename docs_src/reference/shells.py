@@ -1,0 +1,41 @@
+"""The table of what each shell does, made of the cases of the suites and of the shells' capabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from corral.isolation import Isolation
+from corral.shells import DaytonaShell, E2BShell, LocalShell, MemoryShell, ShellCapabilities, VercelShell
+from corral.testing import FilesSuite, ShellSuite
+from corral.testing.behaviours import behaviours
+
+__all__ = ["CAPABILITIES", "table_of_shells"]
+
+CAPABILITIES: Mapping[str, ShellCapabilities] = {
+    "LocalShell": LocalShell(Path("/")).capabilities,
+    "JailedShell": ShellCapabilities(isolation=Isolation.of_tier("namespaces"), network="none", links=False),
+    "MemoryShell": MemoryShell().capabilities,
+    "E2BShell": E2BShell(None).capabilities,
+    "DaytonaShell": DaytonaShell(None).capabilities,
+    "VercelShell": VercelShell(None).capabilities,
+}
+"""Of each shell without options. A jailed one has them once it is open; its tests hold it to these."""
+_CLOUDS = {"E2BShell", "DaytonaShell", "VercelShell"}
+_HEAD = """# What each shell does
+
+Made by `scripts/reference` from the cases of `ShellSuite` and `FilesSuite`, which all of these shells pass, and from
+their `capabilities`. A "yes" is a case that holds; anything else is what the shell does instead, and a member of
+`capabilities` says so. Services are tested on the wire: their real SDKs against servers of ours that run the commands.
+"""
+
+
+def table_of_shells() -> str:
+    """The page with a table for each suite."""
+    parts = [_HEAD]
+    columns = [f"`{name}`" + (", on the wire" if name in _CLOUDS else "") for name in CAPABILITIES]
+    for suite, title in ((ShellSuite, "commands"), (FilesSuite, "files")):
+        found = [behaviours(suite, each) for each in CAPABILITIES.values()]
+        rows = [f"| {row} | {' | '.join(each[row] for each in found)} |" for row in found[0]]
+        parts.append("\n".join([f"| {title} | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|", *rows, ""]))
+    return "\n".join(parts)

@@ -1,0 +1,1 @@
+"""Shells on computers of services."""
