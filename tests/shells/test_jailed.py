@@ -277,8 +277,8 @@ async def test_nothing_is_left_when_a_supervisor_or_the_launcher_is_killed(tier:
                 assert launcher is not None
                 launcher.kill()
             else:
-                contained = process._contained  # type: ignore[attr-defined]  # pyright: ignore
-                signal.pidfd_send_signal(contained._process, signal.SIGKILL)
+                assert process.pid is not None
+                os.kill(process.pid, signal.SIGKILL)
             with anyio.fail_after(20):
                 assert await process.wait() == 137
                 # Reading ends once nobody has it open for writing any more.
