@@ -184,6 +184,7 @@ class Socket:
         if (objection := objection_to(request, exchanges.rules.policy)) is not None:
             raise blocked(host, objection)
         exchanges.spend_request(request)
+        self._hop.sent = True
         with anyio.CancelScope(deadline=anyio.current_time() + self._seconds):
             return {"protocol": await self._shake_hands(request, protocols)}
         raise too_late(host, exchanges.rules.policy)
