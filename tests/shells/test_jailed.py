@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -102,6 +104,54 @@ async def test_programs_and_commands_share_a_session(tier: Tier) -> None:
         assert await session.files.read_text("new") == "new\n"
         with pytest.raises(FileError, match="link"):
             await session.files.read_text("link")
+
+
+@pytest.mark.parametrize("tier", _JAILS)
+async def test_links_that_commands_make_never_lead_out_of_their_session(tier: Tier, tmp_path: Path) -> None:
+    """For the host they are links: it sees and removes them, and neither reads nor writes through them."""
+    (tmp_path / "secret").write_text("secret")
+    limits = ShellLimits(tier=tier, accept_unenforced={"disk", "processes"})
+    async with Corral() as corral, corral.session(shell=limits) as session:
+        files = session.files
+        links = f"ln -s {tmp_path}/secret file; ln -s {tmp_path} folder; ln -s / deep/root; ln -s nothing dangling; "
+        await session.shell.run(
+            f"mkdir deep; {links} ln -s deep inner; ln -s loop loop; ln deep/own hard; echo own > deep/own; ln deep/own hard"
+        )
+        entries = {each.path: (each.kind, each.size) for each in await files.list(recursive=True)}
+        link = ("link", 0)
+        assert entries == {
+            "file": link, "folder": link, "dangling": link, "inner": link, "loop": link, "deep": ("directory", 0),
+            "deep/root": link, "deep/own": ("file", 4), "hard": ("file", 4),
+        }  # fmt: skip
+        found = await files.stat("file")
+        assert found is not None
+        assert (found.kind, found.size) == link
+        for path in ("file", "dangling", "loop", "folder/secret", "inner/own", "deep/root/etc/hostname"):
+            for read in (files.read_binary, files.read_text, files.read_stream):
+                with pytest.raises(FileError, match="link"):
+                    await read(path)
+        for path in ("folder/secret", "folder/new", "inner/own", "deep/root/tmp/x"):
+            for work in (files.stat, files.delete, files.make_directory, lambda path: files.write_text(path, "x")):
+                with pytest.raises(FileError, match=r"link|Not a directory"):
+                    await work(path)
+        for path in ("folder", "inner"):
+            with pytest.raises(FileError, match=r"link|Not a directory"):
+                await files.list(path)
+            with pytest.raises(FileError, match=r"link|Not a directory"):
+                await files.make_directory(path)
+        packed = b"".join([piece async for piece in await files.export()])
+        with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+            assert sorted(archive.getnames()) == ["deep", "deep/own", "hard"]
+        with pytest.raises(FileError, match=r"link|Not a directory"):
+            await files.import_tar(packed, "folder")
+        # Writing replaces a link, and removing removes it, whatever it leads to.
+        await files.write_text("file", "mine")
+        assert await files.read_text("file") == "mine"
+        for path in ("folder", "dangling", "deep"):
+            assert await files.delete(path)
+        assert {each.path for each in await files.list(recursive=True)} == {"file", "inner", "loop", "hard"}
+    assert [each.name for each in tmp_path.iterdir()] == ["secret"]
+    assert (tmp_path / "secret").read_text() == "secret"
 
 
 async def test_a_session_without_a_shell_says_so() -> None:
@@ -277,8 +327,8 @@ async def test_nothing_is_left_when_a_supervisor_or_the_launcher_is_killed(tier:
                 assert launcher is not None
                 launcher.kill()
             else:
-                contained = process._contained  # type: ignore[attr-defined]  # pyright: ignore
-                signal.pidfd_send_signal(contained._process, signal.SIGKILL)
+                assert process.pid is not None
+                os.kill(process.pid, signal.SIGKILL)
             with anyio.fail_after(20):
                 assert await process.wait() == 137
                 # Reading ends once nobody has it open for writing any more.

@@ -183,6 +183,25 @@ async def test_budgets_hold_for_all_commands_of_a_shell_together() -> None:
         assert codes == ["200 ", "200 ", "403 "]
 
 
+async def test_refused_requests_of_commands_fill_no_audit_log() -> None:
+    """As many have an event as there may be requests, those that were sent always, and one has the number of the rest."""
+    events: list[AuditEvent] = []
+    async with (
+        sites(requests=5) as (network, _, plain, _),
+        Corral(audit=CallbackSink(events.extend)) as corral,
+        corral.session(network=network, shell=ShellLimits()) as session,
+    ):
+        many = "for i in $(seq 1 20); do echo url=http://evil$i.example.com/; done | curl -s -K -"
+        await session.shell.run(f"{many}; curl -s -X 'GET@' http://plain.example.com/; {many}")
+        url = f"http://plain.example.com:{plain.port}/status/200"
+        sent = await session.shell.run(f"for i in 1 2 3 4 5 6 7; do curl -s -w '\\n' {url}; done")
+        assert [line[:3] for line in sent.stdout.split()[:5]] == ["200"] * 5
+        assert sent.stdout.count("Network(requests=5)") == 2
+    seen = [each for each in events if each.kind == "request"]
+    assert [each.outcome for each in seen] == ["denied"] * 5 + ["succeeded"] * 5 + ["denied"]
+    assert seen[-1].reason == "37 more requests ended before they were sent"
+
+
 async def test_the_proxy_ends_with_the_shell() -> None:
     def descriptors() -> list[str]:
         return sorted(

@@ -98,7 +98,7 @@ async def test_other_ports_schemes_and_methods_are_refused() -> None:
             "Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
         )
         assert [status(each) for each in answers] == [403, 403, 400, 400, 400, 400, 403, 400, 400, 400, 403, 403, 400]
-        assert "WebSocket does not work here" in answers[-1]
+        assert "the request for a WebSocket is not well formed" in answers[-1]
         assert (found.safe.requests, found.plain.requests) == ([], [])
 
 

@@ -89,6 +89,8 @@ class Exchanges:
         self._request_bytes = rules.request_bytes
         self._response_bytes = rules.response_bytes
         self._held_bytes = 0
+        self._unsent = 0
+        """Requests that ended before they were sent, and so have not been counted as requests."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -99,6 +101,7 @@ class Exchanges:
         with anyio.CancelScope(shield=True):
             for exchange in tuple(self._open.values()):
                 await exchange.aclose()
+            await self._record_rest()
             if self._client is not None:
                 await self._client.aclose()
 
@@ -246,8 +249,9 @@ class Exchanges:
     async def _hop(self, request: httpx.Request) -> None:
         """Looks at each request before it is sent, those of redirects too."""
         exchange: Exchange = request.extensions[_EXCHANGE]
-        await exchange.begin_hop(request)
+        hop = await exchange.begin_hop(request)
         self.spend_request(request)
+        hop.sent = True
 
     def spend_request(self, request: httpx.Request) -> None:
         """Counts a request, whose method must be allowed."""
@@ -290,7 +294,25 @@ class Exchanges:
         return request
 
     async def record(self, hop: Hop, outcome: Outcome, error: CorralError | None = None) -> None:
-        """Writes the audit event of one hop; that of a denial before the program hears of it."""
+        """Writes the audit event of one hop; that of a denial before the program hears of it.
+
+        Of those that were not sent, as many have an event as there may be requests; `_record_rest` has the others.
+        """
+        if not hop.sent:
+            self._unsent += 1
+            if self._unsent > self.rules.requests:
+                return
+        reason = str(error) if error is not None and outcome == "denied" else None
+        await self._record(hop, outcome, reason, error and error.code)
+
+    async def _record_rest(self) -> None:
+        """Writes one event for all requests that were not sent and have none."""
+        left = self._unsent - self.rules.requests
+        if left > 0:
+            hop = Hop("", "", "")
+            await self._record(hop, "denied", f"{left} more requests ended before they were sent", None)
+
+    async def _record(self, hop: Hop, outcome: Outcome, reason: str | None, code: str | None) -> None:
         if self._audit is None:
             return
         caller, context = self._caller, self._caller.context
@@ -309,8 +331,8 @@ class Exchanges:
             outcome=outcome,
             duration_ms=(time.perf_counter() - hop.started) * 1000,
             protocol=self._protocol,
-            code=error and error.code,
-            reason=mask.text(str(error)) if error is not None and outcome == "denied" else None,
+            code=code,
+            reason=None if reason is None else mask.text(reason),
             execution_id=caller.execution_id or None,
             user_id=context.user_id,
             organization_id=context.organization_id,
@@ -334,6 +356,7 @@ class Hop:
         self.began, self.started = time.time(), time.perf_counter()
         self.status: int | None = None
         self.size = 0
+        self.sent = False
 
 
 class Exchange:
@@ -430,14 +453,16 @@ class Exchange:
         self._hop = Hop(method, *place_of(url))
         return owner.build_request(method, url, headers, size=size, content=content, extensions={_EXCHANGE: self})
 
-    async def begin_hop(self, request: httpx.Request) -> None:
+    async def begin_hop(self, request: httpx.Request) -> Hop:
         """Notes a request that is about to be sent; the one before it has led here."""
         last = self._hop
         url = request.url
-        self._hop = Hop(request.method, url.raw_host.decode("ascii"), url.raw_path.decode("ascii").partition("?")[0])
+        path = url.raw_path.decode("ascii").partition("?")[0]
+        hop = self._hop = Hop(request.method, url.raw_host.decode("ascii"), path)
         if last is not None and last.status is None and request.extensions.get(_EXCHANGE + ".sent"):
             await self._owner.record(last, "succeeded")
         request.extensions[_EXCHANGE + ".sent"] = True
+        return hop
 
     async def beginning(self) -> tuple[bytes, bool]:
         """The body, if it is short and its size is known, else nothing of it."""

@@ -20,6 +20,8 @@ from anyio.streams.tls import TLSStream
 from corral.audit import AuditLog
 from corral.egress.authority import Authority
 from corral.egress.exchanges import Caller, Exchange, Exchanges
+from corral.egress.proxy_sockets import ProxySocket
+from corral.egress.sockets import Sockets
 from corral.errors import AccessDenied, CallBudgetExceeded, Cancelled, CorralError, InvalidArguments
 from corral.logs import get_logger
 
@@ -59,21 +61,25 @@ async def serve_proxy(
     Yields the certificate of the authority that clients are to trust, as PEM.
     """
     authority = Authority()
-    async with Exchanges(rules, caller, audit, protocol="proxy") as exchanges, anyio.create_task_group() as tasks:
-        tasks.start_soon(_serve, listener, exchanges, authority)
+    async with (
+        Exchanges(rules, caller, audit, protocol="proxy") as exchanges,
+        Sockets(exchanges) as sockets,
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(_serve, listener, sockets, authority)
         try:
             yield authority.certificate
         finally:
             tasks.cancel_scope.cancel()
 
 
-async def _serve(listener: socket.socket, exchanges: Exchanges, authority: Authority) -> None:
+async def _serve(listener: socket.socket, sockets: Sockets, authority: Authority) -> None:
     places = anyio.Semaphore(_CONNECTIONS)
 
     async def visit(accepted: socket.socket) -> None:
         try:
             async with await SocketStream.from_socket(accepted) as stream:
-                await _Connection(exchanges, authority, stream).serve()
+                await _Connection(sockets, authority, stream).serve()
         except _LOST:
             pass
         except Exception:
@@ -105,9 +111,10 @@ class _Connection:
     """One connection of a command, or what is within its tunnel to `origin`."""
 
     def __init__(
-        self, exchanges: Exchanges, authority: Authority, stream: ByteStream, origin: _Origin | None = None
+        self, sockets: Sockets, authority: Authority, stream: ByteStream, origin: _Origin | None = None
     ) -> None:
-        self._exchanges = exchanges
+        self._sockets = sockets
+        self._exchanges = sockets.exchanges
         self._authority = authority
         self._stream = stream
         self._origin = origin
@@ -123,6 +130,9 @@ class _Connection:
                     return
                 if request.method == b"CONNECT" and self._origin is None:
                     await self._tunnel(request)
+                    return
+                if _asks_for_socket(request):
+                    await self._socket(request)
                     return
                 await self._answer(request)
                 if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
@@ -157,6 +167,23 @@ class _Connection:
         finally:
             if exchange is not None:
                 await exchange.aclose()
+
+    async def _socket(self, request: h11.Request) -> None:
+        """Becomes the server of a WebSocket."""
+        try:
+            url = self._url(request)
+            if request.method != b"GET" or _size(request)[1]:
+                raise InvalidArguments("a request for a WebSocket is a GET without a body")
+            await self._event()
+            if self._http.trailing_data[0]:
+                raise InvalidArguments("a WebSocket is open once the server has said so; nothing is sent before")
+            await ProxySocket(self._sockets.exchanges, self._stream, request.headers.raw_items()).serve(
+                self._sockets, url
+            )
+        except Cancelled:
+            raise
+        except CorralError as error:
+            await self._refuse(_status(error), str(error))
 
     async def _relay(self, exchange: Exchange, response: httpx.Response, *, head: bool) -> None:
         coding = response.headers.encoding
@@ -196,13 +223,13 @@ class _Connection:
             return  # it did not wait for the answer
         origin = _Origin("https" if "https" in found else "http", host, port)
         if origin.scheme == "http":
-            await _Connection(self._exchanges, self._authority, self._stream, origin).serve()
+            await _Connection(self._sockets, self._authority, self._stream, origin).serve()
             return
         context = await self._authority.context(host)
         with anyio.fail_after(_IDLE_SECONDS):
             inner = await TLSStream.wrap(self._stream, server_side=True, ssl_context=context, standard_compatible=False)
         async with inner:
-            await _Connection(self._exchanges, self._authority, inner, origin).serve()
+            await _Connection(self._sockets, self._authority, inner, origin).serve()
 
     def _url(self, request: h11.Request) -> str:
         """The URL that is asked for.
@@ -212,8 +239,6 @@ class _Connection:
         """
         headers = dict(request.headers)
         target = request.target.decode("ascii")
-        if headers.get(b"upgrade", b"").lower() == b"websocket":
-            raise InvalidArguments("WebSocket does not work here: the proxy of this shell takes HTTP requests only")
         if b"content-length" in headers and b"transfer-encoding" in headers:
             raise InvalidArguments("the request has both Content-Length and Transfer-Encoding")
         if self._origin is not None:
@@ -285,6 +310,10 @@ class _Connection:
         if data := self._http.send(event):
             with anyio.fail_after(_IDLE_SECONDS):
                 await self._stream.send(data)
+
+
+def _asks_for_socket(request: h11.Request) -> bool:
+    return dict(request.headers).get(b"upgrade", b"").strip().lower() == b"websocket"
 
 
 def _authority(text: str, port: int | None) -> tuple[str, int]:

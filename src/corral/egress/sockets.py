@@ -1,11 +1,14 @@
 """WebSockets of one program, as calls of the service `$socket`: `{"do": ..., "id": ...}`; the number is the program's.
 
+Those of a shell's commands go through the same, one message after another.
+
 `open` makes one, `send` sends a message, `receive` gives the next message or the end, `close` sends a closing frame,
 `drop` ends it at once. The server is read only while the program waits for a message, so that nothing queues up here.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Awaitable, Callable
@@ -40,14 +43,14 @@ from corral.egress.lookups import SystemResolver
 from corral.egress.policy import blocked, too_late
 from corral.errors import AccessDenied, CallBudgetExceeded, Cancelled, CorralError, InvalidArguments, ToolFailed
 
-__all__ = ["Sockets"]
+__all__ = ["FRAME_BYTES", "MESSAGE_BYTES", "Socket", "Sockets"]
 
 _SCHEMES = {"ws": "http", "wss": "https"}
-_MESSAGE_BYTES = 1_000_000
+MESSAGE_BYTES = 1_000_000
 """Bytes of a message, in either direction."""
 _PIECE_BYTES = 4_096
 """Bytes that are read at once: frames may be tiny, and those of a piece are read in one turn of the event loop."""
-_FRAME_BYTES = 100
+FRAME_BYTES = 100
 """Cost of a frame beside its bytes, as reading it takes time."""
 _CLOSING_SECONDS = 5.0
 """Time that a server has to answer a closing frame."""
@@ -62,7 +65,8 @@ class Sockets:
 
     def __init__(self, exchanges: Exchanges) -> None:
         self.exchanges = exchanges
-        self._open: dict[int, _Socket] = {}
+        self._open: dict[int, Socket] = {}
+        self._numbers = itertools.count()
         rules = exchanges.rules
         self.backend = GuardedBackend(rules.policy, rules.resolver or SystemResolver(2 * max(1, rules.websockets)))
 
@@ -96,13 +100,17 @@ class Sockets:
             case _:
                 raise InvalidArguments("a call of a WebSocket is not well formed, or it is not open")
 
-    def _new(self, number: int) -> _Socket:
+    def begin(self) -> Socket:
+        """Begins a WebSocket whose number its sender does not choose. Raises as `Socket.connect`."""
+        return self._new(next(self._numbers))
+
+    def _new(self, number: int) -> Socket:
         most = self.exchanges.rules.websockets
         if number in self._open:
             raise InvalidArguments("there is such a WebSocket already")
         if len(self._open) >= most:
             raise CallBudgetExceeded(f"Network(websockets={most}) are open, all that may be; close one of them first")
-        socket = self._open[number] = _Socket(self, number)
+        socket = self._open[number] = Socket(self, number)
         return socket
 
     def forget(self, number: int) -> None:
@@ -110,7 +118,7 @@ class Sockets:
         self._open.pop(number, None)
 
 
-class _Socket:
+class Socket:
     """One WebSocket, from its opening to its end."""
 
     def __init__(self, owner: Sockets, number: int) -> None:
@@ -176,6 +184,7 @@ class _Socket:
         if (objection := objection_to(request, exchanges.rules.policy)) is not None:
             raise blocked(host, objection)
         exchanges.spend_request(request)
+        self._hop.sent = True
         with anyio.CancelScope(deadline=anyio.current_time() + self._seconds):
             return {"protocol": await self._shake_hands(request, protocols)}
         raise too_late(host, exchanges.rules.policy)
@@ -225,8 +234,8 @@ class _Socket:
 
     async def _send(self, data: str | bytes) -> None:
         size = len(data.encode("utf-8", "replace") if isinstance(data, str) else data)
-        if size > _MESSAGE_BYTES:
-            raise InvalidArguments(f"a message of {size} bytes is larger than {_MESSAGE_BYTES}, all that one may have")
+        if size > MESSAGE_BYTES:
+            raise InvalidArguments(f"a message of {size} bytes is larger than {MESSAGE_BYTES}, all that one may have")
         self._exchanges.spend_request_bytes(size)
         if self._protocol.state is ConnectionState.OPEN:
             await self._write(TextMessage(data) if isinstance(data, str) else BytesMessage(data))
@@ -236,7 +245,7 @@ class _Socket:
         size = 0
         while True:
             for event in self._protocol.events():
-                self._exchanges.spend_response_bytes(_FRAME_BYTES)
+                self._exchanges.spend_response_bytes(FRAME_BYTES)
                 match event:
                     case Ping():
                         await self._write(event.response())
@@ -245,9 +254,9 @@ class _Socket:
                     case TextMessage() | BytesMessage() if self._closed_by == math.inf:
                         message = cast("Message[str] | Message[bytes]", event)
                         size += len(message.data)
-                        if size > _MESSAGE_BYTES:
+                        if size > MESSAGE_BYTES:
                             await self._write(CloseConnection(1009))
-                            raise blocked(self._host, f"a message is larger than {_MESSAGE_BYTES} bytes")
+                            raise blocked(self._host, f"a message is larger than {MESSAGE_BYTES} bytes")
                         parts.append(message.data if isinstance(message.data, str) else bytes(message.data))
                         if message.message_finished:
                             return {"data": self._message(parts)}

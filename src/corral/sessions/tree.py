@@ -214,8 +214,25 @@ class FileTree:
     def _find(self, path: Sequence[str], flags: int) -> int | None:
         try:
             return self._open(path, flags | _SAFELY)
-        except (FileNotFoundError, NotADirectoryError):
+        except FileNotFoundError:
             return None
+        except NotADirectoryError:
+            self._expect_no_link(path)
+            return None
+
+    def _expect_no_link(self, path: Sequence[str]) -> None:
+        """Tells a link that takes the place of a folder from what is not there.
+
+        Raises:
+            OSError: ELOOP, it is a link.
+        """
+        with suppress(FileNotFoundError, NotADirectoryError):
+            place = self._open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                if stat.S_ISLNK(os.fstat(place).st_mode):
+                    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+            finally:
+                os.close(place)
 
     def _open(self, path: Sequence[str], flags: int) -> int:
         if not _has_openat2():

@@ -395,6 +395,7 @@ class JailedProcess(PipeProcess):
         if not stdin:
             os.close(input_)
         self._contained = contained
+        self.pid = contained.pid or None
         self._code: int | None = None
         self._waiting = anyio.Lock()
 
