@@ -13,8 +13,8 @@ from pathlib import Path
 
 __all__ = ["Gauges", "descendants", "deviations", "guests", "launchers", "measure", "table", "zombies"]
 
-_IN_MAKING = {"descriptors": 7}
-"""What one sandbox has that the pool is just starting, or has just given up."""
+_IN_MAKING = {"descriptors": 8}
+"""What one sandbox has that the pool is just starting, or has just given up. A server that forks has eight."""
 _MEMORY_GROWTH_MB = 6.0
 """By how much the last quarter of measurements may lie above the first: the allocator's own coming and going."""
 _THREADS = 2 + (os.cpu_count() or 1) + 1

@@ -47,8 +47,9 @@ def to_plain_container(value: object) -> object:
 
 def read_iterator(data: object) -> object:
     """Reads out an iterator, which pydantic leaves lazy."""
-    is_iterator = hasattr(type(data), "__next__") and isinstance(data, Iterator)  # the latter takes longer
-    return list(cast("Iterator[object]", data)) if is_iterator else data
+    if not hasattr(type(data), "__next__"):  # which takes less time than to ask for the abstract class
+        return data
+    return list(cast("Iterator[object]", data)) if isinstance(data, Iterator) else data
 
 
 def to_program_data(data: object) -> object:
