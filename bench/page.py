@@ -69,11 +69,17 @@ class _Trace:
 
     def __init__(self, page: Page) -> None:
         self._page = page
-        self._session = page.context.new_cdp_session(page)
+        self._session: Any = page.context.new_cdp_session(page)
         self._events: list[Any] = []
         self._complete = False
-        self._session.on("Tracing.dataCollected", lambda data: self._events.extend(data["value"]))
-        self._session.on("Tracing.tracingComplete", lambda _: setattr(self, "_complete", True))
+        self._session.on("Tracing.dataCollected", self._collect)
+        self._session.on("Tracing.tracingComplete", self._end)
+
+    def _collect(self, data: dict[str, Any]) -> None:
+        self._events.extend(data["value"])
+
+    def _end(self, _: object) -> None:
+        self._complete = True
 
     @contextmanager
     def longest(self, found: list[tuple[float, float]]) -> Generator[None]:

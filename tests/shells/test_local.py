@@ -36,7 +36,7 @@ class _Jailed(SharedShell):
 class _Landlocked(SharedShell):
     @asynccontextmanager
     async def fresh_shell(self) -> AsyncGenerator[Shell]:
-        async with jailed("landlock", mounts=[Mount("/workspace", Scratch(files=20_000))]) as shell:
+        async with jailed("landlock", files=[Mount("/workspace", Scratch(files=20_000))]) as shell:
             yield shell
 
 
