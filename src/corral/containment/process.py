@@ -281,12 +281,16 @@ class ContainedProcess:
 
     @property
     def alive(self) -> bool:
-        """False once the process has exited, or before its start is confirmed."""
+        """False once the process has exited, or nobody is there any more to reap it; and before its start is confirmed.
+
+        A wrapper that is killed with its launcher within its first milliseconds leaves its guest behind.
+        """
         descriptor = self._process if self._guest is None else self._guest
         if self._closed or descriptor is None:
             return False
         poll = select.poll()
         poll.register(descriptor, select.POLLIN)
+        poll.register(self._lifeline, 0)  # POLLHUP, which is always reported, says that its other end is closed
         return not poll.poll(0)
 
     @property

@@ -63,7 +63,7 @@ class GuestRun:
             start["modules"] = {"allowed": modules.allowed, "texts": texts, "failures": modules.failures}
         try:
             self._cpu_until = (self._link.cpu_time() or 0.0) + job.limits.cpu_seconds
-            async with periodic(self._watch_cpu, first=_LEAST_WAIT_SECONDS):
+            async with periodic(self._watch_cpu, first=_wait_seconds(job.limits.cpu_seconds)):
                 try:
                     self.content = await self._session.run(start)
                 except BridgeError as violation:
@@ -93,7 +93,7 @@ class GuestRun:
             return None
         left = self._cpu_until - used
         if left > 0 and self._link.threads() <= _MAX_THREADS:
-            return min(max(left / _CORES, _LEAST_WAIT_SECONDS), _MOST_WAIT_SECONDS)
+            return _wait_seconds(left)
         self._out_of_cpu = left <= 0
         self._link.kill()
         return None
@@ -114,6 +114,11 @@ class GuestRun:
         how = _described(status)
         logger.warning("the guest of %s ended without a result%s%s", self._job.execution_id, how, said and f": {said}")
         return failed_exit(SandboxLost(f"the sandbox's process ended without a result{how}"))
+
+
+def _wait_seconds(left: float) -> float:
+    """The time in which a program could use up the processor time that is left, on that many cores; within bounds."""
+    return min(max(left / _CORES, _LEAST_WAIT_SECONDS), _MOST_WAIT_SECONDS)
 
 
 def _described(status: int | None) -> str:
