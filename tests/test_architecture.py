@@ -227,7 +227,7 @@ ALLOWED: dict[str, set[str]] = {
         "tools",
         "types",
     },
-    "doctor": {"__init__", "checking", "containment", "errors", "sandboxes", "types"},
+    "doctor": {"__init__", "checking", "containment", "errors", "sandboxes", "shells", "types"},
     "integrations": {
         "__init__",
         "arguments",

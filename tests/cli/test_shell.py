@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -55,6 +59,47 @@ def test_ctrl_c_ends_what_runs_and_not_the_prompt(project: Project) -> None:
         terminal.press("cat file; exit\n")
         terminal.until("kept")
         assert terminal.ends() == 0
+
+
+def test_a_prompt_without_namespaces_says_what_is_not_bounded(project: Project) -> None:
+    refused = project.corral("shell", "--tier", "landlock", "-c", "true")
+    assert refused.returncode == 2
+    assert "does not enforce disk" in refused.stderr
+    accepted = ("--tier", "landlock", "--accept-unenforced", "disk", "--accept-unenforced", "processes")
+    with shell(project.directory, *accepted) as terminal:
+        terminal.until("not bounded in this jail: disk")
+        terminal.until(r"sandbox:/\S+\$ ")
+        terminal.press("echo kept > file; echo beg''un; sleep 600\n")
+        terminal.until("begun")
+        terminal.interrupt()
+        terminal.until("interrupted: this is a new bash")
+        terminal.press("cat file; cat /etc/passwd; exit 4\n")
+        terminal.until("kept")
+        terminal.until("Permission denied")
+        assert terminal.ends() == 4
+
+
+@pytest.mark.parametrize("tier", ["namespaces", "landlock"])
+@pytest.mark.parametrize(("how", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
+def test_nothing_of_a_command_is_left_when_its_host_ends(project: Project, tier: str, how: int, code: int) -> None:
+    folder = project.directory / "data"
+    folder.mkdir()
+    os.mkfifo(folder / "held")
+    (folder / "held").chmod(0o666)
+    accepted = ["--tier", tier, "--accept-unenforced", "disk", "--accept-unenforced", "processes"]
+    command = "exec 3>held; trap '' TERM INT HUP; (setsid sleep 1000 &); echo there >&3; sleep 1000"
+    host = subprocess.Popen(
+        [CORRAL, "shell", "--workspace", "data", *accepted, "-c", command],
+        cwd=project.directory,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    with (folder / "held").open() as held:  # reading ends once nobody has it open for writing any more
+        assert held.readline() == "there\n"
+        host.send_signal(how)
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(held.read).result(timeout=30) == ""
+    assert host.wait(30) == code
 
 
 def test_programs_of_both_languages_run_in_the_workspace(project: Project) -> None:

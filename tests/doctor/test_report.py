@@ -67,7 +67,7 @@ def test_every_layer_that_guests_can_show_is_in_force_here(found: Examination) -
     assert {each.name: each.in_force for each in found.layers} == dict.fromkeys(
         [
             "engine", "bubblewrap", "user namespaces", "Landlock", "system call filter", "no new privileges",
-            "unprivileged user", "resource limits", "memory limit", "processor limit", "sessions",
+            "unprivileged user", "resource limits", "memory limit", "processor limit", "sessions", "shells",
             "forked executions",
         ],
         True,

@@ -131,9 +131,12 @@ async def test_links_that_commands_make_never_lead_out_of_their_session(tier: Ti
                 with pytest.raises(FileError, match="link"):
                     await read(path)
         for path in ("folder/secret", "folder/new", "inner/own", "deep/root/tmp/x"):
-            for work in (files.stat, files.delete, files.make_directory):
-                with pytest.raises(FileError, match=r"link|Not a directory"):
-                    await work(path)
+            with pytest.raises(FileError, match=r"link|Not a directory"):
+                await files.stat(path)
+            with pytest.raises(FileError, match=r"link|Not a directory"):
+                await files.delete(path)
+            with pytest.raises(FileError, match=r"link|Not a directory"):
+                await files.make_directory(path)
             with pytest.raises(FileError, match=r"link|Not a directory"):
                 await files.write_text(path, "x")
         for path in ("folder", "inner"):

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 import anyio
 import deno
@@ -36,6 +37,8 @@ from corral.sandboxes.auto_python import PythonSandbox
 from corral.sandboxes.base import SandboxProvider
 from corral.sandboxes.deno import DenoSandbox
 from corral.sandboxes.pool import default_size
+from corral.shells import JailedShell, ShellCapabilities, ShellLimits
+from corral.shells.jails.limits import ShellLimitName
 from corral.types import TIERS, Isolation, Language, SandboxConfig, Tier, TrustDomain
 
 __all__ = ["Attempt", "Examination", "Layer", "TierResult", "examine"]
@@ -118,7 +121,7 @@ def examine(tiers: Sequence[Tier] = _JAILS) -> Examination:
         layers=(
             engine_found,
             *_layers({tier: trial.facts for tier, trial in trials.items()}),
-            *([] if chosen is None else [_forks(provider.fork_failure), _sessions()]),
+            *([] if chosen is None else [_forks(provider.fork_failure), _sessions(), _shells()]),
         )
         if can_limit
         else (engine_found, Layer(name="jail", in_force=False, detail=_NO_JAIL, remedy=_WITHOUT_JAIL)),
@@ -208,6 +211,28 @@ def _sessions() -> Layer:
         return Layer(name="sessions", in_force=False, detail=f"a session cannot be opened: {error}", remedy=None)
     detail = "files in memory, with exact quotas" if exact else "files in folders on disk, whose quotas are looked at"
     return Layer(name="sessions", in_force=True, detail=detail, remedy=None)
+
+
+def _shells() -> Layer:
+    """Jail of commands, found by opening a shell."""
+
+    async def opened() -> ShellCapabilities:
+        async with JailedShell(limits=ShellLimits(accept_unenforced=get_args(ShellLimitName))) as shell:
+            return shell.capabilities
+
+    try:
+        found = anyio.run(opened)
+    except (CorralError, OSError) as error:
+        return Layer(name="shells", in_force=False, detail=f"a shell cannot be opened: {error}")
+    names = sorted(found.unenforced)
+    if not names:
+        return Layer(name="shells", in_force=True, detail=f"commands run in tier {found.isolation}")
+    return Layer(
+        name="shells",
+        in_force=False,
+        detail=f"commands run in tier {found.isolation}, which does not enforce {' and '.join(names)}",
+        remedy=f"let bubblewrap make namespaces, or accept it: ShellLimits(accept_unenforced={set(names)})",
+    )
 
 
 def _python() -> Isolation | None:

@@ -17,7 +17,7 @@ from corral.arguments import checked
 from corral.audit import AuditLog
 from corral.concurrency.task_owned import TaskOwnedContext
 from corral.concurrency.threads import run_shielded_in_thread
-from corral.containment import LauncherClient, reasons_by_tier
+from corral.containment import LauncherClient, reasons_by_tier, unavailable_reason
 from corral.containment.commands import COMMAND_BYTES
 from corral.containment.process import ContainedProcess
 from corral.errors import ConfigError, FileError, LimitNotEnforceable, ShellError, StartFailed
@@ -105,6 +105,8 @@ async def open_shell(
         session: OpenSession | None = None
         shell: SpaceShell | None = None
         try:
+            if (lacking := unavailable_reason(tier)) is not None:
+                raise StartFailed(lacking)
             session = await open_(host)
             shell = SpaceShell(host, session, limits, env)
             if network is not None:

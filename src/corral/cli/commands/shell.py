@@ -8,7 +8,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, get_args
 
 import anyio
 
@@ -18,6 +18,8 @@ from corral.cli.parsing import Commands, add_command
 from corral.cli.run_options import add_workspace, mounts
 from corral.concurrency.task_groups import plain_task_group
 from corral.shells import Process, Shell, ShellLimits
+from corral.shells.jails.limits import ShellLimitName
+from corral.types import TIERS
 
 __all__ = ["add_shell"]
 
@@ -51,17 +53,34 @@ def add_shell(commands: Commands) -> None:
     )
     parser.add_argument("-c", "--command", dest="line", metavar="TEXT", help="run this command, and end with its code")
     add_workspace(parser)
+    parser.add_argument(
+        "--tier", choices=("auto", *TIERS[1:]), default="auto", help="the jail; default: the best there is"
+    )
+    parser.add_argument(
+        "--accept-unenforced",
+        choices=get_args(ShellLimitName),
+        action="append",
+        default=[],
+        metavar="LIMIT",
+        help="open it even if the jail does not hold this bound here (disk, processes); may be repeated",
+    )
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    return anyio.run(_session, arguments.line, arguments.workspace)
+    limits = ShellLimits(tier=arguments.tier, accept_unenforced=arguments.accept_unenforced)
+    return anyio.run(_session, arguments.line, arguments.workspace, limits)
 
 
-async def _session(line: str | None, workspace: Path | None) -> int:
-    async with Corral() as corral, corral.session(files=mounts(workspace), shell=ShellLimits()) as session:
+async def _session(line: str | None, workspace: Path | None, limits: ShellLimits) -> int:
+    async with (
+        Corral() as corral,
+        corral.session(files=mounts(workspace), languages=(), shell=limits) as session,  # no programs run in it
+    ):
+        if unenforced := session.shell.capabilities.unenforced:
+            print(f"not bounded in this jail: {', '.join(sorted(unenforced))}", file=sys.stderr)
         if line is not None or not sys.stdin.isatty():
             return await _followed(session.shell, "exec bash" if line is None else line, reads=line is None)
-        print("/workspace is the session's directory. Ctrl-D leaves.", file=sys.stderr)
+        print(f"{session.shell.description}\nCtrl-D leaves.", file=sys.stderr)
         while (code := await _followed(session.shell, _AT_A_PROMPT, reads=True)) == _INTERRUPTED:
             print("\n[interrupted: this is a new bash]", file=sys.stderr)
         return code
