@@ -57,7 +57,7 @@ export const Program = memo(function Program({ execution, alone }: { execution: 
           {shown.isolation && ` · ${shown.isolation.kind}`}
           {` · ${shown.callCount} ${shown.callCount === 1 ? "call" : "calls"}`}
           {shown.duration !== undefined && ` · ${duration(shown.duration)}`}
-          {elapsed !== undefined && ` · ${duration(Math.floor(elapsed))}`}
+          {elapsed !== undefined && ` · ${duration(Math.max(1, Math.floor(elapsed)))}`}
         </span>
         {!alone && <a href={`${root}executions/${encodeURIComponent(shown.id)}`}>open</a>}
       </header>
