@@ -47,7 +47,7 @@ def _measure(browser: Browser, address: str, rounds: int) -> None:
         with trace.longest(longest["while it runs"]):
             page.get_by_role("main").get_by_role("button", name="Count the stock").click()
             page.locator(".assistant .actions").wait_for(timeout=60_000)
-        ended = page.get_by_role("region", name="Program succeeded")
+        ended = page.get_by_role("group", name="Program succeeded")
         expect(ended).to_contain_text("1000 calls")
         with trace.longest(longest["shown whole"]):
             ended.get_by_role("button", name="Show all of it").click()
@@ -76,9 +76,9 @@ class _Trace:
         self._session.on("Tracing.tracingComplete", self._end)
 
     def _collect(self, data: dict[str, Any]) -> None:
-        self._events.extend(data["value"])
+        self._events += data["value"]
 
-    def _end(self, _: object) -> None:
+    def _end(self, _told: dict[str, Any]) -> None:
         self._complete = True
 
     @contextmanager

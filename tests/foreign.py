@@ -50,6 +50,8 @@ _NPM: Mapping[str, str] = {
     "@trpc/server": "11.25.2",
     "@urql/core": "6.0.3",
     "@zereight/mcp-gitlab": "2.1.64",
+    "ai": "6.0.326",
+    "axe-core": "4.14.1",
     "graphiql": "3.9.0",  # graphiql 5 and react 19 have no builds for a page
     "graphql": "16.15.0",
     "graphql-request": "7.4.0",

@@ -41,7 +41,8 @@ class Jobs:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self.broker: Any = ListQueueBroker(settings.valkey, queue_name="jobs")
+        # A worker waits for its next job as long as it takes: the client's default would end that after 5 s.
+        self.broker: Any = ListQueueBroker(settings.valkey, queue_name="jobs", socket_timeout=None)
 
         @self.broker.task("program", timeout=_TIMEOUT_SECONDS)
         async def program(user: str, name: str) -> None:

@@ -15,8 +15,12 @@ __all__ = ["Logins"]
 _COOKIE = "tenants"
 _MAX_LOGINS = 1_000
 _MAX_BYTES = 1_000
-_PAGE = """<!doctype html><title>Invoices</title><form method="post"><label>API key
-<input name="key" type="password" autofocus></label> <button>Log in</button></form>"""
+_PAGE = """<!doctype html><html lang="en"><meta name="viewport" content="width=device-width"><title>Invoices</title>
+<style>:root {{ color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif }}
+form {{ display: grid; gap: .6rem; max-width: 20rem; margin: 25vh auto 0; padding: 0 1rem }}
+input, button {{ font: inherit; width: 100%; padding: .4rem; box-sizing: border-box }}</style>
+<form method="post"><h1>Invoices</h1>{problem}<label>API key <input name="key" type="password" autofocus></label>
+<button>Log in</button></form></html>"""
 
 
 class Logins:
@@ -35,7 +39,7 @@ class Logins:
 
         @router.get("/login")
         async def show() -> HTMLResponse:  # pyright: ignore[reportUnusedFunction]
-            return HTMLResponse(_PAGE)
+            return HTMLResponse(_PAGE.format(problem=""))
 
         @router.post("/login")
         async def log_in(request: Request) -> Response:  # pyright: ignore[reportUnusedFunction]
@@ -46,7 +50,7 @@ class Logins:
                     raise HTTPException(413, "a form of the login is short")
             caller = self._find(parse_qs(body.decode(errors="replace")).get("key", [""])[0])
             if caller is None:
-                raise HTTPException(401, "this API key is not known")
+                return HTMLResponse(_PAGE.format(problem='<p role="alert">This API key is not known.</p>'), 401)
             if len(self._callers) >= _MAX_LOGINS:
                 del self._callers[next(iter(self._callers))]
             self._callers[name := secrets.token_urlsafe()] = caller

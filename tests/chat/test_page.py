@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser as Chromium
-from playwright.sync_api import BrowserContext, Locator, Page, expect
+from playwright.sync_api import BrowserContext, Locator, Page, Route, expect
 
 from tests.chromium import chromium as browser
 from tests.chromium import watched
+from tests.foreign import npm_folder, run_deno
 from tests.forks import CORRAL
 
 REFUND = "Refund the customers whose parcels are late"
@@ -55,13 +57,15 @@ class Programs:
 
 agent = Programs()
 """
+DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
 HOSTILE = """
 import fs from "node:fs";
 fs.writeFileSync("/workspace/<i id=hostile>.html", "<script>document.title = 5</script>");
+fs.writeFileSync("/workspace/dot.png", Buffer.from("%s", "base64"));
 console.log("<img src=x onerror='document.title=3'>");
 const found = await tools.page({ name: "<script>document.title = 4</script>" });
 throw new Error(found);
-"""
+""".replace("%s", DOT)
 COMMAND = "await tools.bash({ command: 'echo \\\\<u id=hostile\\\\>; echo 2; exec sleep 60' });"
 
 
@@ -117,7 +121,7 @@ def said(page: Page, text: str) -> Locator:
 
 
 def program(page: Page, status: str) -> Locator:
-    return page.get_by_role("region", name=f"Program {status}")
+    return page.get_by_role("group", name=f"Program {status}")
 
 
 def test_an_approval_is_given_another_denied_and_a_reload_in_between_loses_nothing(page: Page) -> None:
@@ -190,6 +194,113 @@ def test_stop_ends_the_reply_and_its_program(page: Page) -> None:
     expect(program(page, "was stopped")).to_have_count(0)
 
 
+def test_a_lost_connection_is_told_and_reconnected(page: Page, person: BrowserContext) -> None:
+    page.get_by_role("main").get_by_role("button", name=REFUND).click()
+    expect(page.get_by_role("group", name="Approval of refund")).to_be_visible()
+    cut = person.new_page()
+    cut.route("**/stream", lambda route: route.abort())
+    cut.goto(page.url)
+    expect(cut.get_by_role("alert")).to_contain_text("The connection to the server is lost.")
+    cut.unroute("**/stream")
+    cut.get_by_role("button", name="Reconnect").click()
+    expect(cut.get_by_role("group", name="Approval of refund")).to_be_visible()
+    expect(cut.get_by_role("alert")).to_have_count(0)
+    cut.get_by_label("Message", exact=True).press("Escape")
+    expect(program(page, "was stopped")).to_be_visible()
+    cut.close()
+
+
+def test_stop_before_the_first_byte_and_stop_twice(page: Page) -> None:
+    held: list[Route] = []
+    page.route("**/api/chat", lambda route: held.append(route))
+    page.get_by_role("main").get_by_role("button", name=REFUND).click()
+    with page.expect_response("**/stop") as answered:
+        page.get_by_role("button", name="Stop").click()
+    assert answered.value.json() == {"stopped": False}  # the server does not know the reply yet
+    with page.expect_response("**/stop") as answered:
+        held[0].continue_()
+    assert answered.value.json() == {"stopped": True}
+    expect(page.get_by_role("button", name="Send")).to_be_visible()
+    page.unroute("**/api/chat")
+    page.get_by_label("Message", exact=True).fill(REFUND)
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("group", name="Approval of refund")).to_be_visible()
+    page.get_by_role("button", name="Stop").dblclick()
+    expect(program(page, "was stopped")).to_contain_text("expired")
+    expect(page.get_by_role("button", name="Send")).to_be_visible()
+
+
+def test_nothing_is_in_the_way_of_keyboards_and_screen_readers(
+    chromium: Chromium, person: BrowserContext, login: str
+) -> None:
+    """Rules of axe-core, for what the page shows in both colour schemes; and one round by keys alone."""
+    with chromium.new_context(bypass_csp=True, viewport={"width": 400, "height": 900}) as context:
+        context.add_cookies([{**each} for each in person.cookies()])  # pyright: ignore[reportArgumentType]
+        page = context.new_page()
+        page.goto(login.partition("?")[0])
+        expect(page.get_by_role("heading", name="What shall be done?")).to_be_visible()
+        found = broken_rules(page)
+        for text, last in (
+            ("Which customer has waited longest?", "The result above"),
+            ("Track order 1004", "A person"),
+        ):
+            page.get_by_label("Message", exact=True).fill(text)
+            page.keyboard.press("Enter")
+            expect(said(page, last)).to_be_visible()
+        page.get_by_role("button", name="track_parcel").last.press("Enter")
+        expect(page.get_by_role("group", name="Error of track_parcel")).to_be_visible()
+        expect(page.get_by_role("status")).to_have_text(
+            "The reply is complete. The carrier does not know this parcel. A person should look at it."
+        )
+        page.get_by_label("Message", exact=True).fill(REFUND)
+        page.keyboard.press("Enter")
+        ask = page.get_by_role("group", name="Approval of refund")
+        expect(ask).to_be_visible()
+        expect(page.get_by_role("status")).to_have_text("refund needs your approval.")
+        expect(page.locator(".line code span[style]").last).to_be_visible()
+        page.get_by_role("button", name="Conversations").press("Enter")
+        found += broken_rules(page)
+        page.keyboard.press("Escape")
+        expect(page.get_by_role("button", name="New conversation")).to_be_hidden()
+        ask.focus()
+        page.keyboard.press("Tab")
+        expect(ask.get_by_role("button", name="Approve")).to_be_focused()
+        page.keyboard.press("Tab")
+        page.keyboard.press("Enter")  # denies it
+        expect(ask.get_by_role("row").first).to_contain_text("1003")
+        page.get_by_label("Message", exact=True).press("Escape")
+        expect(program(page, "was stopped")).to_be_visible()
+        page.get_by_role("link", name="open").first.click()
+        expect(page.get_by_role("heading", level=1)).to_contain_text("execution-")
+        expect(program(page, "was rejected")).to_be_visible()
+        found += broken_rules(page)
+        assert found == []
+
+
+def broken_rules(page: Page) -> list[str]:
+    page.add_script_tag(path=npm_folder("axe-core") / "axe.min.js")
+    found: list[str] = []
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+        for rule in page.evaluate("axe.run()")["violations"]:
+            found += [f"{scheme}: {rule['id']}: {node['html']}" for node in rule["nodes"]]
+    return found
+
+
+def test_pages_of_others_chat_by_the_ai_sdk_as_it_is(person: BrowserContext, login: str, tmp_path: Path) -> None:
+    [cookie] = [f"{each.get('name')}={each.get('value')}" for each in person.cookies()]
+    script = Path(__file__).parent / "use_chat.mjs"
+    given = json.loads(run_deno(tmp_path, script, login.partition("?")[0], cookie))
+    assert given["statuses"] == [200, 200]
+    [own, resumed] = given["told"]
+    assert own == resumed
+    assert (own["status"], "That is done." in own["last"]) == ("ready", True)
+    decisions = [each["approval"]["state"] for each in given["ended"]["calls"] if "approval" in each]
+    assert (given["ended"]["status"], decisions) == ("succeeded", ["approved", "denied"])
+    assert (given["other"]["renewed"], given["other"]["status"], len(given["other"]["texts"])) == (True, "ready", 2)
+    assert given["failed"] == [None, None, None]
+
+
 def test_a_thousand_calls_are_shortened_first_and_then_shown_whole(page: Page) -> None:
     page.get_by_role("main").get_by_role("button", name="Count the stock").click()
     ended = program(page, "succeeded")
@@ -210,9 +321,12 @@ def test_another_person_sees_nothing(chromium: Chromium, login: str, page: Page)
         assert stranger.cookies() == []
 
 
-def test_no_html_of_a_model_tool_or_program_is_interpreted(chromium: Chromium, tmp_path: Path) -> None:
+def test_no_html_of_a_model_tool_or_program_is_interpreted_and_a_dead_server_is_told(
+    chromium: Chromium, tmp_path: Path
+) -> None:
     (tmp_path / "app.py").write_text(PROGRAMS, encoding="utf-8")
-    with serving("app:agent", folder=tmp_path) as address, chromium.new_context() as context:
+    with ExitStack() as server, chromium.new_context() as context:
+        address = server.enter_context(serving("app:agent", folder=tmp_path))
         page = context.new_page()
         problems = watched(page)
         page.goto(address)
@@ -225,11 +339,20 @@ def test_no_html_of_a_model_tool_or_program_is_interpreted(chromium: Chromium, t
         with page.expect_download() as download:
             failed.get_by_role("link", name="/workspace/<i id=hostile>.html").click()
         assert download.value.path().read_text() == "<script>document.title = 5</script>"
+        image = failed.get_by_alt_text("/workspace/dot.png")
+        image.scroll_into_view_if_needed()
+        expect(image).to_have_js_property("naturalWidth", 1)
         page.get_by_label("Message", exact=True).fill(COMMAND)
         page.get_by_role("button", name="Send").click()
         expect(program(page, "runs").locator(".live")).to_have_text("<u id=hostile>\n2\n")
-        page.get_by_role("button", name="Stop").click()
+        page.get_by_label("Message", exact=True).press("Escape")
         expect(program(page, "was stopped")).to_be_visible()
-        assert page.locator("main img, main script, #hostile").count() == 0
+        assert page.locator("main img:not([alt='/workspace/dot.png']), main script, #hostile").count() == 0
         assert page.title() == "corral"
+        page.get_by_label("Message", exact=True).fill(COMMAND)
+        page.get_by_role("button", name="Send").click()
+        expect(program(page, "runs").locator(".live")).to_be_visible()
         assert problems == []
+        server.close()
+        expect(program(page, "was stopped")).to_have_count(2)
+        expect(page.get_by_text("The server does not answer.")).to_be_visible()

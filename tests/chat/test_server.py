@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import re
 from typing import Any
 
 import anyio
 import httpx
 import pytest
+from starlette.requests import Request
+from starlette.responses import JSONResponse
 
 from corral import Corral, ExecutionContext
-from corral.chat import ChatBounds, chat_app
+from corral.chat import ChatBounds, OneTimeLogin, chat_app
 from corral.errors import ConfigError
 from corral.sessions import Sessions
 from tests.chat.conftest import HTML, Browser, ProgramAgent, parts_of
@@ -194,15 +198,19 @@ async def test_requests_of_others_are_refused_and_every_response_is_bound(
 
 
 NAME = '/workspace/<b>ein "Bericht"\n x: größer.html'
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
 WRITES = f"""
 import fs from "node:fs";
+fs.writeFileSync("/workspace/dot.html", Buffer.from("{PIXEL}", "base64"));
+fs.writeFileSync("/workspace/drawing.png", "<svg xmlns='http://www.w3.org/2000/svg'><script>alert(1)</script></svg>");
+fs.writeFileSync("/workspace/empty.gif", "");
 fs.writeFileSync({json.dumps(NAME)}, "<script>alert(1)</script>");
 fs.writeFileSync("/workspace/large.bin", "x".repeat(2_000));
 fs.writeFileSync("/workspace/passing.txt", "x");
 """
 
 
-async def test_files_of_a_program_are_downloads_for_its_user_alone() -> None:
+async def test_files_of_a_program_are_downloads_and_images_for_its_user_alone() -> None:
     def authenticate(request: Any) -> ExecutionContext:
         return ExecutionContext(user_id=request.headers["x-user"])
 
@@ -212,7 +220,8 @@ async def test_files_of_a_program_are_downloads_for_its_user_alone() -> None:
         ann, bob = Browser(app, "ann"), Browser(app, "bob")
         parts = parts_of(await ann.send(WRITES))
         last = [part["data"] for part in parts if part["type"] == "data-execution"][-1]
-        assert sorted(last["files"]["created"]) == sorted([NAME, "/workspace/large.bin", "/workspace/passing.txt"])
+        others = ["dot.html", "drawing.png", "empty.gif", "large.bin", "passing.txt"]
+        assert sorted(last["files"]["created"]) == sorted([NAME, *(f"/workspace/{each}" for each in others)])
         address = f"/api/executions/{last['id']}/file"
         found = await ann.client.get(address, params={"path": NAME})
         assert (found.status_code, found.text) == (200, "<script>alert(1)</script>")
@@ -220,6 +229,14 @@ async def test_files_of_a_program_are_downloads_for_its_user_alone() -> None:
         assert found.headers["x-content-type-options"] == "nosniff"
         named = "%3Cb%3Eein%20%22Bericht%22%0A%20x%3A%20gr%C3%B6%C3%9Fer.html"
         assert found.headers["content-disposition"] == f"attachment; filename*=UTF-8''{named}"
+        image = await ann.client.get(address, params={"path": "/workspace/dot.html", "image": "1"})
+        assert (image.status_code, image.content) == (200, base64.b64decode(PIXEL))
+        assert image.headers["content-type"] == "image/png"  # by its bytes, not by its name
+        assert image.headers["x-content-type-options"] == "nosniff"
+        assert "default-src 'none'" in image.headers["content-security-policy"]
+        for path in (NAME, "/workspace/drawing.png", "/workspace/empty.gif"):
+            refused = await ann.client.get(address, params={"path": path, "image": "1"})
+            assert (refused.status_code, refused.headers["content-type"]) == (415, "application/json"), path
         assert (await bob.client.get(address, params={"path": NAME})).status_code == 404
         for path in ("", "/etc/passwd", "/workspace/../etc/passwd", "/workspace", "/workspace/other.txt"):
             assert (await ann.client.get(address, params={"path": path})).status_code == 404, path
@@ -243,3 +260,45 @@ async def test_a_corral_without_sessions_has_no_files_of_them(corral: Corral) ->
         with pytest.raises(ConfigError, match="no session_id of its own"):
             async with keeping.session_files(ExecutionContext()):
                 pass
+
+
+async def test_scripts_and_styles_are_compressed_and_sent_once(ann: Browser) -> None:
+    page = (await ann.client.get("/")).text
+    names = re.findall(r"assets/[a-z.]+", page)
+    assert len(names) >= 2
+    sent = 0
+    for name in [*names, "assets/highlighter.js"]:
+        found = await ann.client.get(f"/{name}")
+        assert (found.status_code, found.headers["content-encoding"]) == (200, "gzip")
+        assert found.headers["content-type"].startswith(("text/javascript", "text/css"))
+        sent += int(found.headers["content-length"]) if name in names else 0
+        again = await ann.client.get(f"/{name}", headers={"if-none-match": found.headers["etag"]})
+        assert (again.status_code, again.content) == (304, b"")
+        plain = await ann.client.get(f"/{name}", headers={"accept-encoding": "identity"})
+        assert (plain.content, "content-encoding" in plain.headers) == (found.content, False)
+    assert sent < 300_000  # before the first paint
+    for name in ("", "..%2findex.html", "%2e%2e/index.html", "index.html"):
+        assert (await ann.client.get(f"/assets/{name}")).status_code == 404
+
+
+async def test_the_code_of_the_address_works_once_and_becomes_a_cookie_for_this_port() -> None:
+    login = OneTimeLogin(ExecutionContext(user_id="ann"), 8788)
+
+    async def page(scope: Any, receive: Any, send: Any) -> None:
+        found = login.authenticate(Request(scope))
+        await JSONResponse(found and found.user_id)(scope, receive, send)
+
+    transport = httpx.ASGITransport(login.guard(page))
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8788") as http:
+        assert (await http.get("/", params={"code": "wrong"})).status_code == 403
+        assert (await http.get("/")).json() is None
+        entered = await http.get("/", params={"code": login.code})
+        assert (entered.status_code, entered.headers["location"]) == (303, "/")
+        name, *attributes = entered.headers["set-cookie"].split("; ")
+        assert name.startswith("corral_chat_8788=")
+        assert sorted(attributes) == ["HttpOnly", "Path=/", "SameSite=Strict"]
+        assert (await http.get("/")).json() == "ann"
+        assert (await http.get("/", params={"code": login.code})).status_code == 403
+        http.cookies.clear()
+        forged = {"cookie": "corral_chat_8788=" + "x" * 43}
+        assert (await http.get("/", headers=forged)).json() is None

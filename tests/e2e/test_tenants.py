@@ -31,6 +31,7 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from playwright.sync_api import Browser, Page, expect
 from pydantic import TypeAdapter
 from pydantic_ai import UsageLimitExceeded
 from pydantic_ai.messages import ModelResponse, ToolCallPart
@@ -52,6 +53,7 @@ from corral import (
 )
 from corral.audit import AuditFilter, open_audit
 from corral.errors import ConfigError
+from tests.chromium import chromium
 from tests.docs.markdown import blocks
 
 pytestmark = pytest.mark.anyio
@@ -156,14 +158,45 @@ def test_one_command_serves_browsers_and_jobs_and_leaves_nothing_after_ctrl_c() 
         assert script.stdout is not None
         address = script.stdout.readline().strip()
         assert "key-of-ann" in script.stdout.readline()
+        browse(address)
         with httpx.Client(base_url=address.removesuffix("/login"), timeout=30) as client:
-            with logged_in(client, "ann") as ann:
-                assert "5 unpaid" in say(ann, "Which are unpaid?")
             client.post("/jobs/agent", headers={"x-api-key": "key-of-gus"}, content="Which?").raise_for_status()
         assert script.stdout.readline().startswith("mail to gus@globex.example: Your job: agent: I ran a program")
         os.killpg(script.pid, signal.SIGINT)
         ended = wait()
     assert (ended.exit_code, ended.left) == (130, [])
+
+
+def browse(address: str) -> None:
+    """A person logs in, chats and approves a mail in Chromium; one of the other organization looks for that."""
+
+    def logged_in(browser: Browser, key: str) -> Page:
+        page = browser.new_context().new_page()
+        page.goto(address)
+        page.get_by_label("API key").fill(key)
+        page.get_by_role("button", name="Log in").click()
+        return page
+
+    with chromium() as browser:
+        ann = logged_in(browser, "key-of-ann")
+        ann.get_by_role("main").get_by_role("button", name="Which invoices are unpaid?").click()
+        expect(ann.get_by_role("group", name="Program succeeded")).to_contain_text("5 unpaid")
+        expect(ann.get_by_role("button", name="Send")).to_be_visible()
+        mail = "await tools.send_mail({ to: 'x@outside.example', subject: 'Hello', text: 'Dear all' })"
+        ann.get_by_label("Message", exact=True).fill(f"```ts\n{mail}\n```")
+        ann.keyboard.press("Enter")
+        ann.get_by_role("group", name="Approval of send_mail").get_by_role("button", name="Deny").click()
+        expect(ann.get_by_role("group", name="Program failed")).to_contain_text("denied by ann")
+        gus = logged_in(browser, "key-of-gus")
+        gus.get_by_text("There are none yet.").wait_for()
+        gus.goto(ann.url)  # of ann's conversation
+        expect(gus.get_by_role("heading", name="What shall be done?")).to_be_visible()
+        ann.get_by_role("link", name="open").first.click()
+        expect(ann.get_by_role("main")).to_contain_text("5 unpaid")
+        gus.goto(ann.url)  # of ann's execution
+        expect(gus.get_by_role("alert")).to_have_text("there is no such execution")
+        eve = logged_in(browser, "key-of-eve")
+        expect(eve.get_by_role("alert")).to_have_text("This API key is not known.")
 
 
 # --- the service
@@ -708,6 +741,8 @@ async def mails(example: Example, count: int) -> list[tuple[str, str]]:
 
 
 async def test_jobs_run_for_their_user_and_mail_the_result(example: Example, jobs: Any, client: httpx.Client) -> None:
+    # A client that reads for a bounded time would end an idle worker, and lose a job that comes meanwhile.
+    assert jobs.broker.connection_pool.connection_kwargs["socket_timeout"] is None
     headers = {"x-api-key": "key-of-ann"}
     async with httpx.AsyncClient(base_url=client.base_url, headers=headers) as ann:
         (await ann.put("/programs/count", content=LIST)).raise_for_status()

@@ -63,8 +63,15 @@ let behind = 0;
 /** Milliseconds since the epoch by the server's clock; its answers state the second. */
 export const serverNow = () => Date.now() + behind;
 
+/** The server did not answer. Each browser has its own words for that. */
+export class Unreachable extends Error {
+  override message = "The server does not answer.";
+}
+
 export async function request<T>(path: string, options: RequestInit = {}): Promise<T> {
-  const response = await fetch(root + path, options);
+  const response = await fetch(root + path, options).catch(() => {
+    throw new Unreachable();
+  });
   const ahead = Date.parse(response.headers.get("date") ?? "") - Date.now();
   if (!Number.isNaN(ahead)) behind = Math.abs(ahead) < SAME_CLOCK_MS ? 0 : ahead;
   if (response.status === 204) return undefined as T;

@@ -72,9 +72,10 @@ export function Chat({ id, earlier, running, suggestions, onChange, onReload }: 
     void sendMessage({ text, messageId });
     onChange();
   };
-  // The server ends the stream once programs have ended, so that their cards say so. A second time, nobody waits for it.
+  // The server ends the stream once programs have ended, so that their cards say so. Who asks a second time does not
+  // wait for it, and sees what the server has.
   const halt = () => {
-    if (halting) void stop();
+    if (halting) void stop().then(onReload);
     else setHalting(true);
   };
   useEffect(() => {
@@ -259,10 +260,10 @@ const OtherTool = memo(function OtherTool({ part }: { part: Record<string, any> 
       <summary>
         {name} {part.state === "output-error" ? "failed" : ""}
       </summary>
-      <pre className="value" tabIndex={0} role="region" aria-label={`Input of ${name}`}>
+      <pre className="value" tabIndex={0} role="group" aria-label={`Input of ${name}`}>
         {JSON.stringify(part.input, null, 2)}
       </pre>
-      <pre className="value" tabIndex={0} role="region" aria-label={`Output of ${name}`}>
+      <pre className="value" tabIndex={0} role="group" aria-label={`Output of ${name}`}>
         {typeof answer === "string" ? answer : JSON.stringify(answer, null, 2)}
       </pre>
     </details>

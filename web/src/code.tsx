@@ -70,7 +70,7 @@ export const Code = memo(function Code({ code, language, label, failed, marks, g
   }, [grows, code]);
   return (
     <div className={bare ? "listing bare" : "listing"}>
-      <div className={unfolded ? "code" : "code folded"} role="region" aria-label={label} tabIndex={0} ref={area}>
+      <div className={unfolded ? "code" : "code folded"} role="group" aria-label={label} tabIndex={0} ref={area}>
         {lines.map((line, index) => {
           const hit = failed?.line === index + 1;
           const mark = hit ? failed.message : marks?.get(index + 1);

@@ -1,6 +1,6 @@
 import { StrictMode, useCallback, useEffect, useState } from "react";
 import { createRoot } from "react-dom/client";
-import { type ConversationInfo, type Execution, request, root } from "./api";
+import { type ConversationInfo, type Execution, request, root, Unreachable } from "./api";
 import { Chat } from "./chat";
 import { Conversations } from "./conversations";
 import { Program } from "./program";
@@ -28,7 +28,13 @@ function App() {
   const [visit, setVisit] = useState(0);
 
   const refresh = useCallback(() => {
-    request<ConversationInfo[]>("api/conversations").then(setConversations, (error: Error) => setProblem(error.message));
+    request<ConversationInfo[]>("api/conversations").then(
+      (found) => {
+        setConversations(found);
+        setProblem("");
+      },
+      (error: Error) => setProblem(error.message),
+    );
   }, []);
   const open = useCallback((id: string) => {
     request<Opened>(`api/conversations/${encodeURIComponent(id)}`).then(
@@ -38,7 +44,7 @@ function App() {
         setVisit((count) => count + 1);
         setProblem("");
       },
-      (error: Error) => (error instanceof TypeError ? setProblem("The server does not answer.") : begin()),
+      (error: Error) => (error instanceof Unreachable ? setProblem(error.message) : begin()),
     );
   }, []);
   const begin = () => {

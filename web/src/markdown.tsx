@@ -83,7 +83,7 @@ const isTable = (line: string, next: string | undefined) =>
 function Table({ rows: [head, rule, ...rows] }: { rows: string[] }) {
   const numeric = cells(rule!).map((cell) => (cell.trim().endsWith(":") ? "number" : undefined));
   return (
-    <div className="table" role="region" aria-label="Table" tabIndex={0}>
+    <div className="table" role="group" aria-label="Table" tabIndex={0}>
       <table>
         <thead>
           <tr>

@@ -47,7 +47,7 @@ export const Program = memo(function Program({ execution, alone }: { execution: 
   );
   const isShort = !alone && !whole && !isLive(execution);
   return (
-    <section className="program" data-status={shown.status} aria-label={`Program ${STATUS[shown.status] ?? shown.status}`}>
+    <section className="program" role="group" data-status={shown.status} aria-label={`Program ${STATUS[shown.status] ?? shown.status}`}>
       <header>
         <span className="dot" aria-hidden="true" />
         <h2>Program</h2>
@@ -57,14 +57,14 @@ export const Program = memo(function Program({ execution, alone }: { execution: 
           {shown.isolation && ` · ${shown.isolation.kind}`}
           {` · ${shown.callCount} ${shown.callCount === 1 ? "call" : "calls"}`}
           {shown.duration !== undefined && ` · ${duration(shown.duration)}`}
-          {elapsed !== undefined && ` · ${duration(Math.floor(elapsed))}`}
+          {elapsed !== undefined && ` · ${duration(Math.max(1, Math.floor(elapsed)))}`}
         </span>
         {!alone && <a href={`${root}executions/${encodeURIComponent(shown.id)}`}>open</a>}
       </header>
       <Code
         code={shown.source}
         language={shown.language}
-        label="Program"
+        label="Program code"
         failed={failed}
         marks={marks}
         grows={shown.status === "writing"}
@@ -406,7 +406,7 @@ function Value({ value, label }: { value: unknown; label: string }) {
   const text = typeof value === "string" ? value : JSON.stringify(value, null, 2);
   return (
     <div className="listing">
-      <pre className="value" tabIndex={0} role="region" aria-label={label}>
+      <pre className="value" tabIndex={0} role="group" aria-label={label}>
         {text}
       </pre>
       <div className="tools">

@@ -17,12 +17,12 @@ from corral.chat.turn import ChatAgent
 from corral.errors import ConfigError, MissingExtra
 from corral.integrations.pydantic_ai import CodeMode
 
-__all__ = ["chat_agent_by_environment", "model_by_environment"]
+__all__ = ["MODELS", "chat_agent_by_environment", "model_by_environment"]
 
-_MODELS: Mapping[str, str] = {
-    "ANTHROPIC_API_KEY": "anthropic:claude-sonnet-4-5",
-    "OPENAI_API_KEY": "openai:gpt-5",
-    "GOOGLE_GENERATIVE_AI_API_KEY": "google:gemini-2.5-pro",
+MODELS: Mapping[str, str] = {
+    "ANTHROPIC_API_KEY": "anthropic:claude-sonnet-5-5",
+    "OPENAI_API_KEY": "openai:gpt-6.1-sol",
+    "GOOGLE_GENERATIVE_AI_API_KEY": "google:gemini-3.8-flash",
 }
 """Model of pydantic-ai by the variable of its key. The first that is set holds."""
 
@@ -35,7 +35,7 @@ def model_by_environment() -> Model | None:
     Raises:
         MissingExtra: the SDK of its provider is not installed.
     """
-    for variable, name in _MODELS.items():
+    for variable, name in MODELS.items():
         if key := os.environ.get(variable):
             try:
                 return infer_model(name, partial(_provider, key=key))
@@ -58,6 +58,6 @@ def chat_agent_by_environment(corral: Corral) -> ChatAgent:
     """
     model = model_by_environment()
     if model is None:
-        *others, last = _MODELS
+        *others, last = MODELS
         raise ConfigError(f"there is no model: set {', '.join(others)} or {last}, or use --demo, which needs no key")
     return from_pydantic_ai(Agent(model, deps_type=ExecutionContext, capabilities=[CodeMode(corral)]))

@@ -1,0 +1,80 @@
+"""Set-ups that `corral chat` refuses, in one line; and the model that the environment chooses."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from pydantic_ai.models import KnownModelName
+
+from corral import Corral, ExecutionContext
+from corral.chat import chat_app
+from corral.chat.agents.environment import MODELS, chat_agent_by_environment, model_by_environment
+from corral.cli.main import run
+from corral.errors import MissingExtra
+from tests.chat.conftest import Browser, one_program, parts_of
+from tests.integrations.stubs import Call, calling, stub
+
+KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GOOGLE_GENERATIVE_AI_API_KEY")
+CODE = {"code": 'return await tools.greet({ name: "Ann" })'}
+
+
+@pytest.fixture(autouse=True)
+def without_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in KEYS:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("", "set ANTHROPIC_API_KEY, OPENAI_API_KEY or GOOGLE_GENERATIVE_AI_API_KEY, or use --demo"),
+        ("app:corral", "set ANTHROPIC_API_KEY, OPENAI_API_KEY or GOOGLE_GENERATIVE_AI_API_KEY, or use --demo"),
+        ("app:agent --demo", "name the agent, module:name, or use --demo, not both"),
+        ("--demo --host 0.0.0.0", "is not of this machine alone"),
+        ("--demo --store postgresql://ann:hunter2@127.0.0.1:1/chats", "cannot be kept in PostgreSQL: "),
+        ("--demo --store postgresql://ann:hunter2@127.0.0.1:hunter2/chats", "PostgreSQL: the URL is not valid"),
+        ("--demo --store no/such/folder/chats.db", "no/such/folder/chats.db: No such file or directory"),
+        ("--demo --store app_of_the_chat.py", "app_of_the_chat.py: file is not a database"),
+    ],
+)
+def test_it_refuses_in_one_line_and_tells_no_password(
+    arguments: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "app_of_the_chat.py").write_text("from corral import Corral\n\ncorral = agent = Corral([])\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    assert run(["chat", "--port", "0", *arguments.replace("app:", "app_of_the_chat:").split()]) == 2
+    printed, error = capsys.readouterr()
+    assert (printed, error.count("\n"), said in error, "hunter2" in error) == ("", 1, True, False)
+
+
+def test_the_first_key_chooses_a_model_that_pydantic_ai_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert model_by_environment() is None
+    for name in KEYS[1:]:
+        monkeypatch.setenv(name, "a-key")
+    model = model_by_environment()
+    assert model is not None
+    assert f"{model.system}:{model.model_name}" == MODELS["OPENAI_API_KEY"]
+    assert tuple(MODELS) == KEYS
+    assert {*MODELS.values()} <= {*get_args(KnownModelName.__value__)}
+
+
+def test_a_key_whose_sdk_is_missing_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "a-key")
+    monkeypatch.setitem(sys.modules, "pydantic_ai.models.openai", None)
+    with pytest.raises(MissingExtra, match=r"OPENAI_API_KEY chooses .* pip install 'pydantic-ai-slim\[openai\]'"):
+        model_by_environment()
+
+
+@pytest.mark.anyio
+async def test_its_programs_run_with_the_tools_of_the_corral(corral: Corral, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "a-key")
+    with stub(calling(Call("execute_code", CODE))) as provider:
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{provider.url}/v1")
+        agent = chat_agent_by_environment(corral)
+        app = chat_app(corral, agent, authenticate=lambda _: ExecutionContext(user_id="ann"))
+        parts = parts_of(await Browser(app, "ann").send("greet Ann"))
+    assert "Hello Ann" in str(one_program(parts, CODE))
