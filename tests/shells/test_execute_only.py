@@ -21,6 +21,7 @@ from corral.errors import ConfigError
 from corral.sandboxes import ShellSandbox
 from corral.shells import LocalShell, Process, Shell, ShellCapabilities
 from corral.types import Isolation
+from tests.bridges.http.engines import NODE
 from tests.bridges.http.serving import Server
 
 pytestmark = pytest.mark.anyio
@@ -58,10 +59,12 @@ async def refuse(reason: str) -> None:
 
 
 @asynccontextmanager
-async def opened(folder: Path, made: type[WebBridge] = HttpBridge) -> AsyncGenerator[Corral]:
+async def opened(
+    folder: Path, made: type[WebBridge] = HttpBridge, engines: Mapping[Language, str] = ENGINES
+) -> AsyncGenerator[Corral]:
     bridge = made()
     async with ExecuteOnly(folder) as shell:
-        sandbox = ShellSandbox(shell, engines=ENGINES)
+        sandbox = ShellSandbox(shell, engines=engines)
         corral = Corral(
             [double, refuse],
             sandbox=sandbox,
@@ -102,10 +105,12 @@ CASES: Mapping[Language, tuple[str, str, str, str]] = {
 }
 
 
-@pytest.mark.parametrize("language", CASES)
-async def test_a_program_calls_tools_over_http(language: Language, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("language", "engine"), [("python", "python3"), ("typescript", ENGINES["typescript"]), ("typescript", NODE)]
+)
+async def test_a_program_calls_tools_over_http(language: Language, engine: str, tmp_path: Path) -> None:
     program, failing, refused, endless = CASES[language]
-    async with opened(tmp_path) as corral:
+    async with opened(tmp_path, engines={language: engine}) as corral:
         result = await corral.execute(
             program, language=language, env={"MODE": "test"}, context=ExecutionContext(user_id="ada")
         )

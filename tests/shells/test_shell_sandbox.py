@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Generator, Mapping
 from pathlib import Path
+from typing import Any
 
 import deno
 import pytest
 
-from corral import Corral, Language
+from corral import Corral, ExecutionResult, Language, Limits
+from corral.errors import StartFailed
 from corral.sandboxes import SandboxProvider, ShellSandbox
-from corral.shells import LocalShell, Shell
+from corral.shells import LocalShell, Process, Shell
 from corral.testing import SandboxSuite
 from corral.types import Isolation
+from tests.bridges.http.engines import NODE
 
 pytestmark = pytest.mark.anyio
 
@@ -40,6 +44,13 @@ class TestPython(SandboxSuite):
 
 class TestTypeScript(TestPython):
     language = "typescript"
+
+
+class TestTypeScriptInNode(TestPython):
+    language = "typescript"
+
+    def provider(self) -> SandboxProvider:
+        return ShellSandbox(LocalShell(self.folder), engines={"typescript": NODE})
 
 
 class _Counted(LocalShell):
@@ -77,3 +88,79 @@ async def test_a_command_that_ends_without_a_result_is_a_lost_sandbox(tmp_path: 
         crowded = await corral.execute("len(bytearray(300_000_000))", language="python")
         assert crowded.error is not None
         assert crowded.error.code == "memory_exceeded", crowded
+
+
+PROGRAMS = (
+    "const a = 1;\nconst x = ;\nreturn 1",
+    "return { a: 1",
+    "await new Promise(() => {})",
+    "return eval('1')",
+    "return [typeof process, typeof require, typeof Deno, typeof globalThis.global]",
+    "await new Promise((done) => setTimeout(done, 5)); return 'x'.repeat(100_000).length",
+    "console.log('a %s', 'b', new Map([[1, 2n]])); return [2n ** 70n, new Uint8Array([1, 2])]",
+    "Promise.reject(new Error('lost')); return 6",
+    "const late = Promise.reject(new Error('x')); await null; try { await late } catch (e) { return e.message }",
+    "setTimeout(() => { throw new Error('in a timer') }, 1); await new Promise((done) => setTimeout(done, 9)); return 7",
+    "interface X { y: number }\nconst x: X = { y: 1 };\nthrow new TypeError('bad ' + x.y)",
+    "return (await crypto.subtle.digest('SHA-256', new Uint8Array(2))).byteLength",
+    "return await fetch('http://127.0.0.1')",
+    "await import('node:fs')",
+    "setInterval(() => {}, 5); return 1",
+    "return 'x'.repeat(2000)",
+    "const kept = []; while (true) kept.push(new Array(100000).fill(1.5))",
+)
+
+
+def _outcome(result: ExecutionResult) -> tuple[object, ...]:
+    error = result.error and (result.error.code, result.error.name, result.error.message, result.error.line)
+    return result.status, result.value, error, [(entry.level, entry.text) for entry in result.logs]
+
+
+class _Recorded(LocalShell):
+    """Keeps the last command."""
+
+    last = ""
+
+    async def spawn(self, command: str, **options: Any) -> Process:
+        self.last = command
+        return await super().spawn(command, **options)
+
+
+async def test_programs_do_the_same_in_node_as_in_deno(tmp_path: Path) -> None:
+    async with LocalShell(tmp_path) as shell:
+        seen: list[list[object]] = []
+        for engine in (ENGINES["typescript"], NODE):
+            async with _corral(ShellSandbox(shell, engines={"typescript": engine})) as corral:
+                limits = Limits(value_bytes=1000, memory_mb=64)
+                seen.append([_outcome(await corral.execute(program, limits=limits)) for program in PROGRAMS])
+        for program, in_deno, in_node in zip(PROGRAMS, *seen, strict=True):
+            assert in_deno == in_node, program
+
+
+async def test_an_engine_for_typescript_is_found_in_the_shell(tmp_path: Path) -> None:
+    folders = {name: tmp_path / name for name in ("both", "node", "neither")}
+    for folder in folders.values():
+        folder.mkdir()
+    for name in ("both", "node"):
+        (folders[name] / "node").symlink_to(NODE)
+    (folders["both"] / "deno").symlink_to(ENGINES["typescript"])
+    for name, engine in (("both", "deno"), ("node", "node"), ("neither", None)):
+        path = {"PATH": f"{folders[name]}:{_tools(tmp_path)}"}
+        async with _Recorded(tmp_path, env=path) as shell, _corral(ShellSandbox(shell)) as corral:
+            if engine is None:
+                with pytest.raises(StartFailed, match="no engine for TypeScript"):
+                    await corral.execute("return 1")
+            else:
+                assert (await corral.execute("return 1")).value == 1
+                assert f"exec {folders[name] / engine} " in shell.last
+
+
+def _tools(folder: Path) -> Path:
+    tools = folder / "tools"
+    if not tools.exists():
+        tools.mkdir()
+        for name in ("bash", "mktemp", "rm", "head", "base64"):
+            found = shutil.which(name)
+            assert found is not None
+            (tools / name).symlink_to(found)
+    return tools

@@ -34,6 +34,7 @@ __all__ = [
     "elsewhere_guest",
     "graphql_runtime",
     "http_runtime",
+    "node_guest",
     "python_guest",
     "python_server",
     "realm_guest",
@@ -65,6 +66,8 @@ _PROCESS = (
 )
 """Modules of a process with one execution, each after those that it needs. They become one file, because the engine
 takes 4 ms longer for ten."""
+_MAIN = (*_PROCESS, "process/lines", "process/main")
+"""Modules of a process that is started for its execution."""
 _REALM = (*_PROCESS[: _PROCESS.index("run") + 1], "realm/performance", "realm/timers", "realm/realm")
 """Modules evaluated in a realm: realm.ts, after all that it needs."""
 _PLATFORM = ("realm/intrinsics", "realm/platform")
@@ -79,6 +82,7 @@ _ELSEWHERE = ("decorators", "engine", "transports/elsewhere")
 """Parts of the guest that calls tools over such a protocol, after the client and the transport."""
 _PYTHON_ELSEWHERE = ("values", "calls", "hints", "errors", "client", "transports/lines")
 """The same in Python, before the transport."""
+_NODE = 'import { createRequire } from "node:module";\nconst require = createRequire("file:///");\n'
 _VM = 'import vm from "node:vm";\n'
 _IMPORT = re.compile(r"^import \{([^}]*)\} from \"\.{1,2}/(\w+)\.ts\";", re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:const|function|class) (?:\{([^}]*)\}|(\w+)))", re.MULTILINE)
@@ -164,12 +168,16 @@ def bridge_runtime(protocol: WebProtocol, language: Language) -> str:
     return client_runtime(language, _source(*_TRANSPORTS[language](protocol)))
 
 
-def elsewhere_guest(protocol: WebProtocol, language: Language, job: Mapping[str, object]) -> bytes:
+def elsewhere_guest(
+    protocol: WebProtocol, language: Language, job: Mapping[str, object], *, node: bool = False
+) -> bytes:
     """The guest of one program that calls tools over a protocol, with the program in it, as one file for the engine."""
     text = json.dumps(job)
     if language == "python":
         return f"{_python_elsewhere(protocol)}\nrun_elsewhere(json.loads({text!r}))\n".encode()
-    return f"{_typescript_elsewhere(protocol)}await elsewhere_.run(JSON.parse({json.dumps(text)}));\n".encode()
+    return (
+        f"{_typescript_elsewhere(protocol, node=node)}await elsewhere_.run(JSON.parse({json.dumps(text)}));\n".encode()
+    )
 
 
 @cache
@@ -178,10 +186,11 @@ def _python_elsewhere(protocol: WebProtocol) -> str:
 
 
 @cache
-def _typescript_elsewhere(protocol: WebProtocol) -> str:
+def _typescript_elsewhere(protocol: WebProtocol, *, node: bool) -> str:
     # elsewhere.ts imports the transport of HTTP, in whose place are the others.
     transport = ("http", strip_types(_source(*_TRANSPORTS["typescript"](protocol))))
-    return _script([*_stripped(_CLIENT), transport, *_stripped(_ELSEWHERE)])
+    rest = _over_node(_ELSEWHERE) if node else _ELSEWHERE
+    return (_NODE if node else "") + _script([*_stripped(_CLIENT), transport, *_stripped(rest)])
 
 
 def client_runtime(language: Language, transport: str) -> str:
@@ -239,7 +248,18 @@ _TRANSPORTS: Mapping[Language, Callable[[str], tuple[str, str]]] = {
 @cache
 def typescript_guest() -> bytes:
     """The guest of one program in TypeScript, as one file for Deno."""
-    return _script(_stripped((*_PROCESS, "process/lines", "process/main"))).encode()
+    return _script(_stripped(_MAIN)).encode()
+
+
+@cache
+def node_guest() -> bytes:
+    """The same for Node from 20 on: a function of its `require` and `process`."""
+    return f"(function (require, process) {{ {_script(_stripped(_over_node(_MAIN)))} }})".encode()
+
+
+def _over_node(modules: Iterable[str]) -> list[str]:
+    """The same modules over Node in place of Deno."""
+    return ["node/engine" if each == "engine" else each for each in modules]
 
 
 @cache

@@ -10,15 +10,15 @@ __all__ = ["daytona", "e2b", "vercel"]
 
 
 def daytona() -> ShellSandbox:
-    """Makes a sandbox whose programs in Python run in sandboxes of Daytona, by the SDK's environment variables."""
+    """Makes a sandbox whose programs run in sandboxes of Daytona, by the SDK's environment variables."""
     return ShellSandbox(DaytonaShell.create, isolation=Isolation("daytona", "kernel"))
 
 
 def e2b() -> ShellSandbox:
-    """Makes a sandbox whose programs in Python run in sandboxes of E2B, by the SDK's environment variables."""
+    """Makes a sandbox whose programs run in sandboxes of E2B, by the SDK's environment variables."""
     return ShellSandbox(E2BShell.create, isolation=Isolation("e2b", "vm"))
 
 
 def vercel() -> ShellSandbox:
-    """Makes a sandbox whose programs in Python run in Vercel Sandboxes, by the SDK's environment variables."""
+    """Makes a sandbox whose programs run in Vercel Sandboxes, by the SDK's environment variables."""
     return ShellSandbox(VercelShell.create, isolation=Isolation("vercel", "vm"))

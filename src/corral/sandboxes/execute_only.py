@@ -17,7 +17,7 @@ from corral.isolation import Isolation
 from corral.logs import get_logger
 from corral.sandboxes.base import Job, Sandbox
 from corral.sandboxes.framed.exits import failed_exit, read_exit
-from corral.sandboxes.framed.guest_files import guest_files
+from corral.sandboxes.framed.guest_files import guest_files, is_node, node_files
 from corral.sandboxes.framed.session import Seen
 from corral.shells import Process, Shell
 from corral.types import Endpoint, Exit, HttpEndpoint, Language, LogEntry, LogLevel, SandboxConfig
@@ -36,12 +36,20 @@ _LIMITS = {"value_bytes", "tool_input_bytes"}
 class ExecuteOnlySandbox(Sandbox):
     """One program as a file of the shell and a command. The token is in the command's environment.
 
-    `engine` is the start of the command; `leave` is called at the end, with True if the shell may be of no use.
+    `limits` are commands before that of `engine`. `leave` is called at the end, with True if the shell may be of no
+    use.
     """
 
     def __init__(
-        self, shell: Shell, config: SandboxConfig, engine: str, isolation: Isolation, leave: Callable[[bool], None]
+        self,
+        shell: Shell,
+        config: SandboxConfig,
+        limits: str,
+        engine: str,
+        isolation: Isolation,
+        leave: Callable[[bool], None],
     ) -> None:
+        self._limits = limits
         self.isolation = isolation
         self._shell = shell
         self._config = config
@@ -66,10 +74,11 @@ class ExecuteOnlySandbox(Sandbox):
         try:
             file = self._file = f".corral-{secrets.token_hex(8)}.{_SUFFIXES[language]}"
             protocol = cast("WebProtocol", bridge.protocol)  # capabilities name no other
-            await self._shell.files.write_binary(file, elsewhere_guest(protocol, language, told))
-            guest = guest_files(self._config)
-            options = [*guest.options, *_PERMISSIONS[language](bridge.url), file]
-            command = f"{self._engine} {shlex.join(options)}"
+            node = is_node(self._engine)
+            await self._shell.files.write_binary(file, elsewhere_guest(protocol, language, told, node=node))
+            guest = node_files(self._config) if node else guest_files(self._config)
+            permissions = [] if node else _PERMISSIONS[language](bridge.url)
+            command = f"{self._limits}; exec {shlex.join([self._engine, *guest.options, *permissions, file])}"
             env = {**guest.environment, "CORRAL_URL": bridge.url, "CORRAL_TOKEN": bridge.token}
             self._process = process = await self._shell.spawn(command, env=env)
             async with anyio.create_task_group() as tasks:

@@ -8,18 +8,20 @@ import shlex
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import ClassVar, Literal
+from weakref import WeakKeyDictionary
 
 import anyio
 
 from corral.arguments import checked
 from corral.concurrency.task_owned import spawn
-from corral.errors import ConfigError
+from corral.errors import ConfigError, StartFailed
 from corral.guest import WEB_PROTOCOLS, WebProtocol
 from corral.isolation import Isolation
 from corral.sandboxes.base import Sandbox
 from corral.sandboxes.channel import GuestChannel, GuestFiles, PostMortem
 from corral.sandboxes.execute_only import ExecuteOnlySandbox
 from corral.sandboxes.framed.boxes import BoxProvider
+from corral.sandboxes.framed.guest_files import is_node, node_files
 from corral.shells import Process, Shell
 from corral.types import Capabilities, Language, SandboxConfig
 
@@ -29,6 +31,17 @@ _PIPE = "pipe"
 _STDERR_BYTES = 16_384
 _SIGNALS = 128
 _READ_SOURCE = "import os;s=b''\nwhile not s.endswith(b'\\n'):s+=os.read(0,65536)\n"
+_NODE = (
+    "const fs=require('fs'),b=Buffer.alloc(65536);let s='';"
+    "while(!s.endsWith('\\n'))s+=b.latin1Slice(0,fs.readSync(0,b));"
+    "new (require('vm').Script)(Buffer.from(s,'base64').toString(),{filename:'corral:guest'})"
+    ".runInThisContext()(require,process)"
+)
+_FIND = (
+    "command -v deno || { node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' 2>/dev/null && "
+    "command -v node; }"
+)
+"""Writes the path of an engine for TypeScript."""
 _PYTHON = f"{_READ_SOURCE}import base64;exec(compile(base64.b64decode(s),'guest.py','exec'))"
 """Nothing follows the line with the guest before the guest says READY."""
 _OWN_DATA_MB: Mapping[Language, int | None] = {"python": 64, "typescript": None}
@@ -41,9 +54,11 @@ class ShellSandbox(BoxProvider[Shell]):
     `shell` is one that the caller opens and closes, or a function that opens one, which the sandbox then closes: each
     trust domain gets its own. Programs share a shell that is passed as it is, with its files, whatever their domain.
 
-    `engines` are commands of the shell by language: Python from 3.11 on, Deno 2.9 for TypeScript. `isolation` is the
-    shell's unless given. `cpu_seconds` bounds the processor time of a guest by `ulimit`, and Python's memory is
-    bounded likewise; the numbers of `Limits` are not enforced, so they are to be accepted as such.
+    `engines` are commands of the shell by language: Python from 3.11 on; for TypeScript Deno 2.9, or Node from 20 on,
+    whose name has "node" in it. Without them it is `python3`, and `deno` if the shell has that, else `node`.
+
+    `isolation` is the shell's unless given. `cpu_seconds` bounds the processor time of a guest by `ulimit`, and
+    Python's memory is bounded likewise; the numbers of `Limits` are not enforced, so they are to be accepted as such.
 
     `bridge` is "pipe" if the shell has standard input for commands. Else a program is a file and a command, and
     calls tools over the Corral's `HttpBridge`, `GraphqlBridge`, `TrpcBridge` or `ConnectBridge` with a token in its
@@ -70,7 +85,8 @@ class ShellSandbox(BoxProvider[Shell]):
         self.executions_at_once = executions_at_once
         super().__init__()
         self._shell = shell
-        self._engines = dict(engines or {"python": "python3"})
+        self._engines: dict[Language, str | None] = dict(engines or {"python": "python3", "typescript": None})
+        self._found: WeakKeyDictionary[Shell, str] = WeakKeyDictionary()
         self._cpu_seconds = cpu_seconds
         if isinstance(shell, Shell):
             self._bridges = _bridges(bridge, stdin=shell.capabilities.stdin)
@@ -96,8 +112,12 @@ class ShellSandbox(BoxProvider[Shell]):
                 place.box.retire()
             place.leave()
 
-        engine = f"{self._limited(config)}; exec {shlex.quote(self._engines[config.language])}"
-        return ExecuteOnlySandbox(place.box.content, config, engine, self.isolation, leave)
+        try:
+            found = await self._engine(place.box.content, config)
+        except BaseException:
+            leave(False)
+            raise
+        return ExecuteOnlySandbox(place.box.content, config, self._limited(config), found, self.isolation, leave)
 
     async def open(self, config: SandboxConfig) -> Shell:
         del config
@@ -116,8 +136,12 @@ class ShellSandbox(BoxProvider[Shell]):
             await box.aclose()
 
     async def connect_in(self, box: Shell, config: SandboxConfig, guest: GuestFiles) -> GuestChannel:
+        engine = await self._engine(box, config)
+        if is_node(engine):
+            guest = node_files(config)
         source = base64.b64encode(guest.files[guest.main]) + b"\n"
-        command = _COMMANDS[config.language](self._engines[config.language], guest, len(source))
+        start = _node if is_node(engine) else _COMMANDS[config.language]
+        command = start(engine, guest, len(source))
         process = await box.spawn(f"{self._limited(config)}; {command}", env=guest.environment, stdin=True)
         channel = _LineChannel(process)
         try:
@@ -127,6 +151,22 @@ class ShellSandbox(BoxProvider[Shell]):
                 await channel.aclose()
             raise
         return channel
+
+    async def _engine(self, shell: Shell, config: SandboxConfig) -> str:
+        """Returns the command of the configured language, or finds it once for each shell.
+
+        Raises:
+            StartFailed: the shell has none for TypeScript.
+        """
+        engine = self._engines[config.language] or self._found.get(shell)
+        if engine is None:
+            engine = self._found[shell] = (await shell.run(_FIND)).stdout.strip()
+        if not engine:
+            raise StartFailed(
+                "ShellSandbox: the shell has no engine for TypeScript: install Deno 2.9, or Node from 20 on, there, "
+                'name it with engines={"typescript": ...}, or run programs in Python'
+            )
+        return engine
 
     def _limited(self, config: SandboxConfig) -> str:
         own = _OWN_DATA_MB[config.language]
@@ -162,6 +202,11 @@ def _deno(engine: str, guest: GuestFiles, source_bytes: int) -> str:
     options = shlex.join([*guest.options, "--ext=js", "/dev/fd/3", "--lines"])
     file = 'f=$(mktemp) && exec 3<>"$f" && rm "$f"'
     return f"{file} && head -c {source_bytes} | base64 -d >&3 && exec {shlex.quote(engine)} {options}"
+
+
+def _node(engine: str, guest: GuestFiles, source_bytes: int) -> str:
+    del source_bytes
+    return f"exec {shlex.quote(engine)} {shlex.join([*guest.options, '-e', _NODE, '--', '--lines'])}"
 
 
 _COMMANDS: Mapping[Language, Callable[[str, GuestFiles, int], str]] = {"python": _python, "typescript": _deno}

@@ -3,6 +3,7 @@
 from corral.shells.base import Completed, OnOutput, Process, Shell, ShellCapabilities, StreamName
 from corral.shells.clouds.daytona import DaytonaShell
 from corral.shells.clouds.e2b import E2BShell
+from corral.shells.clouds.remote import RemoteProcess, RemoteShell
 from corral.shells.clouds.vercel import VercelShell
 from corral.shells.files import FileInfo, FileKind, Files
 from corral.shells.jailed import JailedShell
@@ -23,6 +24,8 @@ __all__ = [
     "MemoryShell",
     "OnOutput",
     "Process",
+    "RemoteProcess",
+    "RemoteShell",
     "Shell",
     "ShellCapabilities",
     "ShellLimits",

@@ -22,8 +22,25 @@ export const { runMicrotasks } = core;
 export const readBlocking = (into: Uint8Array): number => core.readSync(0, into);
 export const readAsynchronously = (into: Uint8Array): Promise<number> => core.read(0, into);
 export const write = (bytes: Uint8Array): number => core.writeSync(1, bytes);
-export const exit = Deno.exit;
+export const exit: (code: number) => void = Deno.exit;
+export const { args } = Deno;
 export const now = performance.now.bind(performance);
+
+const { apply } = Reflect;
+const { preventDefault } = Event.prototype;
+const listen = addEventListener;
+
+/** Has failures told that nothing handles. */
+export function onFailures(rejected: (reason: unknown) => void, uncaught: (error: unknown) => void): void {
+  listen("unhandledrejection", (event) => {
+    apply(preventDefault, event, []);
+    rejected(event.reason);
+  });
+  listen("error", (event) => {
+    apply(preventDefault, event, []);
+    uncaught(event.error);
+  });
+}
 
 /**
  * Calls back after this turn of the event loop, as setImmediate does. A timer would cost two milliseconds, and the global

@@ -17,8 +17,9 @@ const mapKeys = Map.prototype.keys;
 const setValues = Set.prototype.values;
 const isoString = Date.prototype.toISOString;
 const getTime = Date.prototype.getTime;
-const bytesToBase64 = Uint8Array.prototype.toBase64 ?? nodeToBase64;
-const bytesFromBase64 = Uint8Array.fromBase64 ?? nodeFromBase64;
+const nodeBuffer = "fromBase64" in Bytes ? undefined : (globalThis as unknown as { Buffer: NodeBuffer }).Buffer;
+export const bytesToBase64 = Uint8Array.prototype.toBase64 ?? nodeToBase64;
+export const bytesFromBase64 = Uint8Array.fromBase64 ?? nodeFromBase64;
 const isWellFormed = String.prototype.isWellFormed;
 const toWellFormed = String.prototype.toWellFormed;
 const bigintToString = BigInt.prototype.toString;
@@ -438,14 +439,10 @@ interface NodeBuffer {
   from(buffer: ArrayBufferLike, offset: number, length: number): { toString(encoding: "base64"): string };
 }
 
-function nodeBuffer(): NodeBuffer {
-  return (globalThis as unknown as { Buffer: NodeBuffer }).Buffer;
-}
-
 function nodeToBase64(this: Uint8Array): string {
-  return nodeBuffer().from(this.buffer, this.byteOffset, this.byteLength).toString("base64");
+  return nodeBuffer!.from(this.buffer, this.byteOffset, this.byteLength).toString("base64");
 }
 
 function nodeFromBase64(text: string): Uint8Array {
-  return new Bytes(nodeBuffer().from(text, "base64")); // a copy: Node's own shares its buffer with others
+  return new Bytes(nodeBuffer!.from(text, "base64")); // a copy: Node's own shares its buffer with others
 }

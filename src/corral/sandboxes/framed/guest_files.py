@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import PurePosixPath
 
-from corral.guest import python_guest, typescript_guest
+from corral.guest import node_guest, python_guest, typescript_guest
 from corral.isolation import NO_SPACE, Space
 from corral.sandboxes.channel import GuestFiles
 from corral.types import Language, SandboxConfig
 
-__all__ = ["DENO_ENVIRONMENT", "deno_options", "guest_files"]
+__all__ = ["DENO_ENVIRONMENT", "deno_options", "guest_files", "is_node", "node_files"]
 
 DENO_ENVIRONMENT = {"DENO_DIR": "/dev/null/deno", "DENO_NO_UPDATE_CHECK": "1", "NO_COLOR": "1"}
 """All that the engine has: no cache, so that nothing of one program is left for the next, and nothing is written; and
@@ -19,6 +20,7 @@ _HEAP_RESERVE_MB = 32
 the program's memory."""
 _SEMI_SPACE_MB = 32
 """Space for young objects, of which V8 has three. Its default depends on the machine, whose size it may not read."""
+_NO_EVAL = "--disallow-code-generation-from-strings"
 
 
 def guest_files(config: SandboxConfig) -> GuestFiles:
@@ -32,6 +34,21 @@ def _deno(config: SandboxConfig) -> GuestFiles:
         options=deno_options(config.memory_mb, allow_eval=False),
         main="main.js",
         environment=DENO_ENVIRONMENT,
+    )
+
+
+def is_node(engine: str) -> bool:
+    """True if a command's name is that of Node."""
+    return "node" in PurePosixPath(engine).name
+
+
+def node_files(config: SandboxConfig) -> GuestFiles:
+    """The guest for one program in TypeScript, for Node."""
+    return GuestFiles(
+        files={"main.js": node_guest()},
+        options=(*_heap(config.memory_mb), _NO_EVAL, "--no-warnings"),
+        main="main.js",
+        environment={"NODE_OPTIONS": "", "NO_COLOR": "1"},
     )
 
 
@@ -51,10 +68,9 @@ def deno_options(
     memory_mb: int, *, allow_eval: bool, v8_flags: Iterable[str] = (), space: Space = NO_SPACE
 ) -> tuple[str, ...]:
     """Deno's own options: no permission but for the space's directories, and a heap for a program with this memory."""
-    heap = f"--max-old-space-size={memory_mb + _HEAP_RESERVE_MB}", f"--max-semi-space-size={_SEMI_SPACE_MB}"
-    flags = [*heap, *v8_flags]
+    flags = [*_heap(memory_mb), *v8_flags]
     if not allow_eval:
-        flags.append("--disallow-code-generation-from-strings")
+        flags.append(_NO_EVAL)
     readable = [space.place(bind.inside) for bind in space.binds]
     writable = [space.place(bind.inside) for bind in space.binds if bind.writable]
     return (
@@ -70,3 +86,8 @@ def deno_options(
         "--no-code-cache",
         f"--v8-flags={','.join(flags)}",
     )
+
+
+def _heap(memory_mb: int) -> tuple[str, str]:
+    """V8's flags for a program with this memory."""
+    return f"--max-old-space-size={memory_mb + _HEAP_RESERVE_MB}", f"--max-semi-space-size={_SEMI_SPACE_MB}"

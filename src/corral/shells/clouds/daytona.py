@@ -118,8 +118,7 @@ class _DaytonaProcess(RemoteProcess):
 
     @override
     async def start(self, command: str, env: Mapping[str, str], seconds: float) -> None:
-        variables = " ".join(shlex.quote(f"{name}={value}") for name, value in env.items())
-        marked = f"env {variables} {self.marked(command)}"
+        marked = self.marked(command, env)
         if self._stdin:
             run = f"exec 4<&0 3< <({_FEED} <&4); f=$!; {marked} <&3 3<&- 4<&-; c=$?; kill -9 $f 2>/dev/null"
         else:

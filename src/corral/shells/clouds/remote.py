@@ -122,9 +122,10 @@ class RemoteProcess(PushedProcess):
     async def free(self) -> None:
         """Frees what the service and the SDK keep of it. Raises nothing; idempotent."""
 
-    def marked(self, command: str) -> str:
-        """The command by bash, with the mark."""
-        return f"{MARK}={self.mark} /bin/bash -c -- {shlex.quote(command)}"
+    def marked(self, command: str, env: Mapping[str, str] | None = None) -> str:
+        """The command by bash, with the mark, and with variables where the service takes none."""
+        variables = "".join(f"{shlex.quote(f'{name}={value}')} " for name, value in (env or {}).items())
+        return f"{f'env {variables}' if variables else ''}{MARK}={self.mark} /bin/bash -c -- {shlex.quote(command)}"
 
     @property
     def sweep(self) -> str:

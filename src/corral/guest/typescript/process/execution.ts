@@ -5,7 +5,7 @@
 // program that waits for nothing is known to be stuck. The first touch of a timer, of crypto or of a stream switches to
 // asynchronous reads for the rest of the run.
 
-import { compile, evaluate, nextTurn, now, runMicrotasks } from "../engine.ts";
+import { args, compile, evaluate, nextTurn, now, onFailures, runMicrotasks } from "../engine.ts";
 import { FrameReader, FrameWriter, NONCE_BYTES, PROTOCOL } from "../frames.ts";
 import { restrictGlobals } from "../globals.ts";
 import { Kind } from "../kinds.ts";
@@ -24,9 +24,6 @@ export interface Streams {
   exit(): void;
 }
 
-const { apply } = Reflect;
-const { preventDefault } = Event.prototype;
-
 const reader = new FrameReader();
 const writer = new FrameWriter();
 const nonce = new Uint8Array(NONCE_BYTES);
@@ -34,21 +31,13 @@ let current: Run | undefined;
 
 /** Leaves to programs what they may have of the global scope. Once, before any program. */
 export async function prepareGlobals(): Promise<void> {
-  if (Deno.args.includes("--modules")) await loadBuiltIns();
-  const { addEventListener } = globalThis;
-  const allowWasm = Deno.args.includes("--allow-wasm");
+  if (args.includes("--modules")) await loadBuiltIns();
+  const allowWasm = args.includes("--allow-wasm");
   const onAsynchronous = (): void => void (current !== undefined && (current.asynchronous = true));
-  const home = Deno.args.find((each) => each.startsWith("--files="))?.slice(8);
+  const home = args.find((each) => each.startsWith("--files="))?.slice(8);
   const namespace = home === undefined ? undefined : fileNamespace(home);
   restrictGlobals({ allowWasm, onAsynchronous, namespace });
-  apply(addEventListener, globalThis, ["unhandledrejection", (event: PromiseRejectionEvent) => {
-    apply(preventDefault, event, []);
-    current?.rejected(event.reason);
-  }]);
-  apply(addEventListener, globalThis, ["error", (event: ErrorEvent) => {
-    apply(preventDefault, event, []);
-    current?.uncaught(event.error);
-  }]);
+  onFailures((reason) => current?.rejected(reason), (error) => current?.uncaught(error));
 }
 
 export function sendReady(streams: Streams): void {

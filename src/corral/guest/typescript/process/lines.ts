@@ -1,7 +1,9 @@
 // Frames as lines of base64, for standard streams that pass text only.
 
+import { bytesFromBase64, bytesToBase64 } from "../values.ts";
 import type { Streams } from "./execution.ts";
 
+const { apply } = Reflect;
 const Bytes = Uint8Array;
 const READ_BYTES = 65536;
 const NEWLINE = 10;
@@ -20,7 +22,7 @@ export function asLines({ readBlocking, readAsynchronously, write, exit }: Strea
     const end = chunk.lastIndexOf(NEWLINE, count - 1) + 1;
     line += decoder.decode(chunk.subarray(0, end));
     if (end > 0) {
-      const lines = line.split("\n").map((each) => Bytes.fromBase64(each));
+      const lines = line.split("\n").map((each) => bytesFromBase64(each));
       bytes = new Bytes(lines.reduce((sum, each) => sum + each.length, 0));
       at = 0;
       let start = 0;
@@ -58,7 +60,7 @@ export function asLines({ readBlocking, readAsynchronously, write, exit }: Strea
       return take(into);
     },
     write(frames) {
-      let rest = encoder.encode(`${frames.toBase64()}\n`);
+      let rest = encoder.encode(`${apply(bytesToBase64, frames, []) as string}\n`);
       while (rest.length > 0) rest = rest.subarray(write(rest));
       return frames.length;
     },

@@ -1,14 +1,14 @@
 // The guest of one program: it reads START, runs the program in the engine's own context, sends EXIT and ends.
 
-import { exit, nextTurn, readAsynchronously, readBlocking, write } from "../engine.ts";
+import { args, exit, nextTurn, readAsynchronously, readBlocking, write } from "../engine.ts";
 import { execute, prepareGlobals, sendReady, type Streams } from "./execution.ts";
 import { asLines } from "./lines.ts";
 import { warmUp } from "./warm_up.ts";
 
 const pipes: Streams = { readBlocking, readAsynchronously, write, exit: () => exit(0) };
-const streams = Deno.args.includes("--lines") ? asLines(pipes) : pipes;
+const streams = args.includes("--lines") ? asLines(pipes) : pipes;
 const MANY_CALLS = 64;
-const warmsUp = Deno.args.includes("--warm-up"); // for one that is started before it is needed
+const warmsUp = args.includes("--warm-up"); // for one that is started before it is needed
 const begin = (): void => {
   sendReady(streams);
   execute(streams);

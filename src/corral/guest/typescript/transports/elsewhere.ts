@@ -2,7 +2,7 @@
 // prints goes to standard output and standard error as it is; the outcome is the last line of standard output, behind a mark.
 
 import { Decoration, type Decorator } from "../decorators.ts";
-import { compile, evaluate } from "../engine.ts";
+import { compile, evaluate, exit, write } from "../engine.ts";
 import { connectFromEnvironment } from "./http.ts";
 import { type Encoded, encodeValue, ValueError } from "../values.ts";
 
@@ -20,18 +20,14 @@ type Program = (load: (specifier: string) => Promise<unknown>, enter: Enter, dec
 const PROGRAM_NAME = "corral:program.ts";
 const MAX_TEXT = 8000;
 const { stringify } = JSON;
-const { writeSync } = Deno.stdout as unknown as { writeSync(bytes: Uint8Array): number };
-const exit = Deno.exit;
 
 /** Runs a program and writes its outcome: the mark, its kind, 1 if it is tagged, and JSON. */
 export async function run(job: Job): Promise<void> {
   const [kind, { text, tagged }] = await outcome(job);
   let data = new TextEncoder().encode(`\n${job.mark} ${kind} ${tagged ? 1 : 0} ${text}\n`);
-  while (data.length > 0) data = data.subarray(apply(writeSync, Deno.stdout, [data]));
+  while (data.length > 0) data = data.subarray(write(data));
   exit(0);
 }
-
-const { apply } = Reflect;
 
 async function outcome(job: Job): Promise<[kind: string, content: Encoded]> {
   const { tools } = connectFromEnvironment({ tools: job.tools, maxInputBytes: job.limits.tool_input_bytes });
