@@ -31,6 +31,9 @@ _OUTCOME_BYTES = 1_000_000
 _STDERR_CHARACTERS = 2_000
 _SUFFIXES: Mapping[Language, str] = {"python": "py", "typescript": "mjs"}
 _LIMITS = {"value_bytes", "tool_input_bytes"}
+_NO_PACKAGES = "-S"
+_NEED_PACKAGES = frozenset({"grpc"})
+"""Protocols whose runtime for Python imports a package that is installed beside the engine."""
 
 
 class ExecuteOnlySandbox(Sandbox):
@@ -68,7 +71,8 @@ class ExecuteOnlySandbox(Sandbox):
             protocol = cast("WebProtocol", bridge.protocol)  # capabilities name no other
             await self._shell.files.write_binary(file, elsewhere_guest(protocol, language, told))
             guest = guest_files(self._config)
-            options = [*guest.options, *_PERMISSIONS[language](bridge.url), file]
+            own = [each for each in guest.options if each != _NO_PACKAGES or protocol not in _NEED_PACKAGES]
+            options = [*own, *_PERMISSIONS[language](bridge.url), file]
             command = f"{self._engine} {shlex.join(options)}"
             env = {**guest.environment, "CORRAL_URL": bridge.url, "CORRAL_TOKEN": bridge.token}
             self._process = process = await self._shell.spawn(command, env=env)
