@@ -570,9 +570,9 @@ def test_over_tls_the_bridge_has_to_prove_who_it_is(python: Python, tmp_path: Pa
 @pytest.mark.anyio
 async def test_items_that_come_after_a_program_has_left_their_stream_end_the_request() -> None:
     """The connection is full then, so that the tool waits until the request is ended."""
-    bridge = client._Bridge("http://127.0.0.1:9", "token", http._HttpTransport())
-    turns = client._Turns(asyncio.get_running_loop(), bridge, CallLimits(1, 1, 1), 1_000)
-    reading = client._Reading()
+    bridge = client._HttpBridge("http://127.0.0.1:9", "token", http._HttpTransport(), 1_000)
+    turns = client._Turns(asyncio.get_running_loop(), bridge, CallLimits(1, 1, 1))
+    reading = client.Reading()
     reading.tell("cancel")
     with pytest.raises(ConnectionAbortedError):
         turns._deliver(reading, 1, [1])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import venv
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,6 +16,7 @@ from typing_extensions import override
 from corral import Corral, ExecutionContext, Language, Limits, ToolError, tool
 from corral.bridges.connect import ConnectBridge
 from corral.bridges.graphql import GraphqlBridge
+from corral.bridges.grpc import GrpcBridge
 from corral.bridges.http import HttpBridge
 from corral.bridges.trpc import TrpcBridge
 from corral.bridges.web import WebBridge
@@ -56,6 +59,17 @@ async def double(n: int) -> int:
 async def refuse(reason: str) -> None:
     """Fails."""
     raise ToolError(reason)
+
+
+@asynccontextmanager
+async def opened_over_grpc(folder: Path, engines: Mapping[Language, str]) -> AsyncGenerator[Corral]:
+    """The same with the server that gRPC has of its own."""
+    async with ExecuteOnly(folder) as shell:
+        sandbox = ShellSandbox(shell, engines=engines)
+        unenforced: Any = {"accept_unenforced": {"cpu_seconds", "memory_mb"}, "check": False}
+        async with Corral([double, refuse], sandbox=sandbox, bridge=GrpcBridge(), **unenforced) as corral:
+            yield corral
+    assert not list(folder.iterdir())
 
 
 @asynccontextmanager
@@ -133,13 +147,15 @@ async def test_a_program_calls_tools_over_http(language: Language, engine: str, 
         assert ended.status == "timed_out"
 
 
-@pytest.mark.parametrize("bridge", [GraphqlBridge, TrpcBridge, ConnectBridge])
+@pytest.mark.parametrize("bridge", [GraphqlBridge, TrpcBridge, ConnectBridge, GrpcBridge])
 @pytest.mark.parametrize("language", CASES)
 async def test_a_program_calls_tools_over_other_protocols(
-    language: Language, bridge: type[WebBridge], tmp_path: Path
+    language: Language, bridge: type[WebBridge | GrpcBridge], tmp_path: Path
 ) -> None:
     program, _, refused, _ = CASES[language]
-    async with opened(tmp_path, bridge) as corral:
+    over_grpc: Mapping[Language, str] = {**ENGINES, "python": sys.executable}  # which has grpcio
+    web = issubclass(bridge, WebBridge)
+    async with opened(tmp_path, bridge) if web else opened_over_grpc(tmp_path, over_grpc) as corral:
         result = await corral.execute(program, language=language, env={"MODE": "test"})
         assert result.error is None, result
         assert result.value == {"sums": [2, 4], "env": {"MODE": "test"}, "big": 2**70}
@@ -147,6 +163,16 @@ async def test_a_program_calls_tools_over_other_protocols(
         told = await corral.execute(refused, language=language)
         assert told.error is not None
         assert (told.error.code, told.error.name) == ("tool_error", "ToolError"), told
+
+
+async def test_a_sandbox_without_grpcio_says_so(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    bare = tmp_path_factory.mktemp("bare")
+    venv.create(bare, symlinks=True)
+    async with opened_over_grpc(tmp_path, {"python": str(bare / "bin" / "python")}) as corral:
+        result = await corral.execute("await tools.double(n=1)", language="python")
+        assert result.error is not None
+        assert result.error.name == "BridgeError", result
+        assert result.error.message.startswith("calls over gRPC need grpcio where the program runs: pip install grpcio")
 
 
 async def test_what_a_program_writes_is_bounded_and_its_end_is_seen(tmp_path: Path) -> None:
@@ -175,7 +201,7 @@ async def test_it_needs_the_address_of_the_bridge(tmp_path: Path) -> None:
     accepted: Any = {"accept_unenforced": {"cpu_seconds", "memory_mb"}, "check": False}
     with pytest.raises(ConfigError, match=r"HttpBridge\(url=...\)"):
         await Corral(sandbox=ShellSandbox(shell), bridge=HttpBridge(), **accepted).execute("1", language="python")
-    with pytest.raises(ConfigError, match="supports 'connect' and 'graphql' and 'http' and 'trpc'"):
+    with pytest.raises(ConfigError, match="supports 'connect' and 'graphql' and 'grpc' and 'http' and 'trpc'"):
         await Corral(sandbox=ShellSandbox(shell), **accepted).execute("1", language="python")
     with pytest.raises(ConfigError, match='bridge="http"'):
         ShellSandbox(shell, bridge="pipe")

@@ -29,7 +29,6 @@ from corral.bridges.connect import ConnectBridge
 from corral.bridges.graphql import GraphqlBridge
 from corral.bridges.grpc import GrpcBridge
 from corral.bridges.grpc.messages import CallReply
-from corral.bridges.grpc.messages import CallRequest as CallMessage
 from corral.bridges.http import HttpBridge
 from corral.bridges.trpc import TrpcBridge
 from corral.bridges.web import (
@@ -50,6 +49,7 @@ from corral.guest.python.calls import CorralError as GuestError
 from corral.guest.python.client import Transport
 from corral.guest.python.transports import connect as connect_transport
 from corral.guest.python.transports import graphql as graphql_transport
+from corral.guest.python.transports import grpc as grpc_transport
 from corral.guest.python.transports import http as http_transport
 from corral.guest.python.transports import trpc as trpc_transport
 from corral.guest.python.values import UnencodableValue
@@ -202,11 +202,16 @@ def failure_of(error: GuestError) -> Reply:
 class RuntimeSuite(BridgeStreamSuite, BridgeMessageSuite):
     """The suites by corral's own runtime for programs in Python elsewhere."""
 
-    bridge: type[WebBridge]
+    bridge: type[BridgeProtocol]
     runtime: Any
     path: str = ""
     """Path at which the app serves."""
     transport: Transport
+
+    @asynccontextmanager
+    async def url(self, protocol: BridgeProtocol, host: BridgeHost, endpoint: Endpoint) -> AsyncGenerator[str]:
+        async with served(protocol.asgi_app(host)) as port:
+            yield f"http://127.0.0.1:{port}{self.path}"
 
     @asynccontextmanager
     async def stream(
@@ -222,8 +227,8 @@ class RuntimeSuite(BridgeStreamSuite, BridgeMessageSuite):
                 yield failure_of(error)
 
         async with (
-            served(protocol.asgi_app(host)) as port,
-            self.runtime.connect(f"http://127.0.0.1:{port}{self.path}", endpoint.token) as connection,
+            self.url(protocol, host, endpoint) as url,
+            self.runtime.connect(url, endpoint.token) as connection,
             aclosing(aiter(connection.tools[tool](input))) as read,
             aclosing(replies(read)) as found,
         ):
@@ -247,15 +252,15 @@ class RuntimeSuite(BridgeStreamSuite, BridgeMessageSuite):
             yield send
 
     def protocol(self) -> BridgeProtocol:
-        return self.bridge("http://127.0.0.1")
+        made: Any = self.bridge
+        return made("http://127.0.0.1")
 
     @asynccontextmanager
     async def connect(self, protocol: BridgeProtocol, host: BridgeHost, endpoint: Endpoint) -> AsyncGenerator[CallTool]:
         assert isinstance(endpoint, HttpEndpoint)
-        async with served(protocol.asgi_app(host)) as port, AsyncExitStack() as stack:
+        async with self.url(protocol, host, endpoint) as url, AsyncExitStack() as stack:
 
             async def connected() -> Any:
-                url = f"http://127.0.0.1:{port}{self.path}"
                 return await stack.enter_async_context(self.runtime.connect(url, endpoint.token))
 
             connection = await connected()
@@ -291,84 +296,38 @@ class TestConnect(RuntimeSuite):
     bridge, runtime, transport = ConnectBridge, connect_transport, connect_transport._ConnectTransport()
 
 
-class TestGrpc(BridgeStreamSuite, BridgeMessageSuite):
+class TestGrpc(RuntimeSuite):
+    bridge, runtime, transport = GrpcBridge, grpc_transport, grpc_transport._GrpcTransport()
+
     def protocol(self) -> BridgeProtocol:
         return GrpcBridge()
 
     @asynccontextmanager
-    async def connect(self, protocol: BridgeProtocol, host: BridgeHost, endpoint: Endpoint) -> AsyncGenerator[CallTool]:
-        async with self._channel(endpoint) as (channel, metadata):
-            method = channel.unary_unary("/corral.v1.Bridge/Call", CallMessage.SerializeToString, CallReply.FromString)
-
-            async def call(tool: str, input: object) -> Reply:
-                sent = encoded(input)
-                if isinstance(sent, Reply):
-                    return sent
-                request = CallMessage(tool=tool, input=sent.text, tagged=sent.tagged)
-                try:
-                    return self._reply(await method(request, metadata=metadata))
-                except grpc.aio.AioRpcError as refused:
-                    return self._refusal(refused)
-
-            yield call
-
-    @asynccontextmanager
-    async def stream(
-        self, protocol: BridgeProtocol, host: BridgeHost, endpoint: Endpoint, tool: str, input: object
-    ) -> AsyncGenerator[AsyncIterator[Reply]]:
-        async with self._channel(endpoint) as (channel, metadata):
-            path = "/corral.v1.Bridge/Stream"
-            method = channel.unary_stream(path, CallMessage.SerializeToString, CallReply.FromString)
-            sent = encode_value(input)
-            reading = method(CallMessage(tool=tool, input=sent.text, tagged=sent.tagged), metadata=metadata)
-
-            async def replies() -> AsyncGenerator[Reply]:
-                try:
-                    async for reply in reading:
-                        yield self._reply(reply)
-                except grpc.aio.AioRpcError as refused:
-                    yield self._refusal(refused)
-
-            async with aclosing(replies()) as found:
-                yield found
-            reading.cancel()
+    async def url(self, protocol: BridgeProtocol, host: BridgeHost, endpoint: Endpoint) -> AsyncGenerator[str]:
+        assert isinstance(endpoint, HttpEndpoint)
+        yield endpoint.url
 
     @asynccontextmanager
     async def raw(self, protocol: BridgeProtocol, host: BridgeHost, endpoint: Endpoint) -> AsyncGenerator[SendMessage]:
-        async with self._channel(endpoint) as (channel, metadata):
-            method = channel.unary_unary("/corral.v1.Bridge/Call", None, CallReply.FromString)
-
-            async def send(message: bytes) -> str | None:
-                try:
-                    reply = self._reply(await method(message, metadata=metadata))
-                except grpc.aio.AioRpcError as refused:
-                    reply = self._refusal(refused)
-                return reply.error.code if reply.error else None
-
-            yield send
-
-    @asynccontextmanager
-    async def _channel(self, endpoint: Endpoint) -> AsyncGenerator[tuple[Any, Any]]:
         assert isinstance(endpoint, HttpEndpoint)
         async with grpc.aio.insecure_channel(endpoint.url.removeprefix("http://")) as channel:
-            await channel.channel_ready()  # until then the client does not know how many calls may be open
-            yield channel, (("authorization", f"Bearer {endpoint.token}"),)
+            methods: Any = [channel.unary_unary(f"/corral.v1.Bridge/{name}") for name in ("Call", "Calls")]
 
-    def _reply(self, reply: Any) -> Reply:
-        if not reply.HasField("error"):
-            return Reply(decode_value(reply.value, tagged=reply.tagged) if reply.HasField("value") else None)
-        error, after = reply.error, None
-        if error.HasField("retry_after_seconds"):
-            after = error.retry_after_seconds
-        return Reply(
-            error=CallError(code=error.code, name=error.name, message=error.message, retry_after_seconds=after)
-        )
+            async def sent(method: Any, message: bytes) -> str | None:
+                try:
+                    reply = CallReply.FromString(await method(message, metadata=metadata))
+                except grpc.aio.AioRpcError as refused:
+                    trailers: dict[str, str] = dict(cast("Any", refused.trailing_metadata()) or ())
+                    return trailers.get("corral-error-code", refused.code().name)
+                return reply.error.code if reply.HasField("error") else None
 
-    def _refusal(self, refused: grpc.aio.AioRpcError) -> Reply:
-        """A status: corral's, or one that gRPC itself made."""
-        metadata: dict[str, str] = dict(cast("Any", refused.trailing_metadata()) or ())
-        code = metadata.get("corral-error-code", refused.code().name)
-        return Reply(error=CallError(code=code, name="", message=refused.details() or ""))
+            metadata = (("authorization", f"Bearer {endpoint.token}"),)
+
+            async def send(message: bytes) -> str | None:
+                codes = {await sent(method, message) for method in methods}
+                return None if None in codes else codes.pop()
+
+            yield send
 
 
 class NoteBridge(WebBridge):
@@ -600,8 +559,8 @@ async def test_a_third_party_brings_only_a_transport_for_programs_elsewhere(lang
 
 
 def test_a_transport_cannot_replace_names_of_the_runtime_unseen() -> None:
-    with pytest.raises(ConfigError, match="the transport defines '_Reading', as the runtime does"):
-        client_runtime("python", "class _Reading:\n    pass\nconnect = 1\n")
+    with pytest.raises(ConfigError, match="the transport defines 'Reading', as the runtime does"):
+        client_runtime("python", "class Reading:\n    pass\nconnect = 1\n")
 
 
 def test_a_protocol_without_a_runtime_says_so() -> None:

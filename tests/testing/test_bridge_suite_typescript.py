@@ -20,9 +20,9 @@ import pytest
 from corral.bridges import BridgeHost, BridgeProtocol
 from corral.bridges.connect import ConnectBridge
 from corral.bridges.graphql import GraphqlBridge
+from corral.bridges.grpc import GrpcBridge
 from corral.bridges.http import HttpBridge
 from corral.bridges.trpc import TrpcBridge
-from corral.bridges.web import WebBridge
 from corral.guest import WebProtocol, bridge_runtime, decode_value
 from corral.programs import strip_types
 from corral.testing import BridgeStreamSuite, CallTool
@@ -132,7 +132,7 @@ def read(reply: dict[str, Any]) -> Reply:
 
 
 class TypeScriptSuite(BridgeStreamSuite):
-    bridge: type[WebBridge]
+    bridge: type[BridgeProtocol]
     name: WebProtocol
     path: str = ""
     driver: ClassVar[Driver]
@@ -145,7 +145,8 @@ class TypeScriptSuite(BridgeStreamSuite):
         assert cls.driver.end() == 0
 
     def protocol(self) -> BridgeProtocol:
-        return self.bridge("http://127.0.0.1")
+        made: Any = self.bridge
+        return made("http://127.0.0.1")
 
     @asynccontextmanager
     async def connect(self, protocol: BridgeProtocol, host: BridgeHost, endpoint: Endpoint) -> AsyncGenerator[CallTool]:
@@ -195,7 +196,6 @@ class TypeScriptSuite(BridgeStreamSuite):
     async def _served(
         self, protocol: BridgeProtocol, host: BridgeHost, endpoint: Endpoint
     ) -> AsyncGenerator[tuple[str, str]]:
-        assert isinstance(protocol, WebBridge)
         assert isinstance(endpoint, HttpEndpoint)
         async with served(protocol.asgi_app(host)) as port:
             yield f"http://127.0.0.1:{port}{self.path}", endpoint.token
@@ -224,3 +224,17 @@ class TestTrpc(TypeScriptSuite):
 
 class TestConnect(TypeScriptSuite):
     bridge, name = ConnectBridge, "connect"
+
+
+class TestGrpc(TypeScriptSuite):
+    bridge, name = GrpcBridge, "grpc"
+
+    def protocol(self) -> BridgeProtocol:
+        return GrpcBridge()
+
+    @asynccontextmanager
+    async def _served(
+        self, protocol: BridgeProtocol, host: BridgeHost, endpoint: Endpoint
+    ) -> AsyncGenerator[tuple[str, str]]:
+        assert isinstance(endpoint, HttpEndpoint)
+        yield endpoint.url, endpoint.token

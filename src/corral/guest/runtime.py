@@ -42,7 +42,7 @@ __all__ = [
     "typescript_server",
 ]
 
-WebProtocol: TypeAlias = Literal["connect", "graphql", "http", "trpc"]
+WebProtocol: TypeAlias = Literal["connect", "graphql", "grpc", "http", "trpc"]
 """Protocol with runtimes for programs elsewhere."""
 WEB_PROTOCOLS: frozenset[str] = frozenset(get_args(WebProtocol))
 
@@ -78,6 +78,8 @@ _PYTHON = ("values", "frames", "calls", "console", "hints", "errors", "paths", "
 """Parts of the Python guest, each after those that it needs."""
 _PYTHON_CLIENT = ("values", "calls", "client", "transports/lines")
 """Parts of the Python module that a program elsewhere imports, likewise."""
+_SHARED: Mapping[str, tuple[str, ...]] = {"connect": ("messages",), "grpc": ("messages",)}
+"""Parts of transports, before them."""
 _ELSEWHERE = ("decorators", "engine", "transports/elsewhere")
 """Parts of the guest that calls tools over such a protocol, after the client and the transport."""
 _PYTHON_ELSEWHERE = ("values", "calls", "hints", "errors", "client", "transports/lines")
@@ -165,7 +167,7 @@ def graphql_runtime(language: Language = "typescript") -> str:
 @cache
 def bridge_runtime(protocol: WebProtocol, language: Language) -> str:
     """The module that a program imports to call tools over one of corral's protocols."""
-    return client_runtime(language, _source(*_TRANSPORTS[language](protocol)))
+    return _CLIENT_RUNTIMES[language](_source(*_TRANSPORTS[language](protocol)), _SHARED.get(protocol, ()))
 
 
 def elsewhere_guest(
@@ -182,15 +184,17 @@ def elsewhere_guest(
 
 @cache
 def _python_elsewhere(protocol: WebProtocol) -> str:
-    return _python_file(map(_python, (*_PYTHON_ELSEWHERE, f"transports/{protocol}", "elsewhere")))
+    shared = (f"transports/{name}" for name in _SHARED.get(protocol, ()))
+    return _python_file(map(_python, (*_PYTHON_ELSEWHERE, *shared, f"transports/{protocol}", "elsewhere")))
 
 
 @cache
 def _typescript_elsewhere(protocol: WebProtocol, *, node: bool) -> str:
     # elsewhere.ts imports the transport of HTTP, in whose place are the others.
     transport = ("http", strip_types(_source(*_TRANSPORTS["typescript"](protocol))))
+    shared = (f"transports/{name}" for name in _SHARED.get(protocol, ()))
     rest = _over_node(_ELSEWHERE) if node else _ELSEWHERE
-    return (_NODE if node else "") + _script([*_stripped(_CLIENT), transport, *_stripped(rest)])
+    return (_NODE if node else "") + _script([*_stripped((*_CLIENT, *shared)), transport, *_stripped(rest)])
 
 
 def client_runtime(language: Language, transport: str) -> str:
@@ -202,16 +206,17 @@ def client_runtime(language: Language, transport: str) -> str:
     `connect_from_environment`, as `bridgeTransport` or `bridge_transport` makes them. `http.ts` and
     `transports/http.py` are examples.
     """
-    return _CLIENT_RUNTIMES[language](transport)
+    return _CLIENT_RUNTIMES[language](transport, ())
 
 
-def _typescript_client(transport: str) -> str:
-    modules = [*_stripped(_CLIENT), ("transport", strip_types(transport))]
+def _typescript_client(transport: str, shared: Iterable[str]) -> str:
+    parts = (*_CLIENT, *(f"transports/{name}" for name in shared))
+    modules = [*_stripped(parts), ("transport", strip_types(transport))]
     return f"{_script(modules)}export const {{ connect, connectFromEnvironment }} = transport_;\n"
 
 
-def _python_client(transport: str) -> str:
-    sources = [_python(name) for name in _PYTHON_CLIENT]
+def _python_client(transport: str, shared: Iterable[str]) -> str:
+    sources = [_python(name) for name in (*_PYTHON_CLIENT, *(f"transports/{name}" for name in shared))]
     if shared := sorted(_defined(transport) & set[str]().union(*map(_defined, sources))):
         raise ConfigError(
             f"the transport defines {shared[0]!r}, as the runtime does that it is joined with; give it another name"
@@ -235,7 +240,7 @@ def _defined(source: str) -> set[str]:
     return found - {"__all__"}
 
 
-_CLIENT_RUNTIMES: Mapping[Language, Callable[[str], str]] = {
+_CLIENT_RUNTIMES: Mapping[Language, Callable[[str, Iterable[str]], str]] = {
     "typescript": _typescript_client,
     "python": _python_client,
 }

@@ -31,6 +31,9 @@ _OUTCOME_BYTES = 1_000_000
 _STDERR_CHARACTERS = 2_000
 _SUFFIXES: Mapping[Language, str] = {"python": "py", "typescript": "mjs"}
 _LIMITS = {"value_bytes", "tool_input_bytes"}
+_NO_PACKAGES = "-S"
+_NEED_PACKAGES = frozenset({"grpc"})
+"""Protocols whose runtime for Python imports a package that is installed beside the engine."""
 
 
 class ExecuteOnlySandbox(Sandbox):
@@ -78,7 +81,8 @@ class ExecuteOnlySandbox(Sandbox):
             await self._shell.files.write_binary(file, elsewhere_guest(protocol, language, told, node=node))
             guest = node_files(self._config) if node else guest_files(self._config)
             permissions = [] if node else _PERMISSIONS[language](bridge.url)
-            command = f"{self._limits}; exec {shlex.join([self._engine, *guest.options, *permissions, file])}"
+            own = [each for each in guest.options if each != _NO_PACKAGES or protocol not in _NEED_PACKAGES]
+            command = f"{self._limits}; exec {shlex.join([self._engine, *own, *permissions, file])}"
             env = {**guest.environment, "CORRAL_URL": bridge.url, "CORRAL_TOKEN": bridge.token}
             self._process = process = await self._shell.spawn(command, env=env)
             async with anyio.create_task_group() as tasks:

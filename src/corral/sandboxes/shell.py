@@ -61,8 +61,8 @@ class ShellSandbox(BoxProvider[Shell]):
     Python's memory is bounded likewise; the numbers of `Limits` are not enforced, so they are to be accepted as such.
 
     `bridge` is "pipe" if the shell has standard input for commands. Else a program is a file and a command, and
-    calls tools over the Corral's `HttpBridge`, `GraphqlBridge`, `TrpcBridge` or `ConnectBridge` with a token in its
-    environment. A function's shell is taken to have standard input unless `bridge` names such a protocol.
+    calls tools over a bridge of the Corral such as `HttpBridge`, with a token in its environment. Over `GrpcBridge`,
+    Python needs grpcio there. A function's shell is taken to have standard input unless `bridge` names such a protocol.
 
     Raises:
         ConfigError: the shell starts no programs, or has no standard input although `bridge` is "pipe".

@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from corral import Corral, ExecutionContext, Limits, OutsideExecution, ToolRegistry, define_tool, tool
-from corral.bridges.tokens import ExecutionTokens
+from corral.bridges.tokens import ExecutionTokens, KeyRing
 from corral.guest import ArrayBuffer
 from tests.bridges.http.engines import ENGINES, run_elsewhere
 from tests.bridges.http.serving import Server, approve, tools
@@ -258,10 +258,10 @@ def test_the_tool_of_a_call_that_ran_at_the_end_was_cancelled(engine: str, outco
 
 
 class CountedTokens(ExecutionTokens):
-    """Tokens that live 2.4 seconds, and are counted."""
+    """Tokens that are counted, and live 2.4 seconds unless told otherwise."""
 
-    def __init__(self) -> None:
-        super().__init__(ttl_seconds=2.4)
+    def __init__(self, keys: KeyRing | None = None, *, ttl_seconds: float = 2.4) -> None:
+        super().__init__(keys, ttl_seconds=ttl_seconds)
         self.issued: Counter[str] = Counter()
 
     def issue(self, execution_id: str, context: ExecutionContext, *, ttl_seconds: float | None = None) -> str:

@@ -20,7 +20,8 @@ from corral.bridges.grpc.schema import ToolSchema
 from corral.bridges.grpc.service import BridgeService
 from corral.bridges.web.documents import DocumentCache
 from corral.errors import ConfigError
-from corral.types import Endpoint, HttpEndpoint
+from corral.guest import bridge_runtime
+from corral.types import Endpoint, HttpEndpoint, Language
 
 __all__ = ["GrpcBridge"]
 
@@ -30,6 +31,8 @@ _METADATA_BYTES = 32_768
 _STREAMS = 256
 """Requests at once on one connection."""
 _CLOSE_SECONDS = 2.0
+_PING_SECONDS = 10
+"""Least time between two pings of a client that waits for a slow call; more often ends its connection."""
 
 
 @checked
@@ -105,6 +108,7 @@ class GrpcBridge(BridgeProtocol):
             ("grpc.max_metadata_size", _METADATA_BYTES),
             ("grpc.absolute_max_metadata_size", _METADATA_BYTES),
             ("grpc.max_concurrent_streams", _STREAMS),
+            ("grpc.http2.min_ping_interval_without_data_ms", _PING_SECONDS * 1000),
             ("grpc.http.overload_protection", 0),  # it counts ended streams too, and refuses calls within the bound
         ]
         server = grpc.aio.server(
@@ -143,6 +147,10 @@ class GrpcBridge(BridgeProtocol):
         """Returns the `.proto` of the tools that the scopes of a grant allow."""
         schema = await self._documents.of(grant)
         return Document(proto_text(schema.file).encode(), "text/plain; charset=utf-8")
+
+    @override
+    def guest_runtime(self, language: Language) -> str:
+        return bridge_runtime("grpc", language)
 
 
 def _is_loopback(host: str) -> bool:

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import anyio
 import grpc
+import grpc.aio
 from google.protobuf.message import DecodeError
 from typing_extensions import override
 
@@ -21,7 +22,7 @@ from corral.bridges.grpc.statuses import error_within, status_of
 from corral.bridges.web import ended, late, load_of, most_body_bytes
 from corral.bridges.web.documents import DocumentCache
 from corral.concurrency.threads import thread_safe_callback
-from corral.errors import CorralError, InvalidToken, MalformedMessage, MessageTooLarge
+from corral.errors import Cancelled, CorralError, InvalidToken, MalformedMessage, MessageTooLarge
 from corral.types import MAX_TOOL_PATH, CallError, CallRequest
 
 __all__ = ["BridgeService"]
@@ -92,6 +93,8 @@ class _Exchange:
     def __init__(self, context: Context, grant: Grant) -> None:
         self._context = context
         self._grant = grant
+        self._writing = anyio.Lock()
+        """gRPC takes one message at a time."""
 
     def begin(self, *, stream: bool, ping: Any = None) -> None:
         """Does nothing: gRPC has one form for all methods, and keeps connections alive by itself."""
@@ -122,7 +125,11 @@ class _Exchange:
             room.release(len(body))
 
     async def write(self, message: Any, *, last: bool = False) -> None:  # noqa: ARG002 - gRPC ends a stream by itself
-        await self._context.write(message.SerializeToString())
+        try:
+            async with self._writing:
+                await self._context.write(message.SerializeToString())
+        except grpc.aio.InternalError:
+            raise Cancelled("the client has gone away") from None
 
 
 @asynccontextmanager

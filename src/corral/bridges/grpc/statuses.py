@@ -68,8 +68,14 @@ def status_of(error: CallError | CorralError) -> Status:
     code = code_of(error)
     message = error.message.encode()[:_MESSAGE_BYTES].decode("utf-8", "ignore")
     status = RpcStatus(code=code.value[0], message=message, details=[_packed(each) for each in details_of(error)])
-    trailers = (("corral-error-code", error.code), ("grpc-status-details-bin", status.SerializeToString()))
-    return Status(code, message, trailers)
+    trailers: list[tuple[str, str | bytes]] = [
+        ("corral-error-code", error.code),
+        ("corral-error-name", error.name),
+        ("grpc-status-details-bin", status.SerializeToString()),
+    ]
+    if error.retry_after_seconds is not None:
+        trailers.append(("corral-retry-after-seconds", str(error.retry_after_seconds)))
+    return Status(code, message, tuple(trailers))
 
 
 def _packed(message: Detail) -> AnyMessage:

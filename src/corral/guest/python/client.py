@@ -24,7 +24,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing, contextmanager, suppress
 from http.client import HTTPConnection, HTTPResponse, HTTPSConnection, IncompleteRead
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, Protocol, Self, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, Self, TypeAlias, TypeGuard
 from urllib.parse import urlsplit
 
 from corral.guest.python.calls import (
@@ -41,11 +41,14 @@ from corral.guest.python.values import Encoded
 
 __all__ = [
     "ALONE",
+    "Bridge",
     "BridgeReply",
     "BridgeRequest",
     "Connection",
     "Failure",
     "Items",
+    "Reading",
+    "Refused",
     "ReplyReader",
     "Transport",
     "WrongReply",
@@ -144,12 +147,19 @@ class _Connect(Protocol):
     ) -> Connection: ...
 
 
+class _MakeBridge(Protocol):
+    def __call__(self, url: str, token: str, transport: Transport, max_output_bytes: int, /) -> Bridge: ...
+
+
 class _ConnectFromEnvironment(Protocol):
     def __call__(self, tools: Iterable[str] = (), **options: int) -> Connection: ...
 
 
-def bridge_transport(transport: Transport) -> tuple[_Connect, _ConnectFromEnvironment]:
-    """Makes the functions by which a program connects over a transport."""
+def bridge_transport(
+    transport: Transport, make_bridge: _MakeBridge | None = None
+) -> tuple[_Connect, _ConnectFromEnvironment]:
+    """Makes the functions by which a program connects over a transport, by default in requests over HTTP/1.1."""
+    make_bridge = make_bridge or _HttpBridge
 
     def connect(
         url: str,
@@ -167,7 +177,7 @@ def bridge_transport(transport: Transport) -> tuple[_Connect, _ConnectFromEnviro
         Raises:
             ValueError: `url` is not the http or https URL of a bridge, or there is no token.
         """
-        return Connection(_Bridge(url, token, transport), tools, max_input_bytes, max_output_bytes)
+        return Connection(make_bridge(url, token, transport, max_output_bytes), tools, max_input_bytes)
 
     def connect_from_environment(tools: Iterable[str] = (), **options: int) -> Connection:
         """The same with the address and the token that CORRAL_URL and CORRAL_TOKEN hold.
@@ -190,9 +200,9 @@ def __getattr__(name: str) -> type[CorralError]:
 class Connection:
     """`tools`, for any number of event loops. `close`, or the end of a `with` block, ends what is under way."""
 
-    def __init__(self, bridge: _Bridge, tools: Iterable[str], max_input_bytes: int, max_output_bytes: int) -> None:
+    def __init__(self, bridge: Bridge, tools: Iterable[str], max_input_bytes: int) -> None:
         self._bridge = bridge
-        self._calls = _Loops(bridge, max_input_bytes, max_output_bytes)
+        self._calls = _Loops(bridge, max_input_bytes)
         self.tools = Tools(self._calls, tuple(tools))
         atexit.register(self.close)
 
@@ -216,11 +226,10 @@ class Connection:
 class _Loops:
     """The calls of all event loops. What becomes of one does not concern the others."""
 
-    def __init__(self, bridge: _Bridge, max_input_bytes: int, max_output_bytes: int) -> None:
+    def __init__(self, bridge: Bridge, max_input_bytes: int) -> None:
         self.unstarted: dict[PendingCall, None] = {}
         self._bridge = bridge
         self._limits = CallLimits(math.inf, _CALLS_IN_FLIGHT, max_input_bytes, plain=True)
-        self._max_output_bytes = max_output_bytes
         self._calls: dict[asyncio.AbstractEventLoop, Calls] = {}
 
     def start(self, tool: str, path: str, input: object, site: Site) -> asyncio.Future[Any]:
@@ -229,22 +238,19 @@ class _Loops:
         if calls is None:
             for other in [each for each in list(self._calls) if each.is_closed()]:
                 self._calls.pop(other, None)
-            calls = self._calls[loop] = _Turns(loop, self._bridge, self._limits, self._max_output_bytes).calls
+            calls = self._calls[loop] = _Turns(loop, self._bridge, self._limits).calls
         return calls.start(tool, path, input, site)
 
 
 class _Turns:
     """The calls of one event loop. Those of one of its turns leave together."""
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, bridge: _Bridge, limits: CallLimits, max_output_bytes: int
-    ) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, bridge: Bridge, limits: CallLimits) -> None:
         self.calls = Calls(self._add, self._tell, limits)
-        self._readings: dict[int, _Reading] = {}
+        self._readings: dict[int, Reading] = {}
         """Open streams by the number of their call."""
         self._loop = loop
         self._bridge = bridge
-        self._max_output_bytes = max_output_bytes
         self._batch: dict[int, bytes] = {}
         self._batch_bytes = 0
 
@@ -280,18 +286,18 @@ class _Turns:
     def _exchange(self, unanswered: dict[int, bytes]) -> None:
         """Sends a batch, and settles its calls as their replies come in. In a thread of its own."""
         bridge = self._bridge
-        reading = _Reading()
+        reading = Reading()
         failure = _bridge_error(f"the bridge at {bridge.url} ended its reply without an answer to this call")
         try:
             request = bridge.transport.request(unanswered.values())
-            reader = bridge.transport.reader(tuple(unanswered), self._max_output_bytes)
+            reader = bridge.transport.reader(tuple(unanswered), bridge.max_output_bytes)
             with closing(bridge.replies(request, reader, reading)) as replies:
                 for reply in replies:
                     if isinstance(reply[2], Items) and reply[0] in unanswered:
                         self._deliver(reading, reply[0], reply[2])
                     else:
                         self._settle(unanswered, reply)
-        except _Refused as refused:
+        except Refused as refused:
             failure = refused.failure
         except Exception as error:
             failure = _bridge_error(
@@ -306,7 +312,7 @@ class _Turns:
                 self._in_loop(self.calls.fail, sequence, *failure)
             self._readings.pop(sequence, None)
 
-    def _deliver(self, reading: _Reading, sequence: int, items: list[Any]) -> None:
+    def _deliver(self, reading: Reading, sequence: int, items: list[Any]) -> None:
         """Passes items on, and waits until they are read. Meanwhile the connection fills up, and the tool waits."""
         self._readings[sequence] = reading
         reading.read.clear()
@@ -335,11 +341,12 @@ class _Turns:
             self._loop.call_soon_threadsafe(done, *arguments)
 
 
-class _Reading:
+class Reading:
     """A request whose reply may be a stream."""
 
     def __init__(self) -> None:
-        self.line: socket.socket | None = None
+        self.stop: Callable[[], object] | None = None
+        """Ends the reply, while one arrives. Any thread may call it."""
         self.cancelled = False
         """True once the program reads no further."""
         self.read = threading.Event()
@@ -348,13 +355,12 @@ class _Reading:
     def tell(self, told: Literal["credit", "cancel"]) -> None:
         if told == "cancel":
             self.cancelled = True
-            if self.line is not None:
-                with suppress(OSError):
-                    socket.socket.shutdown(self.line, socket.SHUT_RDWR)
+            if self.stop is not None:
+                self.stop()
         self.read.set()
 
 
-class _Refused(Exception):
+class Refused(Exception):
     """The bridge did not take a request as a whole."""
 
     def __init__(self, failure: Failure) -> None:
@@ -362,10 +368,10 @@ class _Refused(Exception):
         self.failure = failure
 
 
-class _Bridge:
-    """A bridge's address, a token that is kept fresh, and connections. Any thread may use it."""
+class Bridge:
+    """A bridge's address and a token that is kept fresh. Any thread may use it."""
 
-    def __init__(self, url: str, token: str, transport: Transport) -> None:
+    def __init__(self, url: str, token: str, transport: Transport, max_output_bytes: int) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None or parts.query:
             raise ValueError("url: it has to be an http or https URL, without a user or a query")
@@ -373,15 +379,11 @@ class _Bridge:
             raise ValueError("token: there is none")
         self.url = url.rstrip("/")
         self.transport = transport
+        self.max_output_bytes = max_output_bytes
         self.closed = False
-        self._host = parts.hostname
-        self._port = parts.port
-        self._path = parts.path.rstrip("/")
-        self._tls = ssl.create_default_context() if parts.scheme == "https" else None
-        self._token = token
+        self.parts = parts
+        self.token = token
         self._lock = threading.Lock()
-        self._idle: list[tuple[HTTPConnection, float]] = []
-        self._busy: set[socket.socket] = set()
         self._renewal: threading.Timer | None = None
         self._schedule_renewal()
 
@@ -389,27 +391,65 @@ class _Bridge:
         """Ends what is under way in other threads. Idempotent."""
         with self._lock:
             self.closed = True
-            idle, self._idle = self._idle, []
-            for each in self._busy:
-                with suppress(OSError):
-                    socket.socket.shutdown(each, socket.SHUT_RDWR)  # of TLS too, which a thread may be reading
             if self._renewal is not None:
                 self._renewal.cancel()
-        for connection, _ in idle:
-            connection.close()
 
-    def replies(self, request: BridgeRequest, reader: ReplyReader, reading: _Reading) -> Generator[BridgeReply]:
+    def replies(self, request: BridgeRequest, reader: ReplyReader, reading: Reading) -> Generator[BridgeReply]:
         """The bridge's replies to the calls of a request.
 
         Raises:
-            _Refused: the status is not 200.
+            Refused: the bridge did not take the request.
             WrongReply: as the reader.
-            OSError, HTTPException: the connection or the server does not work.
+            Exception: the connection or the server does not work.
         """
+        raise NotImplementedError
+
+    def fresh_token(self) -> str | None:
+        """Asks for a token; None if the host will not renew this one. Raises if that is unknown."""
+        raise NotImplementedError
+
+    def _schedule_renewal(self) -> None:
+        seconds = _seconds_to_renewal(self.token)
+        with self._lock:
+            if seconds is not None and not self.closed:
+                self._renewal = threading.Timer(seconds, self._renew)
+                self._renewal.daemon = True
+                self._renewal.start()
+
+    def _renew(self) -> None:
+        token: str | None = self.token
+        with suppress(Exception):  # the token that is there may still be good, and the bridge may be back the next time
+            token = self.fresh_token()
+            if _is_token(token):
+                self.token = token
+        if token is not None:
+            self._schedule_renewal()
+
+
+class _HttpBridge(Bridge):
+    """Connections over HTTP/1.1."""
+
+    def __init__(self, url: str, token: str, transport: Transport, max_output_bytes: int) -> None:
+        super().__init__(url, token, transport, max_output_bytes)
+        self._path = self.parts.path.rstrip("/")
+        self._tls = ssl.create_default_context() if self.parts.scheme == "https" else None
+        self._idle: list[tuple[HTTPConnection, float]] = []
+        self._busy: set[socket.socket] = set()
+
+    def close(self) -> None:
+        super().close()
+        with self._lock:
+            idle, self._idle = self._idle, []
+            for each in self._busy:
+                _shut(each)
+        for connection, _ in idle:
+            connection.close()
+
+    def replies(self, request: BridgeRequest, reader: ReplyReader, reading: Reading) -> Generator[BridgeReply]:
         last = b""
         with self._request(request, _SILENCE_SECONDS, reading) as response:
             if response.status != 200:
-                raise _Refused(self._refusal(response, f"{self.url}{request.path}"))
+                raise Refused(self._refusal(response, f"{self.url}{request.path}"))
             while response.length != 0 and (last := response.read1(_CHUNK_BYTES)):
                 if response.length != 0:
                     yield from reader.feed(last)
@@ -430,13 +470,13 @@ class _Bridge:
 
     @contextmanager
     def _request(
-        self, request: BridgeRequest, silence_seconds: float, reading: _Reading | None = None
+        self, request: BridgeRequest, silence_seconds: float, reading: Reading | None = None
     ) -> Generator[HTTPResponse]:
-        headers = {"authorization": f"Bearer {self._token}", "content-type": request.content_type}
+        headers = {"authorization": f"Bearer {self.token}", "content-type": request.content_type}
         connection = self._take()
         line: socket.socket = connection.sock
         if reading is not None:
-            reading.line = line
+            reading.stop = lambda: _shut(line)
         reusable = False
         try:
             line.settimeout(silence_seconds)
@@ -447,7 +487,7 @@ class _Bridge:
                 reusable = (response.isclosed() or response.length == 0) and not response.will_close
         finally:
             if reading is not None:
-                reading.line = None
+                reading.stop = None
             with self._lock:
                 self._busy.discard(line)
                 if reusable and not self.closed:
@@ -476,7 +516,7 @@ class _Bridge:
             connection.close()
 
     def _connect(self) -> HTTPConnection:
-        address = (self._host, self._port)
+        address = (self.parts.hostname or "", self.parts.port)
         if self._tls is None:
             connection = HTTPConnection(*address, timeout=_CONNECT_SECONDS)
         else:
@@ -484,33 +524,26 @@ class _Bridge:
         connection.connect()
         return connection
 
-    def _schedule_renewal(self) -> None:
-        seconds = _seconds_to_renewal(self._token)
-        with self._lock:
-            if seconds is not None and not self.closed:
-                self._renewal = threading.Timer(seconds, self._renew)
-                self._renewal.daemon = True
-                self._renewal.start()
+    def fresh_token(self) -> str | None:
+        request = BridgeRequest(self.transport.renewal_path, b"{}")
+        with self._request(request, _RENEWAL_SECONDS) as response:
+            if response.status in _NOT_RENEWED:
+                return None
+            if response.status != 200:
+                raise WrongReply
+            return json.loads(response.read(_MAX_SMALL_REPLY))["token"]
 
-    def _renew(self) -> None:
-        status = 0
-        with (  # the token that is there may still be good, and the bridge may be back the next time
-            suppress(Exception),
-            self._request(BridgeRequest(self.transport.renewal_path, b"{}"), _RENEWAL_SECONDS) as response,
-        ):
-            status = response.status
-            token = json.loads(response.read(_MAX_SMALL_REPLY))["token"]
-            if status == 200 and _is_token(token):
-                self._token = token
-        if status not in _NOT_RENEWED:
-            self._schedule_renewal()
+
+def _shut(line: socket.socket) -> None:
+    with suppress(OSError):
+        socket.socket.shutdown(line, socket.SHUT_RDWR)  # of TLS too, which a thread may be reading
 
 
 def _bridge_error(message: str) -> Failure:
     return "bridge_error", "BridgeError", message, None
 
 
-def _is_token(token: object) -> bool:
+def _is_token(token: object) -> TypeGuard[str]:
     """True if a header can carry it."""
     return isinstance(token, str) and token != "" and token.isascii() and token.isprintable()
 

@@ -33,11 +33,15 @@ _MAX_TEXT = 8000
 def run_elsewhere(job: dict[str, Any]) -> None:
     """Runs a program and writes its outcome: the mark, its kind, 1 if it is tagged, and JSON."""
     limits = job["limits"]
-    connection = connect_from_environment(tools=job["tools"], max_input_bytes=limits["tool_input_bytes"])
-    os.environ.clear()
-    os.environ.update(job["env"] or {})
-    sys.argv = ["program.py"]
-    kind, content = _outcome(job["code"], connection.tools, limits["value_bytes"])
+    try:
+        tools = connect_from_environment(tools=job["tools"], max_input_bytes=limits["tool_input_bytes"]).tools
+    except ImportError as error:  # of what the protocol needs
+        kind, content = "error", _parts(("bridge_error", "BridgeError", str(error), "", None))
+    else:
+        os.environ.clear()
+        os.environ.update(job["env"] or {})
+        sys.argv = ["program.py"]
+        kind, content = _outcome(job["code"], tools, limits["value_bytes"])
     sys.stdout.flush()
     sys.stderr.flush()
     data = b"\n%b %b %d %b\n" % (job["mark"].encode(), kind.encode(), content.tagged, content.text)

@@ -48,7 +48,12 @@ export interface Transport {
   reader(sequences: number[], maxBytes: number): Reader;
   /** Failure of all calls, from the body of a reply with another status than 200. Throws for a body of another form. */
   refusal(body: string): Failure;
+  /** Makes what sends the requests of a client, until `closing`; by default that is `fetch`. */
+  open?(closing: AbortSignal): Post;
 }
+
+/** Sends a request as `fetch` does. */
+export type Post = (url: string, init: RequestInit & { headers: Record<string, string>; signal: AbortSignal }) => Promise<Response>;
 
 export interface Reader {
   /** Takes the next part of a reply; returns the replies to calls that are complete. Throws for what is no reply. */
@@ -111,11 +116,13 @@ class Client {
   #batch = new Map<number, string>();
   #batchBytes = 0;
   #closing = new AbortController();
+  #send: Post;
   #readings = new Map<number, Reading>();
   #renewal: unknown;
 
   constructor(transport: Transport, { url, token, maxInputBytes = 1_000_000, maxOutputBytes = 64_000_000 }: Options) {
     this.#transport = transport;
+    this.#send = transport.open?.(this.#closing.signal) ?? fetch;
     this.#url = url.replace(/\/+$/, "");
     this.#token = token;
     this.#maxOutputBytes = maxOutputBytes;
@@ -212,7 +219,7 @@ class Client {
   #post(path: string, signal: AbortSignal, body: string | Uint8Array<ArrayBuffer>, type: string): Promise<Response> {
     const headers = { authorization: `Bearer ${this.#token}`, "content-type": type };
     // A redirect would take the token to who knows where.
-    return fetch(`${this.#url}${path}`, { method: "POST", headers, body, signal, redirect: "error" });
+    return this.#send(`${this.#url}${path}`, { method: "POST", headers, body, signal, redirect: "error" });
   }
 
   #scheduleRenewal(): void {

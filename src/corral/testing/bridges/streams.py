@@ -95,6 +95,37 @@ class BridgeStreamSuite(BridgeSuite):
             async with self._items(world, "secrets", context=ExecutionContext(scopes={"secrets"})) as items:
                 assert [reply.value async for reply in items] == ["hunter2"]
 
+    async def test_a_stream_that_is_refused_says_why(self) -> None:
+        async with self._world() as world:
+            refused: dict[str, tuple[str, object]] = {
+                "tool_not_found": ("missing", {}),
+                "invalid_arguments": ("count", {"to": "many"}),
+            }
+            for code, (tool, input) in refused.items():
+                async with self._items(world, tool, input) as items:
+                    assert [code_of(reply) async for reply in items] == [code]
+            assert {event.outcome for event in await world.recorded()} == {"failed"}
+
+    async def test_a_stream_that_is_read_slowly_arrives_whole(self) -> None:
+        async with (
+            self._world() as world,
+            self._guest(world) as call,
+            self._items(world, "count", {"to": 60}) as items,
+        ):
+            for number in range(60):
+                assert (await anext(items)).value == number
+                if number % 3 == 0:
+                    assert (await call("double", {"number": number})).value == 2 * number
+            assert [reply async for reply in items] == []
+
+    async def test_a_stream_outlives_the_token_that_it_was_made_with(self) -> None:
+        async with self._world() as world, self._items(world, "steps") as items:
+            assert (await anext(items)).value == "first"
+            await world.waiting.wait()
+            world.kill_tokens()
+            world.released.set()
+            assert [reply.value async for reply in items] == ["second"]
+
     async def test_the_items_of_a_stream_together_are_bounded(self) -> None:
         async with self._world() as world:
             async with self._items(world, "flood", limits=Limits(tool_output_bytes=300_000)) as items:

@@ -7,7 +7,17 @@ from typing import Any
 
 import anyio
 
-from corral.testing.bridges.world import LINES, VALUES, BridgeHarness, at_once, code_of, nested, same
+from corral.testing.bridges.world import (
+    APPROVAL_SECONDS,
+    LINES,
+    SLOW_EUROS,
+    VALUES,
+    BridgeHarness,
+    at_once,
+    code_of,
+    nested,
+    same,
+)
 from corral.tools import tool
 from corral.types import CallRequest, ExecutionContext, HttpEndpoint, Limits, PipeEndpoint, Reply
 
@@ -319,6 +329,43 @@ class BridgeSuite(BridgeHarness):
             assert world.ran == []
             assert (await call("pay", {"euros": 1})).error is None
 
+    async def test_a_call_whose_approval_does_not_come_in_time_does_not_run(self) -> None:
+        async with self._world(approval_seconds=APPROVAL_SECONDS) as world, self._guest(world) as call:
+            error = (await call("pay", {"euros": SLOW_EUROS})).error
+            assert error is not None
+            assert (error.code, "none came within 0.5 s" in error.message) == ("approval_denied", True)
+            assert code_of(await call("pay", {"euros": 1})) == "approval_denied", "nobody is asked a second time"
+            assert (world.ran, world.asked) == ([], [{"euros": SLOW_EUROS}])
+            assert (await call("double", {"number": 1})).value == 2
+
+    async def test_a_call_that_waits_for_its_approval_keeps_no_other_waiting(self) -> None:
+        async with self._world() as world, self._guest(world) as call:
+            replies: list[Reply] = []
+
+            async def pay() -> None:
+                replies.append(await call("pay", {"euros": SLOW_EUROS}))
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(pay)
+                await world.waiting.wait()
+                for number in range(3):
+                    assert (await call("double", {"number": number})).value == 2 * number
+                assert (await call("pay", {"euros": 1})).value == "paid 1"
+                assert replies == []
+                world.released.set()
+            assert replies[0].value == f"paid {SLOW_EUROS}"
+
+    async def test_a_call_that_is_given_up_while_it_waits_for_its_approval_does_not_run(self) -> None:
+        async with self._world() as world, self._guest(world) as call:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(call, "pay", {"euros": SLOW_EUROS})
+                await world.waiting.wait()
+                tasks.cancel_scope.cancel()
+            await world.cancelled.wait()
+            world.released.set()
+            assert (await call("double", {"number": 2})).value == 4
+            assert world.ran == ["double"]
+
     async def test_nobody_is_asked_about_a_call_whose_input_does_not_fit(self) -> None:
         async with self._world() as world, self._guest(world) as call:
             assert code_of(await call("pay", {"euros": "many"})) == "invalid_arguments"
@@ -362,12 +409,33 @@ class BridgeSuite(BridgeHarness):
             async with world.protocol.serve(world.host, grant) as endpoint:
                 if not isinstance(endpoint, HttpEndpoint):  # there is no token: a pipe is its execution's
                     return
-                dying = world.grants.issue(grant, ttl_seconds=0.001)
-                await anyio.sleep(0.01)
+                dying = world.host.issue(grant)
+                world.kill_tokens()
                 for token, code in (dying, "invalid_token"), (world.host.renew(grant)[0], None):
                     async with self.connect(world.protocol, world.host, replace(endpoint, token=token)) as call:
                         assert code_of(await call("double", {"number": 1})) == code
             assert world.ran == ["double"]
+
+    async def test_a_call_outlives_the_token_that_it_was_made_with(self) -> None:
+        async with self._world() as world:
+            grant, replies = world.grant(), list[Reply]()
+            async with (
+                world.protocol.serve(world.host, grant) as endpoint,
+                self.connect(world.protocol, world.host, endpoint) as call,
+                anyio.create_task_group() as tasks,
+            ):
+
+                async def hold() -> None:
+                    replies.append(await call("hold", {"number": 7}))
+
+                tasks.start_soon(hold)
+                await world.waiting.wait()
+                world.kill_tokens()
+                if isinstance(endpoint, HttpEndpoint):  # a pipe has no token
+                    assert code_of(await call("double", {"number": 1})) == "invalid_token"
+                world.released.set()
+            assert replies[0].value == 7
+            assert world.ran == []
 
     async def test_failed_and_cancelled_calls_are_on_record_as_such(self) -> None:
         async with self._world() as world:
@@ -413,6 +481,26 @@ class BridgeSuite(BridgeHarness):
                 tasks.cancel_scope.cancel()
             await world.cancelled.wait()
             assert (await call("double", {"number": 2})).value == 4
+
+    async def test_a_guest_that_gives_up_cancels_no_call_of_another(self) -> None:
+        async with self._world() as world, self._guest(world) as call, self._guest(world) as other:
+            replies: list[Reply] = []
+
+            async def hold() -> None:
+                replies.append(await other("hold", {"number": 7}))
+
+            async with anyio.create_task_group() as staying:
+                staying.start_soon(hold)
+                await world.waiting.wait()
+                world.waiting = anyio.Event()
+                async with anyio.create_task_group() as leaving:
+                    leaving.start_soon(call, "wait", dict[str, object]())
+                    await world.waiting.wait()
+                    leaving.cancel_scope.cancel()
+                await world.cancelled.wait()
+                assert replies == []
+                world.released.set()
+            assert replies[0].value == 7
 
     # --- descriptions
 

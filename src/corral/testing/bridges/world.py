@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
 from http import HTTPStatus
+from importlib import import_module
 from typing import Any, TypeAlias, cast
 from uuid import UUID
 
@@ -17,14 +19,15 @@ import anyio
 from corral.audit import AuditEvent, AuditLog, CallbackSink
 from corral.bridges import ApprovalRequest, BridgeHost, BridgeProtocol, Grant, Grants, Policy, RateLimits, pipeline
 from corral.errors import ToolError
-from corral.plugins import load_by_name
 from corral.tools import Tool, ToolRegistry, define_tool, tool
 from corral.types import Approved, Denied, Endpoint, ExecutionContext, Limits, Reply
 
 __all__ = [
+    "APPROVAL_SECONDS",
     "FLOOD_ITEMS",
     "FLOOD_ITEM_BYTES",
     "LINES",
+    "SLOW_EUROS",
     "VALUES",
     "BridgeHarness",
     "CallTool",
@@ -43,6 +46,9 @@ LINES = 'no:\r\nx-injected: 1\r\n\r\n"quoted" %0D%0A \\ \u2028 größer \U0001f6
 FLOOD_ITEMS = 2_000
 FLOOD_ITEM_BYTES = 50_000
 PATIENCE_SECONDS = 30.0
+APPROVAL_SECONDS = 0.5
+SLOW_EUROS = 42
+"""Sum about which nobody decides before the test says so."""
 VALUES: tuple[Any, ...] = (
     None,
     True,
@@ -94,8 +100,14 @@ class World:
     at_once: int = 0
     asked: list[object] = field(default_factory=list[object])
     """Inputs of the calls that somebody was asked to approve."""
+    ahead_seconds: float = 0.0
+    """Time that has passed for tokens, beside the real one."""
     yielded: int = 0
     closed: anyio.Event = field(default_factory=anyio.Event)
+
+    def kill_tokens(self) -> None:
+        """Lets so much time pass that no token so far is valid any longer."""
+        self.ahead_seconds += 1_000
 
     def grant(self, context: ExecutionContext | None = None, limits: Limits | None = None) -> Grant:
         """Opens the grant of a new execution."""
@@ -103,11 +115,17 @@ class World:
         self.grants.open(grant)
         return grant
 
-    def approve(self, request: ApprovalRequest) -> Approved | Denied:
+    async def approve(self, request: ApprovalRequest) -> Approved | Denied:
         input: Any = request.input
         self.asked.append(input)
         if input["euros"] < 0:
             raise ValueError("password=hunter2")
+        if input["euros"] == SLOW_EUROS:
+            self.waiting.set()
+            try:
+                await self.released.wait()
+            finally:
+                self.cancelled.set()
         return Approved() if input["euros"] < 100 else Denied("too much")
 
     async def recorded(self) -> list[AuditEvent]:
@@ -130,18 +148,22 @@ class BridgeHarness:
         raise NotImplementedError
 
     @asynccontextmanager
-    async def _world(self) -> AsyncGenerator[World]:
-        tokens = load_by_name("corral.tokens", "http")
+    async def _world(self, *, approval_seconds: float = PATIENCE_SECONDS) -> AsyncGenerator[World]:
+        tokens = import_module("corral.bridges.tokens")  # which needs an extra that the rest here does not
+        keys = tokens.KeyRing.generate(clock=lambda: time.time() + world.ahead_seconds)
+        issued = tokens.ExecutionTokens(keys)
         events: list[AuditEvent] = []
         audit = AuditLog(CallbackSink(events.extend))
-        grants = Grants(lambda: tokens)
+        grants = Grants(lambda: issued)
         registry = ToolRegistry()
         world: World
 
-        def approve(request: ApprovalRequest) -> Approved | Denied:
-            return world.approve(request)
+        async def approve(request: ApprovalRequest) -> Approved | Denied:
+            return await world.approve(request)
 
-        policy = Policy(grants=grants, rates=RateLimits(), audit=audit, approve=approve)
+        policy = Policy(
+            grants=grants, rates=RateLimits(), audit=audit, approve=approve, approval_seconds=approval_seconds
+        )
         host = BridgeHost(pipeline(policy), grants)
         world = World(self.protocol(), host, grants, events, audit, registry)
         world.tools.register(*_tools(world))

@@ -12,15 +12,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from corral.guest.python.client import BridgeReply, BridgeRequest, Failure, Items, WrongReply, bridge_transport
-from corral.guest.python.transports.lines import encode_call, read_failure, read_reply
+from corral.guest.python.transports.lines import encode_call, read_failure
+from corral.guest.python.transports.messages import SERVICE, calls_message, read_message
 
 __all__ = ["connect", "connect_from_environment"]
 
-_SERVICE = "/corral.v1.Bridge"
 _HEAD_BYTES = 5
 _END = 2
-_FIELD = b"\x0a"
-"""Tag of the field of both messages."""
 _BESIDE_LINE = 16
 """Bytes of a message beside its line."""
 
@@ -28,13 +26,12 @@ _BESIDE_LINE = 16
 class _ConnectTransport:
     batch_calls = 64
     encode = staticmethod(encode_call)
-    renewal_path = f"{_SERVICE}/Renew"
+    renewal_path = f"{SERVICE}/Renew"
 
     def request(self, calls: Iterable[bytes], /) -> BridgeRequest:
-        data = b'{"calls":[%b],"stream":true}' % b",".join(calls)
-        message = b"%b%b%b" % (_FIELD, _varint(len(data)), data)
+        message = calls_message(calls)
         body = b"\0%b%b" % (len(message).to_bytes(4, "big"), message)
-        return BridgeRequest(f"{_SERVICE}/Calls", body, "application/connect+proto")
+        return BridgeRequest(f"{SERVICE}/Calls", body, "application/connect+proto")
 
     def reader(self, sequences: Sequence[int], max_bytes: int, /) -> _Envelopes:
         return _Envelopes(sequences, max_bytes)
@@ -70,29 +67,16 @@ class _Envelopes:
             if error is not None:
                 failure = _read_error(error)
                 yield from [(sequence, failure, None) for sequence in self._unanswered]
-        elif flags or (not message.startswith(_FIELD) and message):
+        elif flags:
             raise WrongReply("it sent a message that is not a reply")
         elif message:  # an empty one keeps a slow connection alive
-            start = 1
-            while message[start] > 0x7F:  # the length of the line, which is the rest
-                start += 1
-            reply = read_reply(message[start + 1 :])
+            reply = read_message(message)
             if not isinstance(reply[2], Items):
                 self._unanswered.pop(reply[0], None)
             yield reply
 
     def end(self) -> tuple[BridgeReply, ...]:
         return ()
-
-
-def _varint(number: int) -> bytes:
-    """Encodes a length as protobuf does."""
-    encoded = bytearray()
-    while number > 0x7F:
-        encoded.append(number & 0x7F | 0x80)
-        number >>= 7
-    encoded.append(number)
-    return bytes(encoded)
 
 
 def _read_error(error: dict[str, Any]) -> Failure:

@@ -29,9 +29,13 @@ export async function run(job: Job): Promise<void> {
   exit(0);
 }
 
+/** What the engine's own HTTP/2 needs of the global `process`. */
+const platform = Object.freeze({ nextTick: (globalThis as unknown as { process: { nextTick: unknown } }).process.nextTick });
+
 async function outcome(job: Job): Promise<[kind: string, content: Encoded]> {
   const { tools } = connectFromEnvironment({ tools: job.tools, maxInputBytes: job.limits.tool_input_bytes });
-  const process = job.env === null ? undefined : Object.freeze({ env: Object.freeze({ ...job.env }) });
+  const own = job.env === null ? {} : { env: Object.freeze({ ...job.env }) };
+  const process = Object.freeze(Object.assign(Object.create(platform), own));
   Object.assign(globalThis, { tools, codemode: tools });
   Object.defineProperty(globalThis, "process", { value: process, configurable: true, writable: true });
   (Error as { prepareStackTrace?: unknown }).prepareStackTrace = programFramesOnly;
