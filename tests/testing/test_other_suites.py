@@ -17,10 +17,22 @@ from corral.errors import StartFailed
 from corral.sandboxes import CPythonSandbox, DenoSandbox, SandboxProvider
 from corral.sandboxes.monty import MontySandbox
 from corral.sandboxes.unjailed import UnjailedDeno
-from corral.testing import CallFailed, FakeGuest, FakeSandbox, SandboxSuite, ScriptedModel, SinkSuite, SourceSuite
+from corral.testing import (
+    BridgeMessageSuite,
+    BridgeStreamSuite,
+    BridgeSuite,
+    CallFailed,
+    FakeGuest,
+    FakeSandbox,
+    SandboxSuite,
+    ScriptedModel,
+    SinkSuite,
+    SourceSuite,
+)
 from corral.tools import Offer, ToolSource
 from corral.types import Isolation
 
+DOCUMENTATION = Path(__file__).parents[2] / "docs" / "bridges.md"
 EXAMPLE = Path(__file__).parents[2] / "examples" / "sandbox_provider" / "plain_sandbox.py"
 
 
@@ -32,6 +44,17 @@ def plain_example() -> Any:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def test_the_documentation_counts_the_tests_of_bridges() -> None:
+    def tests(suite: type[BridgeSuite]) -> int:
+        return sum(name.startswith("test_") for name in dir(suite))
+
+    calls, streams, messages = (tests(suite) for suite in (BridgeSuite, BridgeStreamSuite, BridgeMessageSuite))
+    text = DOCUMENTATION.read_text("utf-8")
+    counted = f"{calls}: ", f"{streams - calls}: ", f"{messages - calls}: "
+    assert [text.count(f" | {each}") for each in counted] == [1, 1, 1]
+    assert f"{streams + messages - calls} tests" in text
 
 
 @pytest.mark.anyio

@@ -12,7 +12,7 @@ from corral.bridges.base import ASGIApp, BridgeHost, Document
 from corral.bridges.connect.app import ConnectApp
 from corral.bridges.connect.forms import form_of, refusal
 from corral.bridges.grants import Grant
-from corral.bridges.grpc.proto_text import proto_text
+from corral.bridges.grpc.proto_text import proto_document
 from corral.bridges.grpc.schema import ToolSchema
 from corral.bridges.web import RequestHead, WebBridge
 from corral.bridges.web.documents import DocumentCache
@@ -56,8 +56,7 @@ class ConnectBridge(WebBridge):
     @override
     async def document(self, grant: Grant) -> Document:
         """Returns the `.proto` of the tools that the scopes of a grant allow."""
-        schema = await self._documents.of(grant)
-        return Document(proto_text(schema.file).encode(), "text/plain; charset=utf-8")
+        return await proto_document(self._documents, grant)
 
     @override
     def guest_runtime(self, language: Language) -> str:

@@ -24,7 +24,6 @@ from graphql import (
 from corral.bridges.graphql.names import distinct_names, type_name
 from corral.bridges.graphql.scalars import BIG_INT, JSON
 from corral.bridges.graphql.types import InputTypes, OutputTypes, TypeNames
-from corral.concurrency.garbage import gc_disabled
 from corral.tools import Tool
 from corral.types import ToolName
 
@@ -103,11 +102,6 @@ class ToolSchema:
 
 def make_schema(tools: Mapping[ToolName, Tool]) -> ToolSchema:
     """Makes the schema of these tools. A field has the name of its tool, within one of its namespace."""
-    with gc_disabled():
-        return _make_schema(tools)
-
-
-def _make_schema(tools: Mapping[ToolName, Tool]) -> ToolSchema:
     names = TypeNames()
     queries = _Fields("Query", names)
     mutations = _Fields("Mutation", names)

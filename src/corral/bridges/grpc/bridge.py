@@ -15,7 +15,7 @@ from typing_extensions import override
 from corral.arguments import checked
 from corral.bridges.base import BridgeHost, BridgeProtocol, Document
 from corral.bridges.grants import Grant
-from corral.bridges.grpc.proto_text import proto_text
+from corral.bridges.grpc.proto_text import proto_document
 from corral.bridges.grpc.schema import ToolSchema
 from corral.bridges.grpc.service import BridgeService
 from corral.bridges.web.documents import DocumentCache
@@ -145,8 +145,7 @@ class GrpcBridge(BridgeProtocol):
     @override
     async def document(self, grant: Grant) -> Document:
         """Returns the `.proto` of the tools that the scopes of a grant allow."""
-        schema = await self._documents.of(grant)
-        return Document(proto_text(schema.file).encode(), "text/plain; charset=utf-8")
+        return await proto_document(self._documents, grant)
 
     @override
     def guest_runtime(self, language: Language) -> str:

@@ -6,7 +6,13 @@ from collections.abc import Iterator
 
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto, MethodOptions
 
-__all__ = ["proto_text"]
+from corral.bridges.base import Document
+from corral.bridges.grants import Grant
+from corral.bridges.grpc.schema import ToolSchema
+from corral.bridges.web.documents import DocumentCache
+from corral.concurrency.threads import run_in_own_thread
+
+__all__ = ["proto_document", "proto_text"]
 
 _NAMES = {
     FieldDescriptorProto.TYPE_BOOL: "bool",
@@ -16,6 +22,13 @@ _NAMES = {
     FieldDescriptorProto.TYPE_STRING: "string",
 }
 _Path = tuple[int, ...]
+
+
+async def proto_document(schemas: DocumentCache[ToolSchema], grant: Grant) -> Document:
+    """Makes the `.proto` of the tools that the scopes of a grant allow, in a thread."""
+    schema = await schemas.of(grant)
+    content = await run_in_own_thread(lambda: proto_text(schema.file).encode(), abandon_on_cancel=True)
+    return Document(content, "text/plain; charset=utf-8")
 
 
 def proto_text(file: FileDescriptorProto) -> str:

@@ -12,7 +12,6 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 
 from corral.bridges.grpc.descriptors import RootPlan, input_message, output_message, proto_name
-from corral.concurrency.garbage import gc_disabled
 from corral.tools import Tool
 from corral.types import ToolName
 
@@ -55,8 +54,7 @@ class ToolSchema:
     """
 
     def __init__(self, tools: Mapping[ToolName, Tool]) -> None:
-        with gc_disabled():
-            file, made, comments = tool_file(tools)
+        file, made, comments = tool_file(tools)
         self.pool = DescriptorPool()
         self.pool.AddSerializedFile(struct_pb2.DESCRIPTOR.serialized_pb)
         try:

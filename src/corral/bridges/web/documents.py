@@ -10,6 +10,7 @@ import anyio
 from anyio.lowlevel import RunVar
 
 from corral.bridges.grants import Grant
+from corral.concurrency.garbage import gc_disabled
 from corral.concurrency.threads import run_in_own_thread
 from corral.tools import Tool
 from corral.types import ToolName
@@ -54,7 +55,11 @@ class DocumentCache(Generic[T]):
         return text if shown is tools else None
 
     async def _made(self, tools: Mapping[ToolName, Tool]) -> T:
-        return await run_in_own_thread(self._make, tools, abandon_on_cancel=True)
+        def make() -> T:
+            with gc_disabled():
+                return self._make(tools)
+
+        return await run_in_own_thread(make, abandon_on_cancel=True)
 
     def _keep(self, tools: Mapping[ToolName, Tool], text: T) -> T:
         replaced = self._kept.pop(id(tools), None)

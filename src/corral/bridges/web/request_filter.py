@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeAlias
 
-from corral.bridges.base import ASGIApp, Receive, Scope, Send
+from corral.bridges.base import ASGIApp, Message, Receive, Scope, Send
 from corral.errors import AccessDenied, CorralError, MalformedMessage, MessageTooLarge
 from corral.types import CallError
 
@@ -118,6 +118,11 @@ class RequestFilter:
                 error, status = refused
                 await self._refuse(head, CallError.of(error), status)(scope, receive, send)
                 return
+            if head.origin is not None and head.origin.decode("latin-1") in self._origins:
+                if scope["method"] == "OPTIONS":
+                    await _allow(head, send)
+                    return
+                send = _readable_by(head.origin, send)
             path: str = scope["path"].removeprefix(scope.get("root_path", ""))
             fast_path = self._fast_paths.get((scope["method"], path))
             if fast_path is not None:
@@ -150,3 +155,35 @@ class RequestFilter:
             before, colon, port = name.rpartition(":")
             name = before if colon and port.isdigit() else name
         return name in self._hosts or ("*" in self._hosts and bool(name))
+
+
+def _readable_by(origin: bytes, send: Send) -> Send:
+    """Marks a response as one that pages of this origin may read."""
+
+    async def marked(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message.get("headers", ()), *_cors_headers(origin)]}
+        await send(message)
+
+    return marked
+
+
+async def _allow(head: RequestHead, send: Send) -> None:
+    """Answers what pages of a listed origin may send: all that they ask for, because the token decides."""
+    wanted = dict(head.scope["headers"]).get(b"access-control-request-headers", b"authorization, content-type")
+    headers = [
+        *_cors_headers(head.origin or b""),
+        (b"access-control-allow-methods", b"GET, POST"),
+        (b"access-control-allow-headers", wanted),
+        (b"access-control-max-age", b"600"),
+    ]
+    await send({"type": "http.response.start", "status": 204, "headers": headers})
+    await send({"type": "http.response.body", "body": b""})
+
+
+def _cors_headers(origin: bytes) -> list[tuple[bytes, bytes]]:
+    return [
+        (b"access-control-allow-origin", origin),
+        (b"access-control-expose-headers", b"retry-after"),
+        (b"vary", b"origin"),
+    ]

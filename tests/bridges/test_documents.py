@@ -1,0 +1,58 @@
+"""Documents that describe tools are made while the event loop goes on."""
+
+from __future__ import annotations
+
+import threading
+from importlib import import_module
+from typing import Any
+
+import anyio
+import anyio.from_thread
+import anyio.lowlevel
+import pytest
+
+from corral import ExecutionContext, Limits, tool
+from corral.bridges import Grant
+from corral.plugins import load_by_name
+from corral.tools import ToolRegistry
+
+pytestmark = pytest.mark.anyio
+
+WORK = {
+    "http": "corral.bridges.http.bridge:openapi",
+    "graphql": "corral.bridges.graphql.bridge:make_schema",
+    "trpc": "corral.bridges.trpc.bridge:declare_tools",
+    "connect": "corral.bridges.connect.bridge:ToolSchema",
+    "grpc": "corral.bridges.grpc.bridge:ToolSchema",
+    "grpc as text": "corral.bridges.grpc.proto_text:proto_text",
+}
+"""Functions that take long for many tools."""
+
+
+@tool
+async def add(a: int, b: int) -> int:
+    """Adds."""
+    return a + b
+
+
+@pytest.mark.parametrize("name", WORK)
+async def test_the_event_loop_goes_on_while_a_document_is_made(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    module, _, function = WORK[name].partition(":")
+    work: Any = getattr(import_module(module), function)
+    started, released = anyio.Event(), threading.Event()
+
+    def slowly(*arguments: Any, **options: Any) -> Any:
+        anyio.from_thread.run_sync(started.set, token=loop)
+        assert released.wait(10), "the event loop stands still"
+        return work(*arguments, **options)
+
+    loop = anyio.lowlevel.current_token()
+    monkeypatch.setattr(f"{module}.{function}", slowly)
+    bridge = load_by_name("corral.bridges", name.partition(" ")[0])
+    grant = Grant(context=ExecutionContext(), limits=Limits(), tools=ToolRegistry(add))
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(bridge.document, grant)
+            await started.wait()
+            released.set()
+    assert b"add" in (await bridge.document(grant)).content
