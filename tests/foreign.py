@@ -22,6 +22,7 @@ from corral.packages import PackageFolder
 __all__ = [
     "CHROMIUM",
     "COFFEESCRIPT",
+    "HTTP_CLIENTS",
     "PACKAGES",
     "SQLITE_SERVER",
     "deno_arguments",
@@ -74,7 +75,9 @@ PACKAGES = Path(sys.prefix) / "packages"
 """The folder of `corral packages` whose lock is in tests/packages/twelve."""
 COFFEESCRIPT = Path(sys.prefix) / "coffeescript"
 """The same for tests/packages/coffeescript."""
-_LOCKED = {PACKAGES: "twelve", COFFEESCRIPT: "coffeescript"}
+HTTP_CLIENTS = Path(sys.prefix) / "http-clients"
+"""The same for tests/packages/http: packages that send requests by node's `http`."""
+_LOCKED = {PACKAGES: "twelve", COFFEESCRIPT: "coffeescript", HTTP_CLIENTS: "http"}
 
 SQLITE_SERVER = _OLD_MCP / "bin" / "mcp-server-sqlite"
 """It needs mcp 1, so it has an environment of its own, as programs that start servers make one."""

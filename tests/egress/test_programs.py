@@ -20,6 +20,9 @@ ATTACKS: list[dict[str, Any]] = [
     for attack in json.loads((Path(CASES) / "attacks.json").read_text(encoding="utf-8"))["attacks"]
     if attack["class"] == "ssrf"
 ]
+URLS = [
+    json.loads(attack["code"].removeprefix("return await tools.fetch({url:").removesuffix("})")) for attack in ATTACKS
+]
 NAMES = {
     "127.0.0.1.nip.example": ["127.0.0.1"],
     "multi.example": ["93.184.216.34", "127.0.0.1"],

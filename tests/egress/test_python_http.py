@@ -12,6 +12,8 @@ from corral.egress import Header, Network
 from corral.sandboxes import CPythonSandbox
 from tests.egress.site import Site, site
 from tests.egress.test_fetch import SECRET, network
+from tests.egress.test_guard import INWARD
+from tests.egress.test_programs import URLS
 from tests.egress.wire import Attempts, Server
 
 pytestmark = pytest.mark.anyio
@@ -134,6 +136,32 @@ sorted(told)
     assert result.value == ["blocked"]
     assert attempts.looked_up == []
     assert set(attempts.dialled) == {"127.0.0.2"}
+
+
+async def test_every_attack_by_every_library_makes_no_connection_inside(
+    server: Server, canary: Server, attempts: Attempts
+) -> None:
+    urls = [url.replace("${PORT}", str(canary.port)) for url in (*URLS, *INWARD)]
+    program = f"""
+import urllib.request, httpx, requests
+from concurrent.futures import ThreadPoolExecutor
+asks = [lambda url: urllib.request.urlopen(url).read(), requests.get, lambda url: httpx.get(url, follow_redirects=True)]
+def attempt(ask, url):
+    try:
+        answer = ask(url)
+        return f"{{url}}: {{getattr(answer, 'content', answer)[:100]}}"
+    except Exception:
+        return None
+with ThreadPoolExecutor(8) as pool:
+    arrived = [*pool.map(lambda each: attempt(*each), [(ask, url) for url in {urls!r} for ask in asks])]
+[each for each in arrived if each and not each.startswith("data:")]  # which urllib reads by itself
+"""
+    net = network(server.origin, f"http://public.example:{server.port}", seconds=0.2, requests=1000)
+    result = await run(net, program, "requests", "httpx")
+    assert result.error is None
+    assert (len(urls), result.value) == (82, [])
+    assert attempts.looked_up == []
+    assert set(attempts.dialled) <= {"127.0.0.2"}
 
 
 async def test_credentials_never_reach_the_program(web: Site) -> None:

@@ -283,6 +283,26 @@ return outcomes
     assert [entry.path for entry in await session.files.list(recursive=True)] == ["f"]
 
 
+async def test_a_deep_tree_with_closed_folders_is_removed_by_the_host_and_leaves_nothing(corral: Corral) -> None:
+    """Deeper than a path may be long, so that it has no name by which anybody could open it."""
+    program = """
+import os
+for name in ("removed", "left"):
+    os.chdir("/root/workspace")
+    os.mkdir(name); os.chdir(name)
+    for depth in range(600):
+        os.mkdir("d" * 200); os.chdir("d" * 200)
+    os.chmod(".", 0)
+"""
+    files = [Mount("/root/workspace", Scratch(bytes=8 * MIB, files=2000))]
+    async with corral.session(context=ANN, files=files) as session:
+        place = session.opened.space.binds[0].source
+        await python(session, program)
+        await session.files.delete("removed")
+        assert [each.path for each in await session.files.list()] == ["left"]
+    assert not Path(place).exists()
+
+
 async def test_quotas_hold_to_the_byte_and_the_file(session: Session, tier: Tier) -> None:
     assert session.exact_quota == (tier == "namespaces")
     if not session.exact_quota:

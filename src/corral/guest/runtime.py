@@ -60,6 +60,7 @@ _PROCESS = (
     "engine",
     "frames",
     "process/files",
+    "process/http",
     "process/modules",
     "process/execution",
     "process/warm_up",

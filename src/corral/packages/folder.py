@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import stat
 import subprocess
 from collections.abc import Generator, Iterable, Mapping
 from hashlib import sha256
@@ -224,6 +225,16 @@ class PackageFolder:
         if done.returncode != 0:
             said = done.stderr.partition("Stack backtrace:")[0].strip()[:_SAID_CHARS]
             raise ConfigError(f"Deno does not install the packages of {self.path}: {said}")
+        self._make_readable()
+
+    def _make_readable(self) -> None:
+        """Lets everybody read the packages, as the bundler's user has to: some are packed for their makers alone."""
+        for parent, _, names in os.walk(self.modules):
+            for name in names:
+                path = Path(parent) / name
+                mode = path.lstat().st_mode
+                if stat.S_ISREG(mode) and mode & 0o044 != 0o044:
+                    path.chmod(stat.S_IMODE(mode) | 0o044)
 
 
 def _split(key: str) -> tuple[str, str]:

@@ -3,6 +3,7 @@
 import { compile, evaluate } from "../engine.ts";
 import type { Loader, ModuleTexts, Start, Text } from "../run.ts";
 import { filesOf } from "./files.ts";
+import { type HttpParts, makeHttp } from "./http.ts";
 
 type Exports = Record<PropertyKey, unknown>;
 type BuiltIn = (name: string) => unknown;
@@ -20,7 +21,7 @@ const REFUSED = new Set((
 ).split(" "));
 /** Of those, the ones for which programs with a network have something else. */
 const SOCKETS = new Set(["dgram", "dns", "dns/promises", "http", "http2", "https", "net", "tls"]);
-const INSTEAD = "; programs have no sockets: use fetch, EventSource or WebSocket, for the origins of Network(allow=[...])";
+const INSTEAD = "; programs have no sockets: use fetch, http.request, EventSource or WebSocket, for the origins of Network(allow=[...])";
 /** Those that never wait for the engine's event loop. */
 const SYNCHRONOUS = new Set(["assert", "assert/strict", "buffer", "constants", "events", "path", "path/posix", "path/win32", "punycode", "querystring", "string_decoder", "url", "util", "util/types"]);
 
@@ -52,6 +53,9 @@ class Modules implements Loader {
   #onAsynchronous: () => void;
   #networked: boolean;
   #loaded = new Map<string, unknown>();
+  /** The program's own, before it can replace it. */
+  #fetch = globalThis.fetch;
+  #http: Record<"http" | "https", object> | undefined;
 
   constructor(texts: ModuleTexts, process: object, onAsynchronous: () => void, networked: boolean) {
     this.#texts = texts;
@@ -83,8 +87,18 @@ class Modules implements Loader {
       if (!SYNCHRONOUS.has(name)) this.#onAsynchronous();
       return builtIns.get(name);
     }
-    if (REFUSED.has(name)) return this.#keep(name, refused(name, this.#networked && SOCKETS.has(name) ? INSTEAD : ""));
+    if (REFUSED.has(name)) {
+      const own = name === "http" || name === "https" ? this.#client()[name] : {};
+      return this.#keep(name, refused(name, this.#networked && SOCKETS.has(name) ? INSTEAD : "", own));
+    }
     throw this.#missing(specifier, hasOwn(failures, specifier) ? failures[specifier]! : undefined);
+  }
+
+  #client(): Record<"http" | "https", object> {
+    return this.#http ??= makeHttp(Object.fromEntries(builtIns) as unknown as HttpParts, () => {
+      this.#onAsynchronous();
+      return this.#fetch;
+    });
   }
 
   #evaluate(name: string, { code }: Text): unknown {
@@ -120,12 +134,12 @@ class Modules implements Loader {
   }
 }
 
-/** A built-in that programs do not get: whatever is taken of it refuses to be used. */
-function refused(name: string, instead: string): unknown {
+/** A built-in that programs do not get: whatever is taken of it, but for its `own` part, refuses to be used. */
+function refused(name: string, instead: string, own: object = {}): unknown {
   const say = function (): never {
     throw new TypeError(`module "${name.split(".", 1)[0]}" is not available to programs: ${name}() was not done${instead}`);
   };
-  return new Proxy(say, {
+  return new Proxy(Object.assign(say, own), {
     get: (target, key) =>
       typeof key === "symbol" || key === "__esModule" || key === "default" || key === "then" || hasOwn(target, key)
         ? Reflect.get(target, key) as unknown
@@ -154,6 +168,7 @@ function processOf(env: Record<string, string> | null, home: string): object {
   const listeners = Object.fromEntries(["on", "once", "off", "emit", "removeListener", "emitWarning"].map((each) => [each, nothing]));
   const hrtime = Object.assign(() => [performance.now() / 1000 | 0, performance.now() * 1e6 % 1e9 | 0], { bigint: () => BigInt(performance.now() * 1e6 | 0) });
   return freeze({
+    [Symbol.toStringTag]: "process", // by which packages tell node from a browser
     ...listeners, ...streams, env: freeze({ ...env }), argv: [], execArgv: [], platform: "linux", arch: "x64", pid: 1,
     version: "v22.0.0", versions, browser: false, exitCode: undefined, cwd: () => home, nextTick, hrtime, umask: () => 0o22,
     uptime: () => performance.now() / 1000, memoryUsage: () => ({ rss: 0, heapTotal: 0, heapUsed: 0, external: 0, arrayBuffers: 0 }),
