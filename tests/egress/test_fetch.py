@@ -299,18 +299,21 @@ async def test_without_a_network_there_is_none(web: Site) -> None:
 
 async def test_sockets_of_node_are_refused_with_what_to_use_instead(web: Site) -> None:
     program = """
-      import https from "node:https";
+      import http2 from "node:http2";
       import net from "net";
       import { lookup } from "dns/promises";
       import { spawn } from "child_process";
-      return [() => https.get("ORIGIN"), () => net.connect(80), () => lookup("a.example"), () => spawn("ls")]
+      return [() => http2.connect("ORIGIN"), () => net.connect(80), () => lookup("a.example"), () => spawn("ls")]
         .map((use) => { try { use(); } catch (error) { return error.message; } });
     """.replace("ORIGIN", web.origin)
     async with Corral(check=False) as corral, corral.session(network=network(web.origin)) as session:
         result = await session.execute(program)
-    instead = "; programs have no sockets: use fetch, EventSource or WebSocket, for the origins of Network(allow=[...])"
+    instead = (
+        "; programs have no sockets: use fetch, http.request, EventSource or WebSocket, for the origins of "
+        "Network(allow=[...])"
+    )
     assert result.value == [
-        f'module "https" is not available to programs: https.get() was not done{instead}',
+        f'module "http2" is not available to programs: http2.connect() was not done{instead}',
         f'module "net" is not available to programs: net.connect() was not done{instead}',
         f'module "dns/promises" is not available to programs: dns/promises.lookup() was not done{instead}',
         'module "child_process" is not available to programs: child_process.spawn() was not done',

@@ -94,10 +94,11 @@ async def test_a_response_streams_and_can_be_left(web: Site) -> None:
           response.on("close", () => done([...seen, response.complete]));
         });
       });
-      const waited = await new Promise((done) => {
-        const request = http.get("ORIGIN/silent", { timeout: 1 });
-        request.on("timeout", () => request.destroy()).on("error", (error) => done(error.code));
-      });
+      const request = http.get("ORIGIN/silent");
+      const failed = new Promise((done) => request.on("error", (error) => done(error.code)));
+      await fetch("ORIGIN/wait-for?path=/silent");
+      request.setTimeout(1, () => request.destroy());
+      const waited = await failed;
       return [first, second, error, waited];
     """
     result = await run(network(web.origin), ASK + program, web.origin)
