@@ -30,7 +30,7 @@ __all__ = ["CORRAL", "ForkedProcess", "run_forked"]
 
 CORRAL = str(Path(sys.executable).with_name("corral"))
 _IMPORTED = """
-    corral.bridges.http corral.cli.main corral.integrations.mcp corral.sources.mcp corral.sources.openapi
+    corral.bridges.http corral.cli.dispatch corral.integrations.mcp corral.sources.mcp corral.sources.openapi
     multiprocessing trio uvicorn uvloop
 """.split()
 _MESSAGE_BYTES = 1 << 17

@@ -12,7 +12,7 @@ from pydantic_ai.models import KnownModelName
 from corral import Corral, ExecutionContext
 from corral.chat import chat_app
 from corral.chat.agents.environment import MODELS, chat_agent_by_environment, model_by_environment
-from corral.cli.main import run
+from corral.cli.dispatch import run
 from corral.errors import MissingExtra
 from tests.chat.conftest import Browser, one_program, parts_of
 from tests.integrations.stubs import Call, calling, stub

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from corral.cli.main import run
+from corral.cli.dispatch import run
 from tests.cli.terminal import Project, Terminal
 from tests.forks import CORRAL
 from tests.shells.faults import served

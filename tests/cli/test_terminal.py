@@ -20,7 +20,7 @@ import sys
 
 class Interrupting:
     def find_spec(self, name, path=None, target=None):
-        if name == "corral.cli.main":
+        if name == "corral.cli.dispatch":
             signal.raise_signal(signal.SIGINT)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from corral import ConfigError
-from corral.cli.main import run
+from corral.cli.dispatch import run
 from corral.packages import PackageFolder, Packages
 from tests.foreign import PACKAGES
 

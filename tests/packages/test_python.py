@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from corral import ConfigError, Corral
-from corral.cli.main import run
+from corral.cli.dispatch import run
 from corral.packages import PythonFolder, PythonPackages
 from corral.sandboxes import CPythonSandbox
 from corral.types import Tier

@@ -24,7 +24,7 @@ import anyio
 import anyio._backends._asyncio  # pyright: ignore[reportUnusedImport]
 
 import corral.checking  # pyright: ignore[reportUnusedImport]
-import corral.cli.main
+import corral.cli.dispatch
 import corral.sandboxes.monty  # pyright: ignore[reportUnusedImport]
 
 LINUX = {
@@ -145,12 +145,12 @@ async def examine() -> dict[str, Any]:
 
 
 def main(platform: str) -> None:
-    assert corral.cli.main
+    assert corral.cli.dispatch
     with tempfile.TemporaryDirectory() as folder:
         tempfile.tempdir = folder
         pretend(platform)
         found = anyio.run(examine)
-        importlib.import_module("corral.cli.main")
+        importlib.import_module("corral.cli.dispatch")
         found["doctor"] = asdict(importlib.import_module("corral.doctor.report").examine())
         found["left"] = [path.name for path in Path(folder).iterdir()]
     sys.stdout.write(json.dumps(found))

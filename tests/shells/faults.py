@@ -8,12 +8,13 @@ import signal
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import Any
 
 from starlette.applications import Starlette
 
 from tests.bridges.http.serving import Server
 
-__all__ = ["Faults", "end_group", "served"]
+__all__ = ["Faults", "close_pipes", "end_group", "served"]
 
 
 @dataclass
@@ -42,6 +43,13 @@ class Faults:
 def end_group(process: asyncio.subprocess.Process) -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
+    close_pipes(process)
+
+
+def close_pipes(process: asyncio.subprocess.Process) -> None:
+    """Closes its pipes, which stay open while there is output that nobody reads."""
+    transport: Any = process._transport  # type: ignore[attr-defined]  # pyright: ignore
+    transport.close()
 
 
 @contextmanager

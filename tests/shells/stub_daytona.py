@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from tests.shells.faults import Faults, end_group
+from tests.shells.faults import Faults, close_pipes, end_group
 
 _MARKS = {"stdout": b"\1\1\1", "stderr": b"\2\2\2"}
 _CLEAN, _FAILED = 1000, 1011
@@ -98,7 +98,10 @@ class StubDaytona(Faults):
         await self.delayed()
         script = (await request.json())["command"]
         process = await self._run(script, folder, asyncio.subprocess.DEVNULL)
-        output, errors = await process.communicate()
+        try:
+            output, errors = await process.communicate()
+        finally:
+            close_pipes(process)
         return JSONResponse({"exitCode": process.returncode, "result": (output + errors).decode(errors="replace")})
 
     async def _run(self, script: str, folder: str, stdin: int) -> asyncio.subprocess.Process:

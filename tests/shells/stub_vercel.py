@@ -21,7 +21,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from tests.shells.faults import Faults, end_group
+from tests.shells.faults import Faults, close_pipes, end_group
 
 _READ_BYTES = 1 << 15
 _LOG_CHARACTERS = 20_000_000
@@ -162,6 +162,7 @@ class StubVercel(Faults):
 
         await asyncio.gather(read("stdout", command.process.stdout), read("stderr", command.process.stderr))
         code = await command.process.wait()
+        close_pipes(command.process)
         async with command.changed:
             command.described["exitCode"] = 128 - code if code < 0 else code
             command.over = True

@@ -18,7 +18,7 @@ def main() -> int:
     """Runs the command that the arguments name; returns its exit code."""
     try:
         # What takes most of the time until a command begins, and Ctrl-C is no failure meanwhile either.
-        exit_code: int = import_module("corral.cli.main").run(sys.argv[1:])
+        exit_code: int = import_module("corral.cli.dispatch").run(sys.argv[1:])
     except KeyboardInterrupt:
         exit_code = 128 + signal.SIGINT
     _leave_threads_behind(exit_code)

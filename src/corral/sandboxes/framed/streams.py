@@ -111,6 +111,6 @@ class FramedStream:
         self._abandon = None
 
     def _wake(self) -> None:
-        if self._room is not None:
-            self._room.set(None)
-            self._room = None
+        room, self._room = self._room, None
+        if room is not None:
+            room.set(None)
