@@ -247,6 +247,7 @@ def test_nothing_is_in_the_way_of_keyboards_and_screen_readers(
             page.get_by_label("Message", exact=True).fill(text)
             page.keyboard.press("Enter")
             expect(said(page, last)).to_be_visible()
+            expect(page.get_by_role("button", name="Send")).to_be_visible()  # the reply is over
         page.get_by_role("button", name="track_parcel").last.press("Enter")
         expect(page.get_by_role("group", name="Error of track_parcel")).to_be_visible()
         expect(page.get_by_role("status")).to_have_text(

@@ -8,7 +8,7 @@ import signal
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from starlette.applications import Starlette
 
@@ -48,8 +48,7 @@ def end_group(process: asyncio.subprocess.Process) -> None:
 
 def close_pipes(process: asyncio.subprocess.Process) -> None:
     """Closes its pipes, which stay open while there is output that nobody reads."""
-    transport: Any = process._transport  # type: ignore[attr-defined]  # pyright: ignore
-    transport.close()
+    cast("Any", process)._transport.close()
 
 
 @contextmanager
