@@ -214,3 +214,18 @@ def test_a_forked_host_gets_a_launcher_of_its_own() -> None:
     assert host.wait(20) == 0
     assert host.stdout is not None
     host.stdout.close()
+
+
+async def test_memory_is_limited_as_the_user_of_the_process(launcher: LauncherClient) -> None:
+    """Root without CAP_SYS_RESOURCE may not set a limit of another user's process; the user itself may."""
+    user = os.geteuid() or 65534
+    script = (
+        "import resource\nprint(1, flush=True)\ninput()\nprint(resource.getrlimit(resource.RLIMIT_DATA), flush=True)"
+    )
+    process = ContainedProcess.spawn(launcher, plan(script, user=None if os.geteuid() else user))
+    process.await_output(10)
+    assert launcher.limit_data(process.pid, 1 << 30, user)
+    process.write_now(b"\n")
+    assert process.await_output(10).decode() == f"{(1 << 30, 1 << 30)}\n"
+    process.close()
+    assert not launcher.limit_data((1 << 22) + 1, 1 << 30, user)  # a number that no process has

@@ -1,6 +1,6 @@
 """The launcher: a small process that starts guests for its host, and ends them when the host is gone.
 
-It is run by path (`python -I -S launcher.py FD PID`), has one thread and knows only the standard library. A host with
+It is run by `python -I -S start_launcher.py FD PID`, has one thread and knows only the standard library. A host with
 threads and an event loop cannot safely run code between fork and exec, and PR_SET_PDEATHSIG fires when the forking
 *thread* ends; here neither matters. It decides nothing: what to apply to a child comes ready-made in a plan.
 
@@ -22,6 +22,8 @@ Messages on the control socket (SOCK_SEQPACKET, JSON, descriptors attached):
     {"network": port, "user": number | null}  [socket, a user namespace]
         a network namespace that has the loopback and nothing else, and a socket that listens there; the socket gets
         {"network": true} with descriptors of both, or {"error": text}
+    {"limit": pid, "data": bytes, "user": number}  [socket]
+        RLIMIT_DATA of a process of that user; the socket gets {"limit": true}, or {"error": text}
     {"end": true}
         kill all children, and end
 
@@ -55,19 +57,18 @@ if TYPE_CHECKING or sys.platform != "win32":
 
 if TYPE_CHECKING:
     from corral.containment import privileges
-elif __name__ == "__main__":
-    sys.path.append(str(Path(__file__).parent))  # last: no name there takes the place of a library's
+elif "." in __name__:
+    privileges = import_module("corral.containment.privileges")
+else:  # the launcher's own process, which has nothing of the host's packages
     privileges = import_module("privileges")
-else:
-    privileges = import_module("corral.containment.privileges")  # whose packages a guest does not have
 
 __all__ = [
     "FILTER_FD",
     "INFO_FD",
     "OPTIONS_FD",
     "Children",
-    "main",
     "receive",
+    "start",
     "tell",
 ]
 
@@ -94,9 +95,18 @@ _IFF_UP = 1
 _BACKLOG = 64
 
 
-def main(control: socket.socket, host: int) -> None:
-    """Serves the host until its end of `control` closes or the process itself ends, then kills what still runs."""
-    launcher = _Launcher(control)
+def start(control: int, host: int) -> None:
+    """Serves the host until its end of the socket `control` closes or it ends itself, then kills what still runs."""
+    nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # two for each child; children have a limit of their own
+    reserved = (FILTER_FD, INFO_FD, OPTIONS_FD)
+    own = os.dup(control)  # which its children do not inherit
+    while own in reserved:
+        own = os.dup(own)
+    for number in (control, *reserved):
+        os.dup2(nothing, number, inheritable=False)  # so that no descriptor of another use gets these numbers
+    launcher = _Launcher(socket.socket(fileno=own))
     try:
         launcher.serve_host(host)
     except (EOFError, ConnectionError):  # the host has ended
@@ -238,6 +248,10 @@ class _Launcher(Children):
         if "space" in content:
             if descriptors:  # else the host sees that the socket is closed
                 self._make(_become_space, content, descriptors[0])
+            return True
+        if "limit" in content:
+            if descriptors:
+                self._make(_become_limiter, content, descriptors[0])
             return True
         if "network" in content:
             if len(descriptors) == 2:
@@ -528,22 +542,20 @@ def _become_network(content: Mapping[str, Any], owner: int, reply: socket.socket
     os._exit(0)
 
 
+def _become_limiter(content: Mapping[str, Any], reply: socket.socket) -> NoReturn:
+    """Bounds the memory of a process as its own user may, where root may not without CAP_SYS_RESOURCE, and ends."""
+    try:
+        privileges.drop_privileges(content["user"])
+        resource.prlimit(content["limit"], resource.RLIMIT_DATA, (content["data"], content["data"]))
+        tell(reply, {"limit": True})
+    except BaseException as error:
+        tell(reply, {"error": str(error)})
+    os._exit(0)
+
+
 def _readable(data: bytes) -> int:
     """A pipe that holds `data`."""
     reading, writing = os.pipe()
     os.write(writing, data)
     os.close(writing)
     return reading
-
-
-if __name__ == "__main__":
-    _nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-    _, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (_hard, _hard))  # two for each child; children have a limit of their own
-    _reserved = (FILTER_FD, INFO_FD, OPTIONS_FD)
-    _control = os.dup(int(sys.argv[1]))  # which its children do not inherit
-    while _control in _reserved:
-        _control = os.dup(_control)
-    for _number in (int(sys.argv[1]), *_reserved):
-        os.dup2(_nothing, _number, inheritable=False)  # so that no descriptor of another use gets these numbers
-    main(socket.socket(fileno=_control), int(sys.argv[2]))

@@ -20,7 +20,7 @@ from corral.errors import StartFailed
 
 __all__ = ["Child", "LauncherClient", "Plan", "child_pipes"]
 
-_LAUNCHER = Path(__file__).with_name("launcher.py")
+_LAUNCHER = Path(__file__).with_name("start_launcher.py")
 _SPACE_SECONDS = 10.0
 _ANSWER_BYTES = 10_000
 _END_SECONDS = 10
@@ -183,6 +183,16 @@ class LauncherClient:
         listening = socket.socket(fileno=listener)
         listening.setblocking(False)
         return namespace, listening
+
+    def limit_data(self, pid: int, bytes_: int, user: int) -> bool:
+        """Bounds the memory of a process of this user (RLIMIT_DATA). False if that is not possible, or it has ended.
+
+        Raises:
+            StartFailed: there is no launcher.
+            OSError: no descriptors are left.
+        """
+        data, _ = self._ask({"limit": pid, "data": bytes_, "user": user}, [], 0)
+        return bool(data) and "limit" in json.loads(data)
 
     def _made(self, name: str, message: Mapping[str, object], descriptors: Sequence[int], count: int) -> list[int]:
         data = b""

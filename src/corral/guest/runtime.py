@@ -1,7 +1,7 @@
 """The guest's own code on disk: what an engine is started with.
 
 The sources are TypeScript, which an engine without a usable cache takes 150 ms to compile (Deno 2.9, an unwritable
-cache directory), so they are stripped of their types here, once per process, by the same code that strips programs.
+cache directory), so they are stripped of their types here, by the same code that strips programs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from importlib.abc import InspectLoader
-from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 from types import CodeType
@@ -22,6 +21,7 @@ from typing import Literal, TypeAlias, cast, get_args
 
 from corral.containment.temporary import TemporaryFolder
 from corral.errors import ConfigError
+from corral.guest.javascript import guest_javascript, guest_source
 from corral.programs import strip_types
 from corral.types import Language
 
@@ -168,7 +168,7 @@ def graphql_runtime(language: Language = "typescript") -> str:
 @cache
 def bridge_runtime(protocol: WebProtocol, language: Language) -> str:
     """The module that a program imports to call tools over one of corral's protocols."""
-    return _CLIENT_RUNTIMES[language](_source(*_TRANSPORTS[language](protocol)), _SHARED.get(protocol, ()))
+    return _CLIENT_RUNTIMES[language](guest_source(*_TRANSPORTS[language](protocol)), _SHARED.get(protocol, ()))
 
 
 def elsewhere_guest(
@@ -192,7 +192,7 @@ def _python_elsewhere(protocol: WebProtocol) -> str:
 @cache
 def _typescript_elsewhere(protocol: WebProtocol, *, node: bool) -> str:
     # elsewhere.ts imports the transport of HTTP, in whose place are the others.
-    transport = ("http", strip_types(_source(*_TRANSPORTS["typescript"](protocol))))
+    transport = ("http", strip_types(guest_source(*_TRANSPORTS["typescript"](protocol))))
     shared = (f"transports/{name}" for name in _SHARED.get(protocol, ()))
     rest = _over_node(_ELSEWHERE) if node else _ELSEWHERE
     return (_NODE if node else "") + _script([*_stripped((*_CLIENT, *shared)), transport, *_stripped(rest)])
@@ -271,7 +271,7 @@ def _over_node(modules: Iterable[str]) -> list[str]:
 @cache
 def typescript_server() -> str:
     """The guest for TypeScript that forks a process for each program, as one file for Deno."""
-    return _script(_stripped((*_PROCESS, "process/libc", "process/fork", "process/zygote")))
+    return _script(_stripped((*_PROCESS, "process/libc", "process/compaction", "process/fork", "process/zygote")))
 
 
 @cache
@@ -293,7 +293,7 @@ def python_server() -> Mapping[str, str | bytes]:
     ]
     names.append("corral.guest.python.zygote")
     code = marshal.dumps([(name, _renamed(_code(name), f"<{name}>")) for name in names])
-    return {"guest.py": _source("python", "boot.py"), "guest.bin": code}
+    return {"guest.py": guest_source("python", "boot.py"), "guest.bin": code}
 
 
 def _code(name: str) -> CodeType:
@@ -317,22 +317,13 @@ def _python_file(sources: Iterable[str]) -> str:
     return "\n\n".join(["from __future__ import annotations", *parts, last])
 
 
-def _source(folder: str, file: str) -> str:
-    return (files("corral.guest") / folder / file).read_text(encoding="utf-8")
-
-
 def _python(name: str) -> str:
-    return _source("python", f"{name}.py")
+    return guest_source("python", f"{name}.py")
 
 
 def _stripped(names: Iterable[str]) -> list[tuple[str, str]]:
     """Modules by their names without folders, as JavaScript."""
-    return [(name.rpartition("/")[2], _javascript(name)) for name in names]
-
-
-@cache
-def _javascript(name: str) -> str:
-    return strip_types(_source("typescript", f"{name}.ts"))
+    return [(name.rpartition("/")[2], guest_javascript(name)) for name in names]
 
 
 @cache

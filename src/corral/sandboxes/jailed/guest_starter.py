@@ -137,7 +137,7 @@ class GuestStarter:
                 _remember(self._plans, (kind, in_advance), found)
                 measured, self._unlimited = self._unlimited, None
                 if measured is not None:
-                    if not more and measured.limit_data(data_bytes):
+                    if not more and self._limit_data(jail, measured, data_bytes):
                         return StartedGuest(measured, jail.tier, self._lasts())
                     measured.close()
             lasts = self._lasts()
@@ -326,6 +326,12 @@ class GuestStarter:
             self._close_unlimited()
             self._unlimited = process
         return bytes_
+
+    def _limit_data(self, jail: Jail, process: GuestProcess, bytes_: int) -> bool:
+        """True if it was done: by the host, or by the launcher as the guest's own user."""
+        if process.limit_data(bytes_):
+            return True
+        return jail.user is not None and self._launcher.limit_data(process.pid, bytes_, jail.user)
 
     def _close_unlimited(self) -> None:
         if self._unlimited is not None:

@@ -15,6 +15,7 @@ const SIGNATURES = {
   prctl: ["i32", "u64", "u64", "u64", "u64"],
   setrlimit: ["i32", "buffer"],
   madvise: ["u64", "u64", "i32"],
+  malloc_trim: ["u64"],
   getrandom: ["buffer", "u64", "u32"],
   poll: ["buffer", "u64", "i32"],
   recvmsg: ["i32", "buffer", "i32"],

@@ -2,6 +2,7 @@
 //
 // It speaks the protocol of guest/python/zygote.py. A forked process runs its program as main.ts does.
 
+import { openCompaction } from "./compaction.ts";
 import { exit, nextTurn, readAsynchronously, readBlocking, write } from "../engine.ts";
 import { execute, prepareGlobals, sendReady, type Streams } from "./execution.ts";
 import { Filter, Forker } from "./fork.ts";
@@ -209,6 +210,7 @@ async function main(): Promise<void> {
   const { _exit } = libc.call;
   const streams: Streams = { readBlocking, readAsynchronously, write, exit: () => void _exit(0) };
   await warmUpPlatform();
+  const compact = await openCompaction(libc);
   await prepareGlobals();
   await new Promise<void>((done) => warmUp(WARM_UPS_BEFORE, CALLS, done));
   libc.occupyThreads();
@@ -220,13 +222,17 @@ async function main(): Promise<void> {
       const step = steps.pop();
       if (step === undefined) {
         left--;
-        return warmUp(1, CALLS, serve);
+        return warmUp(1, CALLS, left > 0 ? serve : compactAndServe);
       }
       step();
     }
     // One that was made ahead of its program touches all that it will need, so that its pages are its own by then.
     if (server.hasInput) execute(streams);
     else warmUp(1, CALLS, () => execute(streams));
+  };
+  const compactAndServe = (): void => {
+    compact();
+    serve();
   };
   sendReady(streams);
   nextTurn(serve);
