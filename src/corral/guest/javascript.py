@@ -78,7 +78,8 @@ def _eraser() -> bytes:
         spec = find_spec(package)
         assert spec is not None
         for folder in spec.submodule_search_locations or []:
-            for path in sorted([*Path(folder).rglob("*.py"), *Path(folder).glob("*.so")]):
-                status = path.stat()
-                found.append((path.name, status.st_mtime_ns, status.st_size))
+            for path in sorted(Path(folder).rglob("*")):
+                if path.suffix in (".py", ".so", ".pyd"):
+                    status = path.stat()
+                    found.append((path.name, status.st_mtime_ns, status.st_size))
     return repr(found).encode()
