@@ -11,6 +11,7 @@ import importlib
 import json
 import os
 import select
+import shutil
 import signal
 import sys
 import tempfile
@@ -18,6 +19,7 @@ import time
 from dataclasses import asdict
 from importlib.abc import MetaPathFinder
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -84,6 +86,8 @@ def pretend(platform: str) -> None:
         for name in NOT_ON_WINDOWS & sys.modules.keys():
             del sys.modules[name]
         sys.meta_path.insert(0, Absent())
+        windows: Any = SimpleNamespace(NeedCurrentDirectoryForExePath=bool)  # which `which` asks, from Python 3.12 on
+        shutil.__dict__["_winapi"] = windows
     else:
         resource: Any = importlib.import_module("resource")
         del resource.prlimit
