@@ -37,8 +37,8 @@ class Place(NamedTuple):
 class SpaceHost(Protocol):
     """A provider whose guests see a space."""
 
-    async def placement(self, config: SandboxConfig) -> Tier:
-        """The tier that works here for such guests.
+    async def placement(self, config: SandboxConfig) -> Tier | None:
+        """The tier that works here for such guests; None if they see files in any.
 
         Raises:
             StartFailed: none does.
@@ -115,9 +115,9 @@ async def open_space(
         StartFailed: no tier works here, or none that shows directories at any path.
         OSError: a directory is not there, or no descriptors are left.
     """
-    (first, config), *_ = hosts
-    tier = await first.placement(config)
-    in_namespaces = all([await host.placement(each) == "namespaces" for host, each in hosts])
+    placed = [(tier, host) for host, each in hosts if (tier := await host.placement(each)) is not None]
+    tier, first = placed[0] if placed else ("namespaces", hosts[0][0])
+    in_namespaces = all(each == "namespaces" for each, _ in placed)
     user = await _user(hosts, places)
     claim = claim_user() if user is not None and not in_namespaces else None
     user = user if claim is None else claim.user
