@@ -52,6 +52,7 @@ ALLOWED: dict[str, set[str]] = {
         "isolation",
         "types",
         "languages",
+        "sessions",
         "shells",
     },
     "shells": {
@@ -148,6 +149,7 @@ ALLOWED: dict[str, set[str]] = {
         "programs",
         "results",
         "sandboxes",
+        "sessions",
         "tools",
         "skills",
         "types",

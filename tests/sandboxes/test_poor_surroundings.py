@@ -29,6 +29,22 @@ print(json.dumps(asyncio.run(main(sys.argv[1]))))
 """
 
 
+IN_A_SESSION = """
+import asyncio, json
+from corral import ConfigError, Corral
+async def main():
+    async with Corral(check=False) as corral, corral.session() as session:
+        await session.files.write_text("a", "one")
+        source = "open('b', 'w').write(open('a').read() + ' two')"
+        result = await session.execute(source, language="python")
+        try:
+            await session.execute("1")
+        except ConfigError as error:
+            return [result.isolation, result.files.created, await session.files.read_text("b"), str(error)]
+print(json.dumps(asyncio.run(main())))
+"""
+
+
 def outcomes(surroundings: Surroundings, tier: str) -> dict[str, object]:
     done = run_in(surroundings, [sys.executable, "-c", PROGRAM, tier])
     assert done.returncode == 0, done.stderr
@@ -55,3 +71,11 @@ def test_without_proc_python_runs_in_monty() -> None:
     found = outcomes("no /proc", "auto")
     assert found["python"] == [2, "interpreter"]
     assert "mount -t proc proc /proc" in str(found["typescript"])
+
+
+def test_without_proc_sessions_have_files_for_python() -> None:
+    done = run_in("no /proc", [sys.executable, "-c", IN_A_SESSION])
+    assert done.returncode == 0, done.stderr
+    *found, refused = json.loads(done.stdout)
+    assert found == ["interpreter", ["/workspace/b"], "one two"]
+    assert refused.startswith("this session is for programs in python")

@@ -11,8 +11,8 @@ import pytest
 
 from corral import ConfigError, Corral, ExecutionContext, Language, Mount, Scratch
 from corral.sandboxes import SandboxProvider
-from corral.sandboxes.monty import MontySandbox
 from corral.sessions import DirectoryStore, KeptSessions, Sessions, Store, StoreKey
+from corral.testing import FakeGuest, FakeSandbox
 
 pytestmark = pytest.mark.anyio
 
@@ -131,10 +131,13 @@ async def test_a_store_that_fails_costs_the_program_nothing_and_is_logged(caplog
     assert "the store is away" in caplog.text
 
 
+async def nothing(_guest: FakeGuest) -> None: ...
+
+
 async def test_a_sandbox_without_files_says_so() -> None:
-    sandbox: dict[Language, str | SandboxProvider] = {"python": MontySandbox(), "typescript": "deno"}
+    sandbox: dict[Language, str | SandboxProvider] = {"python": FakeSandbox(nothing), "typescript": "deno"}
     async with Corral(sandbox=sandbox, required_tier="none", sessions=Sessions(), check=False) as corral:
-        with pytest.raises(ConfigError, match="sandbox 'monty' has no files of a session"):
+        with pytest.raises(ConfigError, match="sandbox 'fake' has no files of a session"):
             await run(corral, "1", caller("s"))
 
 

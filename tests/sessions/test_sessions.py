@@ -15,9 +15,10 @@ import pytest
 from corral import ConfigError, Corral, Directory, ExecutionContext, Language, Limits, Mount, Scratch, Session
 from corral.errors import FileError
 from corral.sandboxes import CPythonSandbox, DenoSandbox, SandboxProvider
-from corral.sandboxes.monty import MontySandbox
 from corral.sessions import Sessions
+from corral.testing import FakeGuest, FakeSandbox
 from corral.types import Tier
+from tests.sessions.attacks import ATTACKS
 
 pytestmark = pytest.mark.anyio
 
@@ -237,30 +238,6 @@ return outcomes;
 """)
     assert result.error is None
     assert {name for name, outcome in result.value.items() if outcome != "refused"} == set()
-
-
-ATTACKS = {
-    "symlink": "os.symlink('/etc/passwd', 'l')",
-    "hard link": "os.link('f', 'hard')",
-    "fifo": "os.mkfifo('fifo')",
-    "device": "os.mknod('dev', 0o20666, os.makedev(1, 3))",
-    "unnamed file": "os.open('.', os.O_TMPFILE | os.O_RDWR)",
-    "socket with a path": "__import__('socket').socket(1).bind('s')",
-    "extended attribute": "os.setxattr('f', 'user.a', b'x')",
-    "owner": "os.chown('f', 0, 0)",
-    "set-id bit": "os.chmod('f', 0o4755)",
-    "set-id bit by a descriptor": "os.fchmod(os.open('f', os.O_RDONLY), 0o2755)",
-    "set-id bit of a new file": "os.open('new', os.O_CREAT | os.O_WRONLY, 0o4755)",
-    "execution": "os.execv('f', ['f'])",
-    "the jail's root": "open('/evil', 'w')",
-    "the guest's code": "open('/guest/guest.py', 'a')",
-    "above the root": "open('../../../../../../etc/shadow')",
-    "the host's folder": "os.listdir('/tmp')",
-    "mapping to run": "__import__('mmap').mmap(-1, 4096, prot=7)",
-    "shared mapping": "__import__('mmap').mmap(os.open('f', os.O_RDWR), 1)",
-    "mount": "__import__('ctypes').CDLL(None).mount(b'/', b'/root', b'none', 4096, None) and 1 / 0",
-    "another namespace": "__import__('ctypes').CDLL(None).unshare(0x10000000) and 1 / 0",
-}
 
 
 async def test_no_way_leads_out_of_the_directories(session: Session) -> None:
@@ -490,12 +467,15 @@ async def test_mounts_that_cannot_be_are_refused_with_the_reason(corral: Corral,
             pass
 
 
+async def nothing(_guest: FakeGuest) -> None: ...
+
+
 async def test_a_sandbox_without_files_says_so() -> None:
-    async with Corral(sandbox={"python": MontySandbox()}, required_tier="none", check=False) as corral:
+    async with Corral(sandbox={"python": FakeSandbox(nothing)}, check=False) as corral:
         with pytest.raises(ConfigError, match="none of this Corral's sandboxes has files of a session"):
             async with corral.session():
                 pass
-        with pytest.raises(ConfigError, match="sandbox 'monty', for python, has no files"):
+        with pytest.raises(ConfigError, match="sandbox 'fake', for python, has no files"):
             async with corral.session(languages=["python"]):
                 pass
 

@@ -37,8 +37,8 @@ class Place(NamedTuple):
 class SpaceHost(Protocol):
     """A provider whose guests see a space."""
 
-    async def placement(self, config: SandboxConfig) -> Tier:
-        """The tier that works here for such guests.
+    async def placement(self, config: SandboxConfig) -> Tier | None:
+        """The tier that works here for such guests; None if they see files in any.
 
         Raises:
             StartFailed: none does.
@@ -115,10 +115,11 @@ async def open_space(
         StartFailed: no tier works here, or none that shows directories at any path.
         OSError: a directory is not there, or no descriptors are left.
     """
-    (first, config), *_ = hosts
-    tier = await first.placement(config)
-    in_namespaces = all([await host.placement(each) == "namespaces" for host, each in hosts])
-    user = await _user(hosts, places)
+    tiers = [await host.placement(config) for host, config in hosts]
+    guests = [(host, config, tier) for (host, config), tier in zip(hosts, tiers, strict=True) if tier is not None]
+    first, _, tier = guests[0] if guests else (*hosts[0], "namespaces")
+    in_namespaces = all(each == "namespaces" for _, _, each in guests)
+    user = await _user([(host, config) for host, config, _ in guests], places)
     claim = claim_user() if user is not None and not in_namespaces else None
     user = user if claim is None else claim.user
     made: list[int] = []
@@ -170,7 +171,7 @@ async def open_space(
 
 
 async def _user(hosts: Sequence[tuple[SpaceHost, SandboxConfig]], places: Sequence[Place]) -> int | None:
-    """The user that guests run as: where the host is root, one who owns nothing, unless they could read nothing."""
-    if os.geteuid() != 0 or any(place.directory is not None and not place.public for place in places):
+    """The user of these guests: where the host is root, one who owns nothing, unless they could read nothing."""
+    if not hosts or os.geteuid() != 0 or any(place.directory is not None and not place.public for place in places):
         return None
     return NOBODY if all([await host.starts_as_nobody(config) for host, config in hosts]) else None

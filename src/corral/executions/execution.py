@@ -312,7 +312,7 @@ class Execution:
             packages=self._packages,
         )
         if self._room is not None and await self._provider.space_host(config) is None:
-            raise ConfigError(f"sandbox {name!r} has no files of a session; DenoSandbox and CPythonSandbox do")
+            raise ConfigError(f"sandbox {name!r} has no files of a session; those on this machine do")
         seconds = self._provider.capabilities.start_timeout_seconds
         with anyio.move_on_after(seconds):
             await self._runtime.warm_up(self._request.language)
@@ -345,6 +345,7 @@ class Execution:
             on_outcome=self._keep_outcome,
             services=tuple(self._grant.host_services),
             mounts=() if self._room is None else self._room.space.places,
+            files=None if self._room is None else self._room.program_files,
             modules=None if self._modules is None else await self._modules.texts_for(program),
         )
         with runtime.grants.live(self._grant), self._clock.running():

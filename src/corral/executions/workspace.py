@@ -8,6 +8,7 @@ from typing import Protocol
 
 from corral.isolation import Space
 from corral.results import FileChanges
+from corral.sessions import ProgramFiles
 
 __all__ = ["Room", "Workspace"]
 
@@ -22,6 +23,11 @@ class Room(Protocol):
         Raises:
             ConfigError: the session is closed.
         """
+        ...
+
+    @property
+    def program_files(self) -> ProgramFiles:
+        """The same, for a sandbox whose programs ask the host."""
         ...
 
     async def look(self) -> FileChanges:

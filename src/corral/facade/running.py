@@ -14,7 +14,7 @@ from corral.arguments import checked
 from corral.bridges import ApprovalRequest, ASGIApp, BridgeProtocol, Grant, OutsideExecution, ServiceSource
 from corral.concurrency.task_groups import plain_task_group
 from corral.containment.spaces import SpaceHost
-from corral.errors import ConfigError, UnknownProvider
+from corral.errors import ConfigError, StartFailed, UnknownProvider
 from corral.event_listener import Observation
 from corral.events import OnEvent
 from corral.executions import Execution, ExecutionRequest, Run, Runtime
@@ -121,8 +121,8 @@ class CorralRunning(CorralLifetime):
         With `shell`, `session.shell` runs commands in the same directories, within these bounds; without a mount at
         /tmp there is a scratch directory. They have `network` too, by a proxy; see docs/shells.md.
 
-        `languages` are those of its programs, and have a guest ready when the block begins; None: all that this Corral
-        has a sandbox with files for, each from its first program on.
+        `languages` are those of its programs, and have a guest ready when the block begins; None: all whose sandbox
+        has files and runs here, each from its first program on.
 
         Raises:
             ConfigError: the mounts or skills do not fit together, a directory is not there, or no sandbox has files.
@@ -204,12 +204,14 @@ class CorralRunning(CorralLifetime):
         languages: Collection[Language] | None,
         packages: PythonPackages | None = None,
     ) -> dict[Language, tuple[SpaceHost, SandboxConfig]]:
-        """Providers that make directories for programs in these languages.
+        """Providers that make directories for programs in these languages; None: in all that run here.
 
         Raises:
             ConfigError: the sandbox of one of these languages has no files.
+            StartFailed: none runs here.
         """
         runtime = self._runtime
+        failed: StartFailed | None = None
         hosts: dict[Language, tuple[SpaceHost, SandboxConfig]] = {}
         for language in LANGUAGES if languages is None else languages:
             try:
@@ -225,11 +227,21 @@ class CorralRunning(CorralLifetime):
                 loads_modules=runtime.loads_modules(language, in_session=True),
                 packages=packages,
             )
-            host = await provider.space_host(config)
+            try:
+                host = await provider.space_host(config)
+                if host is not None and languages is None:
+                    await host.placement(config)
+            except StartFailed as error:
+                if languages is not None:
+                    raise
+                failed = error
+                continue
             if host is not None:
                 hosts[language] = host, config
             elif languages is not None:
                 raise ConfigError(f"sandbox {provider.name!r}, for {language}, has no files of a session")
+        if failed is not None and not hosts:
+            raise failed
         return hosts
 
     @checked

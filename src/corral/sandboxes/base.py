@@ -10,6 +10,7 @@ from typing import ClassVar, Self
 
 from corral.containment.spaces import SpaceHost
 from corral.errors import StartFailed
+from corral.sessions import ProgramFiles
 from corral.types import (
     TIERS,
     Capabilities,
@@ -46,9 +47,10 @@ class Job:
     """One program and all that belongs to its run: what the first message to a guest is made of.
 
     `env` is all the environment the program sees; None hides even an empty one. `mounts` are the paths of its session's
-    directories, if it may change them, and where they are if not at these paths; `modules` are packages that it may
-    import, and `services` the names of the host's services. `on_log` takes each console entry as it arrives, and
-    `on_outcome` the program's outcome if calls are still running then, so that both survive whatever ends the program.
+    directories, if it may change them, and where they are if not at these paths, and `files` what is in them, for an
+    engine that sees no directories. `modules` are packages that it may import, and `services` the names of the host's
+    services. `on_log` takes each console entry as it arrives, and `on_outcome` the program's outcome if calls are still
+    running then, so that both survive whatever ends the program.
     """
 
     execution_id: str
@@ -59,6 +61,7 @@ class Job:
     on_log: Callable[[LogEntry], None]
     on_outcome: Callable[[Exit], None]
     mounts: tuple[tuple[str, bool, str | None], ...] = ()
+    files: ProgramFiles | None = None
     modules: ModuleTexts | None = None
     services: tuple[str, ...] = ()
 

@@ -3,6 +3,7 @@
 from corral.sessions.files import SessionFiles
 from corral.sessions.kept import KeptSessions, KeptWorkspace, Sessions
 from corral.sessions.mounts import Directory, Mount, Scratch
+from corral.sessions.program_files import ProgramFiles
 from corral.sessions.session import OpenSession, open_session
 from corral.sessions.stores import DirectoryStore, Store, StoreKey
 from corral.sessions.tree import Entry, Usage
@@ -15,6 +16,7 @@ __all__ = [
     "KeptWorkspace",
     "Mount",
     "OpenSession",
+    "ProgramFiles",
     "Scratch",
     "SessionFiles",
     "Sessions",

@@ -17,13 +17,13 @@ from corral.sessions.archive import pack, unpack
 from corral.sessions.text_files import MAX_READ_BYTES, decode_text, encode_text
 from corral.sessions.tree import Entry, FileTree, Usage
 
-__all__ = ["SessionFiles", "Snapshot", "Tree", "changes"]
+__all__ = ["MAX_ENTRIES", "SessionFiles", "Snapshot", "Tree", "as_text", "changes", "parts_of", "tree_of"]
 
 T = TypeVar("T")
 
 _MAX_PATH_BYTES = 4095
 _MAX_NAME_BYTES = 255
-_MAX_ENTRIES = 100_000
+MAX_ENTRIES = 100_000
 _MOST_LISTED = 1_000
 Snapshot = Mapping[str, tuple[int, int, int]]
 """By path, each file's size, time of change and inode."""
@@ -36,6 +36,7 @@ class Tree(NamedTuple):
     files: FileTree
     host_writes: bool
     """False for a directory of the host that is given for reading."""
+    program_writes: bool
     own: bool
     """It is a file system of the session's own, whose usage is the session's."""
 
@@ -122,7 +123,7 @@ class SessionFiles:
         return await self._run(path, lambda: tree.files.stat(parts))
 
     @checked
-    async def list(self, path: str = "", *, recursive: bool = False, max_entries: int = _MAX_ENTRIES) -> list[Entry]:
+    async def list(self, path: str = "", *, recursive: bool = False, max_entries: int = MAX_ENTRIES) -> list[Entry]:
         """Lists a folder, sorted by path. An empty one, or none, has no entries.
 
         Raises:
@@ -172,7 +173,7 @@ class SessionFiles:
         """
         tree, parts = self._find(path, writes=True)
         return await self._run(
-            path, lambda: unpack(archive, tree.files, parts, max_bytes=max_bytes, max_files=_MAX_ENTRIES)
+            path, lambda: unpack(archive, tree.files, parts, max_bytes=max_bytes, max_files=MAX_ENTRIES)
         )
 
     async def snapshot(self) -> Snapshot:
@@ -181,7 +182,7 @@ class SessionFiles:
         for tree in self._trees:
             if tree.host_writes:
                 entries = await self._run(
-                    tree.path, lambda files=tree.files: files.list((), recursive=True, max_entries=_MAX_ENTRIES)
+                    tree.path, lambda files=tree.files: files.list((), recursive=True, max_entries=MAX_ENTRIES)
                 )
                 found |= {
                     f"{tree.path}/{each.path}": (each.size, each.modified, each.inode)
@@ -192,21 +193,12 @@ class SessionFiles:
 
     def _find(self, path: str, *, writes: bool = False) -> tuple[Tree, list[str]]:
         """The mount of a path, and the names below it."""
-        if "\0" in path or len(os.fsencode(path)) > _MAX_PATH_BYTES:
-            raise FileError(f"{path[:100]!r}: a path has no NUL, and {_MAX_PATH_BYTES} bytes at most")
-        parts = [part for part in path.split("/") if part not in ("", ".")]
-        if ".." in parts:
-            raise FileError(f"{path}: '..' is not allowed; name the file itself")
-        if any(len(os.fsencode(part)) > _MAX_NAME_BYTES for part in parts):
-            raise FileError(f"{path[:100]}: a name has {_MAX_NAME_BYTES} bytes at most")
+        parts = parts_of(path)
         if path.startswith("/"):
-            for tree in self._trees:
-                mount = list(PurePosixPath(tree.path).parts[1:])
-                if parts[: len(mount)] == mount:
-                    break
-            else:
+            found = tree_of(self._trees, parts)
+            if found is None:
                 raise FileError(f"{path}: it is in no mount of this session; those are: {self._names()}")
-            parts = parts[len(mount) :]
+            tree, parts = found
         else:
             tree = next((each for each in self._trees if each.host_writes), self._trees[0])
         self.host_has_written |= writes
@@ -228,18 +220,43 @@ class SessionFiles:
             yield piece
 
 
+def parts_of(path: str) -> list[str]:
+    """Splits a path into its names.
+
+    Raises:
+        FileError: it is too long, or has a NUL or a `..` in it.
+    """
+    if "\0" in path or len(os.fsencode(path)) > _MAX_PATH_BYTES:
+        raise FileError(f"{path[:100]!r}: a path has no NUL, and {_MAX_PATH_BYTES} bytes at most")
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    if ".." in parts:
+        raise FileError(f"{path}: '..' is not allowed; name the file itself")
+    if any(len(os.fsencode(part)) > _MAX_NAME_BYTES for part in parts):
+        raise FileError(f"{path[:100]}: a name has {_MAX_NAME_BYTES} bytes at most")
+    return parts
+
+
+def tree_of(trees: Sequence[Tree], parts: Sequence[str]) -> tuple[Tree, list[str]] | None:
+    """Finds the mount that an absolute path is in, and the names below it."""
+    for tree in trees:
+        mount = list(PurePosixPath(tree.path).parts[1:])
+        if [*parts[: len(mount)]] == mount:
+            return tree, [*parts[len(mount) :]]
+    return None
+
+
 def changes(before: Snapshot, after: Snapshot) -> FileChanges:
     """Files that were created, changed and deleted between two looks, sorted."""
     created, deleted = sorted(after.keys() - before.keys()), sorted(before.keys() - after.keys())
     changed = sorted(path for path in after.keys() & before.keys() if after[path] != before[path])
-    listed = [tuple(map(_shown, paths[:_MOST_LISTED])) for paths in (created, changed, deleted)]
+    listed = [tuple(map(as_text, paths[:_MOST_LISTED])) for paths in (created, changed, deleted)]
     unlisted = sum(max(0, len(paths) - _MOST_LISTED) for paths in (created, changed, deleted))
     return FileChanges(created=listed[0], changed=listed[1], deleted=listed[2], unlisted=unlisted)
 
 
-def _shown(path: str) -> str:
-    """A path as text; a program may have given it a name that is none."""
-    return os.fsencode(path).decode("utf-8", "backslashreplace")
+def as_text(path: str) -> str:
+    """Makes a path a text; a program may have given it a name that is none."""
+    return path if path.isascii() else os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def _explained(error: OSError) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -20,6 +19,7 @@ from corral.logs import get_logger
 from corral.results import FileChanges
 from corral.sessions.files import SessionFiles, Snapshot, Tree, changes
 from corral.sessions.mounts import Directory, Mount, Scratch, check_mounts
+from corral.sessions.program_files import ProgramFiles
 from corral.sessions.quota import Quota, watch_quotas
 from corral.sessions.stores import Store, StoreKey
 from corral.sessions.tree import FileTree, Usage
@@ -43,12 +43,15 @@ class OpenSession:
         languages: Iterable[Language],
         stores: Mapping[str, Store],
         quotas: Sequence[Quota],
+        read: Sequence[Tree] = (),
     ) -> None:
         self.context = context
         self.languages = frozenset(languages)
         self.files = SessionFiles(trees)
+        self.program_files = ProgramFiles((*trees, *read), space.space.home, space.space.file_bytes)
+        """The same, and those that are not the session's to change, for programs whose engine asks the host."""
         self._space = space
-        self._trees = trees
+        self._trees = (*trees, *read)
         self._stores = stores
         """By the path of a mount."""
         self.quotas = quotas
@@ -173,7 +176,7 @@ async def open_session(
     if not mounts:
         raise ConfigError("a session has files; give it a Mount")
     if not hosts and commands is None:
-        raise ConfigError("none of this Corral's sandboxes has files of a session; DenoSandbox and CPythonSandbox do")
+        raise ConfigError("none of this Corral's sandboxes has files of a session; those on this machine do")
     stores = {
         mount.path: mount.source.store
         for mount in mounts
@@ -192,20 +195,23 @@ async def open_session(
             mount.path,
             FileTree(root, owner=opened.owner if isinstance(mount.source, Scratch) else None),
             host_writes=mount.writable or isinstance(mount.source, Scratch),
+            program_writes=mount.writable,
             own=opened.exact and isinstance(mount.source, Scratch),
         )
         for mount, root in zip(
             mounts, opened.roots, strict=False
         )  # skills come last, and are not the session's to change
     ]
-    for root in opened.roots[len(mounts) :]:
-        os.close(root)
+    read = [
+        Tree(PLACE, FileTree(root), host_writes=False, program_writes=False, own=False)
+        for root in opened.roots[len(mounts) :]
+    ]
     quotas = [
         Quota(mount.path, tree.files, Usage(mount.source.bytes, mount.source.files))
         for mount, tree in zip(mounts, trees, strict=True)
         if isinstance(mount.source, Scratch) and not opened.exact
     ]
-    session = OpenSession(context, opened, trees, hosts, stores, quotas)
+    session = OpenSession(context, opened, trees, hosts, stores, quotas, read)
     try:
         await session.load()
     except BaseException:

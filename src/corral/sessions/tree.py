@@ -16,7 +16,7 @@ import stat
 import sys
 import threading
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import cache
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -40,6 +40,8 @@ _PIECE_BYTES = 1 << 18
 _MOST_DEPTH = 100
 """Folders deeper than this are not listed: each level takes a descriptor."""
 _MOST_ENTRIES = 1_000_000
+_MOST_PATH_CHARACTERS = 100_000_000
+"""Of all paths of a list: names may be long, and folders deep."""
 
 
 class Entry(NamedTuple):
@@ -140,6 +142,53 @@ class FileTree:
             finally:
                 os.close(parent)
 
+    def write_in_place(self, path: Sequence[str], data: bytes, *, append: bool, max_bytes: int) -> None:
+        """Writes into a file where it is, at its end or instead of what it holds; makes one in a folder that is there.
+
+        Raises:
+            OSError: EFBIG once it has so many bytes, ENOENT and ENOTDIR without its folder, EISDIR, ELOOP, EINVAL.
+        """
+        flags = os.O_WRONLY | os.O_CREAT | (os.O_APPEND if append else 0) | _SAFELY
+        with self._acting():
+            self._expect_regular(path)
+            descriptor = self._open(path, flags, 0o644)
+            try:
+                left = max_bytes - (_regular(descriptor).st_size if append else 0)
+                if not append:
+                    os.ftruncate(descriptor, 0)
+                _write(descriptor, data[: max(0, left)])
+                if len(data) > left:
+                    raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+            finally:
+                os.close(descriptor)
+
+    def make_one_directory(self, path: Sequence[str]) -> None:
+        """Makes a folder in one that is there.
+
+        Raises:
+            OSError: EEXIST, ENOENT, ENOTDIR, ELOOP, ENOSPC.
+        """
+        with self._parent(path) as (parent, name):
+            os.mkdir(name, 0o755, dir_fd=parent)
+
+    def remove_one(self, path: Sequence[str], *, directory: bool) -> None:
+        """Removes a file, or with `directory` an empty folder.
+
+        Raises:
+            OSError: ENOENT, EISDIR for a folder, ENOTDIR for a file, ENOTEMPTY, ELOOP.
+        """
+        with self._parent(path) as (parent, name):
+            (os.rmdir if directory else os.unlink)(name, dir_fd=parent)
+
+    def rename(self, path: Sequence[str], target: Sequence[str]) -> None:
+        """Gives a file or folder another path, in place of a file or empty folder that is there.
+
+        Raises:
+            OSError: ENOENT, EISDIR, ENOTDIR, ENOTEMPTY, ELOOP, EINVAL if the target is within it.
+        """
+        with self._parent(path) as (parent, name), self._parent(target) as (new_parent, new_name):
+            os.rename(name, new_name, src_dir_fd=parent, dst_dir_fd=new_parent)
+
     def make_directory(self, path: Sequence[str]) -> None:
         """Makes a folder, and those that it is in, unless they are there."""
         with self._acting():
@@ -190,7 +239,14 @@ class FileTree:
             descriptor = self._find(path, _DIRECTORY)
             if descriptor is None:
                 return None
-            found = list(itertools.islice(_walk(descriptor, recursive=recursive), max_entries + 1))
+            found: list[Entry] = []
+            characters = 0
+            with closing(_walk(descriptor, recursive=recursive)) as entries:
+                for entry in itertools.islice(entries, max_entries + 1):
+                    found.append(entry)
+                    characters += len(entry.path)
+                    if characters > _MOST_PATH_CHARACTERS:
+                        raise OSError(errno.E2BIG, f"paths of more than {_MOST_PATH_CHARACTERS:,} characters")
         if len(found) > max_entries:
             raise OSError(errno.E2BIG, f"more than {max_entries:,} files and folders")
         return sorted(found)
@@ -234,10 +290,42 @@ class FileTree:
             finally:
                 os.close(place)
 
-    def _open(self, path: Sequence[str], flags: int) -> int:
+    def _expect_regular(self, path: Sequence[str]) -> None:
+        """Looks at what is there before it is opened for writing, which devices and FIFOs notice.
+
+        Raises:
+            OSError: EISDIR, ELOOP for a link, EINVAL for what is no file.
+        """
+        with suppress(FileNotFoundError):
+            place = self._open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                if stat.S_ISLNK(os.fstat(place).st_mode):
+                    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+                _regular(place)
+            finally:
+                os.close(place)
+
+    @contextmanager
+    def _parent(self, path: Sequence[str]) -> Generator[tuple[int, str]]:
+        """A descriptor of the folder that a path is in, and the name there.
+
+        Raises:
+            OSError: ENOENT, ENOTDIR, ELOOP; EBUSY for the root itself.
+        """
+        if not path:
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+        *folders, name = path
+        with self._acting():
+            parent = self._open(folders, _DIRECTORY)
+            try:
+                yield parent, name
+            finally:
+                os.close(parent)
+
+    def _open(self, path: Sequence[str], flags: int, mode: int = 0) -> int:
         if not _has_openat2():
-            return self._open_by_steps(path, flags)
-        how = _OpenHow(flags, 0, _RESOLVE_BENEATH | _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_MAGICLINKS)
+            return self._open_by_steps(path, flags, mode)
+        how = _OpenHow(flags, mode, _RESOLVE_BENEATH | _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_MAGICLINKS)
         encoded = os.fsencode("/".join(path) or ".")
         for _ in range(_ATTEMPTS):
             descriptor = _openat2(self._root, encoded, how)
@@ -245,16 +333,16 @@ class FileTree:
                 return descriptor
             if (number := ctypes.get_errno()) not in (errno.EAGAIN, errno.EINTR):
                 raise OSError(number, os.strerror(number))
-        return self._open_by_steps(path, flags)
+        return self._open_by_steps(path, flags, mode)
 
-    def _open_by_steps(self, path: Sequence[str], flags: int) -> int:
+    def _open_by_steps(self, path: Sequence[str], flags: int, mode: int) -> int:
         current = os.dup(self._root)
         try:
             for name in path[:-1]:
                 below = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=current)
                 os.close(current)
                 current = below
-            return os.open(path[-1] if path else ".", flags, dir_fd=current)
+            return os.open(path[-1] if path else ".", flags, mode, dir_fd=current)
         finally:
             os.close(current)
 
@@ -361,9 +449,7 @@ def _replace(parent: int, name: str, pieces: Iterable[bytes]) -> None:
     try:
         try:
             for piece in pieces:
-                left = memoryview(piece)
-                while left:
-                    left = left[os.write(descriptor, left) :]
+                _write(descriptor, piece)
         finally:
             os.close(descriptor)
         os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
@@ -373,7 +459,13 @@ def _replace(parent: int, name: str, pieces: Iterable[bytes]) -> None:
         raise
 
 
-def _walk(root: int, *, recursive: bool) -> Iterator[Entry]:
+def _write(descriptor: int, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[os.write(descriptor, left) :]
+
+
+def _walk(root: int, *, recursive: bool) -> Generator[Entry]:
     """All below a folder, whose descriptor it closes: none is followed that is not a folder of its own."""
     opened = [(root, "")]
     try:

@@ -36,6 +36,24 @@ _MEMBER_OF_TYPE = re.compile(r"(?:type object )?'([\w.]{1,100})'(?: object)? has
 _UNMAKEABLE = re.compile(r"cannot create '(\w{1,100})' instances")
 _NAME = re.compile(r"name '(\w{1,100})' is not defined")
 
+_INSTEAD = (
+    ("update modes ('+') are", "read the file, change what was read, and write it with mode 'w'"),
+    ("exclusive creation mode is", "ask Path(...).exists() first, and open with mode 'w'"),
+    ("'encoding' argument is", "files are UTF-8; for another encoding read and write bytes, with modes 'rb' and 'wb'"),
+    (
+        "read_text() takes no ",
+        "files are UTF-8; leave out the encoding, or decode what read_bytes gives",
+    ),
+    (
+        "write_text() takes exactly one argument",
+        "files are UTF-8; leave out the encoding, or write_bytes what is encoded",
+    ),
+    ("argument is not yet supported", "leave it out"),
+    ("iterating an unread _io.", "iterate over readlines()"),
+    ("print() 'file' argument must be", "use its write(...)"),
+)
+"""Messages about files, by a part of them, and what to write."""
+
 
 def exception_for(error: CallError) -> Exception:
     """The exception that a failed call raises in the program. Its text begins with the error's name."""
@@ -158,6 +176,9 @@ def _explained(name: str, message: str) -> str:
         module = found[1].partition(".")[0]
         has = "CPythonSandbox" if module in sys.stdlib_module_names else f'CPythonSandbox(packages=["{module}"])'
         return f"Monty has no module {module}; {has} has"
+    remedy = next((instead for part, instead in _INSTEAD if part in message), None)
+    if remedy is not None and name in ("TypeError", "ValueError", "NotImplementedError"):
+        return f"{message}: {remedy}, or use {_FULL}"
     if (found := _NAME_OF_MODULE.search(message)) and _may_have(found[2], found[1]):
         return _lacking(found[2], found[1])
     if name == "AttributeError" and (found := _MEMBER_OF_MODULE.search(message)) and _may_have(found[1], found[2]):
@@ -179,7 +200,7 @@ def _may_have(module: str, member: str) -> bool:
 
 def _known(path: str) -> object:
     """Python's own object of this name, if its module is loaded here."""
-    module, _, name = path.rpartition(".")
+    module, _, name = ("pathlib.PosixPath" if path == "PosixPath" else path).rpartition(".")
     return getattr(sys.modules.get(module or "builtins"), name, None)
 
 

@@ -45,6 +45,7 @@ from corral.guest.python.values import TooLarge, UnencodableValue
 from corral.sandboxes.base import GRACE_SECONDS, Job
 from corral.sandboxes.framed.exits import failed_exit
 from corral.sandboxes.monty.errors import SCRIPT, exception_for, failure, locate
+from corral.sandboxes.monty.files import MontyFiles
 from corral.sandboxes.monty.values import NORMALIZE, NotData, Tools, encode_input, encode_result, value_for_program
 from corral.sandboxes.monty.worker import Worker
 from corral.types import (
@@ -125,6 +126,9 @@ class MontyProgram:
         self._prefixes: dict[UUID, str] = {}
         self._console = Console(self._log, job.limits.log_bytes)
         self._lines = {"stdout": "", "stderr": ""}
+        self._files = MontyFiles(job.files, worker.memory_mb << 20)
+        self.file_seconds = 0.0
+        """Processor time of the host for files of the program, which counts as the program's."""
 
     def settle(self, number: int, reply: Reply | None) -> None:
         """Takes the reply to a `PendingRequest`; None for a sleep."""
@@ -215,7 +219,9 @@ class MontyProgram:
 
     def _feed(self, text: str, inputs: dict[str, Any] | None = None) -> Any:
         """Runs a text in the session to its value."""
-        snapshot: SyncSnapshot = self._worker.session.feed_start(text, inputs=inputs, print_callback=self._print)
+        snapshot: SyncSnapshot = self._worker.session.feed_start(
+            text, inputs=inputs, print_callback=self._print, cwd=self._files.home
+        )
         while not isinstance(snapshot, MontyComplete):
             match snapshot:
                 case FunctionSnapshot():
@@ -243,7 +249,9 @@ class MontyProgram:
         return snapshot.resume({"future": ...})
 
     def _system(self, snapshot: FunctionSnapshot, name: str) -> SyncSnapshot:
-        """Answers other requests of the program: a module, a pause, its environment."""
+        """Answers other requests of the program: a file, a module, a pause, its environment."""
+        if name == "open" or name.startswith("Path."):
+            return self._file(snapshot, name)
         arguments = snapshot.args
         env = self._job.env
         match name:
@@ -266,6 +274,18 @@ class MontyProgram:
                 return snapshot.resume({"return_value": env.get(*arguments)})
             case _:
                 return snapshot.resume_not_handled()
+
+    def _file(self, snapshot: FunctionSnapshot, name: str) -> SyncSnapshot:
+        began = time.thread_time()
+        try:
+            answer: ExternalSettledResult
+            try:
+                answer = {"return_value": self._files.call(name, snapshot.args, snapshot.kwargs)}
+            except (OSError, ValueError, TypeError) as error:
+                answer = {"exception": error}
+            return snapshot.resume(answer)
+        finally:
+            self.file_seconds += time.thread_time() - began
 
     def _results(self, wanted: list[int]) -> dict[int, ExternalSettledResult]:
         """Answers to some of what Monty waits for; blocks until there is one."""

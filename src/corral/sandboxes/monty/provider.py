@@ -6,12 +6,18 @@ time from outside. It starts in milliseconds and runs a part of Python; docs/des
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from pathlib import Path
 from typing import ClassVar
 
 from corral.arguments import checked
 from corral.concurrency.forks import finalize_in_owner
 from corral.concurrency.threads import run_shielded_in_thread
+from corral.containment import LauncherClient
+from corral.containment.spaces import SpaceHost
 from corral.errors import ConfigError, StartFailed
+from corral.isolation import Space
 from corral.sandboxes.base import Job, Sandbox, SandboxProvider
 from corral.sandboxes.monty.run import MontyRun
 from corral.sandboxes.monty.worker import Worker, WorkerBox, can_limit
@@ -44,8 +50,10 @@ class MontySandbox(SandboxProvider):
         self.reuse = reuse
         self._pool = Pool(_make, default_size() if pool_size is None else pool_size)
         self._boxes = TenantBoxes[WorkerBox](shared=False)
+        self._launcher = LauncherClient()
+        """For directories of sessions; it starts with the first one."""
         self._open = False
-        finalize_in_owner(self, _close, self._pool, self._boxes)
+        finalize_in_owner(self, _close, self._pool, self._boxes, self._launcher)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -70,9 +78,47 @@ class MontySandbox(SandboxProvider):
     async def _new_box(self, config: SandboxConfig) -> WorkerBox:
         return WorkerBox(await self._pool.take(config.memory_mb))
 
+    async def space_host(self, config: SandboxConfig) -> SpaceHost | None:  # noqa: ARG002
+        return _Spaces(self.warm, self._boxes, self._launcher) if can_limit else None
+
     async def aclose(self) -> None:
         self._open = False
-        await run_shielded_in_thread(lambda: _close(self._pool, self._boxes))
+        await run_shielded_in_thread(lambda: _close(self._pool, self._boxes, self._launcher))
+
+
+class _Spaces:
+    """Has the directories of sessions made. The interpreter sees none of them: it asks the host."""
+
+    def __init__(
+        self,
+        warm: Callable[[SandboxConfig], Awaitable[None]],
+        boxes: TenantBoxes[WorkerBox],
+        launcher: LauncherClient,
+    ) -> None:
+        self._warm = warm
+        self._boxes = boxes
+        self._launcher = launcher
+
+    async def placement(self, config: SandboxConfig) -> None:
+        """None: there are files in any tier."""
+
+    async def starts_as_nobody(self, config: SandboxConfig) -> bool:  # noqa: ARG002
+        """True: no guest reads anything."""
+        return True
+
+    async def make_space(
+        self, sizes: Sequence[tuple[int, int]], place: Path, user: int | None, *, executable: bool = False
+    ) -> list[int]:
+        """As `LauncherClient.make_space`."""
+        return await run_shielded_in_thread(
+            partial(self._launcher.make_space, sizes, place, user, executable=executable)
+        )
+
+    async def prepare_space(self, config: SandboxConfig) -> None:
+        await self._warm(config)
+
+    def forget(self, space: Space) -> None:
+        self._boxes.retire(space)
 
 
 class _InMonty(Sandbox):
@@ -101,7 +147,8 @@ def _make(memory_mb: int, _in_advance: bool) -> Worker:
     return Worker(memory_mb)
 
 
-def _close(pool: Pool[int, Worker], boxes: TenantBoxes[WorkerBox]) -> None:
+def _close(pool: Pool[int, Worker], boxes: TenantBoxes[WorkerBox], launcher: LauncherClient) -> None:
+    launcher.close()
     pool.close()
     for box in boxes.close():
         if isinstance(box, WorkerBox) and box.idle_since is not None:

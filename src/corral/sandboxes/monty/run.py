@@ -201,7 +201,7 @@ class MontyRun:
             self._exit = _lost()
             self._scope.cancel()
             return None
-        left = self._cpu_until - self._worker.cpu_time()
+        left = self._cpu_until - self._worker.cpu_time() - self._program.file_seconds
         if left > 0:
             return min(max(left, _LEAST_WAIT_SECONDS), _MOST_WAIT_SECONDS)
         self._out_of_cpu = True
