@@ -37,6 +37,7 @@ class ForkServer:
 
     def __init__(self, guest: StartedGuest, *, writes: bool = False) -> None:
         self.tier: Tier = guest.tier
+        self.preloaded = guest.preloaded
         self._writes = writes
         self._guest = guest
         self._live = 0
@@ -130,6 +131,7 @@ class Fork:
 
     def __init__(self, server: ForkServer, process: GuestProcess) -> None:
         self.tier: Tier = server.tier
+        self.preloaded = server.preloaded
         self.process = process
         self._server: ForkServer | None = server
 

@@ -83,7 +83,7 @@ class Execution {
         if (this.#run.asynchronous) this.#finishWhenOver();
       },
       now,
-      load: (start) => loaderOf(start, () => void (this.#run.asynchronous = true)),
+      load: (start) => loaderOf(start, this.#run),
     };
     this.#run = new Run(start, host);
   }

@@ -17,6 +17,7 @@ const SIGNATURES = {
   madvise: ["u64", "u64", "i32"],
   getrandom: ["buffer", "u64", "u32"],
   poll: ["buffer", "u64", "i32"],
+  read: ["i32", "buffer", "u64"],
   recvmsg: ["i32", "buffer", "i32"],
   sendmsg: ["i32", "buffer", "i32"],
   socketpair: ["i32", "i32", "i32", "buffer"],
