@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +39,9 @@ async def in_session(packages: Packages, *programs: str, **options: Any) -> list
 
 
 def test_preloading_what_may_not_be_imported_is_wrong_set_up() -> None:
-    with pytest.raises(ConfigError, match=r"preload: there is no package 'jzip' .*; did you mean 'jszip'\? there are: "):
+    with pytest.raises(
+        ConfigError, match=r"preload: there is no package 'jzip' .*; did you mean 'jszip'\? there are: "
+    ):
         Packages(PACKAGES, preload=["jzip"])
     with pytest.raises(ConfigError, match=r"preload: there is no package 'uuid' .*; there are: jszip$"):
         Packages(PACKAGES, allow=["jszip"], preload=["uuid"])
@@ -53,13 +54,14 @@ async def test_a_preloaded_package_is_evaluated_once_and_changed_for_one_program
         stamp=STAMP,
         timed="const later = setTimeout; exports.wait = () => new Promise((done) => later(done, 1, 'waited'));",
         filed='const { readFileSync } = require("fs"); exports.read = (path) => readFileSync(path, "utf8");',
-        above='exports.same = require("stamp");',
     )
-    first = 'import s, { at } from "stamp"; s.list.push(1); Array.prototype.mine = 1; return [at, s.list.length, [].mine];'
+    first = (
+        'import s, { at } from "stamp"; s.list.push(1); Array.prototype.mine = 1; return [at, s.list.length, [].mine];'
+    )
     programs = [
         first,
         first,
-        'import { same } from "above"; import s from "stamp"; return same === s && typeof [].mine;',
+        "return typeof [].mine;",
         'import { wait } from "timed"; return await wait();',
         'import "stamp"; await new Promise(() => {});',
         'require("fs").writeFileSync("a.txt", "hello"); return require("filed").read("/workspace/a.txt");',
@@ -96,10 +98,17 @@ async def test_what_processes_must_not_share_is_evaluated_in_each(
     loading = {
         "draws": ("exports.x = Math.random();", "it draws random numbers while it loads"),
         "unique": ("exports.x = crypto.randomUUID();", "it draws random numbers while it loads"),
-        "node": ('exports.x = require("crypto").randomBytes(9).toString("hex");', "it draws random numbers while it loads"),
+        "bytes": (
+            'exports.x = require("crypto").randomBytes(9).toString("hex");',
+            "it draws random numbers while it loads",
+        ),
         "lists": ("exports.x = Object.keys(process.env);", "it lists process.env while it loads"),
         "place": ("exports.x = process.cwd();", "it calls process.cwd() while it loads"),
         "files": ('exports.x = require("fs").readdirSync("/workspace");', "it uses files while it loads"),
+        "sends": (
+            'try { require("http").request("http://x").on("error", () => {}).end(); } catch {} exports.x = 1;',
+            "it uses the module http while it loads",
+        ),
         "says": ("exports.x = typeof console;", "it reads the global console while it loads"),
         "fetches": ("exports.x = typeof fetch;", "it reads the global fetch while it loads"),
         "waits": ("setTimeout(() => {}, 1); exports.x = 1;", "it calls setTimeout while it loads"),
@@ -109,8 +118,7 @@ async def test_what_processes_must_not_share_is_evaluated_in_each(
         "endless": ("if (!globalThis.go) for (;;);", "it did not load within 2.0 s"),
     }
     packages = preloaded(tmp_path, stamp=STAMP, **{name: code for name, (code, _) in loading.items()})
-    program = 'const found = []; for (const name of ["draws", "unique", "node"]) found.push(require(name).x); return found;'
-    text = program.replace("require(name)", "({ draws: require('draws'), unique: require('unique'), node: require('node') })[name]")
+    text = 'return [require("draws"), require("unique"), require("bytes")].map((each) => each.x);'
     first, second, said, clean, go = await in_session(
         packages,
         text,
@@ -120,10 +128,18 @@ async def test_what_processes_must_not_share_is_evaluated_in_each(
         "globalThis.go = true; return typeof require('endless');",
     )
     assert packages.not_preloaded == {name: reason for name, (_, reason) in loading.items()}
-    assert len({*first, *second}) == 6
+    assert (len(first), len({*first, *second})) == (3, 6), first
     assert (said, clean, go) == ("not today", ["undefined", "undefined"], "object")
     logged = [each.getMessage() for each in caplog.records if "is not preloaded" in each.getMessage()]
     assert len(logged) == len(loading)
+
+
+async def test_packages_are_preloaded_for_each_session(tmp_path: Path) -> None:
+    packages = preloaded(tmp_path, stamp=STAMP)
+    found = [await in_session(packages, *['return require("stamp").at;'] * 2) for _ in range(2)]
+    assert packages.not_preloaded == {}
+    assert all(first == second for first, second in found)
+    assert found[0] != found[1]
 
 
 async def test_a_package_that_needs_too_much_memory_falls_back(tmp_path: Path) -> None:
@@ -154,26 +170,43 @@ async def test_a_server_that_does_something_else_than_the_trial_is_not_used(
 
 LOOT = """
 globalThis.loot = [];
-const keep = (...found) => { for (let i = 0; i < found.length; i++) loot[loot.length] = Object.prototype.toString.call(found[i]); };
+let armed = false;
+const keep = (found) => {
+  if (ArrayBuffer.isView(found)) loot[loot.length] = `${Object.prototype.toString.call(found)} ${found.byteLength}`;
+  else loot[loot.length] = typeof found;
+};
+const watched = (action) => function () {
+  if (armed) {
+    armed = false;
+    keep(this);
+    for (let index = 0; index < arguments.length; index++) keep(arguments[index]);
+    armed = true;
+  }
+  return Reflect.apply(action, this, arguments);
+};
 for (const type of [Uint8Array, Int32Array, BigUint64Array, Array, Map, TextDecoder, TextEncoder, ArrayBuffer, DataView]) {
   for (const owner of [type.prototype, Object.getPrototypeOf(type.prototype)]) {
     for (const name of Reflect.ownKeys(owner)) {
       const found = Object.getOwnPropertyDescriptor(owner, name);
       if (!found.configurable || owner === Object.prototype || name === "constructor") continue;
-      const spied = (action) => function (...args) { if (armed) keep(this, ...args); return Reflect.apply(action, this, args); };
-      if (typeof found.value === "function") Object.defineProperty(owner, name, { ...found, value: spied(found.value) });
-      else if (found.get) Object.defineProperty(owner, name, { ...found, get: spied(found.get) });
+      if (typeof found.value === "function") Object.defineProperty(owner, name, { ...found, value: watched(found.value) });
+      else if (found.get) Object.defineProperty(owner, name, { ...found, get: watched(found.get) });
     }
   }
 }
 for (const name of ["Uint8Array", "Int32Array", "BigUint64Array", "BigInt"]) {
   const type = globalThis[name];
   globalThis[name] = new Proxy(type, {
-    construct(target, args, made) { const it = Reflect.construct(target, args, made); if (armed) keep(it); return it; },
-    apply(target, self, args) { if (armed) keep(...args); return Reflect.apply(target, self, args); },
+    construct(target, args, made) {
+      const it = Reflect.construct(target, args, made);
+      return watched(() => it).call(it);
+    },
+    apply(target, self, args) {
+      return Reflect.apply(watched(target), self, args);
+    },
   });
 }
-let armed = true;
+armed = true;
 exports.take = () => { armed = false; return loot; };
 """
 """Looks at everything that the server uses of the language."""
@@ -183,11 +216,12 @@ async def test_a_hostile_package_in_the_server_sees_none_of_what_native_calls_us
     packages = preloaded(tmp_path, sly=f"{IN_SERVER} {LOOT} }} else exports.take = () => [];", stamp=STAMP)
     program = """
 const { take } = require("sly");
-const found = take();
+const found = take(); delete globalThis.extra;
 return [found.length > 0, [...new Set(found)].sort(), typeof Deno?.dlopen];
 """
     [value] = await in_session(packages, program)
-    raise AssertionError(json.dumps([value, dict(packages.not_preloaded)]))
+    assert packages.not_preloaded == {}
+    assert value == [True, ["boolean", "object", "string"], "undefined"]
 
 
 @tool
@@ -204,13 +238,17 @@ async def test_programs_find_preloaded_packages_as_they_are() -> None:
             expected = [*expected[:-1], "/workspace"] if name == "modules of node" else expected
             assert (name, result.error, result.value) == (name, None, expected)
     assert list(packages.not_preloaded) == ["exceljs"]
-    assert packages.not_preloaded["exceljs"].startswith("it draws random numbers while it loads; it changes the global ")
+    assert packages.not_preloaded["exceljs"].startswith(
+        "it draws random numbers while it loads; it changes the global "
+    )
 
 
 @pytest.mark.parametrize(("isolation", "shares"), [("fork", True), ("process", False)])
 async def test_a_corral_preloads_where_processes_are_forked(tmp_path: Path, isolation: Any, shares: bool) -> None:
     sandbox = DenoSandbox(isolation=isolation, pool_size=0)
-    corral = Corral(check=False, sandbox=sandbox, modules=preloaded(tmp_path, draws="exports.x = {}.constructor;", stamp=STAMP))
+    corral = Corral(
+        check=False, sandbox=sandbox, modules=preloaded(tmp_path, draws="exports.x = {}.constructor;", stamp=STAMP)
+    )
     program = 'return require("stamp").at;'
     first, second = [(await corral.execute(program)).value for _ in range(2)]
     assert (first == second) is shares

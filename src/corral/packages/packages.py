@@ -41,8 +41,8 @@ class Packages:
     """Packages of npm that programs in TypeScript may import: `Corral(modules=Packages("corral-packages"))`.
 
     `folder` is one that `corral packages add` has made. `allow` are the packages that programs may import, by name;
-    None: all that were added. `preload` are those of them, or modules of theirs such as "lodash/chunk", that are
-    evaluated before programs start, in the process from which the programs of one user are forked: see docs/packages.md.
+    None: all that were added. `preload` are those of them, or modules of theirs such as "lodash/chunk", that the
+    server of a session evaluates before it forks processes for programs; docs/packages.md says what that means.
     The folder is read here, and once.
 
     Raises:

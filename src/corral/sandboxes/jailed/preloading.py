@@ -1,7 +1,7 @@
 """Packages of npm that a fork server evaluates once, for all processes that it forks.
 
-Each is tried first, in a forked process under the filter of programs: one that does there what processes must not share, or
-that does not end, is not preloaded.
+Each is tried first, in a forked process under the filter of programs. One that does there what processes must not
+share, or that does not end, is not preloaded.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from corral.errors import BridgeError, StartFailed
 from corral.isolation import Space
 from corral.logs import get_logger
 from corral.sandboxes.jailed.fork_self_test import expect_health
+from corral.sandboxes.jailed.fork_server import fork_message
 from corral.sandboxes.jailed.fork_trial import run_in_fork
 from corral.sandboxes.jailed.guest_starter import StartedGuest
 from corral.types import ModuleTexts, NpmModules, Trial
@@ -28,7 +29,7 @@ logger = get_logger("corral.sandboxes")
 _TRIAL_SECONDS = 5.0
 _TRIALS_SECONDS = 10.0
 """Deadline of all trials of one server."""
-_PRELOAD_SECONDS = 5.0
+_PRELOAD_SECONDS = 10.0
 _VALUE_BYTES = 20_000
 _MOST_REASONS = 5
 _MOST_NAMES = 20
@@ -62,7 +63,7 @@ async def preload(guest: StartedGuest, packages: NpmModules, space: Space) -> St
     }
     try:
         with anyio.fail_after(_PRELOAD_SECONDS):
-            evaluated = await _evaluate(guest, json.dumps(content).encode())
+            evaluated = await _evaluate(guest, json.dumps(content).encode(), writes=space.writes)
             await expect_health(guest, writes=space.writes)
     except TimeoutError:
         failure = f"the server did not load them within {_PRELOAD_SECONDS:g} s"
@@ -123,7 +124,7 @@ async def _try(guest: StartedGuest, name: str, texts: ModuleTexts, space: Space)
     return Trial(reasons, asynchronous=content["asynchronous"] is True, environment=environment)
 
 
-async def _evaluate(guest: StartedGuest, content: bytes) -> set[str]:
+async def _evaluate(guest: StartedGuest, content: bytes, *, writes: bool) -> set[str]:
     """Specifiers of the texts that the server has evaluated."""
     if len(content) > _MOST_BYTES:
         raise ValueError(f"their texts have {len(content)} bytes, of at most {_MOST_BYTES}")
@@ -131,10 +132,11 @@ async def _evaluate(guest: StartedGuest, content: bytes) -> set[str]:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:
         try:
-            with open(file, "wb", closefd=False) as stream:  # noqa: PTH123, ASYNC230  # in memory
+            with open(file, "wb", closefd=False) as stream:  # noqa: ASYNC230  # in memory
                 stream.write(content)
             os.lseek(file, 0, os.SEEK_SET)
-            guest.process.ask(json.dumps({"bytes": len(content)}).encode(), [file, theirs.fileno()])
+            message = {"bytes": len(content), "first": fork_message(guest.tier, writes)}
+            guest.process.ask(json.dumps(message).encode(), [file, theirs.fileno()])
         finally:
             os.close(file)
         theirs.close()  # so that the end of the server is seen

@@ -33,6 +33,7 @@ const SERVER_FILES = 1024;
 const FILTER_BYTES = 1 << 16;
 const UNSEALED = 125;
 const WARM_UPS = 3;
+const RANDOM_WORDS = 1024;
 
 const { defineProperty } = Object;
 
@@ -198,18 +199,18 @@ function findOpened({ call, errno }: Libc, event: Uint8Array): Opened {
  * it forget numbers that it has drawn ahead.
  */
 function replaceRandom({ call }: Libc): () => void {
-  const words = new Uint32Array(1024);
+  const words = new Uint32Array(RANDOM_WORDS);
   const bytes = new Uint8Array(words.buffer);
-  let next = words.length;
+  let next = RANDOM_WORDS;
   const { random } = {
     random(): number {
-      if (next === words.length) {
-        call.getrandom(bytes, bytes.length, 0);
+      if (next === RANDOM_WORDS) {
+        call.getrandom(bytes, 4 * RANDOM_WORDS, 0);
         next = 0;
       }
       return ((words[next++]! >>> 5) * 2 ** 26 + (words[next++]! >>> 6)) / 2 ** 53;
     },
   };
   defineProperty(Math, "random", { value: random, writable: true, configurable: true, enumerable: false });
-  return () => void (next = words.length);
+  return () => void (next = RANDOM_WORDS);
 }

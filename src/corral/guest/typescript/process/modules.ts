@@ -88,6 +88,8 @@ export function preload({ modules, mounts, packages }: Preloading): string[] {
 /** The modules of one run. */
 export class Modules implements Loader {
   process: object;
+  /** Called when a module is used that not every program has. */
+  onUse: (name: string) => void = () => {};
   #texts: ModuleTexts;
   #env: Record<string, string> = {};
   #onAsynchronous: () => void = () => {};
@@ -165,13 +167,19 @@ export class Modules implements Loader {
     }
     if (REFUSED.has(name)) {
       const own = name === "http" || name === "https" ? this.#client()[name] : {};
-      return this.#keep(name, refused(name, () => this.#networked && SOCKETS.has(name) ? INSTEAD : "", own));
+      return this.#keep(name, refused(name, () => this.#instead(name), own));
     }
     throw this.#missing(specifier, hasOwn(failures, specifier) ? failures[specifier]! : undefined);
   }
 
+  #instead(name: string): string {
+    this.onUse(name);
+    return this.#networked && SOCKETS.has(name) ? INSTEAD : "";
+  }
+
   #client(): Record<"http" | "https", object> {
     return this.#http ??= makeHttp(Object.fromEntries(builtIns) as unknown as HttpParts, () => {
+      this.onUse("http");
       this.#onAsynchronous();
       return this.#fetch;
     });

@@ -9,7 +9,7 @@ import { isUnchanged } from "../globals.ts";
 
 interface Loading {
   process: object;
-  give(fs: Record<string, unknown>): void;
+  onUse: (name: string) => void;
   require(specifier: string): unknown;
 }
 
@@ -129,6 +129,7 @@ function watchProgram(note: (reason: string) => undefined, loader: Loading): Set
   defineProperty(globalThis, "process", { value: loader.process, writable: true, configurable: true });
 
   const opens = () => note("it uses files while it loads");
+  loader.onUse = (name) => note(`it uses the module ${name} while it loads`);
   const fs = loader.require("fs") as Members;
   if (typeof fs === "object") for (const each of [fs, fs.promises as Members]) watchMembers(each, ownKeys(each), opens);
 

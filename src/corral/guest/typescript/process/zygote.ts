@@ -231,10 +231,11 @@ class Server {
     return false;
   }
 
-  /** Evaluates the packages of a file in memory, before any process is forked for a program, and says which. */
+  /** Evaluates the packages of a file in memory, before any process is forked for a program, and says which. `first` is asked next. */
   #preload(message: string, file: number, reply: number): void {
     const { call } = this.#libc;
-    const { bytes } = parse(message) as { bytes: number };
+    const { bytes, first } = parse(message) as { bytes: number; first: string };
+    this.#load(first);
     const data = view(bytes);
     let count = 0;
     while (count < bytes) {
