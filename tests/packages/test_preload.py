@@ -217,11 +217,11 @@ async def test_a_hostile_package_in_the_server_sees_none_of_what_native_calls_us
     program = """
 const { take } = require("sly");
 const found = take(); delete globalThis.extra;
-return [found.length > 0, [...new Set(found)].sort(), typeof Deno?.dlopen];
+return [found.length > 0, [...new Set(found)].filter((each) => each.startsWith("[object")), typeof Deno?.dlopen];
 """
-    [value] = await in_session(packages, program)
+    values = await in_session(packages, *[program] * 4)  # of which the later ones were forked ahead
     assert packages.not_preloaded == {}
-    assert value == [True, ["boolean", "object", "string"], "undefined"]
+    assert values == [[True, [], "undefined"]] * 4
 
 
 @tool
