@@ -37,6 +37,7 @@ from corral.arguments import did_you_mean
 from corral.errors import ConfigError, CorralError, RateLimited, ToolFailed
 from corral.isolation import TIERS, Isolation, Space, Strength, Tier, reaches
 from corral.logs import get_logger
+from corral.npm import ModuleTexts, NpmModules, Trial
 from corral.rendering.preview import preview_text, short_repr
 from corral.texts import Placing, Position, TypedText, located
 
@@ -65,6 +66,8 @@ __all__ = [
     "Limits",
     "LogEntry",
     "LogLevel",
+    "ModuleTexts",
+    "NpmModules",
     "OpenStream",
     "PipeEndpoint",
     "Position",
@@ -81,6 +84,7 @@ __all__ = [
     "Tier",
     "ToolName",
     "ToolReference",
+    "Trial",
     "Unawaited",
     "reaches",
 ]
@@ -545,6 +549,8 @@ class SandboxConfig(Frozen):
     """True if programs in TypeScript may load packages and the engine's built-in modules."""
     packages: PythonModules | None = None
     """Packages of programs in Python, besides those of the provider."""
+    preloads: NpmModules | None = None
+    """Packages of programs in TypeScript that a server evaluates before it forks."""
 
     @property
     def unowned(self) -> SandboxConfig:

@@ -310,6 +310,7 @@ class Execution:
             space=None if self._room is None else self._room.space,
             loads_modules=self._loads_modules,
             packages=self._packages,
+            modules=self._modules,
         )
         if self._room is not None and await self._provider.space_host(config) is None:
             raise ConfigError(f"sandbox {name!r} has no files of a session; those on this machine do")

@@ -32,6 +32,7 @@ from corral.types import (
     Language,
     LimitName,
     Limits,
+    NpmModules,
     Program,
     PythonModules,
     SandboxConfig,
@@ -129,9 +130,11 @@ class Runtime:
         space: Space | None = None,
         loads_modules: bool | None = None,
         packages: PythonPackages | None = None,
+        modules: Packages | None = None,
     ) -> SandboxConfig:
         """Makes the key of sandboxes: the same for one that is prepared and for the execution that takes it."""
         found = self.packages_for(language, packages)
+        npm = (modules or self.modules) if LANGUAGES[language].npm else None
         config = _config(
             language,
             limits.memory_mb,
@@ -139,6 +142,7 @@ class Runtime:
             trust_domain,
             self.loads_modules(language) if loads_modules is None else loads_modules,
             None if found is None else found.modules,
+            None if npm is None else npm.preloads,
         )
         return config if space is None else config.model_copy(update={"space": space})
 
@@ -190,6 +194,7 @@ def _config(
     trust_domain: TrustDomain | None,
     modules: bool,
     packages: PythonModules | None,
+    preloads: NpmModules | None,
 ) -> SandboxConfig:
     return SandboxConfig(
         language=language,
@@ -198,6 +203,7 @@ def _config(
         trust_domain=trust_domain,
         modules=modules,
         packages=packages,
+        preloads=preloads,
     )
 
 

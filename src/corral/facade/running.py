@@ -132,7 +132,7 @@ class CorralRunning(CorralLifetime):
         self._require_usable()
         caller = context or ExecutionContext()
         mounts = with_temporary(files) if shell else tuple(files)
-        hosts = await self._space_hosts(caller, languages, packages)
+        hosts = await self._space_hosts(caller, languages, packages, modules)
         skill_set = SkillSet([*self._runtime.skills.skills.values(), *skills]) if skills else self._runtime.skills
 
         async def open_(host: ShellHost | None = None) -> OpenSession:
@@ -203,6 +203,7 @@ class CorralRunning(CorralLifetime):
         context: ExecutionContext,
         languages: Collection[Language] | None,
         packages: PythonPackages | None = None,
+        modules: Packages | None = None,
     ) -> dict[Language, tuple[SpaceHost, SandboxConfig]]:
         """Providers that make directories for programs in these languages; None: in all that run here.
 
@@ -226,6 +227,7 @@ class CorralRunning(CorralLifetime):
                 trust_domain=context.trust_domain,
                 loads_modules=runtime.loads_modules(language, in_session=True),
                 packages=packages,
+                modules=modules,
             )
             try:
                 host = await provider.space_host(config)

@@ -61,6 +61,7 @@ _PROCESS = (
     "frames",
     "process/files",
     "process/http",
+    "process/rehearsal",
     "process/modules",
     "process/execution",
     "process/warm_up",

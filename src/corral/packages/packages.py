@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from copy import copy
 from hashlib import sha256
 from pathlib import Path
+from types import MappingProxyType
 from typing import cast
 
 from corral.arguments import checked, did_you_mean
@@ -21,9 +22,8 @@ from corral.errors import ConfigError, StartFailed
 from corral.logs import get_logger
 from corral.packages.bundler import BUILT_INS, FORMAT, Bundle, BundleFailed, Bundler, Wanted
 from corral.packages.folder import PackageFolder, Pinned
-from corral.sandboxes.base import ModuleTexts
 from corral.skills import SkillSet
-from corral.types import Program
+from corral.types import ModuleTexts, NpmModules, Program
 
 __all__ = ["Packages"]
 
@@ -41,13 +41,17 @@ class Packages:
     """Packages of npm that programs in TypeScript may import: `Corral(modules=Packages("corral-packages"))`.
 
     `folder` is one that `corral packages add` has made. `allow` are the packages that programs may import, by name;
-    None: all that were added. The folder is read here, and once.
+    None: all that were added. `preload` are those of them, or modules of theirs such as "lodash/chunk", that the
+    server of a session evaluates before it forks processes for programs; docs/packages.md says what that means.
+    The folder is read here, and once.
 
     Raises:
-        ConfigError: the packages are not installed, or `allow` names others.
+        ConfigError: the packages are not installed, or `allow` or `preload` names others.
     """
 
-    def __init__(self, folder: str | Path, *, allow: Collection[str] | None = None) -> None:
+    def __init__(
+        self, folder: str | Path, *, allow: Collection[str] | None = None, preload: Collection[str] = ()
+    ) -> None:
         self._folder = PackageFolder(folder)
         packages = self._folder.require_installed()
         for name in packages if allow is None else allow:
@@ -58,6 +62,13 @@ class Packages:
                 )
         self.allowed: tuple[str, ...] = tuple(sorted(packages if allow is None else set(allow)))
         self._packages = {name: packages[name] for name in self.allowed}
+        for name in preload:
+            if self._owner(name) is None:
+                raise ConfigError(
+                    f"preload: there is no package {name!r} among those that programs may import; "
+                    f"{did_you_mean(name, self.allowed)}there are: {', '.join(self.allowed)}"
+                )
+        self.preloads: NpmModules | None = NpmModules(tuple(dict.fromkeys(preload)), self._texts) if preload else None
         self._bundler = Bundler(self._folder.bundler(), self._folder.modules)
         self._digest = self._folder.digest()
         self._lock = threading.Lock()
@@ -67,7 +78,17 @@ class Packages:
         self._of_skills: dict[str, Bundle | BundleFailed] = {}
 
     def __repr__(self) -> str:
-        return f"Packages({str(self._folder.path)!r}, allow={list(self.allowed)})"
+        preload = f", preload={list(self.preloads.names)}" if self.preloads else ""
+        return f"Packages({str(self._folder.path)!r}, allow={list(self.allowed)}{preload})"
+
+    @property
+    def not_preloaded(self) -> Mapping[str, str]:
+        """Reasons why packages of `preload` are evaluated in each process, by their names.
+
+        Found by the first server that loads them.
+        """
+        trials = {} if self.preloads is None else self.preloads.trials
+        return {name: "; ".join(found.reasons) for name, found in [*trials.items()] if found.reasons}
 
     @property
     def node_modules(self) -> Path:
@@ -82,11 +103,15 @@ class Packages:
             await run_in_own_thread(self._bundle_skills, modules, abandon_on_cancel=True)
         of_skills = {name: self._of_skills[name] for name in modules}
         required = [name for each in of_skills.values() if isinstance(each, Bundle) for name in each.requires]
-        wanted = [name for name in (*named, *required) if self._owner(name) is not None]
+        return await self._texts([name for name in (*named, *required) if self._owner(name) is not None], of_skills)
+
+    async def _texts(
+        self, wanted: Collection[str], more: Mapping[str, Bundle | BundleFailed] = MappingProxyType({})
+    ) -> ModuleTexts:
         made = self._known(wanted)
         if made is None:
             made = await run_in_own_thread(self._make, wanted, abandon_on_cancel=True)
-        made |= of_skills
+        made |= more
         return ModuleTexts(
             allowed=(*self.allowed, *(f"skills/{name}" for name in self._skills.skills)),
             texts={name: each.code for name, each in made.items() if isinstance(each, Bundle)},

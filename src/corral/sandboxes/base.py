@@ -19,27 +19,18 @@ from corral.types import (
     Isolation,
     Limits,
     LogEntry,
+    ModuleTexts,
     Program,
     SandboxConfig,
     Tier,
     ToolName,
 )
 
-__all__ = ["GRACE_SECONDS", "Job", "ModuleTexts", "Sandbox", "SandboxProvider", "below_required_tier"]
+__all__ = ["GRACE_SECONDS", "Job", "Sandbox", "SandboxProvider", "below_required_tier"]
 
 
 GRACE_SECONDS = 0.25
 """Grace for calls that still run when their program has ended, unless their tool must finish."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModuleTexts:
-    """Packages for one program. `texts` are bodies of CommonJS functions by specifier, of those that it may ask for;
-    `failures` are the reasons why others that it names have none."""
-
-    allowed: tuple[str, ...]
-    texts: Mapping[str, str]
-    failures: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,7 +28,7 @@ const Bytes = Uint8Array;
 const Block = ArrayBuffer;
 const { max } = Math;
 const { set } = getPrototypeOf(Uint8Array.prototype) as Uint8Array;
-const copy = (target: Uint8Array, source: Uint8Array, at: number): void => apply(set, target, [source, at]);
+export const copy = (target: Uint8Array, source: Uint8Array, at: number): void => apply(set, target, [source, at]);
 
 /** A buffer that frames are appended to and that leaves in one write. */
 export class FrameWriter {

@@ -103,15 +103,43 @@ function hide(name: string): void {
   if (descriptor?.writable) (globalThis as Record<string, unknown>)[name] = undefined;
 }
 
+interface Tripwire {
+  arm(): void;
+  /** What was found behind it; undefined before anybody looked. */
+  value: unknown;
+}
+
+const tripwires = new Map<string, Tripwire>();
+
 /** Puts a global that is there behind a tripwire. */
 export function watch(name: string, onAsynchronous: () => void): void {
   const descriptor = Object.getOwnPropertyDescriptor(globalThis, name);
   if (descriptor === undefined) return;
-  defineLazily(name, () => {
+  const find = (): unknown => {
     const value: unknown = descriptor.get ? loaded(descriptor.get) : descriptor.value;
-    onAsynchronous();
     return name === "setTimeout" || name === "setInterval" ? withinRange(value as Timer) : value;
-  });
+  };
+  const tripwire: Tripwire = {
+    arm: () =>
+      defineLazily(name, () => {
+        tripwire.value ??= find();
+        onAsynchronous();
+        return tripwire.value;
+      }),
+    value: undefined,
+  };
+  tripwires.set(name, tripwire);
+  tripwire.arm();
+}
+
+/** Puts all of them behind their tripwires again, for the next who touches one. */
+export function rearm(): void {
+  for (const tripwire of tripwires.values()) tripwire.arm();
+}
+
+/** True if a global is what was behind its tripwire. */
+export function isUnchanged(name: string, value: unknown): boolean {
+  return value !== undefined && tripwires.get(name)?.value === value;
 }
 
 type Timer = (callback: unknown, delay?: unknown, ...args: unknown[]) => unknown;

@@ -41,6 +41,8 @@ export interface Start {
   modules?: ModuleTexts | null;
   services?: string[];
   mounts?: Mounts;
+  /** The program is the trial of a package: what `require` gives is what the package does while it loads. */
+  rehearses?: boolean;
 }
 
 /** Loads modules, each once. */

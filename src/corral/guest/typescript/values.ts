@@ -334,7 +334,7 @@ function holdsTag(names: readonly string[]): boolean {
   return false;
 }
 
-function sizeOf(bytes: Uint8Array): number {
+export function sizeOf(bytes: Uint8Array): number {
   return apply(lengthOfBytes!, bytes, []) as number;
 }
 

@@ -6,14 +6,18 @@ from collections.abc import Callable
 from typing import Literal
 
 from corral.isolation import NO_SPACE, Space
+from corral.logs import get_logger
 from corral.sandboxes.jailed.fork_server import Fork, ForkServer
 from corral.sandboxes.jailed.guest_starter import GuestKind, GuestStarter, StartedGuest
+from corral.sandboxes.jailed.preloading import PreloadFailed, preload
 from corral.sandboxes.jailed.provider import JailedGuest, JailedProvider
 from corral.sandboxes.pool import default_size
 from corral.sandboxes.tenant_boxes import TenantBoxes
 from corral.types import SandboxConfig, Tier
 
 __all__ = ["ForkProvider"]
+
+logger = get_logger("corral.sandboxes")
 
 
 class ForkProvider(JailedProvider):
@@ -48,8 +52,22 @@ class ForkProvider(JailedProvider):
         return await self._servers.reserve(config, self._new_server)
 
     async def _new_server(self, config: SandboxConfig) -> ForkServer:
-        guest = await self._pool.take(self.guest_kind(config), kept=config.space is None)
-        return ForkServer(guest, writes=(config.space or NO_SPACE).writes)
+        space = config.space or NO_SPACE
+        guest = await self._new_guest(config)
+        if config.preloads is not None:
+            try:
+                guest = await preload(guest, config.preloads, space)
+            except PreloadFailed as error:
+                logger.warning("no package is preloaded: %s", error)
+                guest.close()
+                guest = await self._new_guest(config)
+            except BaseException:
+                guest.close()
+                raise
+        return ForkServer(guest, writes=space.writes)
+
+    async def _new_guest(self, config: SandboxConfig) -> StartedGuest:
+        return await self._pool.take(self.guest_kind(config), kept=config.space is None)
 
     async def prepare_space(self, config: SandboxConfig) -> None:
         self._starter.retain()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Hashable
 from typing import Any
@@ -10,13 +9,11 @@ from typing import Any
 import anyio
 
 from corral.errors import BridgeError, StartFailed
-from corral.guest import FrameKind, FrameReader, encode_frame
-from corral.sandboxes.jailed.fork_server import fork
-from corral.sandboxes.jailed.guest_process import GuestProcess
+from corral.sandboxes.jailed.fork_trial import forked, run_in_fork, start_frame
 from corral.sandboxes.jailed.guest_starter import GuestKind, StartedGuest
 from corral.types import Tier
 
-__all__ = ["SelfTestedStart"]
+__all__ = ["SelfTestedStart", "expect_health"]
 
 _SECONDS = 10.0
 """Deadline for all of it, which takes a tenth of a second."""
@@ -40,6 +37,11 @@ _ALL_PARTS = f"""
     return [byteLength, kept.length, crypto.randomUUID(), Math.random()];
 """
 """Timers, threads of the engine, garbage collection, errors, random numbers."""
+_SOME_PARTS = """
+    await new Promise((done) => setTimeout(done, 1));
+    await crypto.subtle.digest("SHA-256", new Uint8Array(1));
+    return [crypto.randomUUID(), Math.random()];
+"""
 _RANDOM = "return [crypto.randomUUID(), Math.random()];"
 _ENDLESS = "for (;;);"
 
@@ -96,6 +98,17 @@ class SelfTestedStart:
             return guest
 
 
+async def expect_health(guest: StartedGuest, *, writes: bool) -> None:
+    """Finds out if a server still forks processes that wait, compute, and draw random numbers of their own.
+
+    Raises:
+        StartFailed: it does not.
+    """
+    first, second = [_value(await _run(guest, _SOME_PARTS, writes=writes)) for _ in range(2)]
+    if any(mine == others for mine, others in zip(first, second, strict=True)):
+        raise StartFailed("forked processes draw the same random numbers")
+
+
 def self_test(guest: StartedGuest) -> None:
     """Has a server fork processes that use the parts of the engine which a fork could break. Blocks.
 
@@ -121,30 +134,16 @@ async def _test(guest: StartedGuest) -> None:
         raise StartFailed(f"a forked process does not answer as it should: {error}") from error
 
 
-async def _run(guest: StartedGuest, code: str) -> list[Any]:
+async def _run(guest: StartedGuest, code: str, *, writes: bool = False) -> list[Any]:
     """Content of the EXIT of a program."""
-    process = _forked(guest)
-    try:
-        await process.write(_start(code, process))
-        frames = FrameReader(process.nonce, {FrameKind.EXIT: _VALUE_BYTES})
-        while True:
-            await anyio.wait_readable(process.output)
-            data = process.read_now()
-            if data == b"":
-                status = await process.wait(_SECONDS)
-                said = process.last_words() or guest.process.last_words()
-                raise StartFailed(f"a forked process ended with status {status} {said}".strip())
-            for frame in frames.feed(data or b""):
-                return json.loads(frame.payload)
-    finally:
-        process.close()
+    return await run_in_fork(guest, _content(code), value_bytes=_VALUE_BYTES, writes=writes)
 
 
 async def _end(guest: StartedGuest) -> None:
     """Ends a process that would never do so."""
-    process = _forked(guest)
+    process = forked(guest)
     try:
-        await process.write(_start(_ENDLESS, process))
+        await process.write(start_frame(_content(_ENDLESS), process))
         status = await process.wait(0)
         if status != _KILLED:
             raise StartFailed(f"a forked process that was killed ended with status {status}")
@@ -152,17 +151,9 @@ async def _end(guest: StartedGuest) -> None:
         process.close()
 
 
-def _forked(guest: StartedGuest) -> GuestProcess:
-    process = fork(guest)
-    if process is None:
-        raise StartFailed(f"the engine ended instead of forking: {guest.process.last_words()}")
-    return process
-
-
-def _start(code: str, process: GuestProcess) -> bytes:
+def _content(code: str) -> dict[str, object]:
     program = f"(async (load, enter) => enter(await (async () => {{ {code} }})(), false))"
-    content: dict[str, object] = {"code": program, "tools": [], "env": None, "limits": _LIMITS}
-    return encode_frame(FrameKind.START, json.dumps([content]).encode(), process.nonce)
+    return {"code": program, "tools": [], "env": None, "limits": _LIMITS}
 
 
 def _value(exit: list[Any]) -> list[Any]:

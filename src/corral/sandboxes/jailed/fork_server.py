@@ -18,7 +18,7 @@ from corral.sandboxes.jailed.guest_process import GuestProcess
 from corral.sandboxes.jailed.guest_starter import StartedGuest
 from corral.types import Tier
 
-__all__ = ["Fork", "ForkServer", "fork"]
+__all__ = ["Fork", "ForkServer", "fork", "fork_message"]
 
 _MOST_AT_ONCE = 256
 """Processes of one server, which keeps two descriptors for each of them, and has 1,024."""
@@ -37,6 +37,7 @@ class ForkServer:
 
     def __init__(self, guest: StartedGuest, *, writes: bool = False) -> None:
         self.tier: Tier = guest.tier
+        self.preloaded = guest.preloaded
         self._writes = writes
         self._guest = guest
         self._live = 0
@@ -111,7 +112,7 @@ def fork(guest: StartedGuest, *, writes: bool = False) -> GuestProcess | None:
     """
     try:
         with child_pipes() as (child, theirs):
-            guest.process.ask(_message(guest.tier, writes), theirs)
+            guest.process.ask(fork_message(guest.tier, writes).encode(), theirs)
             return GuestProcess(child)
     except OSError as error:
         if guest.alive and error.errno not in (*_BUSY, *_GONE):
@@ -120,9 +121,10 @@ def fork(guest: StartedGuest, *, writes: bool = False) -> GuestProcess | None:
 
 
 @cache
-def _message(tier: Tier, writes: bool) -> bytes:
+def fork_message(tier: Tier, writes: bool) -> str:
+    """The message that asks a server for a process; once code was preloaded, the server takes no other one."""
     program = None if tier == "none" else b64encode(filter_program(profile="program", writes=writes)).decode()
-    return json.dumps({"filter": program}).encode()
+    return json.dumps({"filter": program})
 
 
 class Fork:
@@ -130,6 +132,7 @@ class Fork:
 
     def __init__(self, server: ForkServer, process: GuestProcess) -> None:
         self.tier: Tier = server.tier
+        self.preloaded = server.preloaded
         self.process = process
         self._server: ForkServer | None = server
 

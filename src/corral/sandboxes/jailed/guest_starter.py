@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal, NamedTuple, TypeVar
 
 from corral.containment import (
@@ -69,6 +70,7 @@ class StartedGuest(NamedTuple):
     tier: Tier
     lasts: Callable[[], bool] = lambda: True
     """False once its starter has been closed, which ends it, if not at once."""
+    preloaded: Mapping[str, frozenset[str]] = MappingProxyType({})
 
     @property
     def alive(self) -> bool:

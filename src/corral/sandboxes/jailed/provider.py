@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import ClassVar, Literal, Protocol, TypeVar
@@ -44,6 +45,11 @@ class JailedGuest(Protocol):
     def process(self) -> GuestProcess: ...
     @property
     def tier(self) -> Tier: ...
+    @property
+    def preloaded(self) -> Mapping[str, frozenset[str]]:
+        """Packages of npm that it has evaluated already, and the names of the environment that each asked for."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -152,6 +158,8 @@ class _Jailed(Sandbox):
     async def execute(self, job: Job, bridge: Endpoint) -> Exit:
         assert isinstance(bridge, PipeEndpoint)
         process = self._guest.process
+        if job.modules is not None and self._guest.preloaded:
+            job = replace(job, modules=job.modules.without(self._guest.preloaded, job.env or {}))
         process.limit_cpu(job.limits.cpu_seconds)
         return await GuestRun(process, job, bridge, memory_mb=self._memory_mb).execute()
 

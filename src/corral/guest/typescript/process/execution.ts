@@ -54,7 +54,8 @@ function readStart({ readBlocking, exit }: Streams): Start {
   for (;;) {
     const frame = reader.next();
     if (frame !== undefined) {
-      nonce.set(reader.nonce);
+      const given = reader.nonce;
+      for (let index = 0; index < NONCE_BYTES; index++) nonce[index] = given[index]!; // no method: code may have been preloaded
       return (decodeValue(frame.payload, false) as [Start])[0];
     }
     const count = readBlocking(reader.room());
@@ -83,7 +84,7 @@ class Execution {
         if (this.#run.asynchronous) this.#finishWhenOver();
       },
       now,
-      load: (start) => loaderOf(start, () => void (this.#run.asynchronous = true)),
+      load: (start) => loaderOf(start, this.#run),
     };
     this.#run = new Run(start, host);
   }

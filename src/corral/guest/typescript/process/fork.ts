@@ -33,6 +33,7 @@ const SERVER_FILES = 1024;
 const FILTER_BYTES = 1 << 16;
 const UNSEALED = 125;
 const WARM_UPS = 3;
+const RANDOM_WORDS = 1024;
 
 const { defineProperty } = Object;
 
@@ -82,8 +83,9 @@ export class Forker {
   readonly #opened: Opened;
   readonly #server: number;
   readonly #reseed: () => void;
-  readonly #pair = new Int32Array(block(8).buffer);
-  readonly #limit = new BigUint64Array(block(16).buffer);
+  readonly #pairBytes = block(8);
+  readonly #pair = new Int32Array(this.#pairBytes.buffer);
+  readonly #limit = block(16);
   readonly #event = block(16);
 
   /**
@@ -93,7 +95,7 @@ export class Forker {
   constructor(libc: Libc) {
     this.#libc = libc;
     new Uint32Array(this.#event.buffer)[0] = WAKER_EVENTS;
-    this.#limit.fill(BigInt(GUEST_FILES));
+    new BigUint64Array(this.#limit.buffer).fill(BigInt(GUEST_FILES));
     this.#opened = findOpened(libc, this.#event);
     this.#server = libc.call.getpid();
     this.#reseed = replaceRandom(libc);
@@ -117,20 +119,20 @@ export class Forker {
   }
 
   /** In a forked process: `descriptors` become its standard streams, and nothing else is left that others have too. */
-  enter(descriptors: readonly number[], filter: Filter | null): void {
+  enter(descriptors: ArrayLike<number>, filter: Filter | null): void {
     const { call } = this.#libc;
     const { copies, polls, wakers, sockets, firstFree } = this.#opened;
     call.prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     if (call.getppid() !== this.#server) call._exit(1);
     for (let place = 0; place < 3; place++) call.dup2(descriptors[place]!, place);
-    for (const [descriptor, place] of copies) call.dup2(place, descriptor);
+    for (let index = 0; index < copies.length; index++) call.dup2(copies[index]![1], copies[index]![0]);
     this.#renewEventLoop(polls, wakers);
     if (sockets.length > 0) {
-      call.socketpair(AF_UNIX, SOCK_STREAM | NONBLOCKING | CLOSE_ON_EXEC, 0, new Uint8Array(this.#pair.buffer));
-      for (const descriptor of sockets) call.dup2(this.#pair[0]!, descriptor);
+      call.socketpair(AF_UNIX, SOCK_STREAM | NONBLOCKING | CLOSE_ON_EXEC, 0, this.#pairBytes);
+      for (let index = 0; index < sockets.length; index++) call.dup2(this.#pair[0]!, sockets[index]!);
     }
     call.syscall(SYS_CLOSE_RANGE, firstFree, ALL, 0);
-    call.setrlimit(RLIMIT_NOFILE, new Uint8Array(this.#limit.buffer));
+    call.setrlimit(RLIMIT_NOFILE, this.#limit);
     filter?.seal(this.#libc);
     this.#reseed();
   }
@@ -140,8 +142,8 @@ export class Forker {
     const { call } = this.#libc;
     const poll = call.epoll_create1(CLOSE_ON_EXEC);
     const waker = call.eventfd(0, CLOSE_ON_EXEC | NONBLOCKING);
-    for (const descriptor of wakers) call.dup2(waker, descriptor);
-    for (const descriptor of polls) call.dup2(poll, descriptor);
+    for (let index = 0; index < wakers.length; index++) call.dup2(waker, wakers[index]!);
+    for (let index = 0; index < polls.length; index++) call.dup2(poll, polls[index]!);
     call.epoll_ctl(polls[0]!, EPOLL_CTL_ADD, wakers[0]!, this.#event);
   }
 }
@@ -197,18 +199,18 @@ function findOpened({ call, errno }: Libc, event: Uint8Array): Opened {
  * it forget numbers that it has drawn ahead.
  */
 function replaceRandom({ call }: Libc): () => void {
-  const words = new Uint32Array(1024);
+  const words = new Uint32Array(RANDOM_WORDS);
   const bytes = new Uint8Array(words.buffer);
-  let next = words.length;
+  let next = RANDOM_WORDS;
   const { random } = {
     random(): number {
-      if (next === words.length) {
-        call.getrandom(bytes, bytes.length, 0);
+      if (next === RANDOM_WORDS) {
+        call.getrandom(bytes, 4 * RANDOM_WORDS, 0);
         next = 0;
       }
       return ((words[next++]! >>> 5) * 2 ** 26 + (words[next++]! >>> 6)) / 2 ** 53;
     },
   };
   defineProperty(Math, "random", { value: random, writable: true, configurable: true, enumerable: false });
-  return () => void (next = words.length);
+  return () => void (next = RANDOM_WORDS);
 }

@@ -18,6 +18,7 @@ const SIGNATURES = {
   malloc_trim: ["u64"],
   getrandom: ["buffer", "u64", "u32"],
   poll: ["buffer", "u64", "i32"],
+  read: ["i32", "buffer", "u64"],
   recvmsg: ["i32", "buffer", "i32"],
   sendmsg: ["i32", "buffer", "i32"],
   socketpair: ["i32", "i32", "i32", "buffer"],

@@ -1,9 +1,11 @@
 // Modules that a program imports: packages, as CommonJS texts that came with START, and built-ins of the engine.
 
-import { compile, evaluate } from "../engine.ts";
-import type { Loader, ModuleTexts, Start, Text } from "../run.ts";
+import { compile, evaluate, runMicrotasks } from "../engine.ts";
+import { defineGlobal, rearm } from "../globals.ts";
+import type { Loader, ModuleTexts, Mounts, Start, Text } from "../run.ts";
 import { filesOf } from "./files.ts";
 import { type HttpParts, makeHttp } from "./http.ts";
+import { rehearse } from "./rehearsal.ts";
 
 type Exports = Record<PropertyKey, unknown>;
 type BuiltIn = (name: string) => unknown;
@@ -25,7 +27,8 @@ const INSTEAD = "; programs have no sockets: use fetch, http.request, EventSourc
 /** Those that never wait for the engine's event loop. */
 const SYNCHRONOUS = new Set(["assert", "assert/strict", "buffer", "constants", "events", "path", "path/posix", "path/win32", "punycode", "querystring", "string_decoder", "url", "util", "util/types"]);
 
-const { getPrototypeOf, setPrototypeOf, defineProperty, hasOwn, freeze } = Object;
+const { assign, getPrototypeOf, setPrototypeOf, defineProperty, hasOwn, freeze } = Object;
+const { deleteProperty } = Reflect;
 const builtIns = new Map<string, unknown>();
 
 /** Loads the engine's built-ins, which need globals that programs do not have. Once, before these are taken away. */
@@ -37,31 +40,102 @@ export async function loadBuiltIns(): Promise<void> {
 
 const NO_TEXTS: ModuleTexts = { allowed: [], texts: {}, failures: {} };
 
+/** What the loader needs of a run. */
+interface Running {
+  asynchronous: boolean;
+}
+
+/** What the server evaluates before it forks. */
+export interface Preloading {
+  modules: ModuleTexts;
+  mounts: Mounts;
+  /** Packages, in order, and which of them touch something asynchronous as they load. */
+  packages: [name: string, asynchronous: boolean][];
+}
+
+/** The modules of all runs in processes that are forked from this one. */
+let preloaded: Modules | undefined;
+
 /** The loader of one run; none where there is nothing to load. */
-export function loaderOf({ modules, mounts = [], env, services = [] }: Start, onAsynchronous: () => void): Loader | undefined {
+export function loaderOf(start: Start, run: Running): Loader | undefined {
+  const { modules, mounts = [], rehearses = false } = start;
   if (!modules && mounts.length === 0) return undefined;
-  const home = mounts.find(([, writable]) => writable) ?? mounts[0];
-  const loader = new Modules(modules ?? NO_TEXTS, processOf(env, home?.[0] ?? "/"), onAsynchronous, services.includes("$fetch"));
-  if (mounts.length > 0) loader.give(filesOf(builtIns.get("fs") as Record<string, unknown>, mounts, onAsynchronous));
-  return loader;
+  const loader = preloaded ?? new Modules(modules ?? NO_TEXTS, mounts);
+  loader.begin(start, () => void (run.asynchronous = true));
+  if (!rehearses) return loader;
+  restoreProto();
+  const require = (name: string) => rehearse(() => loader.require(name), loader, builtIns, () => run.asynchronous);
+  return { process: loader.process, require, namespace: require };
+}
+
+/**
+ * Evaluates packages in a server, before any run: processes that are forked from it find them made. Gives the texts that
+ * were evaluated.
+ */
+export function preload({ modules, mounts, packages }: Preloading): string[] {
+  const loader = preloaded = new Modules(modules, mounts);
+  defineGlobal("process", loader.process);
+  defineGlobal("require", (specifier: unknown) => loader.require(`${specifier}`));
+  for (const [name, asynchronous] of packages) {
+    loader.preload(name, asynchronous);
+    rearm();
+  }
+  deleteProperty(Object.prototype, "__proto__");
+  restored = false;
+  return loader.preloaded;
 }
 
 /** The modules of one run. */
-class Modules implements Loader {
-  readonly process: object;
+export class Modules implements Loader {
+  process: object;
+  /** Called when a module is used that not every program has. */
+  onUse: (name: string) => void = () => {};
   #texts: ModuleTexts;
-  #onAsynchronous: () => void;
-  #networked: boolean;
+  #env: Record<string, string> = {};
+  #onAsynchronous: () => void = () => {};
+  #networked = false;
   #loaded = new Map<string, unknown>();
+  /** Texts that were evaluated before the run, and if they touched something asynchronous. */
+  #before = new Map<string, boolean>();
   /** The program's own, before it can replace it. */
   #fetch = globalThis.fetch;
   #http: Record<"http" | "https", object> | undefined;
 
-  constructor(texts: ModuleTexts, process: object, onAsynchronous: () => void, networked: boolean) {
+  constructor(texts: ModuleTexts, mounts: Mounts) {
+    const home = mounts.find(([, writable]) => writable) ?? mounts[0];
     this.#texts = texts;
-    this.process = process;
+    this.process = processOf(this.#env, home?.[0] ?? "/");
+    if (mounts.length > 0) this.give(filesOf(builtIns.get("fs") as Record<string, unknown>, mounts, () => this.#onAsynchronous()));
+  }
+
+  /**
+   * Gives it all that it has of a run; what was evaluated before keeps the same objects. A text that comes with the run
+   * takes the place of what was evaluated.
+   */
+  begin({ modules, env, services = [] }: Start, onAsynchronous: () => void): void {
+    this.#texts = modules ?? NO_TEXTS;
     this.#onAsynchronous = onAsynchronous;
-    this.#networked = networked;
+    this.#networked = services.includes("$fetch");
+    this.#fetch = globalThis.fetch;
+    freeze(assign(this.#env, env));
+    for (const name of this.#before.keys()) {
+      if (hasOwn(this.#texts.texts, name) && this.#before.delete(name)) this.#loaded.delete(name);
+    }
+  }
+
+  /** Evaluates a package with all that it requires. One that fails is left to the program that imports it. */
+  preload(name: string, asynchronous: boolean): void {
+    try {
+      this.require(name);
+      runMicrotasks();
+    } catch {
+      return;
+    }
+    for (const each of this.#loaded.keys()) if (hasOwn(this.#texts.texts, each) && !this.#before.has(each)) this.#before.set(each, asynchronous);
+  }
+
+  get preloaded(): string[] {
+    return [...this.#before.keys()];
   }
 
   /** Gives it files. */
@@ -79,6 +153,10 @@ class Modules implements Loader {
   require(specifier: string): unknown {
     const plain = specifier.startsWith("node:") ? specifier.slice(5) : specifier;
     const name = plain.endsWith("/") ? plain.slice(0, -1) : plain; // by which packages ask for one of npm, where there is one
+    if (this.#before.has(name)) {
+      restoreProto();
+      if (this.#before.get(name)) this.#onAsynchronous();
+    }
     if (this.#loaded.has(name)) return this.#loaded.get(name);
     const { texts, failures } = this.#texts;
     if (hasOwn(texts, specifier)) return this.#evaluate(specifier, texts[specifier]!);
@@ -89,13 +167,19 @@ class Modules implements Loader {
     }
     if (REFUSED.has(name)) {
       const own = name === "http" || name === "https" ? this.#client()[name] : {};
-      return this.#keep(name, refused(name, this.#networked && SOCKETS.has(name) ? INSTEAD : "", own));
+      return this.#keep(name, refused(name, () => this.#instead(name), own));
     }
     throw this.#missing(specifier, hasOwn(failures, specifier) ? failures[specifier]! : undefined);
   }
 
+  #instead(name: string): string {
+    this.onUse(name);
+    return this.#networked && SOCKETS.has(name) ? INSTEAD : "";
+  }
+
   #client(): Record<"http" | "https", object> {
     return this.#http ??= makeHttp(Object.fromEntries(builtIns) as unknown as HttpParts, () => {
+      this.onUse("http");
       this.#onAsynchronous();
       return this.#fetch;
     });
@@ -135,9 +219,9 @@ class Modules implements Loader {
 }
 
 /** A built-in that programs do not get: whatever is taken of it, but for its `own` part, refuses to be used. */
-function refused(name: string, instead: string, own: object = {}): unknown {
+function refused(name: string, instead: () => string, own: object = {}): unknown {
   const say = function (): never {
-    throw new TypeError(`module "${name.split(".", 1)[0]}" is not available to programs: ${name}() was not done${instead}`);
+    throw new TypeError(`module "${name.split(".", 1)[0]}" is not available to programs: ${name}() was not done${instead()}`);
   };
   return new Proxy(Object.assign(say, own), {
     get: (target, key) =>
@@ -160,7 +244,7 @@ function namespaceOf(exports: unknown): unknown {
   });
 }
 
-function processOf(env: Record<string, string> | null, home: string): object {
+function processOf(env: Record<string, string>, home: string): object {
   const nothing = () => {};
   const nextTick = (task: (...args: unknown[]) => void, ...args: unknown[]) => queueMicrotask(() => task(...args));
   const versions = { node: "22.0.0" };
@@ -169,7 +253,7 @@ function processOf(env: Record<string, string> | null, home: string): object {
   const hrtime = Object.assign(() => [performance.now() / 1000 | 0, performance.now() * 1e6 % 1e9 | 0], { bigint: () => BigInt(performance.now() * 1e6 | 0) });
   return freeze({
     [Symbol.toStringTag]: "process", // by which packages tell node from a browser
-    ...listeners, ...streams, env: freeze({ ...env }), argv: [], execArgv: [], platform: "linux", arch: "x64", pid: 1,
+    ...listeners, ...streams, env, argv: [], execArgv: [], platform: "linux", arch: "x64", pid: 1,
     version: "v22.0.0", versions, browser: false, exitCode: undefined, cwd: () => home, nextTick, hrtime, umask: () => 0o22,
     uptime: () => performance.now() / 1000, memoryUsage: () => ({ rss: 0, heapTotal: 0, heapUsed: 0, external: 0, arrayBuffers: 0 }),
   });

@@ -3,9 +3,9 @@
 
 import { nextTurn } from "../engine.ts";
 import { execute, type Streams } from "./execution.ts";
-import { FrameReader, FrameWriter, NONCE_BYTES } from "../frames.ts";
+import { copy, FrameReader, FrameWriter, NONCE_BYTES } from "../frames.ts";
 import { Kind } from "../kinds.ts";
-import { decodeValue } from "../values.ts";
+import { decodeValue, sizeOf } from "../values.ts";
 
 /** Makes calls one after the other, `parallel` ones at the same time, and one that fails. */
 const codeOf = (parallel: number) => `(async (load, enter) => enter(await (async () => {
@@ -45,6 +45,8 @@ export const LANGUAGE: readonly (() => void)[] = [
   () => void new Intl.PluralRules("en-US").select(1),
 ];
 
+const nonce = new Uint8Array(NONCE_BYTES);
+
 /** Made once: what a forked process would make anew, it would have to write to. */
 let made: { reader: FrameReader; answers: FrameWriter } | undefined;
 
@@ -53,29 +55,30 @@ export function warmUp(times: number, parallel: number, done: () => void): void 
   const { reader, answers } = made ??= { reader: new FrameReader(), answers: new FrameWriter() };
   const start = JSON.stringify([{ run: 0, code: codeOf(parallel), tools: ["warm_up"], env: null, limits: LIMITS }]);
   const last = SEQUENTIAL + parallel + 1;
-  const nonce = new Uint8Array(NONCE_BYTES);
   const streams: Streams = {
     readBlocking(into) {
       let count = 0;
       answers.drain((bytes) => {
-        into.set(bytes, count);
-        count += bytes.length;
-        return bytes.length;
+        const size = sizeOf(bytes);
+        copy(into, bytes, count);
+        count += size;
+        return size;
       });
       return count;
     },
     readAsynchronously: () => new Promise(() => {}),
     /** What the host would do with the guest's frames: every call is answered at once, the last with an error. */
     write(bytes) {
-      reader.room().set(bytes);
-      reader.filled(bytes.length);
+      const size = sizeOf(bytes);
+      copy(reader.room(), bytes, 0);
+      reader.filled(size);
       for (let frame = reader.next(); frame !== undefined; frame = reader.next()) {
         if (frame.kind !== Kind.call) continue;
         const [sequence] = decodeValue(frame.payload, frame.tagged) as [number];
         const outcome = sequence === last ? `false,["tool_failed","ToolFailed","no"]` : `true,${VALUE}`;
         answers.append(Kind.reply, false, `[${sequence},${outcome}]`, nonce);
       }
-      return bytes.length;
+      return size;
     },
     exit: () => nextTurn(--times > 0 ? begin : done),
   };

@@ -7,6 +7,7 @@ import { exit, nextTurn, readAsynchronously, readBlocking, write } from "../engi
 import { execute, prepareGlobals, sendReady, type Streams } from "./execution.ts";
 import { Filter, Forker } from "./fork.ts";
 import { type AddressOf, type Libc, openLibc } from "./libc.ts";
+import { preload, type Preloading } from "./modules.ts";
 import { LANGUAGE, warmUp, warmUpPlatform } from "./warm_up.ts";
 
 const CONTROL = 0;
@@ -17,6 +18,8 @@ const CALLS = 2;
 const MOST_PROCESSES = 512;
 const MESSAGE_BYTES = 1 << 17;
 const MOST_DESCRIPTORS = 8;
+const MESSAGE_SIZE = BigInt(MESSAGE_BYTES);
+const CONTROL_SIZE = BigInt(16 + 4 * MOST_DESCRIPTORS);
 
 const PR_SET_DUMPABLE = 4;
 const POLLIN = 1;
@@ -27,55 +30,88 @@ const SIGKILL = 9;
 const EINTR = 4;
 const SOL_SOCKET = 1;
 const SCM_RIGHTS = 1;
-const MSG_CTRUNC = 0x8;
+const MSG_CTRUNC = 0x8n;
 const MSG_DONTWAIT = 0x40;
 const MSG_NOSIGNAL = 0x4000;
 const MSG_CMSG_CLOEXEC = 0x4000_0000;
 
 const encoder = new TextEncoder();
 const decoder = new TextDecoder();
+const encodeInto = encoder.encodeInto.bind(encoder);
+const decode = decoder.decode.bind(decoder);
+const asBigInt = BigInt;
+const { apply } = Reflect;
+const { subarray, copyWithin } = Object.getPrototypeOf(Uint8Array.prototype) as Uint8Array;
+const { parse, stringify } = JSON;
 
-/** Messages of a socket, with descriptors: struct msghdr and struct cmsghdr (recvmsg(2), cmsg(3)) of 64 bits. */
+const view = (bytes: number): Uint8Array => new Uint8Array(new ArrayBuffer(bytes));
+
+/**
+ * Messages of a socket, with descriptors: struct msghdr and struct cmsghdr (recvmsg(2), cmsg(3)) of 64 bits.
+ *
+ * From here on, what serves processes uses views that it has, and nothing of the language that code could have replaced
+ * which was preloaded: no global, no method that is looked up, no iteration, no list that grows.
+ */
 class Messages {
-  readonly #data = new Uint8Array(new ArrayBuffer(MESSAGE_BYTES));
-  readonly #control = new ArrayBuffer(16 + 4 * MOST_DESCRIPTORS);
-  readonly #header = new BigUint64Array(new ArrayBuffer(56));
+  readonly #data = view(MESSAGE_BYTES);
+  readonly #control = view(16 + 4 * MOST_DESCRIPTORS);
+  readonly #words = new Int32Array(this.#control.buffer);
+  readonly #header = view(56);
+  readonly #fields = new BigUint64Array(this.#header.buffer);
   readonly #vector = new BigUint64Array(new ArrayBuffer(16));
   readonly #controlAt: bigint;
+  /** Descriptors of the last message, and how many. */
+  readonly descriptors = new Int32Array(MOST_DESCRIPTORS);
+  count = 0;
 
   constructor(addressOf: AddressOf) {
     this.#vector[0] = addressOf(this.#data);
-    this.#header[2] = addressOf(new Uint8Array(this.#vector.buffer));
-    this.#header[3] = 1n;
-    this.#controlAt = addressOf(new Uint8Array(this.#control));
+    this.#fields[2] = addressOf(new Uint8Array(this.#vector.buffer));
+    this.#fields[3] = 1n;
+    this.#controlAt = addressOf(this.#control);
   }
 
-  /** The size of a message, below 0 if there is none, and the descriptors that came with it: none if some were lost. */
-  receive({ call }: Libc, socket: number): { size: number; descriptors: number[] } {
-    this.#vector[1] = BigInt(MESSAGE_BYTES);
-    this.#header[4] = this.#controlAt;
-    this.#header[5] = BigInt(this.#control.byteLength);
-    const size = call.recvmsg(socket, new Uint8Array(this.#header.buffer), MSG_CMSG_CLOEXEC);
-    const descriptors: number[] = [];
-    if (size <= 0 || this.#header[5]! === 0n) return { size, descriptors };
-    const words = new Int32Array(this.#control);
-    if (words[2] === SOL_SOCKET && words[3] === SCM_RIGHTS) descriptors.push(...words.subarray(4, words[0]! / 4));
-    if ((Number(this.#header[6]) & MSG_CTRUNC) === 0) return { size, descriptors };
-    for (const descriptor of descriptors) call.close(descriptor);
-    return { size, descriptors: [] };
+  /** The size of a message, below 0 if there is none. Its descriptors are none if some were lost. */
+  receive({ call }: Libc, socket: number): number {
+    this.#vector[1] = MESSAGE_SIZE;
+    this.#fields[4] = this.#controlAt;
+    this.#fields[5] = CONTROL_SIZE;
+    this.count = 0;
+    const size = call.recvmsg(socket, this.#header, MSG_CMSG_CLOEXEC);
+    if (size <= 0 || this.#fields[5] === 0n) return size;
+    const words = this.#words;
+    if (words[2] === SOL_SOCKET && words[3] === SCM_RIGHTS) {
+      const count = (words[0]! >> 2) - 4;
+      while (this.count < count) this.descriptors[this.count] = words[4 + this.count++]!;
+    }
+    if ((this.#fields[6]! & MSG_CTRUNC) === 0n) return size;
+    this.closeAll({ call });
+    return size;
+  }
+
+  /** Closes the descriptors of the last message. */
+  closeAll({ call }: Pick<Libc, "call">): void {
+    while (this.count > 0) call.close(this.descriptors[--this.count]!);
   }
 
   text(size: number): string {
-    return decoder.decode(this.#data.subarray(0, size));
+    return decode(apply(subarray, this.#data, [0, size]) as Uint8Array);
   }
 
   /** Nobody may be there to take it. */
-  send({ call }: Libc, socket: number, content: object, descriptor?: number): void {
-    this.#vector[1] = BigInt(encoder.encodeInto(JSON.stringify(content), this.#data).written);
-    this.#header[4] = descriptor === undefined ? 0n : this.#controlAt;
-    this.#header[5] = descriptor === undefined ? 0n : 24n;
-    if (descriptor !== undefined) new Int32Array(this.#control).set([20, 0, SOL_SOCKET, SCM_RIGHTS, descriptor]);
-    call.sendmsg(socket, new Uint8Array(this.#header.buffer), MSG_NOSIGNAL | MSG_DONTWAIT);
+  send({ call }: Libc, socket: number, text: string, descriptor?: number): void {
+    this.#vector[1] = asBigInt(encodeInto(text, this.#data).written);
+    this.#fields[4] = descriptor === undefined ? 0n : this.#controlAt;
+    this.#fields[5] = descriptor === undefined ? 0n : 24n;
+    if (descriptor !== undefined) {
+      const words = this.#words;
+      words[0] = 20;
+      words[1] = 0;
+      words[2] = SOL_SOCKET;
+      words[3] = SCM_RIGHTS;
+      words[4] = descriptor;
+    }
+    call.sendmsg(socket, this.#header, MSG_NOSIGNAL | MSG_DONTWAIT);
   }
 }
 
@@ -85,10 +121,14 @@ class Server {
   readonly #filter: Filter;
   readonly #forker: Forker;
   /** struct pollfd: the control socket's, then two for each process: its own and its lifeline's. */
-  readonly #polled = new Int32Array(new ArrayBuffer(8 * (1 + 2 * MOST_PROCESSES)));
-  readonly #pids: number[] = [];
-  readonly #status = new Int32Array(new ArrayBuffer(8));
+  readonly #polls = view(8 * (1 + 2 * MOST_PROCESSES));
+  readonly #polled = new Int32Array(this.#polls.buffer);
+  readonly #pids = new Int32Array(MOST_PROCESSES);
+  #count = 0;
+  readonly #statusBytes = view(8);
+  readonly #status = new Int32Array(this.#statusBytes.buffer);
   #loaded = "";
+  #preloaded = false;
 
   constructor(libc: Libc, messages: Messages, filter: Filter) {
     this.#libc = libc;
@@ -103,8 +143,8 @@ class Server {
   serve(hurries: boolean): boolean {
     const { call, errno } = this.#libc;
     for (;;) {
-      const count = this.#pids.length;
-      const ready = call.poll(new Uint8Array(this.#polled.buffer), 1 + 2 * count, hurries ? 0 : WAITS);
+      const count = this.#count;
+      const ready = call.poll(this.#polls, 1 + 2 * count, hurries ? 0 : WAITS);
       if (ready === 0) return false;
       if (ready < 0 && errno() !== EINTR) call._exit(1);
       if (ready < 0) continue;
@@ -140,33 +180,39 @@ class Server {
     const process = this.#polled[2 * (1 + 2 * index)]!;
     const watched = this.#polled[2 * (2 + 2 * index)]!;
     const lifeline = watched < 0 ? ~watched : watched;
-    call.waitpid(this.#pids[index]!, new Uint8Array(this.#status.buffer), 0);
+    call.waitpid(this.#pids[index]!, this.#statusBytes, 0);
     const word = this.#status[0]!;
     const signal = word & 0x7f;
-    this.#messages.send(this.#libc, lifeline, { status: signal === 0 ? (word >> 8) & 0xff : -signal });
+    this.#messages.send(this.#libc, lifeline, `{"status":${signal === 0 ? (word >> 8) & 0xff : -signal}}`);
     call.close(process);
     call.close(lifeline);
-    const last = this.#pids.pop()!;
-    if (index === this.#pids.length) return;
-    this.#pids[index] = last;
-    const from = 2 * (1 + 2 * this.#pids.length);
-    this.#polled.copyWithin(2 * (1 + 2 * index), from, from + 4);
+    const last = --this.#count;
+    if (index === last) return;
+    this.#pids[index] = this.#pids[last]!;
+    const from = 2 * (1 + 2 * last);
+    apply(copyWithin, this.#polled, [2 * (1 + 2 * index), from, from + 4]);
   }
 
   /** Takes one message: makes a process. True in that process. */
   #take(): boolean {
     const libc = this.#libc;
     const { call, errno } = libc;
-    const { size, descriptors } = this.#messages.receive(libc, CONTROL);
+    const messages = this.#messages;
+    const size = messages.receive(libc, CONTROL);
     if (size < 0 && errno() === EINTR) return false;
     if (size <= 0) call._exit(0); // nobody can ask any more
-    const [, , , lifeline] = descriptors;
-    if (descriptors.length !== 4) { // no descriptors were left for them; their lifeline is closed
-      for (const descriptor of descriptors) call.close(descriptor);
+    const { count, descriptors } = messages;
+    if (count === 2) {
+      this.#preload(messages.text(size), descriptors[0]!, descriptors[1]!);
       return false;
     }
-    this.#load(this.#messages.text(size));
-    const pid = this.#pids.length < MOST_PROCESSES ? this.#forker.fork() : -1;
+    if (count !== 4) { // no descriptors were left for them; their lifeline is closed
+      messages.closeAll(libc);
+      return false;
+    }
+    const lifeline = descriptors[3]!;
+    this.#load(messages.text(size));
+    const pid = this.#count < MOST_PROCESSES ? this.#forker.fork() : -1;
     if (pid === 0) {
       this.#forker.enter(descriptors, this.#filter);
       return true;
@@ -174,29 +220,50 @@ class Server {
     for (let index = 0; index < 3; index++) call.close(descriptors[index]!);
     const process = pid < 0 ? -1 : call.syscall(SYS_PIDFD_OPEN, pid, 0, 0);
     if (process < 0) {
-      this.#messages.send(libc, lifeline!, { error: `fork: error ${errno()}` });
-      call.close(lifeline!);
+      messages.send(libc, lifeline, `{"error":"fork: error ${errno()}"}`);
+      call.close(lifeline);
       return false;
     }
-    const entry = 1 + 2 * this.#pids.length;
-    this.#pids.push(pid);
+    const entry = 1 + 2 * this.#count;
+    this.#pids[this.#count++] = pid;
     this.#watch(entry, process, POLLIN);
-    this.#watch(entry + 1, lifeline!, 0);
-    this.#messages.send(libc, lifeline!, { pid: 0 }, process);
+    this.#watch(entry + 1, lifeline, 0);
+    messages.send(libc, lifeline, `{"pid":0}`, process);
     return false;
   }
 
+  /** Evaluates the packages of a file in memory, before any process is forked for a program, and says which. `first` is asked next. */
+  #preload(message: string, file: number, reply: number): void {
+    const { call } = this.#libc;
+    const { bytes, first } = parse(message) as { bytes: number; first: string };
+    this.#load(first);
+    const data = view(bytes);
+    let count = 0;
+    while (count < bytes) {
+      const taken = call.read(file, data.subarray(count), bytes - count);
+      if (taken <= 0) call._exit(1);
+      count += taken;
+    }
+    call.close(file);
+    this.#preloaded = true;
+    const evaluated = preload(parse(decode(data)) as Preloading);
+    this.#messages.send(this.#libc, reply, `{"preloaded":${stringify(evaluated)}}`);
+    call.close(reply);
+  }
+
+  /** Takes the filter of programs. Once code was preloaded it is no more read: that code could change what is read. */
   #load(message: string): void {
     if (message === this.#loaded) return;
+    if (this.#preloaded) this.#libc.call._exit(1);
     this.#loaded = message;
-    const { filter } = JSON.parse(message) as { filter: string | null };
+    const { filter } = parse(message) as { filter: string | null };
     this.#filter.load(filter === null ? null : bytesOf(filter));
   }
 
   /** In a forked process: what the host sent may be there already. */
   get hasInput(): boolean {
     this.#watch(0, 0, POLLIN);
-    return this.#libc.call.poll(new Uint8Array(this.#polled.buffer), 1, 0) > 0;
+    return this.#libc.call.poll(this.#polls, 1, 0) > 0;
   }
 }
 
