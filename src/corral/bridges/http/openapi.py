@@ -65,7 +65,7 @@ def openapi(tools: Mapping[ToolName, Tool]) -> bytes:
     }
     for name, tool in tools.items():
         paths[f"/tools/{name}"] = {"post": _tool(str(name), tool, schemas)}
-    document = {
+    document: dict[str, Any] = {
         "openapi": "3.1.0",
         "info": {"title": "corral bridge", "version": version("corral")},
         "servers": [{"url": "."}],
