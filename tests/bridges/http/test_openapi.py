@@ -175,7 +175,7 @@ def test_it_is_made_once_for_all_who_may_call_the_same(monkeypatch: pytest.Monke
     made: list[int] = []
     whole = http_bridge.openapi
 
-    def counted(tools: Mapping[ToolName, Tool]) -> dict[str, Any]:
+    def counted(tools: Mapping[ToolName, Tool]) -> bytes:
         made.append(len(tools))
         return whole(tools)
 

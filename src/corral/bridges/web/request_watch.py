@@ -56,7 +56,7 @@ class RequestWatch:
         """Ends the time limit of the body, and starts to watch the client."""
         raise NotImplementedError
 
-    def cut(self) -> None:
+    def _cut(self) -> None:
         """Ends the block; called in its event loop."""
         raise NotImplementedError
 
@@ -68,7 +68,7 @@ class RequestWatch:
             if message is None:
                 await self._heartbeat()
             elif message["type"] == "http.disconnect":
-                self.cut()
+                self._cut()
                 return
 
 
@@ -113,7 +113,7 @@ class _Loop(threading.local):
 
     loop: asyncio.AbstractEventLoop | None = None
     late: _Waiting
-    """Those without their body."""
+    """Requests without their body."""
     unwatched: _Waiting
 
     def of(self, loop: asyncio.AbstractEventLoop) -> _Loop:
@@ -156,9 +156,13 @@ class _OnAsyncio(RequestWatch):
         self._loop.call_soon_threadsafe(self.cut)
 
     def cut(self) -> None:
+        """Ends the block."""
         if self._cut_from_anywhere in self._grant.on_end and not self._cut_short and self._task is not None:
             self._cut_short = True
             self._task.cancel()
+
+    def _cut(self) -> None:
+        self.cut()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -178,19 +182,19 @@ class _OnAnyLoop(RequestWatch):
     async def __aenter__(self) -> Self:
         self._tasks = await anyio.create_task_group().__aenter__()
         self._tasks.cancel_scope.deadline = anyio.current_time() + BODY_SECONDS
-        self._grant.on_end.add(self.cut)
+        self._grant.on_end.add(self._cut)
         return self
 
     def body_received(self) -> None:
         self._tasks.cancel_scope.deadline = math.inf
         self._tasks.start_soon(self._watch)
 
-    def cut(self) -> None:
+    def _cut(self) -> None:
         self._tasks.cancel_scope.cancel()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
-        self.cut()
-        self._grant.on_end.discard(self.cut)
+        self._cut()
+        self._grant.on_end.discard(self._cut)
         return bool(await self._tasks.__aexit__(kind, error, traceback))
