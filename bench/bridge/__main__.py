@@ -12,11 +12,12 @@ from pathlib import Path
 from bench.bridge.grpc import measure_grpc
 from bench.bridge.http import measure_latency, measure_load
 from bench.bridge.pipe import measure_pipe
+from bench.bridge.schemas import measure_schemas
 from bench.host import describe_host
 from corral.guest import WebProtocol
 
 _PROTOCOLS: tuple[WebProtocol, ...] = ("http", "graphql", "trpc", "connect")
-_PARTS = ("pipe", *_PROTOCOLS, "grpc", "load")
+_PARTS = ("pipe", *_PROTOCOLS, "grpc", "load", "schemas")
 
 
 def main() -> None:
@@ -38,6 +39,8 @@ def main() -> None:
             report["grpc, us"] = measure_grpc(arguments.rounds)
         if "load" in parts:
             report["load"] = measure_load(max(1, arguments.rounds // 2), directory)
+        if "schemas" in parts:
+            report["schemas, ms of processor time"] = measure_schemas(arguments.rounds)
     if arguments.json:
         print(json.dumps(report, indent=2))
         return
@@ -46,7 +49,7 @@ def main() -> None:
         if part != "host" and isinstance(values, dict):
             print(part)
             for key, value in values.items():  # pyright: ignore[reportUnknownVariableType]
-                print(f"  {key:16} {value:10.2f}")
+                print(f"  {key:18} {value:10.2f}")
 
 
 if __name__ == "__main__":

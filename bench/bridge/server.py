@@ -40,7 +40,7 @@ async def _echo(receive: Receive, send: Send) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-_BRIDGES: dict[str, tuple[type[WebBridge], str]] = {
+BRIDGES: dict[str, tuple[type[WebBridge], str]] = {
     "http": (HttpBridge, ""),
     "graphql": (GraphqlBridge, "/graphql"),
     "trpc": (TrpcBridge, ""),
@@ -51,7 +51,7 @@ _BRIDGES: dict[str, tuple[type[WebBridge], str]] = {
 
 async def _main(protocol: str) -> None:
     corral = Corral([tool(add)], limits=Limits(calls=10_000_000))
-    make, path = _BRIDGES[protocol]
+    make, path = BRIDGES[protocol]
     bridge = corral.asgi_app(make())
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:

@@ -95,7 +95,8 @@ def serve(project: Project) -> Any:
 
     @contextmanager
     def serve(*options: str) -> Generator[Serving]:
-        command = [CORRAL, "serve", "--tools", "app.tools", "--tools", "app.more", "--port", "0", *options]
+        port = () if options[:2] == ("--protocol", "grpc") else ("--port", "0")
+        command = [CORRAL, "serve", "--tools", "app.tools", "--tools", "app.more", *port, *options]
         pipe = subprocess.PIPE
         with ForkedProcess(command, stdout=pipe, stderr=pipe, cwd=project.directory) as process:
             try:
@@ -241,7 +242,24 @@ def test_what_cannot_be_is_one_line(project: Project) -> None:
             ("--protocol", "grpc", "--grpc-port", port): f"error: cannot listen at port {port} of 127.0.0.1",
             ("--protocol", "grpc", "--grpc-port", "-1"): "error: --grpc-port -1 is not between 0 and 65535",
             ("--protocol", "grpc", "--host", "0.0.0.0"): "error: --protocol grpc on 0.0.0.0 would send tokens",  # noqa: S104
-            ("--port", "0", "--graphiql", "."): "error: --graphiql is a page of --protocol graphql",
+            (
+                "--graphiql",
+                ".",
+            ): "error: --graphiql has no effect on --protocol http; leave it out, or add --protocol graphql",
+            ("--protocol", "trpc", "--protocol", "connect", "--grpc-port", "0"): (
+                "error: --grpc-port has no effect on --protocol trpc, connect; leave it out, or add --protocol grpc"
+            ),
+            ("--protocol", "grpc", "--allow-origin", "https://app.example"): (
+                "error: --allow-origin has no effect on --protocol grpc; leave it out, or add --protocol http, connect, "
+                "graphql or trpc"
+            ),
+            (
+                "--protocol",
+                "grpc",
+                "--allow-host",
+                "tools.example",
+            ): "error: --allow-host has no effect on --protocol grpc;",
+            ("--protocol", "grpc", "--port", "8787"): "error: --port has no effect on --protocol grpc;",
             ("--port", "0", "--protocol", "graphql", "--graphiql", "."): "error: graphiql: react/umd/",
             ("--port", "0", "--scope", "a b"): "error: the scope 'a b' cannot be in a token",
         }

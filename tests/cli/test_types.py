@@ -69,3 +69,16 @@ def test_documents_for_generators_of_clients_have_the_tools_of_the_scopes(projec
     proto = project.corral("types", "--tools", "scoped", "--client", "proto", "--scope", "x").stdout
     assert "rpc sky(.corral.tools.skyRequest)" in proto
     assert "rpc close(" not in proto
+
+
+def test_options_without_an_effect_are_refused(project: Project) -> None:
+    wrong = {
+        ("--scope", "x"): "error: --scope has no effect without --client; leave it out, or add --client\n",
+        ("--client", "proto", "--budget", "9"): "error: --budget has no effect with --client; leave one of them out\n",
+        ("--client", "trpc", "--language", "python"): (
+            "error: --language has no effect with --client; leave one of them out\n"
+        ),
+    }
+    for options, message in wrong.items():
+        done = project.corral("types", "--tools", "app.tools", *options)
+        assert (done.returncode, done.stdout, done.stderr) == (2, "", message)

@@ -9,7 +9,7 @@ import socket
 import ssl
 import sys
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any, ClassVar, cast
@@ -29,6 +29,7 @@ from corral.bridges.connect import ConnectBridge
 from corral.bridges.graphql import GraphqlBridge
 from corral.bridges.grpc import GrpcBridge
 from corral.bridges.grpc.messages import CallReply
+from corral.bridges.grpc.messages import CallRequest as CallMessage
 from corral.bridges.http import HttpBridge
 from corral.bridges.trpc import TrpcBridge
 from corral.bridges.web import (
@@ -53,8 +54,10 @@ from corral.guest.python.transports import grpc as grpc_transport
 from corral.guest.python.transports import http as http_transport
 from corral.guest.python.transports import trpc as trpc_transport
 from corral.guest.python.values import UnencodableValue
+from corral.guest.python.values import encode as guest_value
 from corral.testing import BridgeMessageSuite, BridgeStreamSuite, BridgeSuite, CallTool, SendMessage
 from corral.types import CallError, CallRequest, EncodedValue, Endpoint, HttpEndpoint, Language, PipeEndpoint, Reply
+from tests.testing.slow_senders import call_slowly, post_slowly
 
 pytestmark = pytest.mark.anyio
 
@@ -240,16 +243,26 @@ class RuntimeSuite(BridgeStreamSuite, BridgeMessageSuite):
         request = self.transport.request([])
         async with client_of(protocol.asgi_app(host), endpoint.token) as http:
 
-            async def send(message: bytes) -> str | None:
-                headers = {"content-type": request.content_type}
-                answer = await http.post(f"{self.path}{request.path}", content=message, headers=headers)
-                if answer.status_code != 200:
-                    return self.transport.refusal(answer.content)[0]
+            async def send(message: bytes, pause: Callable[[], Awaitable[object]] | None = None, /) -> str | None:
+                path, headers = f"{self.path}{request.path}", {"content-type": request.content_type}
+                if pause is None:
+                    answer = await http.post(path, content=message, headers=headers)
+                    status, content = answer.status_code, answer.content
+                else:
+                    sent = [*headers.items(), ("authorization", http.headers["authorization"])]
+                    status, content = await post_slowly(http.base_url.port or 0, path, sent, message, pause)
+                if status != 200:
+                    return self.transport.refusal(content)[0]
                 reader = self.transport.reader([1], 1_000_000)
-                [(_, failure, _)] = [*reader.feed(answer.content), *reader.end()]
+                [(_, failure, _)] = [*reader.feed(content), *reader.end()]
                 return failure[0] if failure else None
 
             yield send
+
+    def message(self, tool: str, input: object) -> bytes:
+        return self.transport.request(
+            [self.transport.encode(1, json.dumps(tool), guest_value(input, "input", 1_000, plain=True))]
+        ).body
 
     def protocol(self) -> BridgeProtocol:
         made: Any = self.bridge
@@ -263,18 +276,22 @@ class RuntimeSuite(BridgeStreamSuite, BridgeMessageSuite):
             async def connected() -> Any:
                 return await stack.enter_async_context(self.runtime.connect(url, endpoint.token))
 
-            connection = await connected()
+            connection, running = await connected(), 0
 
             async def call(tool: str, input: object) -> Reply:
-                nonlocal connection
+                nonlocal connection, running
+                running += 1
                 try:
                     return Reply(await connection._calls.start(tool, json.dumps(tool), input, None))
                 except GuestError as error:
                     return failure_of(error)
                 except anyio.get_cancelled_exc_class():
-                    connection.close()
-                    connection = await connected()
+                    if running == 1:  # else the others need their connection
+                        connection.close()
+                        connection = await connected()
                     raise
+                finally:
+                    running -= 1
 
             yield call
 
@@ -323,11 +340,22 @@ class TestGrpc(RuntimeSuite):
 
             metadata = (("authorization", f"Bearer {endpoint.token}"),)
 
-            async def send(message: bytes) -> str | None:
+            async def send(message: bytes, pause: Callable[[], Awaitable[object]] | None = None, /) -> str | None:
+                if pause is not None:
+                    port = int(endpoint.url.rpartition(":")[2])
+                    trailers, reply = await call_slowly(port, "/corral.v1.Bridge/Call", [*metadata], message, pause)
+                    if trailers["grpc-status"] != "0":
+                        return trailers.get("corral-error-code", trailers["grpc-status"])
+                    found = CallReply.FromString(reply)
+                    return found.error.code if found.HasField("error") else None
                 codes = {await sent(method, message) for method in methods}
                 return None if None in codes else codes.pop()
 
             yield send
+
+    def message(self, tool: str, input: object) -> bytes:
+        value = encode_value(input)
+        return CallMessage(tool=tool, input=value.text, tagged=value.tagged).SerializeToString()
 
 
 class NoteBridge(WebBridge):

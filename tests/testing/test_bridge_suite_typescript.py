@@ -151,19 +151,23 @@ class TypeScriptSuite(BridgeStreamSuite):
     @asynccontextmanager
     async def connect(self, protocol: BridgeProtocol, host: BridgeHost, endpoint: Endpoint) -> AsyncGenerator[CallTool]:
         async with self._served(protocol, host, endpoint) as (url, token):
-            connection = self._connected(url, token)
+            connection, running = self._connected(url, token), 0
 
             async def call(tool: str, input: object) -> Reply:
-                nonlocal connection
+                nonlocal connection, running
                 sent = encoded(input)
                 if isinstance(sent, Reply):
                     return sent
+                running += 1
                 try:
                     return read(await self.driver.ask("call", connection=connection, tool=tool, **fields(sent)))
                 except anyio.get_cancelled_exc_class():
-                    self.driver.tell("close", connection=connection)
-                    connection = self._connected(url, token)
+                    if running == 1:  # else the others need their connection
+                        self.driver.tell("close", connection=connection)
+                        connection = self._connected(url, token)
                     raise
+                finally:
+                    running -= 1
 
             yield call
             self.driver.tell("close", connection=connection)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, NamedTuple
@@ -17,6 +18,7 @@ from schemathesis.specs.openapi import checks as conformance
 
 from corral import Corral, ExecutionContext, Limits, Tool, ToolRegistry, define_tool, tool
 from corral.bridges.http import bridge as http_bridge
+from corral.bridges.http.openapi import openapi
 from corral.types import ToolName
 from tests.bridges.http.serving import Server, add, approve, inbox, pay, quote, refuse, send
 from tests.catalog.making import anything
@@ -173,7 +175,7 @@ def test_it_is_made_once_for_all_who_may_call_the_same(monkeypatch: pytest.Monke
     made: list[int] = []
     whole = http_bridge.openapi
 
-    def counted(tools: Mapping[ToolName, Tool]) -> dict[str, Any]:
+    def counted(tools: Mapping[ToolName, Tool]) -> bytes:
         made.append(len(tools))
         return whole(tools)
 
@@ -201,3 +203,20 @@ def test_it_counts_as_calls_do() -> None:
         headers = {"authorization": f"Bearer {token}"}
         statuses = [client.get("/openapi.json", headers=headers).status_code for _ in range(80)]
     assert statuses == [200] * 65 + [429] * 15
+
+
+def test_only_references_are_moved() -> None:
+    text = 'see {"$ref":"#/x"}, \\"$ref":"#/y'
+    schema: dict[str, Any] = {
+        "type": "object",
+        "description": text,
+        "properties": {"a": {"$ref": "#/$defs/A"}, 'b"$ref': {"enum": [text, "$ref"]}, "$ref": {"const": "#"}},
+        "required": ["$ref"],
+        "default": {'b"$ref': "#/z", "c\\": "#"},
+        "$defs": {"A": {"type": "integer"}},
+    }
+    made = define_tool(name="odd", input_schema=schema, execute=anything)
+    document = json.loads(openapi(ToolRegistry(made).snapshot()))
+    [(place, moved)] = [found for found in document["components"]["schemas"].items() if found[0].endswith(".input")]
+    reference = f"#/components/schemas/{place}/$defs/A"
+    assert moved == {**schema, "properties": {**schema["properties"], "a": {"$ref": reference}}}

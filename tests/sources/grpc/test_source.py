@@ -198,6 +198,7 @@ async def test_private_addresses_are_refused(shop: Shop, target: str) -> None:
     async with calling(made) as call:
         assert call.tools == {}
         assert "blocked" in (call.problem or "")
+        assert "exempt_networks=[...] names networks that may be reached" in (call.problem or "")
 
 
 @pytest.mark.anyio
@@ -207,6 +208,7 @@ async def test_what_is_out_of_order_is_a_problem(descriptors: bytes) -> None:
             assert "has no reflection" in (call.problem or "")
         async with calling(source(shop, tls=True, timeout_seconds=5)) as call:
             assert "UNAVAILABLE" in (call.problem or "")
+            assert "if the server has no TLS, set tls=False" in (call.problem or "")
     async with calling(source(shop, timeout_seconds=5)) as call:
         assert "UNAVAILABLE" in (call.problem or "")
     with pytest.raises(StartFailed, match="UNAVAILABLE"):

@@ -49,7 +49,7 @@ class ConnectExchange:
         self._most_bytes = most_bytes
         self._compressed = compressed
         self._response: bytes | None = None
-        self._ping: bytes | None = None
+        self._ping: Any = None
         self._ended = False
 
     def begin(self, *, stream: bool, ping: Any = None) -> None:
@@ -59,7 +59,7 @@ class ConnectExchange:
             )
             raise BridgeError(f"the method {'streams' if stream else 'does not stream'}; its content-type is {kind}")
         if ping is not None:
-            self._ping = envelope(ping.SerializeToString()) if not self._form.json else envelope(b"{}")
+            self._ping = ping
 
     @asynccontextmanager
     async def message(self, kind: Any, *, batch: bool = False) -> AsyncGenerator[tuple[Any, int]]:  # noqa: ARG002
@@ -106,7 +106,7 @@ class ConnectExchange:
     async def heartbeat(self) -> None:
         """Sends an empty message, where the method has one."""
         if self._ping is not None:
-            await self._parts.write(self._ping)
+            await self._parts.write(envelope(b"{}" if self._form.json else self._ping.SerializeToString()))
 
     async def end(self) -> None:
         """Ends a response that succeeded, unless its last message has."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
@@ -73,6 +73,8 @@ class FieldType(NamedTuple):
 
 _SCALAR_TYPES: Mapping[object, FieldType] = {name: FieldType(kind) for name, kind in _SCALARS.items()}
 _BYTES = FieldType("bytes")
+_COMBINING = frozenset(("anyOf", "oneOf", "allOf"))
+_OPEN = _COMBINING | {"not", "patternProperties"}
 
 
 class FieldPlan(NamedTuple):
@@ -98,6 +100,7 @@ class Built(NamedTuple):
     comments: list[tuple[tuple[int, ...], str]]
 
 
+@lru_cache(4096)
 def proto_name(name: str) -> str:
     """Returns the name as an identifier of protobuf. Names that are none get a hash, so that two remain two."""
     if name.isascii() and name.isidentifier():
@@ -169,36 +172,30 @@ class _Builder:
     def _fill(self, proto: DescriptorProto, plan: MessagePlan, schema: Mapping[str, object], depth: int) -> None:
         required = listing(schema.get("required"))
         properties = mapping(schema.get("properties"))
-        numbers: set[int] = set()
         names: set[str] = set()
-        taken: dict[str, int] = {}
-        for key in sorted(properties):
-            number = _number(key)
-            while number in numbers or number in _RESERVED_NUMBERS:
-                number = number % _FIELD_NUMBERS + 1
-            numbers.add(number)
-            taken[key] = number
-        for key, member in properties.items():
+        taken = _numbers(properties)
+        place = () if proto is self._proto else (3, self._places[proto.name])
+        for index, (key, member) in enumerate(properties.items()):
             name = proto_name(key)
             while name in names:
                 name += "_"
             names.add(name)
-            found = self._type(member, key, depth + 1)
+            members = mapping(member)
+            found = self._type(members, key, depth + 1)
             is_required = key in required
-            default = mapping(member).get("default", _MISSING)
-            made = FieldPlan(key, name, _with_presence(found, default, required=is_required), required=is_required)
+            default = members.get("default", _MISSING)
+            made = FieldPlan(key, name, _with_presence(found, default, required=is_required), is_required)
             plan.fields.append(made)
             self._add_field(proto, made, taken[key])
-            description = mapping(member).get("description")
-            if isinstance(description, str) and description:
-                place = () if proto is self._proto else (3, self._places[proto.name])
-                self.comments.append(((*place, 2, len(proto.field) - 1), description))
-        if len({_camel(name) for name in names}) < len(names):
+            description = members.get("description")
+            if description and isinstance(description, str):
+                self.comments.append(((*place, 2, index), description))
+        if len(set(map(_camel, names))) < len(names):
             proto.options.deprecated_legacy_json_field_conflicts = True
 
-    def _type(self, given: object, hint: str, depth: int) -> FieldType:
+    def _type(self, given: Mapping[str, object], hint: str, depth: int) -> FieldType:
         """Finds the type of a schema. What has none in protobuf is a Value."""
-        schema = self._resolved(mapping(given))
+        schema = self._resolved(given) if "$ref" in given else given
         if (scalar := _scalar(schema)) is not None:
             return scalar
         if (known := self._messages.get(id(schema))) is not None:
@@ -217,7 +214,7 @@ class _Builder:
             return self._union(alternatives, hint, depth)
         everything = listing(schema.get("allOf"))
         if len(everything) == 1 and not {"type", "properties"} & schema.keys():
-            return self._type(everything[0], hint, depth + 1)
+            return self._type(mapping(everything[0]), hint, depth + 1)
         kinds = schema.get("type", _MISSING)
         if several := listing(kinds):
             each_kind: list[Mapping[str, object]] = [{**schema, "type": kind} for kind in several]
@@ -236,7 +233,7 @@ class _Builder:
         return FieldType("value")
 
     def _union(self, alternatives: list[object], hint: str, depth: int) -> FieldType:
-        others = [each for each in alternatives if not _is_null(each)]
+        others = [mapping(each) for each in alternatives if not _is_null(each)]
         nullable = len(others) < len(alternatives)
         if not others:
             return FieldType("value", nullable=True)
@@ -310,9 +307,17 @@ def _optional(
     proto: DescriptorProto, plan: FieldPlan, number: int, kind: FieldDescriptorProto.Type.ValueType, type_name: str
 ) -> None:
     """Adds a field with presence; a scalar has one by a oneof of its own."""
-    made = proto.field.add(name=plan.name, number=number, label=_OPTIONAL, type=kind, proto3_optional=True)
-    _name_types(made, plan, type_name)
-    made.oneof_index = len(proto.oneof_decl)
+    made = proto.field.add(
+        name=plan.name,
+        json_name=plan.key,
+        number=number,
+        label=_OPTIONAL,
+        type=kind,
+        proto3_optional=True,
+        oneof_index=len(proto.oneof_decl),
+    )
+    if type_name:
+        made.type_name = type_name
     proto.oneof_decl.add(name=f"_{plan.name}")
 
 
@@ -331,15 +336,10 @@ def _type_name(found: FieldType) -> str:
 def _scalar(schema: Mapping[str, object]) -> FieldType | None:
     """Returns the type of a schema with one scalar type and no alternatives."""
     kind = schema.get("type")
-    if (
-        not isinstance(kind, str)
-        or kind not in _SCALAR_TYPES
-        or "anyOf" in schema
-        or "oneOf" in schema
-        or "allOf" in schema
-    ):
+    found = _SCALAR_TYPES.get(kind) if type(kind) is str else None
+    if found is None or not _COMBINING.isdisjoint(schema):
         return None
-    return _BYTES if kind == "string" and schema.get("format") == "binary" else _SCALAR_TYPES[kind]
+    return _BYTES if kind == "string" and schema.get("format") == "binary" else found
 
 
 def _many(item: FieldType, shape: Shape) -> FieldType:
@@ -360,14 +360,11 @@ def _with_presence(found: FieldType, default: object, *, required: bool) -> Fiel
 
 def _is_closed_object(schema: Mapping[str, object]) -> bool:
     """True for an object of which the schema lists the members."""
-    if (
-        schema.get("type", "object") != "object"
-        or {"anyOf", "oneOf", "allOf", "not", "patternProperties"} & schema.keys()
-    ):
+    if schema.get("type", "object") != "object" or not _OPEN.isdisjoint(schema):
         return False
     properties = mapping(schema.get("properties"))
     others = schema.get("additionalProperties")
-    if any("\0" in key or not key for key in properties):
+    if "" in properties or "\0" in "".join(properties):
         return False
     return others is False or (bool(properties) and others is None)
 
@@ -377,8 +374,8 @@ def _is_null(schema: object) -> bool:
     return members.get("type") == "null" or ("const" in members and members["const"] is None)
 
 
-def _hint_of(given: object, hint: str) -> str:
-    reference = mapping(given).get("$ref")
+def _hint_of(given: Mapping[str, object], hint: str) -> str:
+    reference = given.get("$ref")
     return reference.rpartition("/")[2] or hint if isinstance(reference, str) else hint
 
 
@@ -393,6 +390,19 @@ def _capital(part: str) -> str:
 def _camel(name: str) -> str:
     """Returns the JSON name that protobuf would give, in small letters: it refuses two that are the same."""
     return name.replace("_", "").lower()
+
+
+def _numbers(keys: Iterable[str]) -> dict[str, int]:
+    """Numbers the fields of a message by their keys alone."""
+    numbers: set[int] = set()
+    taken: dict[str, int] = {}
+    for key in sorted(keys):
+        number = _number(key)
+        while number in numbers or number in _RESERVED_NUMBERS:
+            number = number % _FIELD_NUMBERS + 1
+        numbers.add(number)
+        taken[key] = number
+    return taken
 
 
 @lru_cache(4096)

@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
-from pydantic_core import to_json
 from typing_extensions import override
 
 from corral.arguments import checked
@@ -48,7 +47,7 @@ class HttpBridge(WebBridge):
     ) -> None:
         url = os.environ.get("TOOL_BRIDGE_URL") if url is None else url
         super().__init__(url, allowed_hosts=allowed_hosts, allowed_origins=allowed_origins)
-        self._documents = DocumentCache(lambda tools: to_json(openapi(tools)))
+        self._documents = DocumentCache(lambda tools: openapi(tools))
 
     @override
     def routes(self, host: BridgeHost) -> ASGIApp:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from itertools import chain
 from typing import TypeAlias
 
 from corral.bridges.base import ASGIApp, Message, Receive, Scope, Send
@@ -19,10 +20,7 @@ _PARSED = "corral.head"
 """Member of a scope: the parsed head."""
 
 
-_COUNTING = {
-    name.replace("_", "-").encode(): name
-    for name in ("authorization", "content_length", "content_type", "host", "origin")
-}
+_COUNTING = (b"authorization", b"content-length", b"content-type", b"host", b"origin")
 
 
 class RequestHead:
@@ -31,20 +29,17 @@ class RequestHead:
     __slots__ = ("authorization", "content_length", "content_type", "host", "origin", "scope", "size", "twice")
 
     def __init__(self, scope: Scope) -> None:
+        headers = scope["headers"]
+        found: dict[bytes, bytes] = dict(headers)
         self.scope = scope
-        self.host: bytes | None = None
-        self.origin: bytes | None = None
-        self.authorization: bytes | None = None
-        self.content_type: bytes | None = None
-        self.content_length: bytes | None = None
-        self.size = 0
-        self.twice = False
+        self.host = found.get(b"host")
+        self.origin = found.get(b"origin")
+        self.authorization = found.get(b"authorization")
+        self.content_type = found.get(b"content-type")
+        self.content_length = found.get(b"content-length")
+        self.size = len(b"".join(chain.from_iterable(headers)))
+        self.twice = len(found) < len(headers) and _comes_twice(headers)
         """True if one of them came twice, so that a proxy might read the request differently."""
-        for name, value in scope["headers"]:
-            self.size += len(name) + len(value)
-            if (attribute := _COUNTING.get(name)) is not None:
-                self.twice |= getattr(self, attribute) is not None
-                setattr(self, attribute, value)
 
     @classmethod
     def of(cls, scope: Scope) -> RequestHead:
@@ -155,6 +150,11 @@ class RequestFilter:
             before, colon, port = name.rpartition(":")
             name = before if colon and port.isdigit() else name
         return name in self._hosts or ("*" in self._hosts and bool(name))
+
+
+def _comes_twice(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    names = [name for name, _ in headers]
+    return any(names.count(name) > 1 for name in _COUNTING)
 
 
 def _readable_by(origin: bytes, send: Send) -> Send:

@@ -1,13 +1,15 @@
 """Ends a request with its execution, when its body is late, and when its client disconnects.
 
 A server gives each request its own task, in which anyio's first task group costs more than all guards together. So on
-asyncio this cancels the task itself, and watches the client only if the calls take more than a moment.
+asyncio this cancels the task itself, and watches the client only if the calls take more than a moment. A timer of the
+loop for each request would cost as much as its guards too: all requests that wait for the same time have one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
+import threading
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
@@ -70,39 +72,105 @@ class RequestWatch:
                 return
 
 
+class _Waiting:
+    """Requests of one event loop that wait for as long as each other, first the one whose time ends first."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, act: Callable[[_OnAsyncio], object]) -> None:
+        self._loop = loop
+        self._act = act
+        self._ends: dict[_OnAsyncio, float] = {}
+        self._next = math.inf
+        """Time of the earliest timer, which may find nobody."""
+
+    def add(self, request: _OnAsyncio, seconds: float) -> None:
+        """Acts on the request after so many seconds, unless it is removed before."""
+        end = self._ends[request] = self._loop.time() + seconds
+        if end < self._next:
+            self._set(end)
+
+    def remove(self, request: _OnAsyncio) -> None:
+        self._ends.pop(request, None)
+
+    def _set(self, end: float) -> None:
+        self._next = end
+        self._loop.call_at(end, self._look)
+
+    def _look(self) -> None:
+        now = self._loop.time()
+        self._next = math.inf
+        while self._ends:
+            request, end = next(iter(self._ends.items()))
+            if end > now:
+                if end < self._next:
+                    self._set(end)
+                return
+            del self._ends[request]
+            self._act(request)
+
+
+class _Loop(threading.local):
+    """The requests of the event loop that runs in this thread."""
+
+    loop: asyncio.AbstractEventLoop | None = None
+    late: _Waiting
+    """Requests without their body."""
+    unwatched: _Waiting
+
+    def of(self, loop: asyncio.AbstractEventLoop) -> _Loop:
+        if self.loop is not loop:
+            self.loop = loop
+            self.late = _Waiting(loop, lambda request: request.cut())
+            self.unwatched = _Waiting(loop, lambda request: request.begin())
+        return self
+
+
+_here = _Loop()
+
+
 class _OnAsyncio(RequestWatch):
     def __init__(
         self, loop: asyncio.AbstractEventLoop, grant: Grant, receive: Receive, heartbeat: Callable[[], Any]
     ) -> None:
         super().__init__(grant, receive, heartbeat)
         self._loop = loop
+        here = _here.of(loop)
+        self._late, self._unwatched = here.late, here.unwatched
         self._task = asyncio.current_task()
+        self._watching: asyncio.Task[None] | None = None
         self._cut_short = False
 
     async def __aenter__(self) -> Self:
-        self._stop: Callable[[], object] = self._loop.call_later(BODY_SECONDS, self._cut).cancel
+        self._late.add(self, BODY_SECONDS)
         self._grant.on_end.add(self._cut_from_anywhere)
         return self
 
     def body_received(self) -> None:
-        self._stop()
-        self._stop = self._loop.call_later(_UNWATCHED_SECONDS, self._begin).cancel
+        self._late.remove(self)
+        self._unwatched.add(self, _UNWATCHED_SECONDS)
 
-    def _begin(self) -> None:
-        self._stop = self._loop.create_task(self._watch()).cancel
+    def begin(self) -> None:
+        """Begins to watch the client."""
+        self._watching = self._loop.create_task(self._watch())
 
     def _cut_from_anywhere(self) -> None:
-        self._loop.call_soon_threadsafe(self._cut)
+        self._loop.call_soon_threadsafe(self.cut)
 
-    def _cut(self) -> None:
+    def cut(self) -> None:
+        """Ends the block."""
         if self._cut_from_anywhere in self._grant.on_end and not self._cut_short and self._task is not None:
             self._cut_short = True
             self._task.cancel()
 
+    def _cut(self) -> None:
+        self.cut()
+
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
-        self._stop()
+        self._late.remove(self)
+        self._unwatched.remove(self)
+        if self._watching is not None:
+            self._watching.cancel()
         self._grant.on_end.discard(self._cut_from_anywhere)
         if not self._cut_short or self._task is None:
             return False

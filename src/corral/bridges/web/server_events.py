@@ -10,7 +10,6 @@ from corral.bridges.web.response_stream import ResponseStream
 
 __all__ = ["EventStream"]
 
-
 _HEADERS = (
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-store"),
@@ -25,13 +24,10 @@ class EventStream(ResponseStream):
     """A comment; clients may need another event."""
 
     def __init__(self, send: Send) -> None:
-        super().__init__(
-            send,
-            (b"content-type", b"text/event-stream"),
-            (b"cache-control", b"no-store"),
-            (b"x-accel-buffering", b"no"),
-        )
-        self._writing = anyio.Lock()
+        super().__init__(send, *_HEADERS)
+        self._busy = False
+        self._free: anyio.Event | None = None
+        """Set when the writer is done, if others wait. A lock of anyio costs a turn of the loop for each event."""
 
     async def heartbeat(self) -> None:
         """Sends something without meaning, once it is known that the response has events."""
@@ -45,5 +41,14 @@ class EventStream(ResponseStream):
 
     @override
     async def write(self, data: bytes, /, *, last: bool = False) -> None:
-        async with self._writing:
+        while self._busy:
+            self._free = self._free or anyio.Event()
+            await self._free.wait()
+        self._busy = True
+        try:
             await super().write(data, last=last)
+        finally:
+            self._busy = False
+            free, self._free = self._free, None
+            if free is not None:
+                free.set()

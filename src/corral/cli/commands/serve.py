@@ -32,7 +32,16 @@ _LIMITS = {"calls": 10_000, "calls_in_flight": 128, "tool_input_bytes": 1_000_00
 """Limits of calls and their defaults here: the programs of one server count together."""
 _WEB_PROTOCOLS = ("http", "connect", "graphql", "trpc")
 _PROTOCOLS = (*_WEB_PROTOCOLS, "grpc")
+_PORT = 8_787
 _GRPC_PORT = 50_051
+_OPTIONS = {
+    "--port": ("port", _WEB_PROTOCOLS),
+    "--allow-host": ("allowed_hosts", _WEB_PROTOCOLS),
+    "--allow-origin": ("allowed_origins", _WEB_PROTOCOLS),
+    "--grpc-port": ("grpc_port", ("grpc",)),
+    "--graphiql": ("graphiql", ("graphql",)),
+}
+"""Options that not all protocols have: their argument, and the protocols."""
 _FRESH_SECONDS = 60.0
 """Largest age of the token of --env-file."""
 _EPILOG = """\
@@ -61,7 +70,8 @@ def add_serve(commands: Commands) -> None:
     )
     add_tools(parser)
     address = parser.add_argument_group("address")
-    add_address(address, default_port=8787)
+    add_address(address, default_port=_PORT)
+    parser.set_defaults(port=None)
     address.add_argument(
         "--protocol",
         dest="protocols",
@@ -73,7 +83,6 @@ def add_serve(commands: Commands) -> None:
     address.add_argument(
         "--grpc-port",
         type=int,
-        default=_GRPC_PORT,
         metavar="N",
         help=f"port of --protocol grpc; 0 takes a free one; default: {_GRPC_PORT}",
     )
@@ -99,8 +108,7 @@ def add_serve(commands: Commands) -> None:
 def _serve(arguments: argparse.Namespace) -> int:
     uvicorn = _uvicorn()
     protocols = [*dict.fromkeys(arguments.protocols or _PROTOCOLS[:1])]
-    if arguments.graphiql is not None and "graphql" not in protocols:
-        raise ConfigError("--graphiql is a page of --protocol graphql")
+    _refuse_ignored(arguments, protocols)
     with screen() as view:
         with moving(view, "loading tools"):
             grpc = _grpc(arguments) if "grpc" in protocols else None
@@ -115,7 +123,7 @@ def _serve(arguments: argparse.Namespace) -> int:
         if protocols == ["grpc"]:
             asyncio.run(_until_stopped(_Serving(corral, None, grpc, arguments), view))
             return 0
-        with listening(arguments.host, arguments.port) as listener:
+        with listening(arguments.host, _PORT if arguments.port is None else arguments.port) as listener:
             root = url_of(arguments.host, listener.getsockname()[1], arguments.allowed_hosts)
             names = [each for each in protocols if each != "grpc"]
             app, url = _app(corral, root, names, arguments)
@@ -127,6 +135,20 @@ def _serve(arguments: argparse.Namespace) -> int:
             web = _Web(server, listener, url)
             asyncio.run(_until_stopped(_Serving(corral, web, grpc, arguments), view))
     return 0
+
+
+def _refuse_ignored(arguments: argparse.Namespace, protocols: list[str]) -> None:
+    """Refuses options that none of the protocols has.
+
+    Raises:
+        ConfigError: there is one.
+    """
+    for option, (name, having) in _OPTIONS.items():
+        if getattr(arguments, name) not in (None, []) and not set(having) & set(protocols):
+            needed = " or ".join(filter(None, (", ".join(having[:-1]), having[-1])))
+            raise ConfigError(
+                f"{option} has no effect on --protocol {', '.join(protocols)}; leave it out, or add --protocol {needed}"
+            )
 
 
 class _Web(NamedTuple):
@@ -162,9 +184,10 @@ def _grpc(arguments: argparse.Namespace) -> Any:
             f"--protocol grpc on {arguments.host} would send tokens in plaintext; leave out --host, and put a "
             "proxy with a certificate before it"
         )
-    with listening(arguments.host, arguments.grpc_port, "--grpc-port"):  # gRPC would write what is wrong to stderr
+    port = _GRPC_PORT if arguments.grpc_port is None else arguments.grpc_port
+    with listening(arguments.host, port, "--grpc-port"):  # gRPC would write what is wrong to stderr
         pass
-    return load_by_name("corral.bridges", "grpc", host=arguments.host, port=arguments.grpc_port)
+    return load_by_name("corral.bridges", "grpc", host=arguments.host, port=port)
 
 
 def _app(corral: Corral, url: str, protocols: list[str], arguments: argparse.Namespace) -> tuple[Any, str]:

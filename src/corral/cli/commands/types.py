@@ -12,6 +12,7 @@ from corral.cli.parsing import Commands, add_command
 from corral.cli.progress import moving
 from corral.cli.screen import screen
 from corral.cli.tool_loading import load_tools
+from corral.errors import ConfigError
 
 __all__ = ["add_types"]
 
@@ -28,7 +29,7 @@ def add_types(commands: Commands) -> None:
         description="Prints the declarations of tools, as a model is shown them.",
     )
     add_tools(parser)
-    parser.add_argument("--language", choices=get_args(Language), default="typescript", help="default: typescript")
+    parser.add_argument("--language", choices=get_args(Language), help="default: typescript")
     parser.add_argument(
         "--budget", type=int, metavar="N", help="print what a model is told within N tokens: all, or less of each tool"
     )
@@ -39,6 +40,11 @@ def add_types(commands: Commands) -> None:
 
 
 def _types(arguments: argparse.Namespace) -> int:
+    if arguments.client is None and arguments.scopes:
+        raise ConfigError("--scope has no effect without --client; leave it out, or add --client")
+    for option, given in ("--language", arguments.language), ("--budget", arguments.budget):
+        if arguments.client is not None and given is not None:
+            raise ConfigError(f"{option} has no effect with --client; leave one of them out")
     with screen() as view:
         with moving(view, "loading tools"):
             corral = Corral(load_tools(arguments.tools, arguments.mcp_configs, required=True))
@@ -48,7 +54,7 @@ def _types(arguments: argparse.Namespace) -> int:
 
 
 async def _text(corral: Corral, arguments: argparse.Namespace) -> str:
-    language: Language = arguments.language
+    language: Language = arguments.language or "typescript"
     async with corral.connected():
         if arguments.client is not None:
             return await corral.bridge_document(_CLIENTS[arguments.client], scopes=arguments.scopes)

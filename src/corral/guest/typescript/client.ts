@@ -326,9 +326,12 @@ interface Line {
   error?: unknown;
 }
 
+const LINE_END = 10;
+const wholeLines = new TextDecoder("utf-8", { fatal: true });
+
 /** Splits a reply into lines, of which `read` makes replies. What comes after the last end of a line is no line. */
 export class Lines implements Reader {
-  #decoder = new TextDecoder("utf-8", { fatal: true });
+  #decoder: TextDecoder | undefined;
   #parts: string[] = [];
   #length = 0;
   #maxLength: number;
@@ -340,7 +343,7 @@ export class Lines implements Reader {
   }
 
   *feed(part: Uint8Array): Iterable<Reply> {
-    const texts = this.#decoder.decode(part, { stream: true }).split("\n");
+    const texts = this.#decode(part).split("\n");
     this.#parts.push(texts[0]!);
     this.#length += texts[0]!.length;
     if (this.#length > this.#maxLength) throw new Error(`a line of its reply is longer than ${this.#maxLength} bytes`);
@@ -353,6 +356,13 @@ export class Lines implements Reader {
 
   end(): Reply[] {
     return [];
+  }
+
+  /** Most parts end with a line, and need no decoder that keeps half a character: making one for each reply takes 8 us. */
+  #decode(part: Uint8Array): string {
+    if (this.#decoder === undefined && part[part.length - 1] === LINE_END) return wholeLines.decode(part);
+    this.#decoder ??= new TextDecoder("utf-8", { fatal: true });
+    return this.#decoder.decode(part, { stream: true });
   }
 }
 

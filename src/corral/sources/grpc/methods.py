@@ -19,7 +19,7 @@ from corral.errors import ToolError
 from corral.sources.grpc.messages import Messages
 from corral.types import ExecutionContext
 
-__all__ = ["Credentials", "Metadata", "Method", "Skipped", "failure"]
+__all__ = ["Credentials", "Metadata", "Method", "Skipped", "failure_text"]
 
 Metadata: TypeAlias = Mapping[str, str]
 Credentials: TypeAlias = (
@@ -77,7 +77,7 @@ class Method:
         try:
             reply = await call(self._request(input), metadata=tuple(metadata.items()), timeout=self.timeout_seconds)
         except grpc.aio.AioRpcError as error:
-            raise failure(self.label, error, metadata) from None
+            raise _failure(self.label, error, metadata) from None
         return self.messages.read(reply)
 
     async def stream(
@@ -93,7 +93,7 @@ class Method:
             async for reply in call:
                 yield self.messages.read(reply)
         except grpc.aio.AioRpcError as error:
-            raise failure(self.label, error, metadata) from None
+            raise _failure(self.label, error, metadata) from None
         finally:
             call.cancel()
 
@@ -117,8 +117,15 @@ async def _metadata(credentials: Credentials, context: ExecutionContext) -> Meta
     return {key.lower(): value for key, value in found.items()}
 
 
-def failure(label: str, error: grpc.aio.AioRpcError, metadata: Metadata) -> ToolError:
-    """Returns the error of a call for a program. Servers may send back what they were sent, which is not shown."""
+def _failure(label: str, error: grpc.aio.AioRpcError, metadata: Metadata) -> ToolError:
+    """Returns the error of a call for a program."""
+    known = error.code() in _UNTOUCHED
+    said = failure_text(label, error, metadata)
+    return ToolError(said if known else f"{said}; it may have taken effect", outcome_known=known)
+
+
+def failure_text(label: str, error: grpc.aio.AioRpcError, metadata: Metadata) -> str:
+    """Describes a status. Servers may send back what they were sent, which is not shown."""
     code = error.code()
     said = f"{label} failed with {code.name}: {error.details() or 'no details'}"
     if violations := _violations(error):
@@ -126,9 +133,7 @@ def failure(label: str, error: grpc.aio.AioRpcError, metadata: Metadata) -> Tool
     for secret in sorted(metadata.values(), key=len, reverse=True):
         for text in (secret, secret.rpartition(" ")[2]):
             said = said.replace(text, "[redacted]") if text else said
-    known = code in _UNTOUCHED
-    said = said[:_MESSAGE_CHARACTERS]
-    return ToolError(said if known else f"{said}; it may have taken effect", outcome_known=known)
+    return said[:_MESSAGE_CHARACTERS]
 
 
 def _violations(error: grpc.aio.AioRpcError) -> str:

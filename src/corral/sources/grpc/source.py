@@ -25,11 +25,11 @@ from corral.arguments import checked
 from corral.concurrency.threads import run_in_own_thread
 from corral.egress import EgressPolicy
 from corral.egress.lookups import SystemResolver
-from corral.errors import AccessDenied, ConfigError, ToolDefinitionError, ToolError
+from corral.errors import AccessDenied, ConfigError, EgressBlocked, ToolDefinitionError, ToolError
 from corral.logs import get_logger
 from corral.sources.grpc.descriptors import Comments, pool_of
 from corral.sources.grpc.messages import Messages
-from corral.sources.grpc.methods import Credentials, Metadata, Method, Skipped, failure
+from corral.sources.grpc.methods import Credentials, Metadata, Method, Skipped, failure_text
 from corral.sources.grpc.reflection import reflected
 from corral.sources.grpc.targets import Target, connected
 from corral.sources.lazy_schema import DeferredSchema
@@ -155,7 +155,8 @@ class GrpcSource(ToolSource):
             channels.append(channel := await self._connected())
             made = self._given if self._given is not None else await self._reflected(channel)
         except (ToolError, AccessDenied, ConfigError) as error:
-            problem = str(error)
+            blocked = isinstance(error, EgressBlocked)
+            problem = f"{error}; exempt_networks=[...] names networks that may be reached" if blocked else str(error)
             logger.warning("GrpcSource %r: %s", self.namespace, problem)
             offer([], problem=problem)
             return problem
@@ -177,8 +178,17 @@ class GrpcSource(ToolSource):
         try:
             services, files = await reflected(channel, tuple(metadata.items()), self._timeout_seconds)
         except grpc.aio.AioRpcError as error:
-            raise failure(f"reflection of {self._target.authority}", error, metadata) from None
+            said = failure_text(f"reflection of {self._target.authority}", error, metadata)
+            raise ToolError(f"{said}{self._remedy(error)}") from None
         return await run_in_own_thread(self._made, services, files, abandon_on_cancel=True)
+
+    def _remedy(self, error: grpc.aio.AioRpcError) -> str:
+        """Returns the option that a failed reflection may have needed, for the end of its message."""
+        if error.code() is grpc.StatusCode.UNAUTHENTICATED:
+            return "; reflection_metadata={...} is what it is asked with"
+        if self._tls and "handshake" in (error.details() or "").lower():
+            return "; if the server has no TLS, set tls=False, and if its certificate is your own, root_certificates"
+        return ""
 
     def _made(self, services: Iterable[str], files: Mapping[str, FileDescriptorProto]) -> list[tuple[Tool, Method]]:
         pool = pool_of(files)

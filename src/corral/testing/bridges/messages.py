@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Protocol
+
+import anyio
 
 from corral.bridges import BridgeHost, BridgeProtocol
 from corral.testing.bridges.suite import BridgeSuite
@@ -13,11 +15,21 @@ from corral.types import Endpoint, HttpEndpoint, Limits
 
 __all__ = ["BridgeMessageSuite", "SendMessage"]
 
-SendMessage: TypeAlias = Callable[[bytes], Coroutine[Any, Any, str | None]]
-"""Sends bytes in place of a message with calls; returns the code of the error, or None if there was none."""
+
+class SendMessage(Protocol):
+    """Sends bytes in place of a message with calls; returns the code of the error, or None if there was none."""
+
+    async def __call__(self, message: bytes, pause: Callable[[], Awaitable[object]] | None = None, /) -> str | None:
+        """With `pause`, sends the message byte by byte, and awaits it after each.
+
+        Returns as soon as there is a reply, also if bytes are still missing.
+        """
+        ...
+
 
 _DEEP = 100_000
 _LONG = 20_000_000
+_SLOW_SENDERS = 12
 _BROKEN: dict[str, bytes] = {
     "nothing": b"",
     "a byte": b"\x00",
@@ -38,12 +50,16 @@ _BROKEN: dict[str, bytes] = {
 
 
 class BridgeMessageSuite(BridgeSuite):
-    """`BridgeSuite` for a protocol whose guests may be anybody: implement `raw` too."""
+    """`BridgeSuite` for a protocol whose guests may be anybody: implement `raw` and `message` too."""
 
     def raw(
         self, protocol: BridgeProtocol, host: BridgeHost, endpoint: Endpoint
     ) -> AbstractAsyncContextManager[SendMessage]:
         """Opens an endpoint for messages of any form, for the duration of the block."""
+        raise NotImplementedError
+
+    def message(self, tool: str, input: object) -> bytes:
+        """Encodes a message with one call, as `raw` sends it."""
         raise NotImplementedError
 
     async def test_what_is_no_message_is_refused_and_harms_nobody(self) -> None:
@@ -77,3 +93,59 @@ class BridgeMessageSuite(BridgeSuite):
                 async with self.raw(world.protocol, world.host, replace(endpoint, token=token)) as send:
                     for message in b"", b"{", b"[" * _DEEP:
                         assert await send(message) == "invalid_token"
+
+    async def test_a_message_that_comes_drop_by_drop_is_served_and_keeps_nobody_waiting(self) -> None:
+        async with (
+            self._world() as world,
+            self._guest(world) as call,
+            world.protocol.serve(world.host, world.grant()) as endpoint,
+            self.raw(world.protocol, world.host, endpoint) as send,
+        ):
+            message = self.message("nothing", {})
+            sent = 0
+
+            async def pause() -> None:
+                nonlocal sent
+                sent += 1
+                if sent % 16 == 0:
+                    assert (await call("double", {"number": sent})).value == 2 * sent
+
+            assert await send(message, pause) is None
+            assert (world.ran[0], world.ran.count("nothing")) == ("double", 1)
+
+    async def test_messages_that_stop_halfway_keep_nobody_waiting_and_end_with_their_execution(self) -> None:
+        async with self._world() as world, self._guest(world) as call:
+            grant, codes = world.grant(), list[str | None]()
+            message = self.message("double", {"number": 1})
+            begun = 0
+            all_begun = anyio.Event()
+
+            async def send_half(send: SendMessage) -> None:
+                sent = 0
+
+                async def pause() -> None:
+                    nonlocal begun, sent
+                    sent += 1
+                    if sent == len(message) // 2:
+                        begun += 1
+                        if begun == _SLOW_SENDERS:
+                            all_begun.set()
+                        await anyio.sleep_forever()
+
+                codes.append(await send(message, pause))
+
+            async with (
+                world.protocol.serve(world.host, grant) as endpoint,
+                self.raw(world.protocol, world.host, endpoint) as send,
+                anyio.create_task_group() as tasks,
+            ):
+                for _ in range(_SLOW_SENDERS):
+                    tasks.start_soon(send_half, send)
+                await all_begun.wait()
+                for number in range(10):
+                    assert (await call("double", {"number": number})).value == 2 * number
+                assert codes == []
+                world.grants.close(grant)
+            assert len(codes) == _SLOW_SENDERS
+            assert None not in codes
+            assert world.ran == ["double"] * 10

@@ -321,6 +321,13 @@ class BridgeSuite(BridgeHarness):
                     assert code_of(await call("both", {})) == code
             assert world.ran == ["both"]
 
+    async def test_a_tool_with_alternative_scopes_needs_one_of_them(self) -> None:
+        async with self._world() as world:
+            for scope, code in ("others", "scope_denied"), ("secrets", None), ("keys", None):
+                async with self._guest(world, ExecutionContext(scopes={scope})) as call:
+                    assert code_of(await call("either", {})) == code, scope
+            assert world.ran == ["either"] * 2
+
     async def test_a_call_whose_approval_fails_does_not_run(self) -> None:
         async with self._world() as world, self._guest(world) as call:
             error = (await call("pay", {"euros": -1})).error
@@ -501,6 +508,26 @@ class BridgeSuite(BridgeHarness):
                 assert replies == []
                 world.released.set()
             assert replies[0].value == 7
+
+    async def test_a_call_that_is_given_up_leaves_those_beside_it_their_replies(self) -> None:
+        replies: dict[int, Reply] = {}
+        async with self._world() as world:
+            async with self._guest(world) as call, anyio.create_task_group() as staying:
+
+                async def hold(number: int) -> None:
+                    replies[number] = await call("hold", {"number": number})
+
+                async with anyio.create_task_group() as leaving:
+                    staying.start_soon(hold, 1)
+                    leaving.start_soon(call, "wait", dict[str, object]())
+                    staying.start_soon(hold, 2)
+                    await world.waiting.wait()
+                    leaving.cancel_scope.cancel()
+                assert (await call("double", {"number": 3})).value == 6
+                assert replies == {}
+                world.released.set()
+            assert {number: reply.value for number, reply in replies.items()} == {1: 1, 2: 2}
+            await world.cancelled.wait()  # at the latest when its guest has left
 
     # --- descriptions
 

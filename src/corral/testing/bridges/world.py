@@ -144,7 +144,11 @@ class BridgeHarness:
     def connect(
         self, protocol: BridgeProtocol, host: BridgeHost, endpoint: Endpoint
     ) -> AbstractAsyncContextManager[CallTool]:
-        """Connects a guest to an endpoint for the duration of the block. If a call is cancelled, the guest gives up."""
+        """Connects a guest to an endpoint for the duration of the block.
+
+        If a call is cancelled, the guest gives it up, and no call beside it. If there was none beside it, the host
+        cancels it.
+        """
         raise NotImplementedError
 
     @asynccontextmanager
@@ -280,6 +284,11 @@ def _tools(world: World) -> Collection[Tool]:
         world.ran.append("both")
         return "both"
 
+    @tool(any_scope={"secrets", "keys"})
+    async def either() -> str:
+        world.ran.append("either")
+        return "either"
+
     @tool
     async def hold(number: int) -> int:
         """Returns once the test says so."""
@@ -343,7 +352,7 @@ def _tools(world: World) -> Collection[Tool]:
         define_tool(name="values", execute=values, stream=True),
     )
     calls = double, whoami, secret, refuse, break_down, go_on, pay, rare, meet, wait, nothing, data, measure, power
-    return (*loose, *calls, send, refuse_in_lines, both, hold, count, steps, stumble, secrets, flood)
+    return (*loose, *calls, send, refuse_in_lines, both, either, hold, count, steps, stumble, secrets, flood)
 
 
 async def at_once(call: CallTool, calls: Sequence[tuple[str, object]]) -> list[Reply]:
