@@ -1,6 +1,6 @@
 """The launcher: a small process that starts guests for its host, and ends them when the host is gone.
 
-It is run by path (`python -I -S launcher.py FD PID`), has one thread and knows only the standard library. A host with
+It is run by path (`RUN`), has one thread and knows only the standard library. A host with
 threads and an event loop cannot safely run code between fork and exec, and PR_SET_PDEATHSIG fires when the forking
 *thread* ends; here neither matters. It decides nothing: what to apply to a child comes ready-made in a plan.
 
@@ -35,7 +35,7 @@ A child's lifeline (SOCK_SEQPACKET) carries {"pid": n} with a descriptor of the 
 from __future__ import annotations
 
 import array
-import base64
+import binascii
 import contextlib
 import json
 import os
@@ -46,8 +46,10 @@ import struct
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+
+TYPE_CHECKING = False  # typing, pathlib and base64 would take a third of the time to start
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
 
 if TYPE_CHECKING or sys.platform != "win32":
     import fcntl
@@ -55,8 +57,7 @@ if TYPE_CHECKING or sys.platform != "win32":
 
 if TYPE_CHECKING:
     from corral.containment import privileges
-elif __name__ == "__main__":
-    sys.path.append(str(Path(__file__).parent))  # last: no name there takes the place of a library's
+elif __name__ == "launcher":  # as RUN imports it
     privileges = import_module("privileges")
 else:
     privileges = import_module("corral.containment.privileges")  # whose packages a guest does not have
@@ -65,12 +66,23 @@ __all__ = [
     "FILTER_FD",
     "INFO_FD",
     "OPTIONS_FD",
+    "RUN",
     "Children",
     "main",
     "receive",
+    "run",
     "tell",
 ]
 
+RUN = """
+import sys
+_, path, control, host = sys.argv
+sys.path.append(path.rpartition("/")[0])
+from launcher import run
+run(int(control), int(host))
+"""
+"""Code that becomes the launcher, by its path. Of a module the bytecode is kept, unlike of a main module. Its
+folder is the last, so that no name there takes the place of a library's."""
 FILTER_FD = 10
 """Descriptor from which bubblewrap, which applies the filter itself, reads it."""
 INFO_FD = 11
@@ -286,10 +298,11 @@ class _Launcher(Children):
     def _end_orphans(self, ended: int) -> None:
         """Ends what a supervisor has left that somebody has killed. Its processes may fork meanwhile."""
         known = {ended, *(pid for pid, _ in self._children.values())}
-        children = Path(f"/proc/self/task/{os.getpid()}/children")
+        children = f"/proc/self/task/{os.getpid()}/children"
         for _ in range(_ROUNDS):
             with contextlib.suppress(OSError):  # a kernel without such files
-                orphans = {int(each) for each in children.read_bytes().split()} - known
+                with open(children, "rb") as file:
+                    orphans = {int(each) for each in file.read().split()} - known
                 for orphan in orphans:
                     os.kill(orphan, signal.SIGKILL)
                 for orphan in orphans:
@@ -315,8 +328,8 @@ def _remove(directory: str) -> None:
                 _remove(entry.path)
             else:
                 with contextlib.suppress(OSError):
-                    Path(entry.path).unlink()
-        Path(directory).rmdir()
+                    os.unlink(entry.path)
+        os.rmdir(directory)
 
 
 def receive(connection: socket.socket, size: int, count: int) -> tuple[bytes, list[int]]:
@@ -373,7 +386,7 @@ def _become(
         for place, descriptor in enumerate(descriptors[:3]):
             os.dup2(descriptor, place)
         if not plan["confine"] and plan["filter"]:
-            os.dup2(_readable(base64.b64decode(plan["filter"])), FILTER_FD)
+            os.dup2(_readable(binascii.a2b_base64(plan["filter"])), FILTER_FD)
             os.dup2(descriptors[4], INFO_FD)
             for options in descriptors[5:6]:
                 os.dup2(options, OPTIONS_FD)
@@ -408,7 +421,7 @@ def _become(
             privileges.restrict(ruleset)
         step = "seccomp"
         if plan["confine"] and plan["filter"]:
-            privileges.seal(base64.b64decode(plan["filter"]))
+            privileges.seal(binascii.a2b_base64(plan["filter"]))
         step = "exec"
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # which Python ignores, and exec keeps ignored
         with contextlib.suppress(PermissionError):
@@ -491,7 +504,8 @@ def _become_space(content: Mapping[str, Any], reply: socket.socket) -> NoReturn:
         user_map, group_map = (f"{privileges.NOBODY} {each} 1" for each in (os.geteuid(), os.getegid()))
         privileges.call(privileges.libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNS))
         for name, value in (("setgroups", "deny"), ("uid_map", user_map), ("gid_map", group_map)):
-            Path(f"/proc/self/{name}").write_bytes(value.encode())
+            with open(f"/proc/self/{name}", "wb", buffering=0) as file:
+                file.write(value.encode())
         privileges.call(privileges.libc.mount(b"none", b"/", None, _MS_REC | _MS_SLAVE, None))
         step = "file systems"
         roots: list[int] = []
@@ -536,14 +550,15 @@ def _readable(data: bytes) -> int:
     return reading
 
 
-if __name__ == "__main__":
-    _nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-    _, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (_hard, _hard))  # two for each child; children have a limit of their own
-    _reserved = (FILTER_FD, INFO_FD, OPTIONS_FD)
-    _control = os.dup(int(sys.argv[1]))  # which its children do not inherit
-    while _control in _reserved:
-        _control = os.dup(_control)
-    for _number in (int(sys.argv[1]), *_reserved):
-        os.dup2(_nothing, _number, inheritable=False)  # so that no descriptor of another use gets these numbers
-    main(socket.socket(fileno=_control), int(sys.argv[2]))
+def run(control: int, host: int) -> None:
+    """Makes this process the launcher of a host, which holds the other end of the socket with this number."""
+    nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # two for each child; children have a limit of their own
+    reserved = (FILTER_FD, INFO_FD, OPTIONS_FD)
+    ours = os.dup(control)  # which its children do not inherit
+    while ours in reserved:
+        ours = os.dup(ours)
+    for number in (control, *reserved):
+        os.dup2(nothing, number, inheritable=False)  # so that no descriptor of another use gets these numbers
+    main(socket.socket(fileno=ours), host)

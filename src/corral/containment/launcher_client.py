@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from corral.concurrency.forks import ProcessOwner
+from corral.containment.launcher import RUN
 from corral.errors import StartFailed
 
 __all__ = ["Child", "LauncherClient", "Plan", "child_pipes"]
@@ -259,7 +260,7 @@ class LauncherClient:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_LAUNCHER), str(theirs.fileno()), str(os.getpid())],
+                [sys.executable, "-I", "-S", "-c", RUN, str(_LAUNCHER), str(theirs.fileno()), str(os.getpid())],
                 env={},
                 cwd="/",
                 stdin=subprocess.DEVNULL,
