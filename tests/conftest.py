@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Generator
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,20 @@ class ByFileOrBatch(LoadScopeScheduling):
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling | None:
     return ByFileOrBatch(config, log) if config.getoption("dist") == "loadscope" else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Leaves what is imported and collected out of garbage collection, each of which would look at all of it.
+
+    Those are a million objects, which live as long as the process.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def cases(file: str, *areas: str) -> list[dict[str, Any]]:

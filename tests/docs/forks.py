@@ -15,9 +15,11 @@ import runpy
 import sys
 import tempfile
 import threading
+from functools import partial
 from pathlib import Path
 
 import corral
+from tests.forks import EarlyEnd
 
 __all__: list[str] = []
 
@@ -33,7 +35,7 @@ def modules(file: str) -> list[str]:
     return [each for each in found if not (Path(file).parent / f"{each.split('.')[0]}.py").exists()]
 
 
-def run(file: str) -> tuple[int, str, str]:
+def run(file: str, end: EarlyEnd) -> tuple[int, str, str]:
     """Runs a file as the main module of a child, with the arguments and the path that it would have by itself."""
     with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
         child = os.fork()
@@ -41,7 +43,7 @@ def run(file: str) -> tuple[int, str, str]:
             os.dup2(stdout.fileno(), 1)
             os.dup2(stderr.fileno(), 2)
             sys.argv, sys.path[0] = [file], str(Path(file).parent)
-            runpy.run_path(file, run_name="__main__")
+            end.run(partial(runpy.run_path, file, run_name="__main__"))
             sys.exit()
         _, status = os.waitpid(child, 0)
         for each in (stdout, stderr):
@@ -50,13 +52,14 @@ def run(file: str) -> tuple[int, str, str]:
 
 
 def main(files: list[str]) -> None:
+    end = EarlyEnd()
     for name in dict.fromkeys(name for file in files for name in modules(file)):
         importlib.import_module(name)
     corral.Corral  # noqa: B018 - imports it, and most modules of corral with it
     assert threading.active_count() == 1, "a fork has none of the threads"
     gc.freeze()
     for file in files:
-        sys.stdout.write(json.dumps(run(file)) + "\n")
+        sys.stdout.write(json.dumps(run(file, end)) + "\n")
         sys.stdout.flush()
 
 

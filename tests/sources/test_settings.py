@@ -87,7 +87,7 @@ async def told(things: Iterable[Any], path: str = "shop.look", *, times: int = 1
         }}
         return told
     """
-    async with Corral([*things], sandbox=DenoSandbox(pool_size=0), check=False) as corral:
+    async with Corral([*things], sandbox=DenoSandbox(isolation="process", pool_size=0), check=False) as corral:
         result = await corral.execute(program, context=ExecutionContext(user_id="ada", scopes=frozenset(scopes)))
         return str(result.raise_for_error().value)
 

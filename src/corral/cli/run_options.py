@@ -156,7 +156,8 @@ def _sandbox(arguments: argparse.Namespace, language: Language, pool_size: int |
     if language == "typescript":
         if packages or engine != "auto":
             raise ConfigError("--engine and --package are for Python programs")
-        return DenoSandbox(tier=arguments.tier, pool_size=pool_size)
+        isolation = "process" if pool_size == 0 else "auto"  # a server that forks takes several times as long to start
+        return DenoSandbox(tier=arguments.tier, isolation=isolation, pool_size=pool_size)
     if engine == "monty" or (engine == "auto" and not packages and arguments.tier == "auto"):
         if packages or arguments.tier != "auto":
             raise ConfigError("Monty has no packages and no tiers; use --engine cpython")
