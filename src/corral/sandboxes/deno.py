@@ -46,6 +46,8 @@ _GARBAGE_MB = 56
 """Room for what an engine has dropped and not collected yet, and for a thread that was not there yet when it was
 measured (7 MB). With 64 MB of memory, 1.2 million small objects in an array that grows, 60 MB, sometimes fail with 40
 and never in six runs with 48 (V8 15)."""
+_STARTED_BEFORE_FORKS = 3
+"""Executions with an engine of their own: fewer than some ten cost less so than by a server that is warmed up and tested."""
 _FORK_FLAGS = ("--single-threaded", "--no-maglev", "--max-semi-space-size=16")
 """A forked process has none of the engine's threads. Without them, Maglev compiles on the main thread and keeps more of
 each error alive: 100,000 in a loop would exceed 96 MB (V8 15). Nor is garbage collected beside the program: near the
@@ -61,8 +63,8 @@ class DenoSandbox(JailedProvider):
     `tier` is the jail: "auto" takes the best that this system has, down to the one that is required. `isolation` is how
     an execution comes to its process, which it shares with nobody: with "process" it starts an engine of its own, with
     "fork" it is forked from an engine that is warm and serves one user of one organization, which takes a tenth of the
-    time. "auto" forks where that works and the engine is warm: the first execution starts an engine of its own, the
-    second has one warmed up in the background, unless `pool_size` is 0. `pool_size` is how many engines are kept ready;
+    time. "auto" forks where that works and the engine is warm: the first three executions start an engine each, the
+    fourth has one warmed up in the background, unless `pool_size` is 0. `pool_size` is how many engines are kept ready;
     by default one that forks, and of others one per processor, at most four.
     `allow_eval` lets programs make code from strings (`eval`, `Function`); `allow_wasm` leaves them `WebAssembly`.
     Off Linux there is no jail, and each execution has a process of its own, whatever `isolation` says.
@@ -106,7 +108,7 @@ class DenoSandbox(JailedProvider):
             self._forks = _ForkingDeno(tier=tier, allow_eval=allow_eval, allow_wasm=allow_wasm, pool_size=pool_size)
         self._in_background = isolation == "auto" and pool_size != 0
         self._warmed: SandboxConfig | None = None
-        self._used = False
+        self._started = 0
         self._fork_failure: str | None = None
 
     @property
@@ -128,7 +130,7 @@ class DenoSandbox(JailedProvider):
             self._warmed = config
 
     async def aclose(self) -> None:
-        self._warmed, self._used = None, False
+        self._warmed, self._started = None, 0
         await super().aclose()
         for provider in (self._forks, self._unjailed):
             if provider is not None:
@@ -149,8 +151,8 @@ class DenoSandbox(JailedProvider):
             return False
         if self._warmed is None:
             return False  # nothing would end what is kept ready
-        used, self._used = self._used, True
-        return used and forks.prepare(config)
+        self._started += 1
+        return self._started > _STARTED_BEFORE_FORKS and forks.prepare(config)
 
     async def _forked_or(
         self,
@@ -192,7 +194,7 @@ class DenoSandbox(JailedProvider):
     async def settled(self) -> None:
         """Waits until as many sandboxes are ready as the pool holds, to be forked if they may be."""
         if self._forks is not None and self._warmed is not None and self._fork_failure is None:
-            self._used = True
+            self._started = _STARTED_BEFORE_FORKS
             self._forks.prepare(self._warmed)
         provider = self if self._forks is None or self._fork_failure is not None else self._forks
         await run_shielded_in_thread(partial(provider._pool.full, _SETTLE_SECONDS))  # noqa: SLF001
