@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
+import os
 import statistics
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+from bench.memory import Memory, tree_memory
 from bench.options import positive
 from corral import Corral, ExecutionContext, Language, Session
 from corral.egress import EgressPolicy, Network, SafeClient
+from corral.sandboxes import CPythonSandbox, DenoSandbox, SandboxProvider, pool
 
 _FILES: dict[Language, str] = {
     "typescript": """
@@ -60,6 +65,10 @@ statistics.median(times)
 """,
 }
 _ANN = ExecutionContext(user_id="ann")
+_IDLE = 3
+"""Idle sessions: with more, and guests in two languages, the longest idle would retire."""
+_SETTLE_SECONDS = 2.0
+"""Servers warm up, and fork ahead."""
 
 
 class _Hello(BaseHTTPRequestHandler):
@@ -108,6 +117,40 @@ async def _opened(corral: Corral, *languages: Language) -> None:
         pass
 
 
+async def _measure_idle() -> None:
+    """Prints what an idle session takes, in the host and in its guests, without guests before and after it had some."""
+    typescript, python = DenoSandbox(isolation="fork", pool_size=0), CPythonSandbox(pool_size=0)
+    sandboxes: dict[Language, str | SandboxProvider] = {"typescript": typescript, "python": python}
+    async with Corral(check=False, sandbox=sandboxes) as corral, AsyncExitStack() as stack:
+
+        async def measured(label: str) -> tuple[Memory, Memory]:
+            await asyncio.sleep(_SETTLE_SECONDS)
+            gc.collect()
+            host, guests = tree_memory(os.getpid())
+            if label:
+                parts = [each.each(since, _IDLE) for each, since in ((host, before[0]), (guests, before[1]))]
+                sizes = ", ".join(f"{part['pss_mb']:.2f} ({part['private_mb']:.2f})" for part in parts)
+                processes = parts[1]["processes"]
+                print(f"idle, {label:22} host, guests: {sizes} MB Pss (private), {processes:.1f} processes")
+            return host, guests
+
+        for language in (*_FILES, *_FILES):  # twice: the servers of no session are then as they stay
+            await corral.execute("1", language=language)
+            await _opened(corral, language)
+            await asyncio.sleep(_SETTLE_SECONDS)
+        before = await measured("")
+        sessions = [await stack.enter_async_context(corral.session(context=_ANN)) for _ in range(_IDLE)]
+        await measured("no guest yet")
+        for language, label in (("typescript", "a guest of TypeScript"), ("python", "one of Python too")):
+            for session in sessions:
+                await session.execute("1", language=language)
+            await measured(label)
+        pool._MAX_IDLE_SECONDS = 0.0  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        for language in _FILES:
+            await corral.execute("1", language=language)
+        await measured("guests retired")
+
+
 async def _measure(rounds: int, url: str) -> None:
     network = Network(allow=[url], exempt_networks=["127.0.0.0/8"], requests=1000)
     policy = EgressPolicy(exempt_networks=["127.0.0.0/8"], ports=[int(url.rpartition(":")[2])], schemes=["http"])
@@ -148,6 +191,7 @@ def main() -> None:
     threading.Thread(target=server.serve_forever, daemon=True).start()
     asyncio.run(_measure(rounds, f"http://127.0.0.1:{server.server_port}"))
     server.shutdown()
+    asyncio.run(_measure_idle())
 
 
 if __name__ == "__main__":
