@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import sys
 import tempfile
@@ -61,8 +62,11 @@ class Folders(BoxProvider[Path]):
         return box
 
     async def connect_in(self, box: Path, config: SandboxConfig, guest: GuestFiles) -> GuestChannel:
-        for name, content in guest.files.items():
-            (box / name).write_bytes(content)
+        for name, content in guest.files.items():  # at once: another guest of this box may be reading them
+            descriptor, whole = tempfile.mkstemp(dir=box)
+            os.write(descriptor, content)
+            os.close(descriptor)
+            Path(whole).replace(box / name)
         process = await anyio.open_process(guest.command(sys.executable, str(box)), env=guest.environment, cwd=box)
         return PlainChannel(process, NoFolder())
 
