@@ -172,7 +172,7 @@ LOOT = """
 globalThis.loot = [];
 let armed = false;
 const keep = (found) => {
-  if (ArrayBuffer.isView(found)) loot[loot.length] = `${Object.prototype.toString.call(found)} ${found.byteLength}`;
+  if (/^.object .*(Array|Buffer|View).$/.test(Object.prototype.toString.call(found)) && !Array.isArray(found)) loot[loot.length] = `${Object.prototype.toString.call(found)} ${found.byteLength}`;
   else loot[loot.length] = typeof found;
 };
 const watched = (action) => function () {
@@ -206,6 +206,13 @@ for (const name of ["Uint8Array", "Int32Array", "BigUint64Array", "BigInt"]) {
     },
   });
 }
+for (const type of [Uint8Array, Int32Array, BigUint64Array]) {
+  const species = function () {
+    watched(() => {}).apply(this, arguments);
+    return Reflect.construct(type, arguments);
+  };
+  Object.defineProperty(type.prototype, "constructor", { value: { [Symbol.species]: species } });
+}
 armed = true;
 exports.take = () => { armed = false; return loot; };
 """
@@ -222,6 +229,13 @@ return [found.length > 0, [...new Set(found)].filter((each) => each.startsWith("
     values = await in_session(packages, *[program] * 4)  # of which the later ones were forked ahead
     assert packages.not_preloaded == {}
     assert values == [[True, [], "undefined"]] * 4
+
+
+async def test_a_server_whose_answer_a_package_has_changed_is_not_used(tmp_path: Path) -> None:
+    packages = preloaded(tmp_path, sly=f"{IN_SERVER} Array.prototype.toJSON = () => null; }}")
+    assert await in_session(packages, "return 1", "return [1, 2]") == [1, [1, 2]]
+    said = "the server did not load them as their trials did: its answer has another form"
+    assert packages.not_preloaded == {"sly": said}
 
 
 @tool

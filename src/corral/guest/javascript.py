@@ -34,20 +34,21 @@ def guest_javascript(name: str) -> str:
     kept = _place(name)
     if kept is None:
         return strip_types(source)
-    head = f"// {_key(source)}\n"
     with suppress(OSError, ValueError):
-        found = kept.read_text(encoding="utf-8")
-        if found.startswith(head):
-            return found[len(head) :]
+        head, _, code = kept.read_text(encoding="utf-8").partition("\n")
+        if head == _head(source, code):
+            return code
     code = strip_types(source)
-    _keep(kept, head + code)
+    _keep(kept, f"{_head(source, code)}\n{code}")
     return code
 
 
 def _place(name: str) -> Path | None:
-    """File in which the result is kept; none if the package is not in a folder, as in a zip file."""
+    """File in which the result is kept; none for a package in a zip file, or a Python that keeps no bytecode."""
     source = files("corral.guest") / "typescript" / f"{name}.ts"
-    return Path(cache_from_source(str(source))).with_suffix(".erased") if isinstance(source, Path) else None
+    with suppress(NotImplementedError):
+        return Path(cache_from_source(str(source))).with_suffix(".erased") if isinstance(source, Path) else None
+    return None
 
 
 def _keep(place: Path, text: str) -> None:
@@ -66,8 +67,9 @@ def _keep(place: Path, text: str) -> None:
             raise
 
 
-def _key(source: str) -> str:
-    return sha256(_eraser() + source.encode()).hexdigest()
+def _head(source: str, code: str) -> str:
+    """First line of what is kept: of the code too, since a machine that crashes may leave half of it."""
+    return f"// {sha256(_eraser() + source.encode()).hexdigest()} {sha256(code.encode()).hexdigest()}"
 
 
 @cache

@@ -333,7 +333,10 @@ class GuestStarter:
         """True if it was done: by the host, or by the launcher as the guest's own user."""
         if process.limit_data(bytes_):
             return True
-        return jail.user is not None and self._launcher.limit_data(process.pid, bytes_, jail.user)
+        try:
+            return jail.user is not None and self._launcher.limit_data(process.pid, bytes_, jail.user)
+        except (StartFailed, OSError):
+            return False
 
     def _close_unlimited(self) -> None:
         if self._unlimited is not None:

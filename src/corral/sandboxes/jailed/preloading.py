@@ -87,13 +87,17 @@ async def _try_all(guest: StartedGuest, packages: NpmModules, space: Space) -> N
     for name in packages.names:
         if name in packages.trials:
             continue
-        seconds = min(_TRIAL_SECONDS, deadline - anyio.current_time())
+        seconds = deadline - anyio.current_time()
+        if seconds < _TRIAL_SECONDS:
+            logger.warning("package %r is not preloaded yet: the trials of others took their time", name)
+            continue  # another server tries it
         try:
-            with anyio.fail_after(max(0, seconds)):
-                found = await _try(guest, name, await packages.texts([name]), space)
+            texts = await packages.texts([name])
+            with anyio.fail_after(_TRIAL_SECONDS):
+                found = await _try(guest, name, texts, space)
         except TimeoutError:
-            found = Trial((f"it did not load within {max(0, seconds):.1f} s",))
-        except (StartFailed, BridgeError, ValueError, TypeError, LookupError) as error:
+            found = Trial((f"it did not load within {_TRIAL_SECONDS:.1f} s",))
+        except (StartFailed, BridgeError, ValueError, TypeError, LookupError, RecursionError) as error:
             found = Trial((f"it did not load: {error}"[:_REASON_CHARS],))
         _note(packages, name, found)
 
@@ -142,8 +146,23 @@ async def _evaluate(guest: StartedGuest, content: bytes, *, writes: bool) -> set
         theirs.close()  # so that the end of the server is seen
         ours.setblocking(False)
         await anyio.wait_readable(ours)
-        answer: Any = json.loads(ours.recv(_ANSWER_BYTES))
-    return {str(each) for each in cast("list[object]", answer["preloaded"])}
+        return _names(ours.recv(_ANSWER_BYTES))
+
+
+def _names(answer: bytes) -> set[str]:
+    """Reads the answer of a server in which code of others ran.
+
+    Raises:
+        ValueError: it has another form.
+    """
+    try:
+        found: Any = json.loads(answer)
+        names = found["preloaded"]
+        if isinstance(names, list):
+            return {each for each in cast("list[object]", names) if isinstance(each, str)}
+    except (RecursionError, TypeError, LookupError):
+        pass
+    raise ValueError("its answer has another form")
 
 
 def _modules(texts: ModuleTexts) -> dict[str, object]:

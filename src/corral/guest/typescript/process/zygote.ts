@@ -41,10 +41,11 @@ const encodeInto = encoder.encodeInto.bind(encoder);
 const decode = decoder.decode.bind(decoder);
 const asBigInt = BigInt;
 const { apply } = Reflect;
-const { subarray, copyWithin } = Object.getPrototypeOf(Uint8Array.prototype) as Uint8Array;
+const { copyWithin } = Object.getPrototypeOf(Uint8Array.prototype) as Uint8Array;
 const { parse, stringify } = JSON;
 
-const view = (bytes: number): Uint8Array => new Uint8Array(new ArrayBuffer(bytes));
+const Bytes = Uint8Array; // a constructor asks for no other one, as methods that make views do
+const view = (bytes: number): Uint8Array => new Bytes(new ArrayBuffer(bytes));
 
 /**
  * Messages of a socket, with descriptors: struct msghdr and struct cmsghdr (recvmsg(2), cmsg(3)) of 64 bits.
@@ -53,7 +54,8 @@ const view = (bytes: number): Uint8Array => new Uint8Array(new ArrayBuffer(bytes
  * which was preloaded: no global, no method that is looked up, no iteration, no list that grows.
  */
 class Messages {
-  readonly #data = view(MESSAGE_BYTES);
+  readonly #buffer = new ArrayBuffer(MESSAGE_BYTES);
+  readonly #data = new Bytes(this.#buffer);
   readonly #control = view(16 + 4 * MOST_DESCRIPTORS);
   readonly #words = new Int32Array(this.#control.buffer);
   readonly #header = view(56);
@@ -95,7 +97,7 @@ class Messages {
   }
 
   text(size: number): string {
-    return decode(apply(subarray, this.#data, [0, size]) as Uint8Array);
+    return decode(new Bytes(this.#buffer, 0, size));
   }
 
   /** Nobody may be there to take it. */
@@ -237,16 +239,16 @@ class Server {
     const { call } = this.#libc;
     const { bytes, first } = parse(message) as { bytes: number; first: string };
     this.#load(first);
-    const data = view(bytes);
+    const buffer = new ArrayBuffer(bytes);
     let count = 0;
     while (count < bytes) {
-      const taken = call.read(file, data.subarray(count), bytes - count);
+      const taken = call.read(file, new Bytes(buffer, count), bytes - count);
       if (taken <= 0) call._exit(1);
       count += taken;
     }
     call.close(file);
     this.#preloaded = true;
-    const evaluated = preload(parse(decode(data)) as Preloading);
+    const evaluated = preload(parse(decode(new Bytes(buffer))) as Preloading);
     this.#messages.send(this.#libc, reply, `{"preloaded":${stringify(evaluated)}}`);
     call.close(reply);
   }
