@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from corral.concurrency.threads import run_shielded_in_thread
+from corral.containment.launcher_client import LauncherClient
 from corral.containment.privileges import NOBODY
 from corral.containment.temporary import TemporaryFolder
 from corral.containment.users import UserClaim, claim_user
@@ -17,7 +19,7 @@ from corral.isolation import NO_SPACE, Bind, Space
 from corral.logs import get_logger
 from corral.types import SandboxConfig, Tier
 
-__all__ = ["OpenSpace", "Place", "SpaceHost", "open_space"]
+__all__ = ["LauncherSpaces", "OpenSpace", "Place", "SpaceHost", "open_space"]
 
 logger = get_logger("corral.containment")
 
@@ -74,6 +76,25 @@ class SpaceHost(Protocol):
     def forget(self, space: Space) -> None:
         """Ends what waits for executions in this space, and lets go of all that is kept for it."""
         ...
+
+
+class LauncherSpaces:
+    """Part of a `SpaceHost` whose guests read of the host only what everybody may: a launcher makes its spaces."""
+
+    def __init__(self, launcher: LauncherClient) -> None:
+        self.launcher = launcher
+
+    async def starts_as_nobody(self, config: SandboxConfig) -> bool:  # noqa: ARG002
+        """True."""
+        return True
+
+    async def make_space(
+        self, sizes: Sequence[tuple[int, int]], place: Path, user: int | None, *, executable: bool = False
+    ) -> list[int]:
+        """As `LauncherClient.make_space`."""
+        return await run_shielded_in_thread(
+            partial(self.launcher.make_space, sizes, place, user, executable=executable)
+        )
 
 
 @dataclass(kw_only=True)

@@ -23,12 +23,29 @@ from corral.containment.removal import remove_beneath, remove_tree
 if TYPE_CHECKING or sys.platform != "win32":
     import fcntl
 
-__all__ = ["TemporaryFolder"]
+__all__ = ["TemporaryFolder", "write_whole"]
 
 _PREFIX = "corral-"
 _HELD = ".held"
 """A file with a lock, flock(2), which the kernel releases when the last process ends that has it from its maker."""
 _MOST_SEEN = 1000
+
+
+def write_whole(path: Path, text: str, *, mode: int = 0o600) -> None:
+    """Writes a file so that no reader sees half of it: under a name that nobody has, and then in its place.
+
+    Raises:
+        OSError: the folder is not there, or cannot be written to.
+    """
+    file, written = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(file, "w", encoding="utf-8") as opened:
+            opened.write(text)
+        Path(written).chmod(mode)
+        Path(written).replace(path)
+    except BaseException:
+        Path(written).unlink(missing_ok=True)
+        raise
 
 
 class TemporaryFolder:

@@ -7,9 +7,7 @@ the host itself runs.
 
 from __future__ import annotations
 
-import os
 import sys
-import tempfile
 from contextlib import suppress
 from functools import cache
 from hashlib import sha256
@@ -17,6 +15,7 @@ from importlib.resources import files
 from importlib.util import cache_from_source, find_spec
 from pathlib import Path
 
+from corral.containment.temporary import write_whole
 from corral.programs import strip_types
 
 __all__ = ["guest_javascript", "guest_source"]
@@ -56,15 +55,7 @@ def _keep(place: Path, text: str) -> None:
         return
     with suppress(OSError):  # an installation that cannot be written to
         place.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=place.parent, suffix=".tmp")
-        try:
-            os.fchmod(descriptor, 0o644)
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(text)
-            Path(temporary).replace(place)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        write_whole(place, text, mode=0o644)
 
 
 def _head(source: str, code: str) -> str:

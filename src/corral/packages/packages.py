@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import re
-import tempfile
 import threading
 from collections.abc import Collection, Iterable, Mapping
 from copy import copy
@@ -18,6 +17,7 @@ from typing import cast
 from corral.arguments import checked, did_you_mean
 from corral.concurrency.forks import ProcessOwner
 from corral.concurrency.threads import run_in_own_thread
+from corral.containment.temporary import write_whole
 from corral.errors import ConfigError, StartFailed
 from corral.logs import get_logger
 from corral.packages.bundler import BUILT_INS, FORMAT, Bundle, BundleFailed, Bundler, Wanted
@@ -236,6 +236,4 @@ def _keep(path: Path, bundle: Bundle) -> None:
     content = json.dumps({"code": bundle.code, "requires": bundle.requires})
     with contextlib.suppress(OSError):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, encoding="utf-8", delete=False) as file:
-            file.write(content)
-        Path(file.name).replace(path)
+        write_whole(path, content)

@@ -6,7 +6,6 @@ import os
 import signal
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Self
 
@@ -20,6 +19,7 @@ from corral.concurrency.threads import run_shielded_in_thread
 from corral.containment import LauncherClient, reasons_by_tier, unavailable_reason
 from corral.containment.commands import COMMAND_BYTES
 from corral.containment.process import ContainedProcess
+from corral.containment.spaces import LauncherSpaces
 from corral.errors import ConfigError, FileError, LimitNotEnforceable, ShellError, StartFailed
 from corral.isolation import Isolation, Space, reaches
 from corral.sessions import Mount, OpenSession, Scratch, SessionFiles, open_session
@@ -43,29 +43,17 @@ TEMPORARY = Mount("/tmp", Scratch(bytes=64_000_000, files=5_000))  # noqa: S108
 _PROBE_SECONDS = 20.0
 
 
-class ShellHost:
+class ShellHost(LauncherSpaces):
     """Has the spaces of sessions made for a shell of one tier. Thread-safe."""
 
     def __init__(self, launcher: LauncherClient, tier: Tier) -> None:
-        self.launcher = launcher
+        super().__init__(launcher)
         self.tier: Tier = tier
         self._shells: dict[Space, SpaceShell] = {}
 
     async def placement(self, config: SandboxConfig) -> Tier:  # noqa: ARG002
         """The tier of commands."""
         return self.tier
-
-    async def starts_as_nobody(self, config: SandboxConfig) -> bool:  # noqa: ARG002
-        """True: what commands read of the host is the system's."""
-        return True
-
-    async def make_space(
-        self, sizes: Sequence[tuple[int, int]], place: Path, user: int | None, *, executable: bool = False
-    ) -> list[int]:
-        """As `LauncherClient.make_space`."""
-        return await run_shielded_in_thread(
-            partial(self.launcher.make_space, sizes, place, user, executable=executable)
-        )
 
     async def prepare_space(self, config: SandboxConfig) -> None:
         """Does nothing: each command starts anew."""

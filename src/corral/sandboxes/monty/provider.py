@@ -6,16 +6,14 @@ time from outside. It starts in milliseconds and runs a part of Python; docs/des
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 from typing import ClassVar
 
 from corral.arguments import checked
 from corral.concurrency.forks import finalize_in_owner
 from corral.concurrency.threads import run_shielded_in_thread
 from corral.containment import LauncherClient
-from corral.containment.spaces import SpaceHost
+from corral.containment.spaces import LauncherSpaces, SpaceHost
 from corral.errors import ConfigError, StartFailed
 from corral.isolation import Space
 from corral.sandboxes.base import Job, Sandbox, SandboxProvider
@@ -86,7 +84,7 @@ class MontySandbox(SandboxProvider):
         await run_shielded_in_thread(lambda: _close(self._pool, self._boxes, self._launcher))
 
 
-class _Spaces:
+class _Spaces(LauncherSpaces):
     """Has the directories of sessions made. The interpreter sees none of them: it asks the host."""
 
     def __init__(
@@ -95,24 +93,12 @@ class _Spaces:
         boxes: TenantBoxes[WorkerBox],
         launcher: LauncherClient,
     ) -> None:
+        super().__init__(launcher)
         self._warm = warm
         self._boxes = boxes
-        self._launcher = launcher
 
     async def placement(self, config: SandboxConfig) -> None:
         """None: there are files in any tier."""
-
-    async def starts_as_nobody(self, config: SandboxConfig) -> bool:  # noqa: ARG002
-        """True: no guest reads anything."""
-        return True
-
-    async def make_space(
-        self, sizes: Sequence[tuple[int, int]], place: Path, user: int | None, *, executable: bool = False
-    ) -> list[int]:
-        """As `LauncherClient.make_space`."""
-        return await run_shielded_in_thread(
-            partial(self._launcher.make_space, sizes, place, user, executable=executable)
-        )
 
     async def prepare_space(self, config: SandboxConfig) -> None:
         await self._warm(config)

@@ -31,10 +31,16 @@ const { assign, getPrototypeOf, setPrototypeOf, defineProperty, hasOwn, freeze }
 const { deleteProperty } = Reflect;
 const builtIns = new Map<string, unknown>();
 
-/** Loads the engine's built-ins, which need globals that programs do not have. Once, before these are taken away. */
-export async function loadBuiltIns(): Promise<void> {
+/** What gives the engine's built-ins. */
+export async function openBuiltIns(): Promise<BuiltIn> {
   const name = "node:process"; // a name that no checker follows: its types are none of the guest's
   const { default: { getBuiltinModule } } = (await import(name)) as { default: { getBuiltinModule: BuiltIn } };
+  return getBuiltinModule;
+}
+
+/** Loads the engine's built-ins, which need globals that programs do not have. Once, before these are taken away. */
+export async function loadBuiltIns(): Promise<void> {
+  const getBuiltinModule = await openBuiltIns();
   for (const each of [...PURE, "fs"]) builtIns.set(each, getBuiltinModule(each));
 }
 
