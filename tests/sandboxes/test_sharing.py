@@ -11,6 +11,7 @@ import pytest
 from corral import Corral, Limits, ToolCallStarted, tool
 from corral.sandboxes import DenoSandbox
 from tests.forks import run_forked
+from tests.processes import assert_ending, guests
 
 pytestmark = pytest.mark.anyio
 
@@ -39,6 +40,23 @@ async def test_two_corrals_open_and_close_on_one_provider() -> None:
             for _ in range(3):
                 tasks.start_soon(churn, provider, values)
         assert values == ["a"] * 9
+
+
+async def test_what_an_entered_provider_keeps_ready_serves_one_corral_after_the_other() -> None:
+    async def served(sandbox: DenoSandbox) -> set[int]:
+        async with Corral([echo], sandbox=sandbox, check=False) as corral:
+            assert (await corral.execute("return await tools.echo({ text: 'a' })")).value == "a"
+            await sandbox.settled()
+        return guests()
+
+    async with DenoSandbox(isolation="fork") as sandbox:
+        first = await served(sandbox)
+        async with sandbox:
+            second = await served(sandbox)
+        assert first & second & guests(), "its server outlives Corrals and inner blocks"
+    assert_ending(first | second)
+    unentered = DenoSandbox(isolation="fork")
+    assert_ending(await served(unentered))
 
 
 def test_a_fork_leaves_its_parents_sandboxes_alone(tmp_path: Path) -> None:

@@ -72,7 +72,8 @@ class CorralLifetime(Lifecycle):
                 for compiler in runtime.compilers.values():
                     await compiler.aclose()
             for provider in runtime.providers.made:
-                await provider.aclose()  # a provider shared with other Corrals keeps their sandboxes
+                if not provider.is_entered:
+                    await provider.aclose()  # a provider shared with other Corrals keeps their sandboxes
             await runtime.rates.store.aclose()
             if runtime.audit is not None:
                 await runtime.audit.aclose()

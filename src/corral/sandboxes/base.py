@@ -58,9 +58,14 @@ class Job:
 
 
 class SandboxProvider(ABC):
-    """Starts sandboxes. One provider may start many at the same time."""
+    """Starts sandboxes, many at the same time if need be.
+
+    A Corral closes its provider as it closes. Inside the provider's own `async with`, it does not: what is kept ready
+    serves the next Corral, and is freed at the end of the block.
+    """
 
     name: ClassVar[str]
+    _entered = 0
 
     @property
     @abstractmethod
@@ -88,6 +93,22 @@ class SandboxProvider(ABC):
 
     async def aclose(self) -> None:
         """Frees what the provider keeps between sandboxes. It may be used again afterwards."""
+
+    @property
+    def is_entered(self) -> bool:
+        """True inside its `async with`: then nobody else closes it."""
+        return self._entered > 0
+
+    async def __aenter__(self) -> Self:
+        self._entered += 1
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._entered -= 1
+        if not self._entered:
+            await self.aclose()
 
 
 class Sandbox(ABC):
