@@ -16,6 +16,8 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
 from corral import Corral, Limits, ToolError, define_tool, tool
+from corral.sandboxes import CPythonSandbox, DenoSandbox
+from corral.sandboxes.selection import Sandboxes
 
 # The same examples in every run: what fails here fails everywhere.
 settings.register_profile("same", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -114,11 +116,28 @@ TOOLS = [add, fail, break_down, nothing, wait, echo]
 
 # Whether a program is checked before it runs depends on whether a language server is ready by then. tests/checking says
 # what comes of it; elsewhere `check=False` has programs run as they are.
-def open_corral() -> Corral:
-    return Corral(TOOLS, limits=Limits(wall_seconds=20), check=False)
+def open_corral(sandbox: Sandboxes = "auto") -> Corral:
+    return Corral(TOOLS, sandbox=sandbox, limits=Limits(wall_seconds=20), check=False)
 
 
 @pytest.fixture
-async def corral() -> AsyncIterator[Corral]:
-    async with open_corral() as corral:
+async def corral(warm_deno: DenoSandbox) -> AsyncIterator[Corral]:
+    async with open_corral(warm_deno) as corral:
         yield corral
+
+
+@pytest.fixture(scope="session")
+async def warm_deno() -> AsyncIterator[DenoSandbox]:
+    """A sandbox whose fork servers stay ready from test to test: for Corrals that differ in tools, not in memory.
+
+    Tests of how sandboxes start, of limits of memory and of what processes there are open one of their own.
+    """
+    async with DenoSandbox(isolation="fork") as sandbox:
+        yield sandbox
+
+
+@pytest.fixture(scope="session")
+async def warm_cpython() -> AsyncIterator[CPythonSandbox]:
+    """The same for programs in Python."""
+    async with CPythonSandbox() as sandbox:
+        yield sandbox
