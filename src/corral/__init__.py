@@ -13,6 +13,8 @@ first used, so that a program which only mentions corral does not wait for pydan
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from corral.concurrency.garbage import gc_disabled
+
 if TYPE_CHECKING:
     from corral.audit import AuditEvent, AuditLog
     from corral.bridges import ApprovalRequest, Approve, OutsideExecution, RateLimits
@@ -152,7 +154,8 @@ _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.s
 def __getattr__(name: str) -> Any:
     if name not in _HOME_OF:
         raise AttributeError(f"module 'corral' has no attribute {name!r}")
-    value = getattr(import_module(_HOME_OF[name]), name)
+    with gc_disabled():  # nothing of a module is garbage: collections would look at all of it again and again
+        value = getattr(import_module(_HOME_OF[name]), name)
     globals()[name] = value
     return value
 

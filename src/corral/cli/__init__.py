@@ -8,6 +8,8 @@ import sys
 import threading
 from importlib import import_module
 
+from corral.concurrency.garbage import gc_disabled
+
 __all__ = ["main"]
 
 _THREAD_SECONDS = 0.2
@@ -18,7 +20,9 @@ def main() -> int:
     """Runs the command that the arguments name; returns its exit code."""
     try:
         # What takes most of the time until a command begins, and Ctrl-C is no failure meanwhile either.
-        exit_code: int = import_module("corral.cli.dispatch").run(sys.argv[1:])
+        with gc_disabled():
+            dispatch = import_module("corral.cli.dispatch")
+        exit_code: int = dispatch.run(sys.argv[1:])
     except KeyboardInterrupt:
         exit_code = 128 + signal.SIGINT
     _leave_threads_behind(exit_code)

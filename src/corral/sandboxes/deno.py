@@ -65,7 +65,7 @@ class DenoSandbox(JailedProvider):
     "fork" it is forked from an engine that is warm and serves one user of one organization, which takes a tenth of the
     time. "auto" forks where that works and the engine is warm: the first three executions start an engine each, the
     fourth has one warmed up in the background, unless `pool_size` is 0. `pool_size` is how many engines are kept ready;
-    by default one that forks, and of others one per processor, at most four.
+    by default one, but one per processor, at most four, where none forks.
     `allow_eval` lets programs make code from strings (`eval`, `Function`); `allow_wasm` leaves them `WebAssembly`.
     Off Linux there is no jail, and each execution has a process of its own, whatever `isolation` says.
 
@@ -88,9 +88,10 @@ class DenoSandbox(JailedProvider):
         self.isolation = isolation
         self.allow_eval = allow_eval
         self.allow_wasm = allow_wasm
+        forks = can_limit and isolation in ("auto", "fork")
         super().__init__(
             tier=tier,
-            pool_size=default_size() if pool_size is None else pool_size,
+            pool_size=pool_size if pool_size is not None else 1 if forks else default_size(),
             starter=GuestStarter(
                 tier,
                 lambda _: Engine(_engine(), relative_paths=True),
@@ -104,7 +105,7 @@ class DenoSandbox(JailedProvider):
         self._capabilities = replace(self._capabilities, modules=True)
         self._unjailed = None if can_limit else UnjailedDeno(allow_eval=allow_eval, allow_wasm=allow_wasm)
         self._forks: _ForkingDeno | None = None
-        if can_limit and isolation in ("auto", "fork"):
+        if forks:
             self._forks = _ForkingDeno(tier=tier, allow_eval=allow_eval, allow_wasm=allow_wasm, pool_size=pool_size)
         self._in_background = isolation == "auto" and pool_size != 0
         self._warmed: SandboxConfig | None = None
