@@ -202,6 +202,7 @@ ALLOWED: dict[str, set[str]] = {
         "audit",
         "bridges",
         "checking",
+        "concurrency",
         "corral",
         "declarations",
         "errors",
