@@ -30,7 +30,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 CASES = Path(__file__).parent / "cases"
 
 
-_BATCH = re.compile(r"[\[-]((?:product|granted|raw|(?:python-)?session|python|science)-(?:namespaces|landlock))[\]-]")
+_BATCH = re.compile(
+    r"[\[-]((?:product|granted|native|raw|(?:python-)?session|python|science)-(?:namespaces|landlock))[\]-]"
+)
 
 
 class ByFileOrBatch(LoadScopeScheduling):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -16,6 +17,8 @@ __all__ = ["CORPUS", "Attack", "corpus", "own", "python_corpus", "python_own", "
 
 CORPUS = Path(__file__).parents[1] / "cases" / "attacks.json"
 _NATIVE = (Path(__file__).parent / "native.js").read_text(encoding="utf-8")
+_FILES = 'const fs = await import("node:fs");'  # which takes an engine longer than its start
+_USES_FILES = re.compile(r"\b(?:fs\.|read\()")
 _NATIVE_PYTHON = (Path(__file__).parent / "native.py.txt").read_text(encoding="utf-8")
 
 
@@ -58,7 +61,12 @@ def python_corpus() -> tuple[Attack, ...]:
 def own() -> tuple[Attack, ...]:
     """Our attacks on the operating system's side."""
     return tuple(
-        Attack(id=f"own-{name}", kind="own", code=f"{_NATIVE}\n{code}", expect="contained")
+        Attack(
+            id=f"own-{name}",
+            kind="own",
+            code=f"{_FILES if _USES_FILES.search(code) else ''}{_NATIVE}\n{code}",
+            expect="contained",
+        )
         for name, code in OWN.items()
     )
 

@@ -14,7 +14,7 @@ from tests.security.modes import Mode, Tier, Verdict
 from tests.security.namespace import run_inside
 
 _BATCH_SECONDS = 240.0
-"""A batch takes 10 to 20 s on two quiet cores."""
+"""A batch takes up to 15 s on two quiet cores."""
 
 
 @dataclass(frozen=True, slots=True)

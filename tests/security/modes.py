@@ -9,7 +9,19 @@ from typing import Literal, TypeAlias
 from corral import Limits
 from tests.security.attacks import Attack
 
-__all__ = ["ATTACKED", "PYTHON", "SESSIONS", "SHARING", "TIERS", "Mode", "Tier", "Verdict", "limits_for", "raw_seconds"]
+__all__ = [
+    "ATTACKED",
+    "LOOKS",
+    "PYTHON",
+    "SESSIONS",
+    "SHARING",
+    "TIERS",
+    "Mode",
+    "Tier",
+    "Verdict",
+    "limits_for",
+    "raw_seconds",
+]
 
 Tier: TypeAlias = Literal["namespaces", "landlock", "none"]
 Mode: TypeAlias = Literal["product", "session", "granted", "native", "raw", "python", "science", "python-session"]
@@ -23,6 +35,8 @@ modules of node."""
 SESSIONS: frozenset[Mode] = frozenset({"session", "python-session"})
 SHARING: frozenset[Mode] = frozenset({"python", "science", "python-session"})
 """Where an execution has a process in common with the one before, so that each may leave something for the next."""
+LOOKS: Mapping[Mode, int] = {"granted": 4}
+"""Attacks of a user before a program looks around, where it is not one: each execution starts an engine of its own there."""
 
 TIERS: tuple[Tier, ...] = ("namespaces", "landlock")
 """The jails that must hold."""
@@ -61,29 +75,41 @@ class Verdict:
     began: bool
     """Whether the attack's own code ran, where that can be seen."""
     following: list[str]
-    """What is wrong with the next execution of the same user: how what it finds differs from what one found before."""
+    """What is wrong with the next look around of the same user: how what it finds differs from what one found before."""
     detail: str
     """The result, shortened, for whoever reads a failure."""
     seconds: float
 
 
-_SPINNING = {"ts-escape-21", "ts-escape-97", "py-escape-43"}
-"""Escapes that are endless loops if nothing stops them."""
-_LONG = {"ts-flood-07": Limits(wall_seconds=20, cpu_seconds=8)}
-"""What takes more than a second where all is well: it must come to its own end on a slow machine too."""
-_LIMITS = {
-    "hang": Limits(wall_seconds=1.5, cpu_seconds=0.4),
-    "memory": Limits(wall_seconds=4, cpu_seconds=1.5),
-    "flood": Limits(wall_seconds=6, cpu_seconds=1.5),
+_AS: Mapping[str, str] = {
+    **dict.fromkeys(("ts-escape-21", "ts-escape-97", "py-escape-43", "own-a-flood-of-output"), "hang"),
+    "own-a-flood-of-empty-lines": "flood",
 }
+"""Attacks that end as those of another kind do: endless loops if nothing stops them, and much output."""
+_LITTLE_MB = 16
+"""With so little memory bombs in TypeScript end soon; in Python, threads would not start."""
+_LIMITS = {
+    "hang": Limits(wall_seconds=1.5, cpu_seconds=0.1),
+    "memory": Limits(wall_seconds=4, cpu_seconds=0.6),
+    "flood": Limits(wall_seconds=6, cpu_seconds=0.3, log_bytes=8_000),
+}
+_USUAL = Limits(wall_seconds=5, cpu_seconds=2)
+_LONG: Mapping[tuple[Mode, str], Limits] = {("product", "ts-flood-07"): Limits(wall_seconds=20, cpu_seconds=8)}
+"""What takes more time and memory than others where all is well: it must come to its own end on a slow machine too."""
 
 
-def limits_for(attack: Attack) -> Limits:
-    if attack.id in _LONG:
-        return _LONG[attack.id]
-    return _LIMITS.get("hang" if attack.id in _SPINNING else attack.kind, Limits(wall_seconds=5, cpu_seconds=2))
+def limits_for(mode: Mode, attack: Attack | None = None) -> Limits:
+    """Limits of an attack; without one, of all other programs."""
+    if attack is not None and (long := _LONG.get((mode, attack.id))):
+        return long
+    limits = _USUAL if attack is None else _LIMITS.get(_kind(attack), _USUAL)
+    return limits if mode in PYTHON else limits.model_copy(update={"memory_mb": _LITTLE_MB})
 
 
 def raw_seconds(attack: Attack) -> float:
     """The wall deadline of a bare program: what hangs by design need not run long."""
-    return 1.0 if attack.kind in {"hang", "memory", "flood"} or attack.id in _SPINNING else 4.0
+    return 0.5 if _kind(attack) in _LIMITS else 4.0
+
+
+def _kind(attack: Attack) -> str:
+    return _AS.get(attack.id, attack.kind)

@@ -1,6 +1,5 @@
 // What the attacks of own.py begin with: system calls by number, through the C library, as native code would make them.
 const leaked = (what) => console.log("LEA" + "KED " + what);
-const fs = await import("node:fs");
 const libc = (symbols) => {
   let failure;
   for (const path of ["libc.so.6", "/lib/x86_64-linux-gnu/libc.so.6", "/lib/aarch64-linux-gnu/libc.so.6", "/lib64/libc.so.6", "/usr/lib64/libc.so.6", "/usr/lib/libc.so.6"]) {

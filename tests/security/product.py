@@ -16,13 +16,9 @@ from corral.sandboxes.jailed.guest_starter import GuestKind
 from corral.sessions import Sessions
 from corral.types import SandboxConfig
 from tests.security.attacks import Attack
-from tests.security.modes import PYTHON, SESSIONS, SHARING, Mode, Tier, limits_for
-from tests.security.surroundings import look
+from tests.security.modes import PYTHON, SESSIONS, Mode, Tier, limits_for
 
-__all__ = ["EVERYBODY", "attacked_corral", "attempt", "outcomes"]
-
-EVERYBODY = ExecutionContext(user_id="everybody", session_id="everybody's")
-"""The one user of all attacks in Python."""
+__all__ = ["attacked_corral", "attempt", "outcomes"]
 
 
 # What Deno's node: modules look for as they load, and the guest has removed; an attacker puts back what is missed.
@@ -119,6 +115,7 @@ async def _corral(mode: Mode, tier: Tier, sandbox: DenoSandbox | CPythonSandbox)
             tools=[echo, big] if mode in PYTHON else [echo],
             sandbox=sandbox,
             required_tier=tier,
+            limits=limits_for(mode),
             sessions=Sessions() if mode in SESSIONS else None,
             check=False,
         ) as corral:
@@ -127,20 +124,14 @@ async def _corral(mode: Mode, tier: Tier, sandbox: DenoSandbox | CPythonSandbox)
         await sandbox.aclose()
 
 
-async def attempt(
-    corral: Corral, mode: Mode, attack: Attack, code: str, user: str
-) -> tuple[ExecutionResult, ExecutionResult]:
-    """The attack's result, and that of a program of the same user that looks around after it."""
+async def attempt(corral: Corral, mode: Mode, attack: Attack, code: str, user: ExecutionContext) -> ExecutionResult:
     if mode in PYTHON:
-        result = await corral.execute(code, context=EVERYBODY, language="python", limits=limits_for(attack))
-        return result, await look(corral, EVERYBODY, python=True)
-    context = ExecutionContext(user_id=user, session_id=user)
+        return await corral.execute(code, context=user, language="python", limits=limits_for(mode, attack))
     if mode == "native":
         code = f"const [Deno, files] = {_GIVEN}();\n{code.replace(_IMPORTED, 'files')}"
     if mode in ("granted", "native"):
         code = f"return await new (async () => {{}}).constructor('tools', {json.dumps(_RESTORE + code)})(tools)"
-    result = await corral.execute(code, context=context, limits=limits_for(attack))
-    return result, await look(corral, context, whole=mode in SHARING)
+    return await corral.execute(code, context=user, limits=limits_for(mode, attack))
 
 
 def outcomes(result: ExecutionResult) -> list[str]:

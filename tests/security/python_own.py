@@ -389,7 +389,7 @@ import time; time.sleep(0.2); "sent" """,
     "replies-that-nobody-reads": f"{_FRAMES}\nimport time\nfor number in range(40): send(17, b'[%d,\"big\",{{}}]' % number); time.sleep(0.01)\n'done'",
     "a-flood-of-output": "\nwhile True: print('x' * 100_000)",
     "a-flood-of-the-engine's-output": "\nwhile True: os.write(2, bytes(1 << 16))",
-    "a-flood-of-empty-lines": "\nfor _ in range(300_000): print()",
+    "a-flood-of-empty-lines": "\nfor _ in range(100_000): print()",
     # --- limits
     "stack-of-c": """
         sys.setrecursionlimit(10**9)

@@ -23,15 +23,14 @@ from corral import Corral, ExecutionContext, ExecutionResult
 from tests.security.attacks import Attack
 from tests.security.canaries import Canaries, Scene, scene
 from tests.security.early import end_early
-from tests.security.modes import PYTHON, SHARING, Mode, Tier, Verdict
+from tests.security.modes import LOOKS, PYTHON, SHARING, Mode, Tier, Verdict
 from tests.security.product import attacked_corral, attempt, outcomes
 from tests.security.raw import BEGAN, RawStarter, attempt_raw, raw_starter
 from tests.security.surroundings import look, strange
 
 __all__: list[str] = []
 
-_AT_ONCE = 3
-_BOMBS_AT_ONCE = 2
+_AT_ONCE = 2
 _DETAIL_CHARS = 600
 _GONE_SECONDS = 3.0
 
@@ -44,57 +43,52 @@ class _Batch:
         self._untouched = untouched
         """What a program that looks after an attack should find; none in raw mode."""
         self._slots = anyio.Semaphore(_AT_ONCE)
-        self._users = [f"user {number}" for number in range(_AT_ONCE)]
-        """Who has no attack under way: where executions share a process, no attack of another's ends it."""
-        self._bombs = anyio.Semaphore(_BOMBS_AT_ONCE)
+        # In Python all attacks are one user's. Else each is one's who has no attack under way: where executions share a
+        # process, no attack of another's ends it.
+        names = ["everybody"] * _AT_ONCE if mode in PYTHON else [f"user {number}" for number in range(_AT_ONCE)]
+        self._users = [ExecutionContext(user_id=name, session_id=name) for name in names]
 
     async def run_all(self, attacks: list[Attack]) -> None:
+        size = LOOKS.get(self._mode, 1)
         async with anyio.create_task_group() as tasks:
-            for attack in attacks:
-                tasks.start_soon(self._run_bounded, attack)
+            for start in range(0, len(attacks), size):
+                tasks.start_soon(self._run, attacks[start : start + size])
 
-    async def _run_bounded(self, attack: Attack) -> None:
-        if attack.kind == "memory":
-            async with self._bombs:
-                await self._run(attack)
-        else:
-            await self._run(attack)
-
-    async def _run(self, attack: Attack) -> None:
+    async def _run(self, attacks: list[Attack]) -> None:
+        """Makes some attacks, one after the other, then looks around, as the same user."""
         async with self._slots:
-            canaries = Canaries(self._scene, attack.id)
+            user = self._users.pop()
             try:
-                started = time.monotonic()
-                verdict = await self._judged(attack, canaries)
-                verdict["seconds"] = round(time.monotonic() - started, 2)
+                verdicts = [await self._judged(attack, user) for attack in attacks]
+                following = await self._following(user)
             finally:
-                canaries.close()
-        print(json.dumps(verdict), flush=True)  # noqa: T201 - this is how the worker reports
+                self._users.append(user)
+        for verdict in verdicts:
+            print(json.dumps(asdict(verdict) | {"following": following}), flush=True)  # noqa: T201 - so the worker reports
 
-    async def _judged(self, attack: Attack, canaries: Canaries) -> dict[str, object]:
-        code = canaries.fill(attack.code)
-        if not isinstance(self._way, Corral):
-            said = await attempt_raw(self._way, attack, code)
-            began = BEGAN in said
-            verdict = Verdict(attack.id, [], canaries.damage(said), began, [], said[:_DETAIL_CHARS], 0)
-            return asdict(verdict)
-        assert self._untouched is not None
-        user = self._users.pop()
+    async def _judged(self, attack: Attack, user: ExecutionContext) -> Verdict:
+        canaries = Canaries(self._scene, attack.id)
         try:
-            result, following = await attempt(self._way, self._mode, attack, code, user)
+            code = canaries.fill(attack.code)
+            started = time.monotonic()
+            if isinstance(self._way, Corral):
+                result = await attempt(self._way, self._mode, attack, code, user)
+                said, began, ends = f"{result.to_json()}\n{result.output}", True, outcomes(result)
+                detail = f"{result.status} {result.value!r} {result.error}"
+            else:
+                said = detail = await attempt_raw(self._way, attack, code)
+                began, ends = BEGAN in said, []
+            seconds = round(time.monotonic() - started, 2)
+            return Verdict(attack.id, ends, canaries.damage(said), began, [], detail[:_DETAIL_CHARS], seconds)
         finally:
-            self._users.append(user)
-        said = result.to_json()
-        verdict = Verdict(
-            attack.id,
-            outcomes(result),
-            canaries.damage(said + "\n" + result.output),
-            True,
-            _shown(strange(self._untouched, following)),
-            f"{result.status} {result.value!r} {result.error}"[:_DETAIL_CHARS],
-            0,
-        )
-        return asdict(verdict)
+            canaries.close()
+
+    async def _following(self, user: ExecutionContext) -> list[str]:
+        if not isinstance(self._way, Corral):
+            return []
+        assert self._untouched is not None
+        found = await look(self._way, user, python=self._mode in PYTHON, whole=self._mode in SHARING)
+        return _shown(strange(self._untouched, found))
 
 
 async def main(mode: Mode, tier: Tier, attacks: list[Attack]) -> None:
@@ -104,10 +98,11 @@ async def main(mode: Mode, tier: Tier, attacks: list[Attack]) -> None:
                 await _Batch(mode, found, stack.enter_context(raw_starter(tier)), None).run_all(attacks)
                 return
             corral = await stack.enter_async_context(attacked_corral(mode, tier))
+            # Somebody whose programs have nothing in common with the attacks; a server with packages takes long to start.
+            beside = ExecutionContext(user_id="everybody" if mode == "science" else "beside all attacks")
 
             async def look_around(*, whole: bool) -> ExecutionResult:
-                context = ExecutionContext(user_id="beside all attacks")
-                return await look(corral, context, python=mode in PYTHON, whole=whole)
+                return await look(corral, beside, python=mode in PYTHON, whole=whole)
 
             before, untouched = await look_around(whole=True), await look_around(whole=mode in SHARING)
             assert before.error is untouched.error is None

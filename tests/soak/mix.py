@@ -10,13 +10,15 @@ import anyio
 
 from corral import ExecutionResult, Limits, ToolError, tool
 
-__all__ = ["KINDS", "TOOLS", "USERS", "Kind", "Planned", "plan"]
+__all__ = ["KINDS", "LIMITS", "TOOLS", "USERS", "Kind", "Planned", "plan"]
 
 USERS = ("ann", "bob")
-_LIMITS = Limits(wall_seconds=60, cpu_seconds=30)
-_SHORT = Limits(wall_seconds=0.3, cpu_seconds=30)
-_LITTLE_CPU = Limits(wall_seconds=60, cpu_seconds=0.2)
-_BOMB = Limits(wall_seconds=60, cpu_seconds=2)
+_MEMORY_MB = 16
+"""Little, so that bombs end soon; the same for all, who share servers."""
+LIMITS = Limits(wall_seconds=60, cpu_seconds=30, memory_mb=_MEMORY_MB)
+_SHORT = Limits(wall_seconds=0.3, cpu_seconds=30, memory_mb=_MEMORY_MB)
+_LITTLE_CPU = Limits(wall_seconds=60, cpu_seconds=0.1, memory_mb=_MEMORY_MB)
+_BOMB = Limits(wall_seconds=60, cpu_seconds=1, memory_mb=_MEMORY_MB)
 
 
 @tool
@@ -55,7 +57,7 @@ class Kind:
     weight: int
     source: Callable[[random.Random], str]
     legal: Callable[[ExecutionResult], bool]
-    limits: Limits = _LIMITS
+    limits: Limits = LIMITS
     cancelled: bool = False
     """Whether it is cancelled at some time; being cancelled is legal then."""
 

@@ -20,7 +20,7 @@ from corral import Corral, ExecutionContext, ExecutionResult
 from corral.errors import StartFailed
 from corral.sandboxes import DenoSandbox
 from tests.soak.gauges import Gauges, deviations, guests, launchers, measure
-from tests.soak.mix import TOOLS, USERS, Planned, plan
+from tests.soak.mix import LIMITS, TOOLS, USERS, Planned, plan
 
 __all__ = ["Report", "soak"]
 
@@ -69,7 +69,7 @@ async def soak(
     before = measure(0, temporary)
     sandbox = DenoSandbox(isolation=isolation)
     try:
-        async with Corral(TOOLS, sandbox=sandbox, check=False) as corral:
+        async with Corral(TOOLS, sandbox=sandbox, limits=LIMITS, check=False) as corral:
             done = 0
             for number in range(_WARM_UP_ROUNDS + -(-executions // round_size)):
                 batch = min(round_size, executions + _WARM_UP_ROUNDS * round_size - done)
@@ -101,7 +101,7 @@ async def _find_the_dead(corral: Corral, sandbox: DenoSandbox) -> None:
     """Asks for every guest in waiting, and for that of every user, so that those which were killed are replaced."""
     for user in USERS:
         await corral.execute("return 1", context=ExecutionContext(user_id=user))
-    pool = sandbox._pool
+    pool = (sandbox._forks or sandbox)._pool
     for order in list(pool._ready):
         for guest in [await pool.take(order) for _ in range(pool.size)]:
             pool.put(order, guest)
