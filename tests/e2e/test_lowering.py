@@ -44,12 +44,7 @@ ENDS: dict[str, tuple[Any, tuple[str, str, int] | None]] = {
 
 
 @pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="module")
-async def corrals(anyio_backend: str) -> AsyncIterator[dict[str, Corral]]:
+async def corrals() -> AsyncIterator[dict[str, Corral]]:
     async with AsyncExitStack() as stack:
         yield {
             name: await stack.enter_async_context(
