@@ -10,7 +10,8 @@ import httpx
 import pytest
 
 from corral import Corral, ExecutionContext, ExecutionResult, Language, Tool, ToolRegistry, define_tool, tool
-from corral.sandboxes import CPythonSandbox, DenoSandbox
+from corral.sandboxes import DenoSandbox
+from corral.sandboxes.selection import Sandboxes
 from tests.audit.events import read
 
 pytestmark = pytest.mark.anyio
@@ -96,11 +97,9 @@ def many() -> list[Tool]:
 
 @pytest.mark.parametrize("check", [False, "required"], ids=["unchecked", "checked"])
 @pytest.mark.parametrize("language", ["typescript", "python"])
-async def test_to_a_program_they_are_as_if_they_had_never_been(
-    language: Language, check: Any, warm_deno: DenoSandbox, warm_cpython: CPythonSandbox
-) -> None:
+async def test_to_a_program_they_are_as_if_they_had_never_been(language: Language, check: Any, warm: Sandboxes) -> None:
     more = many() if check else []
-    options: Any = {"sandbox": {"typescript": warm_deno, "python": warm_cpython}, "check": check}
+    options: Any = {"sandbox": warm, "check": check}
     async with (
         Corral([*VISIBLE, *HIDDEN, *more], hide_denied=True, implied_scopes=IMPLIED, **options) as hiding,
         Corral([*VISIBLE, *more], implied_scopes=IMPLIED, **options) as bare,
